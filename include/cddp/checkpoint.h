@@ -1,0 +1,82 @@
+/* checkpoint.h - safetensors files, and directories of them that appear whole or not at all. */
+#ifndef CDDP_CHECKPOINT_H
+#define CDDP_CHECKPOINT_H
+
+#include <cddp/ddp.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A named tensor in the caller's memory. */
+typedef struct cddp_tensor {
+    const char *name;
+    cddp_type type;
+    int dims;
+    int64_t shape[CDDP_MAX_DIMS]; /* row-major */
+    void *data;
+} cddp_tensor;
+
+/** Write @p tensors to @p path in the safetensors format (data 64-byte aligned, sorted as given),
+ * through a temporary file beside it that is flushed and then renamed.
+ *  @param metadata  Pairs key, value, key, value ..., ended by NULL; NULL for none.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (duplicate name ...), CDDP_ERR_IO (names the file). */
+CDDP_CHECKED cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
+                                                size_t count, const char *const *metadata);
+
+typedef struct cddp_safetensors cddp_safetensors; /* an open file, memory-mapped */
+
+/** Map @p path and check all of it: header length, JSON, every offset, no holes, no overlaps.
+ *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (says what is wrong), CDDP_ERR_NOT_FOUND. */
+CDDP_CHECKED cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out);
+CDDP_API void cddp_safetensors_close(cddp_safetensors *file);
+CDDP_API size_t cddp_safetensors_count(const cddp_safetensors *file);
+/** Tensor @p index in file order; data is read-only and valid until the file is closed. */
+CDDP_API const cddp_tensor *cddp_safetensors_at(const cddp_safetensors *file, size_t index);
+/** NULL if there is none of that name. */
+CDDP_API const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const char *name);
+/** Value of @p key in the metadata, or NULL. */
+CDDP_API const char *cddp_safetensors_metadata(const cddp_safetensors *file, const char *key);
+/** Copy the tensors of @p path into @p tensors' memory: same names, types and shapes, none missing
+ * and none more. Nothing is written unless all fits; the error says which tensor does not. */
+CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors,
+                                               size_t count);
+
+/* A snapshot: DIR/step-00000500/{model.safetensors,optimizer.safetensors,state.json}, written as
+ * DIR/.step-00000500.tmp-PID, flushed, renamed; then DIR/latest (a text file naming it) is
+ * replaced. */
+typedef struct cddp_snapshot {
+    uint64_t step;
+    const cddp_tensor *model;
+    size_t model_count;
+    const cddp_tensor *optimizer;
+    size_t optimizer_count;
+    const char *state_json; /* the cursor and whatever else the trainer needs, a JSON object */
+} cddp_snapshot;
+
+/** Write @p snapshot below @p dir (made if missing), then delete all but the newest @p keep (0:
+ * keep all) and left-overs of crashed writers. One process writes at a time: rank 0. On any error
+ * what was there before is as it was. */
+CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
+                                             unsigned keep);
+
+/** Find the newest snapshot below @p dir that is whole: every file opens and matches the checksums
+ * in its state.json. Broken ones are passed over.
+ *  @param out_path     Its path; release with cddp_free().
+ *  @param out_skipped  Text, one line for each newer snapshot that was passed over and why, or
+ * NULL; release with cddp_free().
+ *  @return CDDP_ERR_NOT_FOUND if there is none that is whole (the text says which are broken). */
+CDDP_CHECKED cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped);
+
+/** The state.json text (as it was given to write) of the snapshot at @p path, and its step. Release
+ * the text with cddp_free(). */
+CDDP_CHECKED cddp_status cddp_snapshot_read_state(const char *path, char **out_json,
+                                                  uint64_t *out_step);
+
+/** Load model and optimizer tensors of the snapshot at @p path, each as cddp_safetensors_load(). */
+CDDP_CHECKED cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

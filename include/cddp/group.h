@@ -1,0 +1,156 @@
+/* group.h - process groups: the ranks that train together, and their collectives.
+ *
+ * A group belongs to one thread at a time (the one that drives compute). All ranks of a group call
+ * the same collectives in the same order; ranks that disagree get CDDP_ERR_MISMATCH with a text
+ * that says which rank called what. A dead or silent peer ends every pending call with
+ * CDDP_ERR_PEER or CDDP_ERR_TIMEOUT. After such an error the group is broken: every further call
+ * gives CDDP_ERR_CLOSED with the first error's text.
+ *
+ * Reductions are deterministic: a binary tree over the ranks in rank order (neighbours first: ranks
+ * 0 and 1, 2 and 3, ...; then pairs of those; an odd one out goes up alone), f16 and bf16
+ * accumulated in f32 and rounded once. Every rank gets the same bits, in every run.
+ *
+ * Each collective ends with a parameter `work`: NULL makes the call block until it is done;
+ * otherwise it returns at once, the buffers stay in use, and the handle tells when it is done. */
+#ifndef CDDP_GROUP_H
+#define CDDP_GROUP_H
+
+#include <cddp/store.h>
+#include <cddp/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cddp_group cddp_group; /* the ranks that train together */
+typedef struct cddp_work cddp_work;   /* one collective that was started */
+
+typedef struct cddp_group_options {
+    size_t struct_size; /* set by the initialiser: which fields the caller knows */
+    const char
+        *backend; /* "host" or "solo"; NULL: $CDDP_BACKEND, else solo for one rank, else host */
+    const char *rendezvous; /* "tcp://host:port" (rank 0 listens there) or "file:///path", borrowed
+                               for the call; NULL: what the launcher says */
+    const char *token;      /* the job's secret, borrowed for the call; NULL: $CDDP_TOKEN */
+    const char *job;        /* the job's id, borrowed for the call; NULL: the launcher's */
+    int rank;               /* in [0, world_size); read only when world_size is not 0 */
+    int world_size;         /* 0: rank and size come from the launcher, else from a lone process */
+    int local_rank;         /* rank and number of ranks on this machine; read only when both rank */
+    int local_world_size;   /* and this are given; 0: all ranks are on this machine */
+    uint32_t generation;    /* 0: $CDDP_GENERATION */
+    uint32_t timeout_ms; /* of joining and of each collective; 0: $CDDP_TIMEOUT_MS, else 300000 */
+} cddp_group_options;
+#define CDDP_GROUP_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0                       \
+    }
+
+/** Join the group. Collective: every rank succeeds or every rank fails. Where rank and size come
+ * from, in this order: the options; cddp-run's environment; torchrun's (RANK, WORLD_SIZE,
+ * LOCAL_RANK, MASTER_ADDR, MASTER_PORT); Open MPI's; Slurm's; else this process is alone.
+ *  @param options  NULL for all defaults.
+ *  @param out      Release with cddp_group_destroy(), which accepts NULL.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_PEER, CDDP_ERR_UNAVAILABLE (backend);
+ *          CDDP_ERR_TIMEOUT when a rank did not come: the text says which. */
+CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out);
+
+/** Leave. Not collective, does not wait: peers that still need this rank get CDDP_ERR_PEER. Pending
+ *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. */
+CDDP_API void cddp_group_destroy(cddp_group *group);
+
+CDDP_API int cddp_group_rank(const cddp_group *group);
+CDDP_API int cddp_group_world_size(const cddp_group *group);
+CDDP_API int cddp_group_local_rank(const cddp_group *group);
+CDDP_API int cddp_group_local_world_size(const cddp_group *group);
+CDDP_API uint32_t cddp_group_generation(const cddp_group *group);
+CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group);
+CDDP_API const char *cddp_group_backend(const cddp_group *group); /* static string */
+
+/** Ranks with the same @p color form a new group, ordered by (@p key, rank here). Collective; a
+ * negative color joins none and gets *out = NULL. The new group's store, deadline and backend are
+ * this one's. */
+CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out);
+
+/** Break the group on purpose: pending and later calls of every rank fail, those of the others with
+ *  CDDP_ERR_PEER and "rank R: @p reason". Any thread. */
+CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
+
+/** Memory that the backend reduces fastest (host: shared by all ranks, so that nothing is copied),
+ *  64-byte aligned and zeroed. Collective, the same @p bytes everywhere. Release with
+ *  cddp_group_free(), also collective (in the sense of the same order; it does not wait); what is
+ * left goes with the group. Pointers inside the block may be given to any collective. */
+CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out);
+CDDP_API void cddp_group_free(cddp_group *group, void *memory);
+
+/* Collectives. `count` is in elements; `in` and `out` may be the same pointer where both have the
+ * same size, and must not overlap otherwise. A count of 0 is allowed. Ranks in arguments are of
+ * this group. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_MISMATCH, CDDP_ERR_PEER,
+ * CDDP_ERR_TIMEOUT or CDDP_ERR_CLOSED; on an error the contents of `out` are undefined. */
+
+/** out[i] = op over all ranks of in[i]. */
+CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,
+                                         cddp_type type, cddp_op op, cddp_work **work);
+
+/** The mean of in[i] weighted by each rank's @p weight (>= 0, finite): sum of weight_r * in_r[i]
+ * over the sum of weights. A rank of weight 0 contributes nothing, whatever its buffer holds; if
+ * all weights are 0, out is 0. With equal weights the same bits as CDDP_OP_MEAN. Floating types
+ * only. */
+CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out,
+                                                  size_t count, cddp_type type, double weight,
+                                                  cddp_work **work);
+
+/** As all_reduce, but only @p root gets the result; `out` of the others may be NULL. */
+CDDP_CHECKED cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t count,
+                                     cddp_type type, cddp_op op, int root, cddp_work **work);
+
+/** Everyone's @p data becomes root's. */
+CDDP_CHECKED cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_type type,
+                                        int root, cddp_work **work);
+
+/** out holds world_size x count elements: every rank's @p count, in rank order. In place: in =
+ *  out + rank * count. */
+CDDP_CHECKED cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t count,
+                                         cddp_type type, cddp_work **work);
+
+/** `in` holds world_size x count elements; out gets this rank's @p count of the reduction. In
+ * place: out = in + rank * count. */
+CDDP_CHECKED cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out,
+                                             size_t count, cddp_type type, cddp_op op,
+                                             cddp_work **work);
+
+/** Root's `out` gets world_size x count elements; `out` of the others may be NULL. */
+CDDP_CHECKED cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t count,
+                                     cddp_type type, int root, cddp_work **work);
+
+/** Root's `in` holds world_size x count elements; everyone's out gets its @p count. */
+CDDP_CHECKED cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t count,
+                                      cddp_type type, int root, cddp_work **work);
+
+/** `in` and `out` hold world_size x count elements; block r of `in` goes to rank r. */
+CDDP_CHECKED cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t count,
+                                         cddp_type type, cddp_work **work);
+
+/** Point to point, in order between each pair. Send may return before the peer receives. Counts or
+ *  types that differ give CDDP_ERR_MISMATCH on the receiver. */
+CDDP_CHECKED cddp_status cddp_send(cddp_group *group, const void *data, size_t count,
+                                   cddp_type type, int to, cddp_work **work);
+CDDP_CHECKED cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type,
+                                   int from, cddp_work **work);
+
+/** Wait until every rank has come here. */
+CDDP_CHECKED cddp_status cddp_barrier(cddp_group *group, cddp_work **work);
+
+/** Whether @p work is done, without waiting. Done includes failed: the status says which. */
+CDDP_CHECKED cddp_status cddp_work_test(cddp_work *work, bool *out_done);
+
+/** Wait until @p work is done. @p timeout_ms 0: the group's deadline, counted from the start of the
+ *  work. Passing an own deadline breaks nothing: CDDP_ERR_TIMEOUT, and one may wait again. */
+CDDP_CHECKED cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms);
+
+/** Release the handle; waits for unfinished work first. NULL is accepted. */
+CDDP_API void cddp_work_destroy(cddp_work *work);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,97 @@
+/* store.h - the key-value store in which ranks meet. Two forms behind one set of calls: a TCP
+ * server
+ * ("tcp://host:port": inside cddp-run, or in rank 0 when there is no launcher) and a file on a file
+ * system that all ranks share ("file:///path").
+ *
+ * Keys are text of 1 to CDDP_STORE_KEY_BYTES bytes without NUL; values are any bytes, at most
+ * CDDP_STORE_VALUE_BYTES. All keys of a handle live under its prefix (job id and generation), so
+ * that nothing of an earlier job or generation is ever read.
+ *
+ * A handle belongs to one thread at a time. Every call that waits has a deadline. */
+#ifndef CDDP_STORE_H
+#define CDDP_STORE_H
+
+#include <cddp/status.h>
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CDDP_STORE_KEY_BYTES = 512, CDDP_STORE_VALUE_BYTES = 16 << 20 };
+
+typedef struct cddp_store cddp_store;
+
+typedef struct cddp_store_options {
+    size_t struct_size;  /* set by the initialiser: which fields the caller knows */
+    const char *url;     /* "tcp://host:port" or "file:///path"; borrowed for the call */
+    const char *token;   /* the job's secret, borrowed for the call; NULL: $CDDP_TOKEN, else "" */
+    const char *prefix;  /* put before every key, borrowed for the call; NULL: none */
+    uint32_t timeout_ms; /* of opening, and of each call that does not say; 0: 300000 */
+} cddp_store_options;
+#define CDDP_STORE_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(cddp_store_options), NULL, NULL, NULL, 0                                            \
+    }
+
+/** Connect, and prove the token. A TCP server that does not listen yet is tried again until the
+ *  deadline.
+ *  @param out  Release with cddp_store_close(), which accepts NULL.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_AUTH, CDDP_ERR_IO, CDDP_ERR_TIMEOUT. */
+CDDP_CHECKED cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out);
+CDDP_API void cddp_store_close(cddp_store *store);
+
+/** Let @p key hold @p bytes bytes of @p value, whether or not it held something before. */
+CDDP_CHECKED cddp_status cddp_store_set(cddp_store *store, const char *key, const void *value,
+                                        size_t bytes);
+
+/** Wait until @p key exists and copy its value.
+ *  @param timeout_ms  0: as the store was opened with.
+ *  @param out         New memory with a NUL byte (not counted) behind the value, so that text can
+ * be used as it is. Release with cddp_free().
+ *  @return CDDP_OK, CDDP_ERR_TIMEOUT (names the key), CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddp_store_get(cddp_store *store, const char *key, uint32_t timeout_ms,
+                                        void **out, size_t *out_bytes);
+
+/** The same without waiting: CDDP_ERR_NOT_FOUND if @p key does not exist. */
+CDDP_CHECKED cddp_status cddp_store_try_get(cddp_store *store, const char *key, void **out,
+                                            size_t *out_bytes);
+
+/** Add @p amount to the decimal number that @p key holds (0 if it does not exist), atomically.
+ *  @param out  The new number; may be NULL. CDDP_ERR_FORMAT if the key holds no number. */
+CDDP_CHECKED cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount,
+                                        int64_t *out);
+
+/** If @p key holds exactly @p expected, let it hold @p desired, atomically. A key that does not
+ * exist matches @p expected_bytes of 0.
+ *  @param out_swapped  Whether it was changed.
+ *  @param out, out_bytes  The value afterwards, as cddp_store_get() gives it; @p out may be NULL. A
+ *                         key that still does not exist gives an empty value. */
+CDDP_CHECKED cddp_status cddp_store_compare_set(cddp_store *store, const char *key,
+                                                const void *expected, size_t expected_bytes,
+                                                const void *desired, size_t desired_bytes,
+                                                bool *out_swapped, void **out, size_t *out_bytes);
+
+/** Wait until all @p count keys exist. CDDP_ERR_TIMEOUT names those that are missing (the first
+ *  few, and how many). @param timeout_ms  0: as the store was opened with. */
+CDDP_CHECKED cddp_status cddp_store_wait(cddp_store *store, const char *const *keys, size_t count,
+                                         uint32_t timeout_ms);
+
+/** Forget @p key. @param out_existed  Whether there was such a key; may be NULL. */
+CDDP_CHECKED cddp_status cddp_store_delete(cddp_store *store, const char *key, bool *out_existed);
+
+/** The keys that begin with @p start (below the handle's prefix, which they are given without),
+ * sorted by bytes.
+ *  @param out  @p out_count texts in one block of memory: one cddp_free() releases all. NULL for
+ * none. */
+CDDP_CHECKED cddp_status cddp_store_list(cddp_store *store, const char *start, char ***out,
+                                         size_t *out_count);
+
+/** Release memory that cddp gave to the caller; NULL is accepted. Any thread. */
+CDDP_API void cddp_free(void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

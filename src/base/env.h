@@ -1,0 +1,61 @@
+/* env.h - every environment variable that cddp itself reads, one row each; `cddp-run --env` prints
+ * the table. (Variables of torchrun, Open MPI and Slurm are read in src/group/join.c.) */
+#ifndef CDDPI_ENV_H
+#define CDDPI_ENV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* id, name, default as text ("" = unset), sentence */
+#define CDDPI_ENV_MAP(X)                                                                           \
+    X(RANK, "CDDP_RANK", "", "this process's rank; set by cddp-run")                               \
+    X(WORLD_SIZE, "CDDP_WORLD_SIZE", "", "number of ranks of the job; set by cddp-run")            \
+    X(LOCAL_RANK, "CDDP_LOCAL_RANK", "", "rank among those of this machine; set by cddp-run")      \
+    X(LOCAL_WORLD_SIZE, "CDDP_LOCAL_WORLD_SIZE", "",                                               \
+      "number of ranks on this machine; set by cddp-run")                                          \
+    X(STORE, "CDDP_STORE", "",                                                                     \
+      "where ranks meet: tcp://host:port or file:///path; set by cddp-run")                        \
+    X(TOKEN, "CDDP_TOKEN", "",                                                                     \
+      "the job's secret: whoever joins the store must know it; set by cddp-run")                   \
+    X(JOB, "CDDP_JOB", "", "the job's id, part of every key in the store; set by cddp-run")        \
+    X(GENERATION, "CDDP_GENERATION", "0",                                                          \
+      "grows with each restart of the job, so that nothing stale is read; set by cddp-run")        \
+    X(BACKEND, "CDDP_BACKEND", "", "process group backend: host or solo; unset: the best here")    \
+    X(TIMEOUT_MS, "CDDP_TIMEOUT_MS", "300000",                                                     \
+      "deadline of joining and of each collective, in milliseconds")                               \
+    X(SPIN_US, "CDDP_SPIN_US", "",                                                                 \
+      "microseconds a waiting rank spins before it sleeps; unset: 50, or 0 when ranks outnumber "  \
+      "cores")                                                                                     \
+    X(THREADS, "CDDP_THREADS", "",                                                                 \
+      "compute threads of a rank; unset: cores of the rank divided by the ranks that share them")  \
+    X(COMM_THREAD, "CDDP_COMM_THREAD", "",                                                         \
+      "1: collectives that overlap run on a thread of their own, 0: the compute thread advances "  \
+      "them; unset: 1 if the rank has a core to spare")                                            \
+    X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
+    X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
+      "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
+    X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")
+
+enum cddpi_env {
+#define CDDPI_ENV_ID(id, name, fallback, text) CDDPI_ENV_##id,
+    CDDPI_ENV_MAP(CDDPI_ENV_ID)
+#undef CDDPI_ENV_ID
+        CDDPI_ENV_COUNT
+};
+
+struct cddpi_env_row {
+    const char *name;
+    const char *fallback;
+    const char *text;
+};
+
+extern const struct cddpi_env_row cddpi_env_rows[CDDPI_ENV_COUNT];
+
+/** The variable's value, else its default; NULL when it has neither or is set to "". */
+const char *cddpi_env(enum cddpi_env variable);
+
+/** The same as a whole number. An unset variable without a default gives @p otherwise, and so does
+ *  text that is no number in [@p low, @p high], after a warning in the log. */
+int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, int64_t otherwise);
+
+#endif

@@ -1,0 +1,57 @@
+/* log.c - one line at a time to stderr, in one write, so that lines of several ranks do not mix. */
+#include "base/log.h"
+
+#include "base/env.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static enum cddpi_log_level log_level = CDDPI_LOG_WARN;
+
+static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
+
+static void read_level(void)
+{
+    const char *wanted = cddpi_env(CDDPI_ENV_LOG);
+
+    for (int level = CDDPI_LOG_OFF; level <= CDDPI_LOG_DEBUG; level++) {
+        if (wanted != NULL && strcmp(wanted, level_names[level]) == 0) {
+            log_level = (enum cddpi_log_level)level;
+        }
+    }
+}
+
+bool cddpi_log_enabled(enum cddpi_log_level level)
+{
+    pthread_once(&once, read_level);
+    return level != CDDPI_LOG_OFF && level <= log_level;
+}
+
+void cddpi_log(enum cddpi_log_level level, const char *format, ...)
+{
+    char line[4096];
+    const char *rank = cddpi_env(CDDPI_ENV_RANK);
+    va_list arguments;
+    int used;
+    int more;
+
+    if (!cddpi_log_enabled(level)) {
+        return;
+    }
+    used = rank != NULL
+               ? snprintf(line, sizeof line, "cddp rank %.16s %s: ", rank, level_names[level])
+               : snprintf(line, sizeof line, "cddp %s: ", level_names[level]);
+    va_start(arguments, format);
+    more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, arguments);
+    va_end(arguments);
+    if (more < 0) {
+        return;
+    }
+    used = (int)strlen(line);
+    line[used++] = '\n';
+    (void)!write(STDERR_FILENO, line, (size_t)used);
+}

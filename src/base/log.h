@@ -1,0 +1,23 @@
+/* log.h - the only place where the library prints. $CDDP_LOG opens it: "warn" (default), "error",
+ * "info", "debug" or "off", to stderr, each line with the rank in front. Any thread. */
+#ifndef CDDPI_LOG_H
+#define CDDPI_LOG_H
+
+#include <stdbool.h>
+
+enum cddpi_log_level {
+    CDDPI_LOG_OFF,
+    CDDPI_LOG_ERROR,
+    CDDPI_LOG_WARN,
+    CDDPI_LOG_INFO,
+    CDDPI_LOG_DEBUG
+};
+
+/** One line at @p level; a newline is added. */
+void cddpi_log(enum cddpi_log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** Whether lines of @p level are printed, for callers whose text is expensive. */
+bool cddpi_log_enabled(enum cddpi_log_level level);
+
+#endif

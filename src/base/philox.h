@@ -1,0 +1,70 @@
+/* philox.h - counter-based random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw,
+ * "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011. A value depends on its key and counter
+ * alone, so neither the number of threads nor that of ranks can change it. Any thread. */
+#ifndef CDDPI_PHILOX_H
+#define CDDPI_PHILOX_H
+
+#include <stdint.h>
+
+/* What a random number is for; one stream each, so that adding one use leaves the others alone. */
+enum cddpi_random_purpose {
+    CDDPI_RANDOM_ORDER = 1,   /* data order: index is the epoch */
+    CDDPI_RANDOM_INIT = 2,    /* initial parameters: index is the parameter */
+    CDDPI_RANDOM_DROPOUT = 3, /* index is the op, counter holds step and element */
+    CDDPI_RANDOM_AUGMENT = 4, /* index is the epoch, counter holds the sample */
+    CDDPI_RANDOM_TEST = 5
+};
+
+struct cddpi_philox {
+    uint32_t key[2];
+    uint32_t purpose;
+    uint32_t index;
+};
+
+/** The stream of (seed, purpose, index). */
+static inline struct cddpi_philox cddpi_philox_stream(uint64_t seed, uint32_t purpose,
+                                                      uint32_t index)
+{
+    struct cddpi_philox stream = {{(uint32_t)seed, (uint32_t)(seed >> 32)}, purpose, index};
+
+    return stream;
+}
+
+static inline void cddpi_philox_round(uint32_t c[4], uint32_t k0, uint32_t k1)
+{
+    uint64_t p0 = (uint64_t)0xD2511F53u * c[0];
+    uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2];
+    uint32_t x1 = c[1];
+    uint32_t x3 = c[3];
+
+    c[0] = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
+    c[1] = (uint32_t)p1;
+    c[2] = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
+    c[3] = (uint32_t)p0;
+}
+
+/** Four random words of @p stream at @p counter. */
+static inline void cddpi_philox4(const struct cddpi_philox *stream, uint64_t counter,
+                                 uint32_t out[4])
+{
+    uint32_t k0 = stream->key[0];
+    uint32_t k1 = stream->key[1];
+
+    out[0] = (uint32_t)counter;
+    out[1] = (uint32_t)(counter >> 32);
+    out[2] = stream->purpose;
+    out[3] = stream->index;
+    for (int round = 0; round < 10; round++) {
+        cddpi_philox_round(out, k0, k1);
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+/** A word as a float in [0, 1) with 24 random bits. */
+static inline float cddpi_uniform01(uint32_t word)
+{
+    return (float)(word >> 8) * 0x1p-24f;
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* loader.h - batches made ahead of time by threads: bytes to normalised floats, with random crop
+ * and flip. What a batch holds depends on its request alone, not on threads or ranks. */
+#ifndef CDDPI_DATA_LOADER_H
+#define CDDPI_DATA_LOADER_H
+
+#include "data/dataset.h"
+
+#include <cddp/sampler.h>
+
+struct cddpi_transform {
+    float mean[4], std[4]; /* per channel, of values in [0, 1]: x -> (x / 255 - mean) / std */
+    int crop_padding;      /* > 0: pad with zeros (before normalising) by so much, crop at random */
+    bool flip;             /* horizontally, with probability 1/2 */
+};
+
+struct cddpi_loader_options {
+    const struct cddpi_dataset *dataset; /* borrowed, outlives the loader */
+    struct cddpi_transform transform;
+    uint64_t seed; /* of the random transforms: keyed by (seed, epoch, sample) */
+    int max_count; /* samples of the largest batch */
+    int threads;   /* 0: batches are made by the caller in next() */
+    int prefetch;  /* batches kept ready per loader; 0: 4 */
+};
+
+/* One batch, in the ring's memory: valid until the next call of next() or of cancel(). */
+struct cddpi_loaded {
+    const float *input;   /* count x C x H x W, 64-byte aligned */
+    const int32_t *label; /* count */
+    const uint64_t *sample_ids;
+    int count;
+};
+
+struct cddpi_loader;
+
+CDDP_CHECKED cddp_status cddpi_loader_create(const struct cddpi_loader_options *options,
+                                             struct cddpi_loader **out);
+void cddpi_loader_destroy(struct cddpi_loader *loader);
+
+/** Begin a sequence of batches: batch k holds the samples of @p sampler (copied state: epoch as it
+ * is now) at this rank's share (cddp_share_of) of the positions [first + k * batch, first + (k + 1)
+ * * batch), cut at @p end. Batches whose share is empty have count 0. Cancels what was under way.
+ * The sampler must not change its epoch before the last batch is taken or cancel() is called.
+ *  @param augment  Whether random transforms are applied. */
+CDDP_CHECKED cddp_status cddpi_loader_start(struct cddpi_loader *loader,
+                                            const cddp_sampler *sampler, uint64_t epoch,
+                                            uint64_t first, uint64_t end, uint64_t batch, int rank,
+                                            int world_size, bool augment);
+
+/** The next batch of the sequence, waiting for it if it must. @p out->input NULL after the last
+ * one.
+ *  @p out_waited_ns  How long it waited; may be NULL. */
+CDDP_CHECKED cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *out,
+                                           int64_t *out_waited_ns);
+
+/** Stop the sequence; returns when no thread touches the sampler any more. */
+void cddpi_loader_cancel(struct cddpi_loader *loader);
+
+#endif

@@ -1,0 +1,131 @@
+/* model.h - a network as a static graph: built once from a description, with parameters, buffers,
+ * and one compiled plan (shapes, primitives, memory) for each batch size and mode it is run with.
+ *
+ * Images are N x C x H x W, float32, row-major at the edges; inside, oneDNN's own layouts. A model
+ * belongs to one thread. */
+#ifndef CDDPI_NN_MODEL_H
+#define CDDPI_NN_MODEL_H
+
+#include <cddp/ddp.h>
+
+/* type name in train.conf, what it takes: see the table of src/nn/layers.c */
+enum cddpi_layer_type {
+    CDDPI_LAYER_LINEAR,
+    CDDPI_LAYER_CONV2D,
+    CDDPI_LAYER_BATCH_NORM,
+    CDDPI_LAYER_RELU,
+    CDDPI_LAYER_MAX_POOL,
+    CDDPI_LAYER_AVG_POOL,
+    CDDPI_LAYER_GLOBAL_AVG_POOL,
+    CDDPI_LAYER_FLATTEN,
+    CDDPI_LAYER_ADD,
+    CDDPI_LAYER_DROPOUT,
+    CDDPI_LAYER_COUNT
+};
+
+/* One layer. `name` NULL: type and number, e.g. "linear3". `input` NULL: the layer before (the
+ * first one: the data), "input": the data; else the name of an earlier layer. Zero means default.
+ */
+struct cddpi_layer {
+    enum cddpi_layer_type type;
+    const char *name;
+    const char *input;
+    const char *input2; /* add: the second summand */
+    int units;          /* linear: outputs; conv2d: output channels */
+    int kernel;         /* conv2d, pools: height and width; pools default 2 */
+    int stride;         /* default 1; pools: the kernel */
+    int padding;        /* default 0 */
+    bool no_bias;       /* linear, conv2d */
+    bool sync;          /* batch_norm: statistics over all ranks */
+    double epsilon;     /* batch_norm; 0: 1e-5 */
+    double momentum;    /* batch_norm: weight of the new batch in the running statistics; 0: 0.1 */
+    double probability; /* dropout: of an element to be zeroed; 0: 0.5 */
+};
+
+enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
+
+struct cddpi_model_spec {
+    const char *preset; /* "mlp", "cnn", "resnet20", or NULL: the layers below */
+    const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
+    int hidden_count;
+    double dropout;       /* mlp, cnn: after each hidden layer; 0: none */
+    bool sync_batch_norm; /* resnet20: batch_norm with sync */
+    const struct cddpi_layer *layers;
+    size_t layer_count;
+    enum cddpi_loss loss;
+    int channels, height, width; /* of the data */
+    int classes;                 /* outputs of the last layer (mse: its targets are one-hot) */
+};
+
+struct cddpi_model;
+
+/** Check the description, infer shapes and initialise parameters: a pure function of (spec, seed),
+ * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnet20's convolutions:
+ * normal, He et al., fan_out), drawn from Philox.
+ *  @param group  For batch_norm with sync (borrowed, outlives the model); may be NULL without it.
+ *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t seed,
+                                            cddp_group *group, struct cddpi_model **out);
+void cddpi_model_destroy(struct cddpi_model *model);
+
+/** Parameters in registration order, `grad` NULL; valid as long as the model. Names as in PyTorch's
+ *  state_dict where there is a counterpart: "fc1.weight" ... Tensors are plain row-major (linear
+ * weight: outputs x inputs; conv2d weight: O x I x H x W). */
+const cddp_param *cddpi_model_params(const struct cddpi_model *model, size_t *out_count);
+/** Running statistics and the like, likewise. */
+const cddp_param *cddpi_model_buffers(const struct cddpi_model *model, size_t *out_count);
+/** Whether parameter @p index takes weight decay (matrices and filters do; biases and norms do not,
+ *  when the optimizer is told to leave them). */
+bool cddpi_model_param_decays(const struct cddpi_model *model, size_t index);
+
+/** In which order backward completes parameters: as many indices as there are parameters. */
+const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model);
+
+/** Let backward write gradient i to @p grads[i] (each 64-byte aligned or not, memory of the
+ * caller). */
+void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
+
+/** Prepare for batches of @p count samples in @p training or evaluation mode, so that the first
+ * step does not pay for it. Optional: running prepares what is missing. */
+CDDP_CHECKED cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training);
+
+struct cddpi_batch {
+    const float *input;   /* count x channels x height x width */
+    const int32_t *label; /* count, each in [0, classes) */
+    int count;
+    uint64_t step;              /* for dropout's random numbers ... */
+    const uint64_t *sample_ids; /* ... together with which samples these are; count */
+};
+
+struct cddpi_result {
+    double loss_sum; /* of the samples' losses, each as in PyTorch with reduction="sum"/samples */
+    int correct;     /* samples whose largest output is the label's */
+    int count;
+};
+
+/** Forward and loss. In training mode activations are kept for backward. */
+CDDP_CHECKED cddp_status cddpi_model_forward(struct cddpi_model *model,
+                                             const struct cddpi_batch *batch, bool training,
+                                             struct cddpi_result *out);
+
+/** Called by backward as parameter @p index has its whole gradient. */
+typedef cddp_status (*cddpi_grad_ready_fn)(void *context, size_t index);
+
+/** Gradients of @p scale x (sum of the samples' losses) of the last training forward. @p
+ * accumulate: add to what the gradients hold instead of replacing it. @p ready may be NULL. */
+CDDP_CHECKED cddp_status cddpi_model_backward(struct cddpi_model *model, double scale,
+                                              bool accumulate, cddpi_grad_ready_fn ready,
+                                              void *context);
+
+/** The last layer's outputs of the last forward, count x classes, row-major; valid until the next.
+ */
+const float *cddpi_model_outputs(const struct cddpi_model *model);
+
+/** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
+size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
+
+/** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
+ * memory. */
+char *cddpi_model_describe(const struct cddpi_model *model);
+
+#endif

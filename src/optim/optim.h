@@ -1,0 +1,60 @@
+/* optim.h - optimizers and learning rate schedules over the parameters of a model. */
+#ifndef CDDPI_OPTIM_H
+#define CDDPI_OPTIM_H
+
+#include <cddp/checkpoint.h>
+
+enum cddpi_optim_type { CDDPI_OPTIM_SGD, CDDPI_OPTIM_ADAMW };
+
+/* Values are used as they are: whoever fills this sets the defaults (train.conf's table does). */
+struct cddpi_optim_spec {
+    enum cddpi_optim_type type;
+    double momentum;              /* sgd */
+    bool nesterov;                /* sgd */
+    double weight_decay;          /* sgd: added to the gradient; adamw: decoupled */
+    bool decay_all;               /* also biases and normalisation */
+    double beta1, beta2, epsilon; /* adamw */
+};
+
+struct cddpi_optim;
+
+/** @param params, grads  @p count float32 tensors and their gradients; they stay the caller's.
+ * Frozen parameters are passed over.
+ *  @param decays         Per parameter; NULL: all. */
+CDDP_CHECKED cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec,
+                                            const cddp_param *params, const bool *decays,
+                                            size_t count, struct cddpi_optim **out);
+void cddpi_optim_destroy(struct cddpi_optim *optim);
+
+/** One update, as torch.optim.SGD and AdamW do it. @p grads[i] is scaled by @p grad_scale on the
+ * way (clipping). @p grads[i] NULL: parameter i keeps still. */
+void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale);
+
+/** sqrt of the sum of squares of all gradients, in float64, in an order fixed by the shapes. */
+double cddpi_grad_norm(const cddp_param *params, void *const *grads, size_t count);
+
+/** The state as named tensors ("momentum.fc1.weight", "step" ...), for checkpoints; they point into
+ * the optimizer, so loading into them restores it. */
+const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count);
+
+enum cddpi_schedule_type {
+    CDDPI_SCHEDULE_CONSTANT,
+    CDDPI_SCHEDULE_LINEAR,
+    CDDPI_SCHEDULE_COSINE,
+    CDDPI_SCHEDULE_STEP
+};
+
+struct cddpi_schedule {
+    enum cddpi_schedule_type type;
+    double lr;            /* the peak */
+    double final_lr;      /* linear, cosine: at the last step */
+    int64_t warmup_steps; /* linear from lr / warmup_steps */
+    int64_t total_steps;  /* of the whole run */
+    int64_t step_size;    /* step: every so many steps after warm-up ... */
+    double gamma;         /* ... lr is multiplied by this */
+};
+
+/** The learning rate of step @p step (0 is the first): a pure function. */
+double cddpi_schedule_lr(const struct cddpi_schedule *schedule, int64_t step);
+
+#endif

@@ -1,0 +1,28 @@
+/* server.h - the TCP store's server: one thread, any number of clients (epoll), everything in
+ * memory. cddp-run holds one for its job; rank 0 holds one when there is no launcher. */
+#ifndef CDDPI_STORE_SERVER_H
+#define CDDPI_STORE_SERVER_H
+
+#include <cddp/store.h>
+
+struct cddpi_store_server;
+
+struct cddpi_store_server_options {
+    const char *host;  /* address or name to bind; NULL: 127.0.0.1 */
+    uint16_t port;     /* 0: the kernel chooses */
+    const char *token; /* clients must prove it; NULL or "": accepted on loopback only */
+};
+
+/** Bind, listen and start the thread.
+ *  @param out  Release with cddpi_store_server_destroy(), which accepts NULL. */
+CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *options,
+                                                   struct cddpi_store_server **out);
+void cddpi_store_server_destroy(struct cddpi_store_server *server);
+
+/** The port that it listens on. */
+uint16_t cddpi_store_server_port(const struct cddpi_store_server *server);
+
+/** A new random token of 32 hexadecimal digits and a NUL byte. */
+void cddpi_store_token(char out[33]);
+
+#endif

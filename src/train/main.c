@@ -1,0 +1,5 @@
+/* main.c - the program cddp-train. */
+int main(void)
+{
+    return 0;
+}

@@ -1,0 +1,118 @@
+/* support.h - what every test program needs: cmocka, and ranks as real processes. */
+#ifndef CDDP_TESTS_SUPPORT_H
+#define CDDP_TESTS_SUPPORT_H
+
+/* cmocka wants these before it */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A rank's body: returns 0, or prints why to stderr and returns something else. It runs in a forked
+ * process, so it must not use cmocka's asserts (they unwind by longjmp): CHECK() is for it. */
+typedef int (*rank_fn)(int rank, int world_size, void *argument);
+
+/* In a rank: print what does not hold, with the library's last error, and fail. */
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: not so: %s (last error: %s)\n", __FILE__, __LINE__,            \
+                    #condition, cddp_last_error());                                                \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static inline void support_sleep_ms(long ms)
+{
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+
+    nanosleep(&pause, NULL);
+}
+
+/* Fork @world_size ranks and wait; all are killed once @seconds have passed. statuses (may be NULL)
+ * gets each wait status. Returns how many did not return 0. */
+static inline int run_ranks_status(int world_size, int seconds, rank_fn body, void *argument,
+                                   int *statuses)
+{
+    pid_t pids[256] = {0};
+    int failed = 0;
+    int left = world_size;
+    long waited_ms = 0;
+
+    fflush(NULL);
+    for (int rank = 0; rank < world_size; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0) {
+            int result = body(rank, world_size, argument);
+
+            fflush(NULL);
+            _exit(result);
+        }
+    }
+    while (left > 0) {
+        for (int rank = 0; rank < world_size; rank++) {
+            int status;
+
+            if (pids[rank] > 0 && waitpid(pids[rank], &status, WNOHANG) == pids[rank]) {
+                pids[rank] = 0;
+                left--;
+                failed += status != 0;
+                if (statuses != NULL) {
+                    statuses[rank] = status;
+                }
+            }
+        }
+        if (left > 0) {
+            support_sleep_ms(2);
+            waited_ms += 2;
+        }
+        if (waited_ms == seconds * 1000L) {
+            fprintf(stderr, "deadline of %d s passed: killing the ranks\n", seconds);
+            for (int rank = 0; rank < world_size; rank++) {
+                if (pids[rank] > 0) {
+                    kill(pids[rank], SIGKILL);
+                }
+            }
+        }
+    }
+    return failed;
+}
+
+static inline int run_ranks(int world_size, int seconds, rank_fn body, void *argument)
+{
+    return run_ranks_status(world_size, seconds, body, argument, NULL);
+}
+
+/* A new empty folder below $TMPDIR or /tmp, removed by support_rmdir(). */
+static inline char *support_mkdtemp(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = malloc(4096);
+
+    snprintf(path, 4096, "%s/cddp-test-XXXXXX", base != NULL ? base : "/tmp");
+    return mkdtemp(path);
+}
+
+static inline void support_rmdir(char *path)
+{
+    char command[8192];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    if (system(command) != 0) {
+        fprintf(stderr, "could not remove %s\n", path);
+    }
+    free(path);
+}
+
+#endif
