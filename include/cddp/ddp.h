@@ -77,8 +77,8 @@ typedef struct cddp_ddp_options {
     bool allow_unused; /* parameters may get no gradient in a step: they contribute zero, and one
                           that got none on any rank keeps its gradient as it was */
     void *flat_grads;  /* the caller's own gradient block holding all `grad` pointers (unfrozen
-                          parameters  in registration order, back to back, one type): reduced where it
-                          lies, never  rearranged; NULL: none */
+                          parameters  in registration order, back to back, one type): reduced where
+                          it  lies, never  rearranged; NULL: none */
     cddp_hook_fn hook; /* NULL: identity */
     void *hook_state;
     const char *config; /* any text that must be the same on all ranks (part of the manifest),
@@ -109,10 +109,10 @@ CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 typedef struct cddp_step {
     size_t struct_size;
-    double
-        weight;   /* how many samples this rank's gradients are the mean of; the result is the mean
-                     over   all samples. < 0: plain mean over ranks. 0: this rank contributes nothing */
-    bool no_sync; /* gradients only accumulate: nothing is sent, wait returns at once */
+    double weight; /* how many samples this rank's gradients are the mean of; the result is the mean
+                      over   all samples. < 0: plain mean over ranks. 0: this rank contributes
+                      nothing */
+    bool no_sync;  /* gradients only accumulate: nothing is sent, wait returns at once */
 } cddp_step;
 #define CDDP_STEP_INIT                                                                             \
     {                                                                                              \
