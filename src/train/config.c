@@ -227,7 +227,7 @@ static cddp_status read_reals(const struct source *source, const config_setting_
 }
 
 static cddp_status read_layers(const struct source *source, const config_setting_t *setting,
-                               const struct cddpi_key *key, struct cddpi_layer_list *out);
+                               const struct cddpi_key *key, struct cddpi_config_layers *out);
 
 /* Read @p setting as @p key's value into the struct at @p base. */
 static cddp_status read_value(const struct source *source, const config_setting_t *setting,
@@ -292,7 +292,7 @@ static bool is_group_path(const char *path)
     return false;
 }
 
-static void free_layers(struct cddpi_layer_list *list)
+static void free_layers(struct cddpi_config_layers *list)
 {
     for (int i = 0; i < list->count; i++) {
         cddpi_free((void *)(uintptr_t)list->values[i].name);
@@ -331,9 +331,9 @@ static cddp_status read_layer(const struct source *source, const config_setting_
 }
 
 static cddp_status read_layers(const struct source *source, const config_setting_t *setting,
-                               const struct cddpi_key *key, struct cddpi_layer_list *out)
+                               const struct cddpi_key *key, struct cddpi_config_layers *out)
 {
-    struct cddpi_layer_list list = {NULL, 0};
+    struct cddpi_config_layers list = {NULL, 0};
     cddp_status status = CDDP_OK;
     int count = config_setting_length(setting);
 

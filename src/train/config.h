@@ -16,7 +16,7 @@ enum cddpi_key_type {
     CDDPI_KEY_ENUM,  /* int: which of the choices */
     CDDPI_KEY_INTS,  /* struct cddpi_int_list */
     CDDPI_KEY_REALS, /* struct cddpi_real_list */
-    CDDPI_KEY_LAYERS /* struct cddpi_layer_list */
+    CDDPI_KEY_LAYERS /* struct cddpi_config_layers */
 };
 
 struct cddpi_key {
@@ -41,7 +41,7 @@ struct cddpi_real_list {
     int count;
 };
 
-struct cddpi_layer_list {
+struct cddpi_config_layers {
     struct cddpi_layer *values;
     int count;
 };
@@ -64,7 +64,7 @@ struct cddpi_config {
         struct cddpi_int_list hidden;
         double dropout;
         bool sync_batch_norm;
-        struct cddpi_layer_list layers;
+        struct cddpi_config_layers layers;
         int loss;
         char *weights;
     } model;

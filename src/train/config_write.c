@@ -70,7 +70,7 @@ static bool is_zero(const struct cddpi_key *key, const struct cddpi_layer *layer
     }
 }
 
-static void write_layers(FILE *file, const struct cddpi_layer_list *list)
+static void write_layers(FILE *file, const struct cddpi_config_layers *list)
 {
     fputs("(", file);
     for (int i = 0; i < list->count; i++) {
@@ -231,7 +231,8 @@ static void print_range(FILE *file, const struct cddpi_key *key)
             fprintf(file, "%s%s", i > 0 ? ", " : ": ", word);
         }
     } else if (key->low != 0 || key->high != 0) {
-        fprintf(file, key->high >= 9e18 ? " from %g" : " from %g to %g", key->low, key->high);
+        fprintf(file, key->high >= 9e18 ? " from %.10g" : " from %.10g to %.10g", key->low,
+                key->high);
     }
 }
 
