@@ -1,0 +1,125 @@
+/* batch.c - owns what happens to a sample between the dataset and the model: crop, flip, normalise.
+ */
+#include "data/batch.h"
+
+#include "base/error.h"
+#include "base/philox.h"
+
+#include <math.h>
+
+static cddp_status check_transform(const struct cddpi_loader_options *options)
+{
+    const struct cddpi_transform *transform = &options->transform;
+    const struct cddpi_dataset *dataset = options->dataset;
+
+    if (dataset->channels < 1 || dataset->channels > CDDPI_BATCH_CHANNELS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: images of %d channels, expected 1 to %d",
+                          dataset->channels, CDDPI_BATCH_CHANNELS);
+    }
+    for (int c = 0; c < dataset->channels; c++) {
+        if (!isfinite(transform->mean[c]) || !isfinite(transform->std[c]) ||
+            transform->std[c] < 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "loader: channel %d: mean %g and std %g, expected finite numbers and "
+                              "a std that is not negative",
+                              c, (double)transform->mean[c], (double)transform->std[c]);
+        }
+    }
+    if (transform->crop_padding < 0 || transform->crop_padding > dataset->height ||
+        transform->crop_padding > dataset->width) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "loader: crop_padding %d, expected 0 to the size of an image, %d x %d",
+                          transform->crop_padding, dataset->height, dataset->width);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
+                                   struct cddpi_batch_maker *out)
+{
+    const struct cddpi_transform *transform = &options->transform;
+    const struct cddpi_dataset *dataset = options->dataset;
+    cddp_status status = check_transform(options);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    out->dataset = dataset;
+    out->seed = options->seed;
+    out->crop_padding = transform->crop_padding;
+    out->flip = transform->flip;
+    out->sample_elements = (size_t)dataset->channels * (size_t)dataset->height *
+                           (size_t)dataset->width;
+    for (int c = 0; c < dataset->channels; c++) {
+        float scale = transform->std[c] > 0 ? transform->std[c] : 1;
+
+        for (int value = 0; value < CDDPI_IMAGE_VALUES; value++) {
+            out->tables[c][value] = ((float)value / 255.0f - transform->mean[c]) / scale;
+        }
+    }
+    return CDDP_OK;
+}
+
+/* A whole number below @limit from a random word. */
+static int below(uint32_t word, int limit)
+{
+    return (int)((uint64_t)word * (uint32_t)limit >> 32);
+}
+
+/* As torchvision's RandomCrop(size, padding) and then RandomHorizontalFlip(). */
+static void augment_sample(const struct cddpi_batch_maker *maker, uint64_t epoch, uint64_t id,
+                           const uint8_t *in, float *out)
+{
+    const struct cddpi_dataset *dataset = maker->dataset;
+    size_t plane = (size_t)dataset->height * (size_t)dataset->width;
+    int padding = maker->crop_padding;
+    struct cddpi_philox stream = cddpi_philox_stream(maker->seed, CDDPI_RANDOM_AUGMENT,
+                                                     (uint32_t)(epoch ^ epoch >> 32));
+    uint32_t random[4];
+    int top, left;
+    bool flip;
+
+    cddpi_philox4(&stream, id, random);
+    top = below(random[0], 2 * padding + 1) - padding;
+    left = below(random[1], 2 * padding + 1) - padding;
+    flip = maker->flip && random[2] >> 31;
+    for (int c = 0; c < dataset->channels; c++) {
+        cddpi_image_crop(maker->tables[c], in + (size_t)c * plane, dataset->height, dataset->width,
+                         top, left, flip, out + (size_t)c * plane);
+    }
+}
+
+static void plain_sample(const struct cddpi_batch_maker *maker, const uint8_t *in, float *out)
+{
+    const struct cddpi_dataset *dataset = maker->dataset;
+    size_t plane = (size_t)dataset->height * (size_t)dataset->width;
+
+    for (int c = 0; c < dataset->channels; c++) {
+        cddpi_image_lookup(maker->tables[c], in + (size_t)c * plane, plane,
+                           out + (size_t)c * plane);
+    }
+}
+
+void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
+                      const atomic_bool *stop)
+{
+    const struct cddpi_dataset *dataset = maker->dataset;
+    bool augment = order->augment && (maker->crop_padding > 0 || maker->flip);
+
+    for (uint64_t i = 0; i < order->share.count; i++) {
+        uint64_t id = cddp_sampler_at(order->sampler, order->share.first + i);
+        const uint8_t *in = dataset->images + id * maker->sample_elements;
+        float *out = order->input + i * maker->sample_elements;
+
+        if (atomic_load_explicit(stop, memory_order_relaxed)) {
+            return;
+        }
+        if (augment) {
+            augment_sample(maker, order->epoch, id, in, out);
+        } else {
+            plain_sample(maker, in, out);
+        }
+        order->label[i] = dataset->labels[id];
+        order->sample_ids[i] = id;
+    }
+}

@@ -1,0 +1,42 @@
+/* batch.h - making one batch: a pure function of which samples and which random stream, that writes
+ * to memory it is given. Any thread, any number at once. */
+#ifndef CDDPI_DATA_BATCH_H
+#define CDDPI_DATA_BATCH_H
+
+#include "data/loader.h"
+#include "kernels/cpu/image.h"
+
+#include <stdatomic.h>
+
+enum { CDDPI_BATCH_CHANNELS = 4 };
+
+/* How bytes become floats. */
+struct cddpi_batch_maker {
+    const struct cddpi_dataset *dataset; /* borrowed */
+    uint64_t seed;
+    int crop_padding;
+    bool flip;
+    size_t sample_elements;
+    float tables[CDDPI_BATCH_CHANNELS][CDDPI_IMAGE_VALUES]; /* a channel's bytes, normalised */
+};
+
+/* Which samples, and where to. */
+struct cddpi_batch_order {
+    const cddp_sampler *sampler; /* borrowed */
+    uint64_t epoch;              /* of the random transforms */
+    cddp_share share;            /* positions */
+    bool augment;
+    float *input;
+    int32_t *label;
+    uint64_t *sample_ids;
+};
+
+/** Check the options and prepare the tables. */
+CDDP_CHECKED cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
+                                                struct cddpi_batch_maker *out);
+
+/** Make the batch; stops early, leaving it incomplete, once @p stop is set. */
+void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
+                      const atomic_bool *stop);
+
+#endif

@@ -1,0 +1,417 @@
+/* loader.c - owns the loader's threads and its ring of batches. A batch's number says what it holds
+ * and where it lies, so threads only have to agree on who makes which: they take numbers in order,
+ * and the caller gets the batches in order, whichever is finished first. */
+#include "data/loader.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "data/batch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+enum { PREFETCH_DEFAULT = 4, MOST_THREADS = 256, MOST_PREFETCH = 4096 };
+
+struct slot {
+    float *input;
+    int32_t *label;
+    uint64_t *sample_ids;
+    uint64_t made; /* number of the batch it holds, plus 1; 0: none */
+};
+
+/* What start() was asked for. */
+struct sequence {
+    const cddp_sampler *sampler;
+    uint64_t epoch, first, end, batch;
+    int rank, world_size;
+    bool augment;
+    uint64_t batches;
+};
+
+struct cddpi_loader {
+    struct cddpi_batch_maker maker;
+    int max_count;
+    uint32_t timeout_ms;
+    struct slot *slots;
+    uint64_t slot_count;
+    pthread_t *threads;
+    int thread_count;  /* that run */
+    atomic_bool stop;  /* leave batches unfinished; written under the mutex */
+    bool synchronised; /* the three below are initialised */
+    pthread_mutex_t mutex;
+    pthread_cond_t work; /* threads: there may be a batch to make */
+    pthread_cond_t done; /* caller: a batch was made, or a thread fell idle */
+    /* under the mutex */
+    struct sequence sequence; /* batches == 0: nothing to do */
+    bool started;
+    bool closing;
+    int busy;          /* threads that make a batch */
+    uint64_t next;     /* the batch that the next free thread makes */
+    uint64_t returned; /* batches given to the caller; the last of them is in use */
+};
+
+static uint64_t released(const struct cddpi_loader *loader)
+{
+    return loader->returned > 0 ? loader->returned - 1 : 0;
+}
+
+/* A thread may begin as long as the batch's slot is not the caller's or still to be taken. */
+static bool can_begin(const struct cddpi_loader *loader)
+{
+    return loader->next < loader->sequence.batches &&
+           loader->next - released(loader) < loader->slot_count;
+}
+
+static cddp_share share_of_batch(const struct sequence *sequence, uint64_t number)
+{
+    uint64_t first = sequence->first + number * sequence->batch;
+    uint64_t left = sequence->end - first;
+
+    return cddp_share_of(first, left < sequence->batch ? left : sequence->batch, sequence->rank,
+                         sequence->world_size);
+}
+
+static void make_batch(const struct cddpi_loader *loader, const struct sequence *sequence,
+                       uint64_t number)
+{
+    const struct slot *slot = &loader->slots[number % loader->slot_count];
+    struct cddpi_batch_order order = {
+        .sampler = sequence->sampler,
+        .epoch = sequence->epoch,
+        .share = share_of_batch(sequence, number),
+        .augment = sequence->augment,
+        .input = slot->input,
+        .label = slot->label,
+        .sample_ids = slot->sample_ids,
+    };
+
+    cddpi_batch_make(&loader->maker, &order, &loader->stop);
+}
+
+static void *run_thread(void *argument)
+{
+    struct cddpi_loader *loader = argument;
+
+    pthread_mutex_lock(&loader->mutex);
+    while (!loader->closing) {
+        struct sequence sequence = loader->sequence;
+        uint64_t number = loader->next;
+
+        if (!can_begin(loader)) {
+            pthread_cond_wait(&loader->work, &loader->mutex);
+            continue;
+        }
+        loader->next++;
+        loader->busy++;
+        pthread_mutex_unlock(&loader->mutex);
+        make_batch(loader, &sequence, number);
+        pthread_mutex_lock(&loader->mutex);
+        loader->busy--;
+        loader->slots[number % loader->slot_count].made = number + 1;
+        pthread_cond_signal(&loader->done); /* only the caller waits for it */
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+static cddp_status start_threads(struct cddpi_loader *loader, int count)
+{
+    sigset_t all, before;
+    int error = 0;
+
+    loader->threads = cddpi_zalloc_array((size_t)count, sizeof *loader->threads);
+    if (loader->threads == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %d threads", count);
+    }
+    sigfillset(&all); /* signals are for the thread that trains */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (error == 0 && loader->thread_count < count) {
+        error = pthread_create(&loader->threads[loader->thread_count], NULL, run_thread, loader);
+        if (error == 0) {
+            char name[16];
+
+            snprintf(name, sizeof name, "cddp-load-%d", loader->thread_count);
+            (void)pthread_setname_np(loader->threads[loader->thread_count], name);
+            loader->thread_count++;
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, error, "loader: thread %d of %d",
+                                loader->thread_count, count);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status synchronise(struct cddpi_loader *loader)
+{
+    pthread_condattr_t monotonic;
+    int error = pthread_mutex_init(&loader->mutex, NULL);
+
+    if (error != 0) {
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error, "loader: mutex");
+    }
+    pthread_condattr_init(&monotonic); /* this one and those below cannot fail with glibc or musl */
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&loader->work, NULL);
+    pthread_cond_init(&loader->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    loader->synchronised = true;
+    return CDDP_OK;
+}
+
+static cddp_status create_slots(struct cddpi_loader *loader)
+{
+    size_t count = (size_t)loader->max_count;
+    size_t sample_bytes = loader->maker.sample_elements * sizeof(float);
+
+    loader->slots = cddpi_zalloc_array(loader->slot_count, sizeof *loader->slots);
+    for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
+        struct slot *slot = &loader->slots[i];
+
+        if (sample_bytes <= SIZE_MAX / count) {
+            slot->input = cddpi_alloc_aligned(count * sample_bytes);
+        }
+        slot->label = cddpi_zalloc_array(count, sizeof *slot->label);
+        slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
+        if (slot->input == NULL || slot->label == NULL || slot->sample_ids == NULL) {
+            break;
+        }
+        if (i + 1 == loader->slot_count) {
+            return CDDP_OK;
+        }
+    }
+    return cddpi_fail(CDDP_ERR_NO_MEMORY,
+                      "loader: no memory for %llu batches of %zu samples of %zu bytes",
+                      (unsigned long long)loader->slot_count, count, sample_bytes);
+}
+
+static cddp_status check_options(const struct cddpi_loader_options *options)
+{
+    if (options->dataset == NULL || options->dataset->count == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: there is no dataset, or it is empty");
+    }
+    if (options->max_count < 1 || options->threads < 0 || options->threads > MOST_THREADS ||
+        options->prefetch < 0 || options->prefetch > MOST_PREFETCH) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "loader: max_count %d, threads %d, prefetch %d, expected at least 1, 0 to "
+            "%d, 0 to %d",
+            options->max_count, options->threads, options->prefetch, MOST_THREADS, MOST_PREFETCH);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_loader_create(const struct cddpi_loader_options *options,
+                                struct cddpi_loader **out)
+{
+    struct cddpi_loader *loader;
+    cddp_status status = check_options(options);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    loader = cddpi_zalloc(sizeof *loader);
+    if (loader == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %zu bytes", sizeof *loader);
+    }
+    loader->max_count = options->max_count;
+    loader->timeout_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, UINT32_MAX, 300000);
+    loader->slot_count = 1; /* the caller's */
+    if (options->threads > 0) {
+        loader->slot_count += options->prefetch > 0 ? (uint64_t)options->prefetch
+                                                    : PREFETCH_DEFAULT;
+    }
+    status = cddpi_batch_maker_init(options, &loader->maker);
+    if (status == CDDP_OK) {
+        status = create_slots(loader);
+    }
+    if (status == CDDP_OK) {
+        status = synchronise(loader);
+    }
+    if (status == CDDP_OK && options->threads > 0) {
+        status = start_threads(loader, options->threads);
+    }
+    if (status != CDDP_OK) {
+        cddpi_loader_destroy(loader);
+        return status;
+    }
+    *out = loader;
+    return CDDP_OK;
+}
+
+static void end_threads(struct cddpi_loader *loader)
+{
+    pthread_mutex_lock(&loader->mutex);
+    loader->closing = true;
+    atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+    for (int i = 0; i < loader->thread_count; i++) {
+        pthread_join(loader->threads[i], NULL);
+    }
+    pthread_cond_destroy(&loader->done);
+    pthread_cond_destroy(&loader->work);
+    pthread_mutex_destroy(&loader->mutex);
+}
+
+void cddpi_loader_destroy(struct cddpi_loader *loader)
+{
+    if (loader == NULL) {
+        return;
+    }
+    if (loader->synchronised) {
+        end_threads(loader);
+    }
+    for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
+        cddpi_free(loader->slots[i].input);
+        cddpi_free(loader->slots[i].label);
+        cddpi_free(loader->slots[i].sample_ids);
+    }
+    cddpi_free(loader->slots);
+    cddpi_free(loader->threads);
+    cddpi_free(loader);
+}
+
+void cddpi_loader_cancel(struct cddpi_loader *loader)
+{
+    pthread_mutex_lock(&loader->mutex);
+    loader->sequence.batches = 0;
+    loader->started = false;
+    atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
+    while (loader->busy > 0) { /* for the rest of one sample */
+        pthread_cond_wait(&loader->done, &loader->mutex);
+    }
+    atomic_store_explicit(&loader->stop, false, memory_order_relaxed);
+    for (uint64_t i = 0; i < loader->slot_count; i++) {
+        loader->slots[i].made = 0;
+    }
+    loader->next = 0;
+    loader->returned = 0;
+    pthread_mutex_unlock(&loader->mutex);
+}
+
+static cddp_status check_sequence(const struct cddpi_loader *loader,
+                                  const struct sequence *sequence)
+{
+    uint64_t samples, largest;
+
+    if (sequence->sampler == NULL || sequence->batch == 0 || sequence->world_size < 1 ||
+        sequence->rank < 0 || sequence->rank >= sequence->world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: batches of %llu for rank %d of %d",
+                          (unsigned long long)sequence->batch, sequence->rank,
+                          sequence->world_size);
+    }
+    samples = cddp_sampler_count(sequence->sampler);
+    if (samples > loader->maker.dataset->count || sequence->first > sequence->end ||
+        sequence->end > samples) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "loader: positions %llu to %llu of an order of %llu samples, in a dataset "
+            "of %llu",
+            (unsigned long long)sequence->first, (unsigned long long)sequence->end,
+            (unsigned long long)samples, (unsigned long long)loader->maker.dataset->count);
+    }
+    largest = sequence->end - sequence->first;
+    largest = largest < sequence->batch ? largest : sequence->batch;
+    largest = cddp_share_of(0, largest, sequence->rank, sequence->world_size).count;
+    if (largest > (uint64_t)loader->max_count) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "loader: rank %d of %d takes %llu of a batch of %llu, but was made for %d",
+            sequence->rank, sequence->world_size, (unsigned long long)largest,
+            (unsigned long long)sequence->batch, loader->max_count);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *sampler,
+                               uint64_t epoch, uint64_t first, uint64_t end, uint64_t batch,
+                               int rank, int world_size, bool augment)
+{
+    struct sequence sequence = {sampler, epoch, first, end, batch, rank, world_size, augment, 0};
+    cddp_status status;
+
+    cddpi_loader_cancel(loader);
+    status = check_sequence(loader, &sequence);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    sequence.batches = (end - first) / batch + ((end - first) % batch != 0);
+    pthread_mutex_lock(&loader->mutex);
+    loader->sequence = sequence;
+    loader->started = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+    return CDDP_OK;
+}
+
+/* With the mutex held. The deadline is for disks that do not answer: threads wait for nothing else.
+ */
+static cddp_status wait_for_batch(struct cddpi_loader *loader, uint64_t number)
+{
+    const struct slot *slot = &loader->slots[number % loader->slot_count];
+    int64_t deadline = cddpi_deadline_ns(loader->timeout_ms);
+    struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+
+    while (slot->made != number + 1) {
+        if (pthread_cond_timedwait(&loader->done, &loader->mutex, &until) == ETIMEDOUT &&
+            slot->made != number + 1) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT, "loader: batch %llu was not read within %u ms",
+                              (unsigned long long)number, loader->timeout_ms);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* With the mutex held: release the last batch and get the next. */
+static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
+{
+    uint64_t number = loader->returned;
+    const struct slot *slot = &loader->slots[number % loader->slot_count];
+    cddp_status status = CDDP_OK;
+
+    if (loader->thread_count == 0) {
+        make_batch(loader, &loader->sequence, number);
+    } else {
+        status = wait_for_batch(loader, number);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    loader->returned = number + 1;
+    pthread_cond_signal(&loader->work); /* the slot before has become free */
+    out->input = slot->input;
+    out->label = slot->label;
+    out->sample_ids = slot->sample_ids;
+    out->count = (int)share_of_batch(&loader->sequence, number).count;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *out,
+                              int64_t *out_waited_ns)
+{
+    struct cddpi_loaded loaded = {NULL, NULL, NULL, 0};
+    int64_t begin = cddpi_now_ns();
+    cddp_status status = CDDP_OK;
+
+    pthread_mutex_lock(&loader->mutex);
+    if (!loader->started) {
+        status = cddpi_fail(CDDP_ERR_STATE, "loader: next before start, or after cancel");
+    } else if (loader->returned < loader->sequence.batches) {
+        status = take(loader, &loaded);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (out_waited_ns != NULL) {
+        *out_waited_ns = cddpi_now_ns() - begin;
+    }
+    *out = loaded;
+    return CDDP_OK;
+}

@@ -1,0 +1,29 @@
+/* share.h - what ranks tell each other while they open data: that all is well, and where the one
+ * that read a file for its machine has put the contents. */
+#ifndef CDDPI_DATA_SHARE_H
+#define CDDPI_DATA_SHARE_H
+
+#include "data/source.h"
+
+#include <cddp/group.h>
+
+enum { CDDPI_SHARED_FILES = 2 };
+
+/** Make one outcome of every rank's @p mine: CDDP_OK if it was on all ranks; else the status and
+ *  text of the lowest rank that failed, on every rank. Also a barrier. */
+CDDP_CHECKED cddp_status cddpi_agree(cddp_group *group, cddp_status mine);
+
+/** Check that @p count numbers are the same on all ranks, else CDDP_ERR_MISMATCH on all of them.
+ *  @param what  What the numbers are, for the text. */
+CDDP_CHECKED cddp_status cddpi_agree_on(cddp_group *group, const char *what,
+                                        const uint64_t *numbers, size_t count);
+
+/** Tell all ranks where this rank's @p sources are (NULL: it has read none), and learn where those
+ *  are that were read on this machine.
+ *  @param out_found  Whether a rank of this machine has read, and @p out is set; of several, the
+ *                    lowest. */
+CDDP_CHECKED cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *sources,
+                                             bool *out_found,
+                                             struct cddpi_source_address out[CDDPI_SHARED_FILES]);
+
+#endif
