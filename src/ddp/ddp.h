@@ -115,10 +115,6 @@ struct cddp_ddp {
     cddp_bucket_stats *bucket_stats; /* slot_count of them */
 };
 
-/* What the layers below give: src/group/group.h and kernels/cpu/reduce.h. */
-void cddpi_group_poll(cddp_group *group);
-void cddpi_cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_type, size_t count);
-
 /* agree.c */
 /** Let all ranks compare @p text, the manifest; @p own is this rank's failure so far, whose text
  *  is cddp_last_error(). Every rank returns the same status with the same text. */

@@ -1,5 +1,6 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
 #include "ddp/ddp.h"
+#include "kernels/cpu/reduce.h"
 
 /* The mean over ranks, or over samples when the step has a weight. */
 static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,

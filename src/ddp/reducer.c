@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
+#include "group/group.h"
 
 #include <math.h>
 #include <stdio.h>
