@@ -256,11 +256,13 @@ static cddp_status open_together(const struct request *request, cddp_group *grou
     }
     status = cddpi_agree(group, status); /* by now everyone has mapped */
     if (status == CDDP_OK) {
+        static const char *const names[] = {"samples", "channels", "height", "width", "classes"};
         const uint64_t facts[] = {dataset.count, (uint64_t)dataset.channels,
                                   (uint64_t)dataset.height, (uint64_t)dataset.width,
                                   (uint64_t)dataset.classes};
 
-        status = cddpi_agree_on(group, request->paths[0], facts, sizeof facts / sizeof *facts);
+        status = cddpi_agree_on(group, request->paths[0], names, facts,
+                                sizeof facts / sizeof *facts);
     }
     if (status == CDDP_OK) {
         *out = dataset;

@@ -8,9 +8,10 @@
 #include <cddp/sampler.h>
 
 struct cddpi_transform {
-    float mean[4], std[4]; /* per channel, of values in [0, 1]: x -> (x / 255 - mean) / std */
-    int crop_padding;      /* > 0: pad with zeros (before normalising) by so much, crop at random */
-    bool flip;             /* horizontally, with probability 1/2 */
+    /* per channel, of values in [0, 1]: x -> (x / 255 - mean) / std; a std of 0 counts as 1 */
+    float mean[4], std[4];
+    int crop_padding; /* > 0: pad with zeros (before normalising) by so much, crop at random */
+    bool flip;        /* horizontally, with probability 1/2 */
 };
 
 struct cddpi_loader_options {

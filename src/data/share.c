@@ -72,8 +72,8 @@ cddp_status cddpi_agree(cddp_group *group, cddp_status mine)
     return status;
 }
 
-cddp_status cddpi_agree_on(cddp_group *group, const char *what, const uint64_t *numbers,
-                           size_t count)
+cddp_status cddpi_agree_on(cddp_group *group, const char *path, const char *const *names,
+                           const uint64_t *numbers, size_t count)
 {
     const uint64_t *all;
     void *memory = NULL;
@@ -85,8 +85,9 @@ cddp_status cddpi_agree_on(cddp_group *group, const char *what, const uint64_t *
     all = memory;
     for (size_t i = 0; i < (size_t)cddp_group_world_size(group) * count; i++) {
         if (all[i] != all[i % count]) {
-            status = cddpi_fail(CDDP_ERR_MISMATCH, "%s differs: %llu on rank 0, %llu on rank %zu",
-                                what, (unsigned long long)all[i % count],
+            status = cddpi_fail(CDDP_ERR_MISMATCH,
+                                "%s: %s differs between machines: %llu on rank 0, %llu on rank %zu",
+                                path, names[i % count], (unsigned long long)all[i % count],
                                 (unsigned long long)all[i], i / count);
             break;
         }

@@ -14,9 +14,11 @@ enum { CDDPI_SHARED_FILES = 2 };
 CDDP_CHECKED cddp_status cddpi_agree(cddp_group *group, cddp_status mine);
 
 /** Check that @p count numbers are the same on all ranks, else CDDP_ERR_MISMATCH on all of them.
- *  @param what  What the numbers are, for the text. */
-CDDP_CHECKED cddp_status cddpi_agree_on(cddp_group *group, const char *what,
-                                        const uint64_t *numbers, size_t count);
+ *  @param path   Which file they are of, and
+ *  @param names  what each of them is, for the text. */
+CDDP_CHECKED cddp_status cddpi_agree_on(cddp_group *group, const char *path,
+                                        const char *const *names, const uint64_t *numbers,
+                                        size_t count);
 
 /** Tell all ranks where this rank's @p sources are (NULL: it has read none), and learn where those
  *  are that were read on this machine.
