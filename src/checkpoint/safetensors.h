@@ -1,0 +1,33 @@
+/* safetensors.h - what the files of src/checkpoint share about the safetensors format. */
+#ifndef CDDPI_CHECKPOINT_SAFETENSORS_H
+#define CDDPI_CHECKPOINT_SAFETENSORS_H
+
+#include "checkpoint/file.h"
+
+#include <cddp/checkpoint.h>
+
+enum { CDDPI_SAFETENSORS_HEADER_MAX = 100000000, CDDPI_SAFETENSORS_NAME_SHOWN = 96 };
+
+/** Bytes of a tensor; false when a dimension is negative or the product overflows. */
+bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out);
+
+/** The file's length and header, padded so that the data begins at a multiple of 64: @p out, @p
+ * out_bytes long, to be released with cddpi_free(). Checks all of @p tensors. @p shown names the
+ * file in errors. */
+cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
+                                     const char *const *metadata, char **out, size_t *out_bytes);
+
+/** Write header and tensors as the new file @p name in @p dir and flush it. On failure the file is
+ * the caller's to remove. */
+cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
+                                  const cddp_tensor *tensors, size_t count,
+                                  const char *const *metadata, uint64_t *out_bytes,
+                                  unsigned char out_digest[CDDPI_DIGEST_BYTES]);
+
+/** Whether @p file, called @p shown in errors, holds exactly @p tensors: names, types, shapes. */
+cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
+                                    const cddp_tensor *tensors, size_t count);
+/** Copy the data of a file that matches. */
+void cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors, size_t count);
+
+#endif

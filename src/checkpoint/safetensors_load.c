@@ -1,0 +1,150 @@
+/* safetensors_load.c - owns the copying of a safetensors file into tensors of the caller's. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHAPE_TEXT_BYTES = 256 };
+
+/* "f32 [512, 784]" */
+static const char *describe(const cddp_tensor *tensor, char text[SHAPE_TEXT_BYTES])
+{
+    int length = snprintf(text, SHAPE_TEXT_BYTES, "%s [", cddp_type_name(tensor->type));
+
+    for (int i = 0; i < tensor->dims; i++) {
+        length += snprintf(text + length, (size_t)(SHAPE_TEXT_BYTES - length), "%s%lld",
+                           i > 0 ? ", " : "", (long long)tensor->shape[i]);
+    }
+    snprintf(text + length, (size_t)(SHAPE_TEXT_BYTES - length), "]");
+    return text;
+}
+
+static bool same_kind(const cddp_tensor *a, const cddp_tensor *b)
+{
+    return a->type == b->type && a->dims == b->dims &&
+           memcmp(a->shape, b->shape, (size_t)a->dims * sizeof a->shape[0]) == 0;
+}
+
+static cddp_status match_one(const cddp_safetensors *file, const char *shown,
+                             const cddp_tensor *wanted)
+{
+    char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+    char expected[SHAPE_TEXT_BYTES];
+    char present[SHAPE_TEXT_BYTES];
+    const cddp_tensor *found;
+    size_t bytes;
+
+    if (wanted->name == NULL || wanted->dims < 0 || wanted->dims > CDDP_MAX_DIMS ||
+        cddp_type_bytes(wanted->type) == 0 ||
+        !cddpi_tensor_bytes(wanted->type, wanted->dims, wanted->shape, &bytes) ||
+        (wanted->data == NULL && bytes > 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: load into a tensor without name, type or memory",
+                          shown);
+    }
+    cddpi_printable(wanted->name, name, sizeof name);
+    found = cddp_safetensors_find(file, wanted->name);
+    if (found == NULL) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is missing", shown, name,
+                          describe(wanted, expected));
+    }
+    if (!same_kind(found, wanted)) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted", shown, name,
+                          describe(found, present), describe(wanted, expected));
+    }
+    return CDDP_OK;
+}
+
+static int compare_names(const void *left, const void *right)
+{
+    const cddp_tensor *const *a = left;
+    const cddp_tensor *const *b = right;
+
+    return strcmp((*a)->name, (*b)->name);
+}
+
+/* All of @tensors are in the file: are they different ones, and all that it holds? */
+static cddp_status match_all(const cddp_safetensors *file, const char *shown,
+                             const cddp_tensor **sorted, size_t count)
+{
+    char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+
+    for (size_t i = 1; i < count; i++) {
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" is wanted twice", shown,
+                              cddpi_printable(sorted[i]->name, name, sizeof name));
+        }
+    }
+    for (size_t i = 0; i < cddp_safetensors_count(file); i++) {
+        const cddp_tensor *present = cddp_safetensors_at(file, i);
+
+        if (bsearch(&present, sorted, count, sizeof *sorted, compare_names) == NULL) {
+            char kind[SHAPE_TEXT_BYTES];
+
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is one that nothing wants",
+                              shown, cddpi_printable(present->name, name, sizeof name),
+                              describe(present, kind));
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
+                                    const cddp_tensor *tensors, size_t count)
+{
+    const cddp_tensor **sorted;
+    cddp_status status;
+
+    for (size_t i = 0; i < count; i++) {
+        status = match_one(file, shown, &tensors[i]);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    sorted = cddpi_zalloc_array(count, sizeof *sorted);
+    if (sorted == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu tensors", shown, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = &tensors[i];
+    }
+    qsort(sorted, count, sizeof *sorted, compare_names);
+    status = match_all(file, shown, sorted, count);
+    cddpi_free(sorted);
+    return status;
+}
+
+void cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const cddp_tensor *from = cddp_safetensors_find(file, tensors[i].name);
+        size_t bytes = 0;
+
+        (void)cddpi_tensor_bytes(from->type, from->dims, from->shape, &bytes);
+        if (bytes > 0) {
+            memcpy(tensors[i].data, from->data, bytes);
+        }
+    }
+}
+
+cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, size_t count)
+{
+    cddp_safetensors *file;
+    cddp_status status;
+
+    if (tensors == NULL && count > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "load safetensors: no tensors");
+    }
+    status = cddp_safetensors_open(path, &file);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_safetensors_match(file, path, tensors, count);
+    if (status == CDDP_OK) {
+        cddpi_safetensors_copy(file, tensors, count);
+    }
+    cddp_safetensors_close(file);
+    return status;
+}

@@ -1,0 +1,319 @@
+/* safetensors_write.c - owns the making of safetensors files. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is little-endian");
+
+enum { LENGTH_BYTES = 8, NAME_TRIES = 64 };
+
+/* the format's names, in the order of CDDP_TYPE_MAP */
+#define TYPE_NAME(name, value, bytes, text) #name,
+static const char *const type_names[] = {CDDP_TYPE_MAP(TYPE_NAME)};
+
+bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out)
+{
+    int64_t bytes = (int64_t)cddp_type_bytes(type);
+
+    for (int i = 0; i < dims; i++) {
+        if (shape[i] < 0 || __builtin_mul_overflow(bytes, shape[i], &bytes)) {
+            return false;
+        }
+    }
+    *out = (size_t)bytes;
+    return true;
+}
+
+/* Check one tensor of the caller's. */
+static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, size_t index,
+                                size_t *out_bytes)
+{
+    char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+    size_t bytes;
+
+    if (tensor->name == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor %zu has no name", shown, index);
+    }
+    cddpi_printable(tensor->name, name, sizeof name);
+    if (strcmp(tensor->name, "__metadata__") == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: no tensor may be named %s", shown, name);
+    }
+    if (cddp_type_bytes(tensor->type) == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\": %d is no type", shown, name,
+                          (int)tensor->type);
+    }
+    if (tensor->dims < 0 || tensor->dims > CDDP_MAX_DIMS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\": %d dimensions, but 0 to %d can be",
+                          shown, name, tensor->dims, CDDP_MAX_DIMS);
+    }
+    if (!cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "%s: tensor \"%s\": its shape is negative or overflows", shown, name);
+    }
+    if (tensor->data == NULL && bytes > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no data", shown, name);
+    }
+    *out_bytes = bytes;
+    return CDDP_OK;
+}
+
+/* The tensor's entry: {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}; NULL: no memory. */
+static json_t *tensor_entry(const cddp_tensor *tensor, size_t begin, size_t end)
+{
+    json_t *shape = json_array();
+
+    for (int i = 0; i < tensor->dims && shape != NULL; i++) {
+        if (json_array_append_new(shape, json_integer(tensor->shape[i])) != 0) {
+            json_decref(shape);
+            shape = NULL;
+        }
+    }
+    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", type_names[tensor->type], "shape", shape,
+                     "data_offsets", (json_int_t)begin, (json_int_t)end);
+}
+
+static cddp_status add_tensors(const char *shown, json_t *root, const cddp_tensor *tensors,
+                               size_t count)
+{
+    size_t offset = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+        size_t bytes = 0;
+        json_t *entry;
+        cddp_status status = check_tensor(shown, &tensors[i], i, &bytes);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        cddpi_printable(tensors[i].name, name, sizeof name);
+        if (json_object_get(root, tensors[i].name) != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: two tensors are named \"%s\"", shown, name);
+        }
+        if (bytes > INT64_MAX - offset) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\": too many bytes in all", shown,
+                              name);
+        }
+        entry = tensor_entry(&tensors[i], offset, offset + bytes);
+        if (entry == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the header", shown);
+        }
+        if (json_object_set_new(root, tensors[i].name, entry) != 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\": its name is not UTF-8", shown,
+                              name);
+        }
+        offset += bytes;
+    }
+    return CDDP_OK;
+}
+
+static cddp_status add_metadata(const char *shown, json_t *root, const char *const *metadata)
+{
+    json_t *pairs;
+
+    if (metadata == NULL || metadata[0] == NULL) {
+        return CDDP_OK;
+    }
+    pairs = json_object();
+    for (; metadata[0] != NULL; metadata += 2) {
+        if (metadata[1] == NULL || json_object_get(pairs, metadata[0]) != NULL ||
+            json_object_set_new(pairs, metadata[0], json_string(metadata[1])) != 0) {
+            char key[CDDPI_SAFETENSORS_NAME_SHOWN];
+
+            json_decref(pairs);
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "%s: metadata \"%s\" has no value, is there twice or is not UTF-8",
+                              shown, cddpi_printable(metadata[0], key, sizeof key));
+        }
+    }
+    if (json_object_set_new(root, "__metadata__", pairs) != 0) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the metadata", shown);
+    }
+    return CDDP_OK;
+}
+
+/* Length, JSON and spaces, in one block. */
+static cddp_status lay_out(const char *shown, const json_t *root, char **out, size_t *out_bytes)
+{
+    size_t text = json_dumpb(root, NULL, 0, JSON_COMPACT);
+    size_t bytes = (LENGTH_BYTES + text + CDDPI_ALIGNMENT - 1) / CDDPI_ALIGNMENT * CDDPI_ALIGNMENT;
+    char *block;
+
+    if (text == 0 || bytes - LENGTH_BYTES > CDDPI_SAFETENSORS_HEADER_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: a header of %zu bytes; the format allows 1 to %d",
+                          shown, text, CDDPI_SAFETENSORS_HEADER_MAX);
+    }
+    block = cddpi_zalloc(bytes);
+    if (block == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", shown, bytes);
+    }
+    for (int i = 0; i < LENGTH_BYTES; i++) {
+        block[i] = (char)((uint64_t)(bytes - LENGTH_BYTES) >> 8 * i);
+    }
+    if (json_dumpb(root, block + LENGTH_BYTES, text, JSON_COMPACT) != text) {
+        cddpi_free(block);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the header", shown);
+    }
+    memset(block + LENGTH_BYTES + text, ' ', bytes - LENGTH_BYTES - text);
+    *out = block;
+    *out_bytes = bytes;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
+                                     const char *const *metadata, char **out, size_t *out_bytes)
+{
+    json_t *root = json_object();
+    cddp_status status;
+
+    if (root == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the header", shown);
+    }
+    status = add_metadata(shown, root, metadata);
+    if (status == CDDP_OK) {
+        status = add_tensors(shown, root, tensors, count);
+    }
+    if (status == CDDP_OK) {
+        status = lay_out(shown, root, out, out_bytes);
+    }
+    json_decref(root);
+    return status;
+}
+
+/* What cddpi_safetensors_put() does once the header is there. */
+static cddp_status put_all(struct cddpi_writer *writer, const char *header, size_t header_bytes,
+                           const cddp_tensor *tensors, size_t count,
+                           unsigned char out_digest[CDDPI_DIGEST_BYTES])
+{
+    cddp_status status = cddpi_writer_put(writer, header, header_bytes);
+
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        size_t bytes = 0;
+
+        (void)cddpi_tensor_bytes(tensors[i].type, tensors[i].dims, tensors[i].shape, &bytes);
+        status = cddpi_writer_put(writer, tensors[i].data, bytes);
+    }
+    return status == CDDP_OK ? cddpi_writer_finish(writer, out_digest) : status;
+}
+
+cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
+                                  const cddp_tensor *tensors, size_t count,
+                                  const char *const *metadata, uint64_t *out_bytes,
+                                  unsigned char out_digest[CDDPI_DIGEST_BYTES])
+{
+    struct cddpi_writer writer;
+    char *header = NULL;
+    size_t header_bytes = 0;
+    cddp_status status = cddpi_safetensors_header(shown, tensors, count, metadata, &header,
+                                                  &header_bytes);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_writer_open(&writer, dir, name, shown);
+    if (status == CDDP_OK) {
+        status = put_all(&writer, header, header_bytes, tensors, count, out_digest);
+        if (status == CDDP_OK && out_bytes != NULL) {
+            *out_bytes = writer.bytes;
+        }
+        cddpi_writer_close(&writer);
+    }
+    cddpi_free(header);
+    return status;
+}
+
+/* The folder that holds @path, opened, and @path's last part. */
+static cddp_status open_parent(const char *path, int *out_dir, const char **out_base)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash != NULL ? slash + 1 : path;
+    char *folder;
+    int dir;
+
+    if (base[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "\"%s\" is no file name", path);
+    }
+    folder = slash == NULL ? cddpi_strdup(".") : cddpi_format("%.*s", (int)(base - path), path);
+    if (folder == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
+    }
+    dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder of %s", path);
+
+        cddpi_free(folder);
+        return status;
+    }
+    cddpi_free(folder);
+    *out_dir = dir;
+    *out_base = base;
+    return CDDP_OK;
+}
+
+/* A name in @dir that nothing has: a crashed writer of our process id may have left some behind. */
+static char *temporary_name(int dir, const char *base)
+{
+    for (int i = 0; i < NAME_TRIES; i++) {
+        char *name = cddpi_format(".%s.tmp-%ld-%d", base, (long)getpid(), i);
+
+        if (name == NULL || faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+            return name; /* if it has come up since, creating it says so */
+        }
+        cddpi_free(name);
+    }
+    return NULL;
+}
+
+/* From a flushed temporary file to the file of that name. */
+static cddp_status move_in(int dir, const char *temporary, const char *base, const char *path)
+{
+    if (cddpi_file_renameat(dir, temporary, base) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", temporary, path);
+    }
+    if (cddpi_file_fsync(dir) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno,
+                                "flush the folder of %s (which is whole, but a loss of power now "
+                                "may bring the old one back)",
+                                path);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors, size_t count,
+                                   const char *const *metadata)
+{
+    const char *base = NULL;
+    char *temporary;
+    cddp_status status;
+    int dir = -1;
+
+    if (path == NULL || (tensors == NULL && count > 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "write safetensors: no path or no tensors");
+    }
+    status = open_parent(path, &dir, &base);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    temporary = temporary_name(dir, base);
+    if (temporary == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory, or no name, for a temporary file",
+                            path);
+    } else {
+        status = cddpi_safetensors_put(dir, temporary, path, tensors, count, metadata, NULL, NULL);
+        if (status == CDDP_OK) {
+            status = move_in(dir, temporary, base, path);
+        }
+        if (status != CDDP_OK) {
+            (void)unlinkat(dir, temporary, 0);
+        }
+    }
+    cddpi_free(temporary);
+    close(dir);
+    return status;
+}

@@ -1,0 +1,303 @@
+/* snapshot_dir.c - owns the names in a folder of snapshots: listing, deleting, sweeping. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "checkpoint/snapshot.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* After this long a left-over is one even if its process id is in use: by someone else, then. */
+enum { STALE_SECONDS = 3600 };
+
+const char *const cddpi_snapshot_files[CDDPI_SNAPSHOT_FILES] = {
+    "model.safetensors", "optimizer.safetensors", "state.json"};
+
+static void name_of(enum cddpi_snapshot_kind kind, uint64_t step, int64_t pid,
+                    char out[CDDPI_SNAPSHOT_NAME_BYTES])
+{
+    switch (kind) {
+    case CDDPI_SNAPSHOT_WHOLE:
+        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, "step-%08" PRIu64, step);
+        break;
+    case CDDPI_SNAPSHOT_OLD:
+        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".step-%08" PRIu64 ".old-%" PRId64, step, pid);
+        break;
+    case CDDPI_SNAPSHOT_TEMPORARY:
+        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".step-%08" PRIu64 ".tmp-%" PRId64, step, pid);
+        break;
+    case CDDPI_SNAPSHOT_POINTER:
+        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".latest.tmp-%" PRId64, pid);
+        break;
+    }
+}
+
+void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
+                         char out[CDDPI_SNAPSHOT_NAME_BYTES])
+{
+    name_of(kind, step, (int64_t)getpid(), out);
+}
+
+/* Read digits at @text, up to @end. */
+static bool parse_part(const char *text, const char *end, int64_t *out)
+{
+    char digits[24];
+    size_t length = (size_t)(end - text);
+
+    if (length == 0 || length >= sizeof digits) {
+        return false;
+    }
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    return cddpi_parse_integer(digits, 0, INT64_MAX, out);
+}
+
+/* Take @name apart; only names that name_of() would give are ours. */
+static bool parse_name(const char *name, struct cddpi_snapshot_entry *out)
+{
+    static const struct {
+        const char *mark;
+        enum cddpi_snapshot_kind kind;
+    } marks[] = {{".old-", CDDPI_SNAPSHOT_OLD}, {".tmp-", CDDPI_SNAPSHOT_TEMPORARY}};
+    struct cddpi_snapshot_entry entry = {.kind = CDDPI_SNAPSHOT_WHOLE};
+    int64_t step = 0;
+
+    if (strlen(name) >= sizeof entry.name) {
+        return false;
+    }
+    if (strncmp(name, ".latest.tmp-", 12) == 0) {
+        entry.kind = CDDPI_SNAPSHOT_POINTER;
+        if (!parse_part(name + 12, name + strlen(name), &entry.pid)) {
+            return false;
+        }
+    } else if (strncmp(name, "step-", 5) == 0) {
+        if (!parse_part(name + 5, name + strlen(name), &step)) {
+            return false;
+        }
+    } else if (strncmp(name, ".step-", 6) == 0) {
+        const char *mark = NULL;
+
+        for (size_t i = 0; i < 2 && mark == NULL; i++) {
+            mark = strstr(name, marks[i].mark);
+            entry.kind = marks[i].kind;
+        }
+        if (mark == NULL || !parse_part(name + 6, mark, &step) ||
+            !parse_part(mark + 5, name + strlen(name), &entry.pid)) {
+            return false;
+        }
+    } else {
+        return false;
+    }
+    entry.step = (uint64_t)step;
+    name_of(entry.kind, entry.step, entry.pid, entry.name);
+    if (strcmp(entry.name, name) != 0) {
+        return false;
+    }
+    *out = entry;
+    return true;
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    const struct cddpi_snapshot_entry *a = left;
+    const struct cddpi_snapshot_entry *b = right;
+
+    if (a->step != b->step) {
+        return a->step > b->step ? -1 : 1;
+    }
+    if (a->kind != b->kind) {
+        return a->kind < b->kind ? -1 : 1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+/* A stream over @name in @dir that follows no link. */
+static DIR *open_stream(int dir, const char *name)
+{
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (stream == NULL && fd >= 0) {
+        close(fd);
+    }
+    return stream;
+}
+
+cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapshot_entry **out,
+                                size_t *out_count)
+{
+    struct cddpi_snapshot_entry *entries = NULL;
+    size_t count = 0;
+    size_t room = 0;
+    const struct dirent *row;
+    DIR *stream = open_stream(dir, ".");
+
+    if (stream == NULL) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "list the folder %s", shown);
+    }
+    while ((row = readdir(stream)) != NULL) {
+        struct cddpi_snapshot_entry entry;
+
+        if (!parse_name(row->d_name, &entry)) {
+            continue;
+        }
+        if (count == room) {
+            struct cddpi_snapshot_entry *more = cddpi_realloc(entries,
+                                                              (room + 16) * 2 * sizeof *entries);
+
+            if (more == NULL) {
+                closedir(stream);
+                cddpi_free(entries);
+                return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu names", shown, room);
+            }
+            entries = more;
+            room = (room + 16) * 2;
+        }
+        entries[count++] = entry;
+    }
+    closedir(stream);
+    if (count > 0) {
+        qsort(entries, count, sizeof *entries, compare_entries);
+    }
+    *out = entries;
+    *out_count = count;
+    return CDDP_OK;
+}
+
+static bool is_ours(const char *name)
+{
+    for (int i = 0; i < CDDPI_SNAPSHOT_FILES; i++) {
+        if (strcmp(name, cddpi_snapshot_files[i]) == 0) {
+            return true;
+        }
+    }
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static void left_alone(const char *shown, const char *name, const char *why)
+{
+    cddpi_log(CDDPI_LOG_WARN, "checkpoint: %s/%s is not deleted: %s", shown, name, why);
+}
+
+/* A stream over @name, if it is a folder with nothing in it but what a snapshot has. */
+static DIR *open_if_ours(int dir, const char *shown, const char *name)
+{
+    DIR *stream = open_stream(dir, name);
+    const struct dirent *row;
+
+    if (stream == NULL) {
+        if (errno != ENOENT) {
+            left_alone(shown, name, strerror(errno));
+        }
+        return NULL;
+    }
+    while ((row = readdir(stream)) != NULL) {
+        if (!is_ours(row->d_name)) {
+            left_alone(shown, name, "it holds files that cddp did not write");
+            closedir(stream);
+            return NULL;
+        }
+    }
+    return stream;
+}
+
+void cddpi_snapshot_remove(int dir, const char *shown, const char *name)
+{
+    DIR *stream = open_if_ours(dir, shown, name);
+
+    if (stream == NULL) {
+        return;
+    }
+    for (int i = CDDPI_SNAPSHOT_FILES - 1; i >= 0; i--) {
+        if (cddpi_file_unlinkat(dirfd(stream), cddpi_snapshot_files[i], 0) != 0 &&
+            errno != ENOENT) {
+            left_alone(shown, name, strerror(errno));
+            closedir(stream);
+            return;
+        }
+    }
+    closedir(stream);
+    if (cddpi_file_unlinkat(dir, name, AT_REMOVEDIR) != 0) {
+        left_alone(shown, name, strerror(errno));
+    }
+}
+
+void cddpi_snapshot_discard(int dir, const char *shown, const struct cddpi_snapshot_entry *entry)
+{
+    char temporary[CDDPI_SNAPSHOT_NAME_BYTES];
+    DIR *stream = open_if_ours(dir, shown, entry->name);
+
+    if (stream == NULL) {
+        return;
+    }
+    closedir(stream);
+    cddpi_snapshot_name(CDDPI_SNAPSHOT_TEMPORARY, entry->step, temporary);
+    if (cddpi_file_renameat(dir, entry->name, temporary) != 0) {
+        left_alone(shown, entry->name, strerror(errno));
+        return;
+    }
+    cddpi_snapshot_remove(dir, shown, temporary);
+}
+
+/* Whether the writer that made this left-over can no longer be at work. */
+static bool is_abandoned(int dir, const struct cddpi_snapshot_entry *entry)
+{
+    struct stat info;
+
+    if (entry->pid == (int64_t)getpid() || entry->pid == 0 || entry->pid > INT32_MAX) {
+        return true;
+    }
+    if (kill((pid_t)entry->pid, 0) != 0 && errno == ESRCH) {
+        return true;
+    }
+    return fstatat(dir, entry->name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+           time(NULL) - info.st_mtime > STALE_SECONDS;
+}
+
+/* The writer died between moving the old snapshot aside and deleting it. */
+static void sweep_old(int dir, const char *shown, const struct cddpi_snapshot_entry *entry)
+{
+    char whole[CDDPI_SNAPSHOT_NAME_BYTES];
+
+    cddpi_snapshot_name(CDDPI_SNAPSHOT_WHOLE, entry->step, whole);
+    if (faccessat(dir, whole, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        cddpi_snapshot_remove(dir, shown, entry->name);
+    } else if (cddpi_file_renameat(dir, entry->name, whole) != 0) {
+        cddpi_log(CDDPI_LOG_WARN, "checkpoint: rename %s/%s back to %s: %s", shown, entry->name,
+                  whole, strerror(errno));
+    }
+}
+
+void cddpi_snapshot_sweep(int dir, const char *shown)
+{
+    struct cddpi_snapshot_entry *entries;
+    size_t count;
+
+    if (cddpi_snapshot_list(dir, shown, &entries, &count) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "checkpoint: %s", cddp_last_error());
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (entries[i].kind == CDDPI_SNAPSHOT_WHOLE || !is_abandoned(dir, &entries[i])) {
+            continue;
+        }
+        if (entries[i].kind == CDDPI_SNAPSHOT_OLD) {
+            sweep_old(dir, shown, &entries[i]);
+        } else if (entries[i].kind == CDDPI_SNAPSHOT_TEMPORARY) {
+            cddpi_snapshot_remove(dir, shown, entries[i].name);
+        } else {
+            (void)cddpi_file_unlinkat(dir, entries[i].name, 0);
+        }
+    }
+    cddpi_free(entries);
+}

@@ -1,0 +1,250 @@
+/* snapshot_read.c - owns finding the newest whole snapshot, and loading one. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whether the file is there with the size and the checksum that state.json gives it. */
+static cddp_status check_file(const char *path, const json_t *expected)
+{
+    const char *hex = json_string_value(json_object_get(expected, "blake2b"));
+    json_int_t bytes = json_integer_value(json_object_get(expected, "bytes"));
+    char present_hex[CDDPI_DIGEST_HEX_BYTES];
+    uint64_t present;
+    cddp_status status;
+
+    if (hex == NULL) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: state.json does not know it", path);
+    }
+    status = cddpi_file_digest(path, &present, present_hex);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (present != (uint64_t)bytes) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: %" PRIu64 " bytes, but %lld were written", path,
+                          present, (long long)bytes);
+    }
+    if (strcmp(present_hex, hex) != 0) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: its contents do not match their checksum: damaged",
+                          path);
+    }
+    return CDDP_OK;
+}
+
+/* One of a snapshot's files as a path, or NULL after a failure. */
+static char *file_path(const char *path, int index)
+{
+    char *name = cddpi_format("%s/%s", path, cddpi_snapshot_files[index]);
+
+    if (name == NULL) {
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
+    }
+    return name;
+}
+
+static cddp_status read_document(const char *path, json_t **out)
+{
+    char *name = file_path(path, CDDPI_SNAPSHOT_DATA_FILES);
+    cddp_status status = name != NULL ? cddpi_state_read(name, out) : CDDP_ERR_NO_MEMORY;
+
+    cddpi_free(name);
+    return status;
+}
+
+/* Open data file @index of the snapshot at @path, once its checksum has been found right. */
+static cddp_status open_checked(const char *path, const json_t *document, int index,
+                                cddp_safetensors **out)
+{
+    char *name = file_path(path, index);
+    cddp_status status;
+
+    if (name == NULL) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    status = check_file(
+        name, json_object_get(json_object_get(document, "files"), cddpi_snapshot_files[index]));
+    if (status == CDDP_OK) {
+        status = cddp_safetensors_open(name, out);
+    }
+    cddpi_free(name);
+    return status;
+}
+
+/* Whether the snapshot at @path is whole and that of @step. */
+static cddp_status verify(const char *path, uint64_t step)
+{
+    json_t *document;
+    cddp_status status = read_document(path, &document);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if ((uint64_t)json_integer_value(json_object_get(document, "step")) != step) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: its state is that of step %lld", path,
+                            (long long)json_integer_value(json_object_get(document, "step")));
+    }
+    for (int i = 0; i < CDDPI_SNAPSHOT_DATA_FILES && status == CDDP_OK; i++) {
+        cddp_safetensors *file = NULL;
+
+        status = open_checked(path, document, i, &file);
+        cddp_safetensors_close(file);
+    }
+    json_decref(document);
+    return status;
+}
+
+/* Add the last failure as a line to @skipped. */
+static cddp_status note_skipped(char **skipped)
+{
+    char *text = cddpi_format("%s%s%s", *skipped != NULL ? *skipped : "",
+                              *skipped != NULL ? "\n" : "", cddp_last_error());
+
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "find a snapshot: no memory for a line of text");
+    }
+    cddpi_free(*skipped);
+    *skipped = text;
+    return CDDP_OK;
+}
+
+/* Try @entries in turn. Broken ones are noted in @skipped; other failures end the search. */
+static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry *entries,
+                              size_t count, char **out_path, char **skipped)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *path;
+        cddp_status status;
+
+        if (entries[i].kind != CDDPI_SNAPSHOT_WHOLE && entries[i].kind != CDDPI_SNAPSHOT_OLD) {
+            continue;
+        }
+        path = cddpi_format("%s/%s", dir, entries[i].name);
+        if (path == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", dir);
+        }
+        status = verify(path, entries[i].step);
+        if (status == CDDP_OK) {
+            *out_path = path;
+            return CDDP_OK;
+        }
+        cddpi_free(path);
+        if (status == CDDP_ERR_NO_MEMORY) {
+            return status;
+        }
+        status = note_skipped(skipped);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (*skipped != NULL) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: no snapshot is whole:\n%s", dir, *skipped);
+    }
+    return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: there are no snapshots", dir);
+}
+
+cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped)
+{
+    struct cddpi_snapshot_entry *entries;
+    size_t count;
+    char *skipped = NULL;
+    cddp_status status;
+    int fd;
+
+    if (dir == NULL || out_path == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "find a snapshot: no folder or nowhere to put it");
+    }
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
+                                "open the folder %s", dir);
+    }
+    status = cddpi_snapshot_list(fd, dir, &entries, &count);
+    close(fd);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = find_whole(dir, entries, count, out_path, &skipped);
+    if (status == CDDP_OK && out_skipped != NULL) {
+        *out_skipped = skipped;
+    } else {
+        cddpi_free(skipped);
+    }
+    cddpi_free(entries);
+    return status;
+}
+
+cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t *out_step)
+{
+    json_t *document;
+    char *text;
+    char *copy;
+    cddp_status status;
+
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "read a snapshot's state: no path");
+    }
+    status = read_document(path, &document);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    text = json_dumps(json_object_get(document, "state"), JSON_COMPACT);
+    copy = cddpi_strdup(text); /* the caller releases ours, not jansson's */
+    free(text);
+    if (copy == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
+    } else {
+        if (out_step != NULL) {
+            *out_step = (uint64_t)json_integer_value(json_object_get(document, "step"));
+        }
+        if (out_json != NULL) {
+            *out_json = copy;
+        } else {
+            cddpi_free(copy);
+        }
+    }
+    json_decref(document);
+    return status;
+}
+
+cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into)
+{
+    cddp_safetensors *model = NULL;
+    cddp_safetensors *optimizer = NULL;
+    json_t *document;
+    cddp_status status;
+
+    if (path == NULL || into == NULL || (into->model == NULL && into->model_count > 0) ||
+        (into->optimizer == NULL && into->optimizer_count > 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "load a snapshot: no path or no tensors");
+    }
+    status = read_document(path, &document);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = open_checked(path, document, 0, &model);
+    if (status == CDDP_OK) {
+        status = open_checked(path, document, 1, &optimizer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_safetensors_match(model, path, into->model, into->model_count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_safetensors_match(optimizer, path, into->optimizer, into->optimizer_count);
+    }
+    if (status == CDDP_OK) {
+        cddpi_safetensors_copy(model, into->model, into->model_count);
+        cddpi_safetensors_copy(optimizer, into->optimizer, into->optimizer_count);
+    }
+    cddp_safetensors_close(model);
+    cddp_safetensors_close(optimizer);
+    json_decref(document);
+    return status;
+}

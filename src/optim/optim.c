@@ -1,0 +1,285 @@
+/* optim.c - owns the optimizer's state: which parameters move, and their tensors for checkpoints.
+ */
+#include "optim/optim.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "optim/impl.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct cddpi_optim_ops ops_table[] = {
+    [CDDPI_OPTIM_SGD] = {1, {"momentum", NULL}, false, cddpi_sgd_update},
+    [CDDPI_OPTIM_ADAMW] = {2, {"exp_avg", "exp_avg_sq"}, true, cddpi_adamw_update},
+};
+
+static const struct cddpi_optim_ops *ops_of(const struct cddpi_optim *optim)
+{
+    return &ops_table[optim->spec.type];
+}
+
+/* SGD without momentum remembers nothing. */
+static size_t moment_count(const struct cddpi_optim *optim)
+{
+    return optim->spec.type == CDDPI_OPTIM_SGD && optim->spec.momentum == 0.0
+               ? 0
+               : ops_of(optim)->moment_count;
+}
+
+static bool is_fraction(double value)
+{
+    return value >= 0.0 && value < 1.0;
+}
+
+static cddp_status check_spec(const struct cddpi_optim_spec *spec)
+{
+    if (!isfinite(spec->weight_decay) || spec->weight_decay < 0.0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: weight_decay %g is not >= 0",
+                          spec->weight_decay);
+    }
+    switch (spec->type) {
+    case CDDPI_OPTIM_SGD:
+        if (!isfinite(spec->momentum) || spec->momentum < 0.0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: momentum %g is not >= 0",
+                              spec->momentum);
+        }
+        if (spec->nesterov && spec->momentum == 0.0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: nesterov needs a momentum");
+        }
+        return CDDP_OK;
+    case CDDPI_OPTIM_ADAMW:
+        if (!is_fraction(spec->beta1) || !is_fraction(spec->beta2)) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "optimizer: beta1 %g and beta2 %g must be >= 0 and below 1",
+                              spec->beta1, spec->beta2);
+        }
+        if (!isfinite(spec->epsilon) || spec->epsilon < 0.0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: epsilon %g is not >= 0",
+                              spec->epsilon);
+        }
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: %d is no type", (int)spec->type);
+}
+
+static size_t element_count(const cddp_param *param)
+{
+    size_t count = 1;
+
+    for (int i = 0; i < param->dims; i++) {
+        count *= (size_t)param->shape[i];
+    }
+    return count;
+}
+
+static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *params,
+                              const bool *decays, size_t count)
+{
+    optim->slots = cddpi_zalloc_array(count, sizeof *optim->slots);
+    if (optim->slots == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct cddpi_optim_slot *slot = &optim->slots[optim->slot_count];
+
+        if (params[i].frozen) {
+            continue;
+        }
+        if (params[i].type != CDDP_F32) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "optimizer: parameter \"%s\" is %s, but only f32 "
+                              "can be",
+                              params[i].name, cddp_type_name(params[i].type));
+        }
+        slot->index = i;
+        slot->data = params[i].data;
+        slot->count = element_count(&params[i]);
+        slot->decays = optim->spec.decay_all || decays == NULL || decays[i];
+        optim->slot_count++;
+    }
+    return CDDP_OK;
+}
+
+/* Elements rounded up so that the next tensor begins on a cache line. */
+static size_t padded(size_t count)
+{
+    size_t line = CDDPI_ALIGNMENT / sizeof(float);
+
+    return (count + line - 1) / line * line;
+}
+
+static cddp_status make_state(struct cddpi_optim *optim)
+{
+    size_t moments = moment_count(optim);
+    size_t each = 0;
+    size_t at = 0;
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        each += padded(optim->slots[i].count);
+    }
+    optim->step = cddpi_zalloc_array(1 + optim->slot_count, sizeof *optim->step);
+    optim->moments = cddpi_alloc_aligned(each * moments * sizeof(float));
+    if (optim->step == NULL || optim->moments == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes of state",
+                          each * moments * sizeof(float));
+    }
+    memset(optim->moments, 0, each * moments * sizeof(float));
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        struct cddpi_optim_slot *slot = &optim->slots[i];
+
+        slot->steps = &optim->step[1 + i];
+        for (size_t moment = 0; moment < moments; moment++) {
+            slot->moments[moment] = optim->moments + at;
+            at += padded(slot->count);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* The next tensor of the state, under a new name; NULL: no memory. */
+static cddp_tensor *add_tensor(struct cddpi_optim *optim, const char *prefix, const char *name)
+{
+    char *text = cddpi_format("%s%s%s", prefix, name[0] != '\0' ? "." : "", name);
+    cddp_tensor *tensor = &optim->tensors[optim->tensor_count];
+
+    if (text == NULL) {
+        return NULL;
+    }
+    optim->names[optim->tensor_count++] = text;
+    tensor->name = text;
+    return tensor;
+}
+
+static bool add_counters(struct cddpi_optim *optim)
+{
+    cddp_tensor *tensor = add_tensor(optim, "step", "");
+
+    if (tensor == NULL) {
+        return false;
+    }
+    tensor->type = CDDP_I64;
+    tensor->data = optim->step;
+    if (!ops_of(optim)->counts_steps) {
+        return true;
+    }
+    tensor = add_tensor(optim, "param_steps", "");
+    if (tensor == NULL) {
+        return false;
+    }
+    tensor->type = CDDP_I64;
+    tensor->dims = 1;
+    tensor->shape[0] = (int64_t)optim->slot_count;
+    tensor->data = optim->step + 1;
+    return true;
+}
+
+static bool add_moments(struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
+                        const cddp_param *param, size_t moments)
+{
+    for (size_t moment = 0; moment < moments; moment++) {
+        cddp_tensor *tensor = add_tensor(optim, ops_of(optim)->moment_names[moment], param->name);
+
+        if (tensor == NULL) {
+            return false;
+        }
+        tensor->type = CDDP_F32;
+        tensor->dims = param->dims;
+        memcpy(tensor->shape, param->shape, sizeof tensor->shape);
+        tensor->data = slot->moments[moment];
+    }
+    return true;
+}
+
+static cddp_status make_tensors(struct cddpi_optim *optim, const cddp_param *params)
+{
+    size_t moments = moment_count(optim);
+    size_t most = 2 + moments * optim->slot_count;
+    bool made;
+
+    optim->tensors = cddpi_zalloc_array(most, sizeof *optim->tensors);
+    optim->names = cddpi_zalloc_array(most, sizeof *optim->names);
+    made = optim->tensors != NULL && optim->names != NULL && add_counters(optim);
+    for (size_t i = 0; i < optim->slot_count && made; i++) {
+        made = add_moments(optim, &optim->slots[i], &params[optim->slots[i].index], moments);
+    }
+    return made ? CDDP_OK
+                : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu tensors", most);
+}
+
+cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_param *params,
+                               const bool *decays, size_t count, struct cddpi_optim **out)
+{
+    struct cddpi_optim *optim;
+    cddp_status status = check_spec(spec);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    optim = cddpi_zalloc(sizeof *optim);
+    if (optim == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes", sizeof *optim);
+    }
+    optim->spec = *spec;
+    optim->kernels = cddpi_optim_kernels();
+    status = fill_slots(optim, params, decays, count);
+    if (status == CDDP_OK) {
+        status = make_state(optim);
+    }
+    if (status == CDDP_OK) {
+        status = make_tensors(optim, params);
+    }
+    if (status != CDDP_OK) {
+        cddpi_optim_destroy(optim);
+        return status;
+    }
+    *out = optim;
+    return CDDP_OK;
+}
+
+void cddpi_optim_destroy(struct cddpi_optim *optim)
+{
+    if (optim == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < optim->tensor_count; i++) {
+        cddpi_free(optim->names[i]);
+    }
+    cddpi_free(optim->names);
+    cddpi_free(optim->tensors);
+    cddpi_free(optim->moments);
+    cddpi_free(optim->step);
+    cddpi_free(optim->slots);
+    cddpi_free(optim);
+}
+
+void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale)
+{
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+
+        if (grads[slot->index] != NULL) {
+            ops_of(optim)->update(optim, slot, grads[slot->index], lr, grad_scale);
+        }
+    }
+    ++*optim->step;
+}
+
+double cddpi_grad_norm(const cddp_param *params, void *const *grads, size_t count)
+{
+    const struct cddpi_optim_kernels *kernels = cddpi_optim_kernels();
+    double sum = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (grads[i] != NULL && !params[i].frozen) {
+            sum += kernels->square_sum(grads[i], element_count(&params[i]));
+        }
+    }
+    return sqrt(sum);
+}
+
+const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count)
+{
+    *out_count = optim->tensor_count;
+    return optim->tensors;
+}
