@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 
+#include <assert.h>
 #include <libconfig.h>
 #include <stdarg.h>
 #include <string.h>
@@ -631,6 +632,7 @@ cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key
     char text[2048];
     va_list arguments;
 
+    assert(format != NULL); /* gcc 12 with -fsanitize=undefined fears it */
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
