@@ -71,18 +71,6 @@ static cddp_status grad_ready(void *context, size_t index)
     return cddp_ddp_grad_ready(((struct cddpi_trainer *)context)->ddp, index);
 }
 
-/* A rank without samples in a short last batch: its gradients count for nothing. */
-static cddp_status contribute_nothing(struct cddpi_trainer *trainer)
-{
-    const uint32_t *order = cddpi_model_ready_order(trainer->model);
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
-        status = cddp_ddp_grad_ready(trainer->ddp, order[i]);
-    }
-    return status;
-}
-
 /* The gradients' places are final after the first wait. */
 static void bind_again(struct cddpi_trainer *trainer)
 {
@@ -96,7 +84,8 @@ static void bind_again(struct cddpi_trainer *trainer)
     trainer->bound = true;
 }
 
-/* Forward, backward and the mean over ranks of one batch. */
+/* Forward, backward and the mean over ranks of one batch. A rank without samples, in a short last
+ * batch, takes part too: with the weight 0, and in collectives of layers. */
 static cddp_status compute(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
 {
     struct cddpi_interval *interval = &trainer->interval;
@@ -107,29 +96,26 @@ static cddp_status compute(struct cddpi_trainer *trainer, const struct cddpi_loa
                                 .sample_ids = loaded->sample_ids};
     cddp_step step = CDDP_STEP_INIT;
     struct cddpi_result result = {0};
+    double scale = loaded->count > 0 ? 1.0 / loaded->count : 1.0;
     int64_t begun = cddpi_now_ns();
     int64_t forwarded;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     step.weight = loaded->count;
-    if (loaded->count > 0) {
-        status = cddpi_model_forward(trainer->model, &batch, true, &result);
-        if (status == CDDP_OK && !isfinite(result.loss_sum)) {
-            status = cddpi_fail(CDDP_ERR_STATE,
-                                "rank %d: the loss of step %llu is %g: the learning rate may be "
-                                "too high",
-                                trainer->rank, (unsigned long long)trainer->at.step + 1,
-                                result.loss_sum);
-        }
+    status = cddpi_model_forward(trainer->model, &batch, true, &result);
+    if (status == CDDP_OK && !isfinite(result.loss_sum)) {
+        status = cddpi_fail(CDDP_ERR_STATE,
+                            "rank %d: the loss of step %llu is %g: the learning rate may be too "
+                            "high",
+                            trainer->rank, (unsigned long long)trainer->at.step + 1,
+                            result.loss_sum);
     }
     forwarded = cddpi_now_ns();
     if (status == CDDP_OK) {
         status = cddp_ddp_begin(trainer->ddp, &step);
     }
     if (status == CDDP_OK) {
-        status = loaded->count > 0 ? cddpi_model_backward(trainer->model, 1.0 / loaded->count,
-                                                          false, grad_ready, trainer)
-                                   : contribute_nothing(trainer);
+        status = cddpi_model_backward(trainer->model, scale, false, grad_ready, trainer);
     }
     interval->forward_ns += forwarded - begun;
     interval->backward_ns += cddpi_now_ns() - forwarded;
