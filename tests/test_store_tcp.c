@@ -456,7 +456,7 @@ static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **sta
 
     (void)state;
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
-    assert_int_equal(open_store(url, TOKEN, NULL, 100, &store), CDDP_OK);
+    assert_int_equal(open_store(url, TOKEN, NULL, 700, &store), CDDP_OK);
     kill(pid, SIGSTOP);
     assert_int_equal(cddp_store_set(store, "k", large, CDDP_STORE_VALUE_BYTES), CDDP_ERR_TIMEOUT);
     assert_true(last_error_has("set \"k\": the server did not answer"));
@@ -484,14 +484,19 @@ static void who_finds_no_room_is_told_and_comes_in_later(void **state)
     pid_t pid = fork_server(24, &port);
     char url[64];
     int count = 0;
+    bool told = false;
 
     (void)state;
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
-    while (count < MOST && open_store(url, TOKEN, NULL, 200, &stores[count]) == CDDP_OK) {
-        count++;
+    /* on a busy machine an attempt may be cut short, and then it has another text */
+    for (int tries = 0; tries < 10 && count < MOST && !told; tries++) {
+        while (count < MOST && open_store(url, TOKEN, NULL, 500, &stores[count]) == CDDP_OK) {
+            count++;
+        }
+        told = strstr(cddp_last_error(), "limit of open files") != NULL;
     }
+    assert_true(told);
     assert_in_range(count, 1, 24);
-    assert_true(last_error_has("limit of open files"));
     assert_int_equal(cddp_store_set(stores[0], "k", "v", 1), CDDP_OK);
     cddp_store_close(stores[--count]);
     assert_int_equal(open_store(url, TOKEN, NULL, 5000, &late), CDDP_OK);
