@@ -31,7 +31,8 @@ typedef struct cddp_safetensors cddp_safetensors; /* an open file, memory-mapped
 CDDP_CHECKED cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out);
 CDDP_API void cddp_safetensors_close(cddp_safetensors *file);
 CDDP_API size_t cddp_safetensors_count(const cddp_safetensors *file);
-/** Tensor @p index in file order; data is read-only and valid until the file is closed. */
+/** Tensor @p index in file order; data is read-only and valid until the file is closed. The format
+ * allows no holes, so only the first tensor is sure to be aligned. NULL beyond the last. */
 CDDP_API const cddp_tensor *cddp_safetensors_at(const cddp_safetensors *file, size_t index);
 /** NULL if there is none of that name. */
 CDDP_API const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const char *name);
@@ -68,12 +69,13 @@ CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapsho
  *  @return CDDP_ERR_NOT_FOUND if there is none that is whole (the text says which are broken). */
 CDDP_CHECKED cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped);
 
-/** The state.json text (as it was given to write) of the snapshot at @p path, and its step. Release
- * the text with cddp_free(). */
+/** The state that was given to write for the snapshot at @p path (the same JSON object, in compact
+ * form), and its step; each may be NULL. Release the text with cddp_free(). */
 CDDP_CHECKED cddp_status cddp_snapshot_read_state(const char *path, char **out_json,
                                                   uint64_t *out_step);
 
-/** Load model and optimizer tensors of the snapshot at @p path, each as cddp_safetensors_load(). */
+/** Load model and optimizer tensors of the snapshot at @p path, each as cddp_safetensors_load(),
+ * once their checksums have been found right. Nothing is written unless both fit. */
 CDDP_CHECKED cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into);
 
 #ifdef __cplusplus

@@ -59,7 +59,8 @@ static cddp_status parse(const char *path, json_t **out)
         return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
                                 "open %s", path);
     }
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > CDDPI_STATE_BYTES_MAX) {
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_size > CDDPI_STATE_BYTES_MAX + 1) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: not a regular file of at most %d bytes", path,
                             CDDPI_STATE_BYTES_MAX);
     } else {

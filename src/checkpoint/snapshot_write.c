@@ -87,7 +87,7 @@ static cddp_status write_tensors(struct writing *writing, int into, int index)
     return status == CDDP_OK ? note_file(writing, name, bytes, digest) : status;
 }
 
-/* Write @text as the new file @name, which errors call @shown. */
+/* Write @text and a newline as the new file @name, which errors call @shown. */
 static cddp_status write_text(int into, const char *name, const char *shown, const char *text)
 {
     struct cddpi_writer writer;
@@ -97,6 +97,9 @@ static cddp_status write_text(int into, const char *name, const char *shown, con
         return status;
     }
     status = cddpi_writer_put(&writer, text, strlen(text));
+    if (status == CDDP_OK) {
+        status = cddpi_writer_put(&writer, "\n", 1);
+    }
     if (status == CDDP_OK) {
         status = cddpi_writer_finish(&writer, NULL);
     }
@@ -159,15 +162,13 @@ static cddp_status write_files(struct writing *writing)
 /* The new pointer, flushed, before anything is moved: from then on nothing needs space. */
 static cddp_status write_pointer(struct writing *writing)
 {
-    char text[CDDPI_SNAPSHOT_NAME_BYTES + 1];
     char *shown = cddpi_format("%s/%s", writing->shown, writing->pointer);
     cddp_status status;
 
     if (shown == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", writing->shown);
     }
-    snprintf(text, sizeof text, "%s\n", writing->name);
-    status = write_text(writing->dir, writing->pointer, shown, text);
+    status = write_text(writing->dir, writing->pointer, shown, writing->name);
     cddpi_free(shown);
     return status;
 }
