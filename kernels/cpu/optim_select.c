@@ -1,31 +1,32 @@
-/* optim_select.c - owns the choice among the builds of optim.c. */
+/* optim_select.c - picks the build of optim.c that fits this processor. */
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/optim.h"
 
 extern const struct cddpi_optim_kernels cddpi_optim_kernels_generic;
-#ifdef CDDPI_OPTIM_X86
+#if defined(__x86_64__)
 extern const struct cddpi_optim_kernels cddpi_optim_kernels_avx2;
 extern const struct cddpi_optim_kernels cddpi_optim_kernels_avx512;
 #endif
 
+static const struct cddpi_optim_kernels *const builds[] = {
+    &cddpi_optim_kernels_generic,
+#if defined(__x86_64__)
+    &cddpi_optim_kernels_avx2,
+    &cddpi_optim_kernels_avx512,
+#endif
+};
+
 size_t cddpi_optim_kernels_all(const struct cddpi_optim_kernels *out[3])
 {
-    size_t count = 0;
+    size_t count = (size_t)cddpi_isa() + 1;
 
-    out[count++] = &cddpi_optim_kernels_generic;
-#ifdef CDDPI_OPTIM_X86
-    if (__builtin_cpu_supports("avx2")) {
-        out[count++] = &cddpi_optim_kernels_avx2;
+    for (size_t i = 0; i < count; i++) {
+        out[i] = builds[i];
     }
-    if (__builtin_cpu_supports("avx512f")) {
-        out[count++] = &cddpi_optim_kernels_avx512;
-    }
-#endif
     return count;
 }
 
 const struct cddpi_optim_kernels *cddpi_optim_kernels(void)
 {
-    const struct cddpi_optim_kernels *tables[3];
-
-    return tables[cddpi_optim_kernels_all(tables) - 1];
+    return builds[cddpi_isa()];
 }

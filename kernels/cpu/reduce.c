@@ -1,7 +1,7 @@
-/* reduce.c - picks the instruction set for reductions and casts, once. */
+/* reduce.c - picks the build of reduce_isa.c that fits this processor. */
 #include "kernels/cpu/reduce.h"
 
-#include <stdatomic.h>
+#include "kernels/cpu/isa.h"
 
 extern const struct cddpi_reduce_isa cddpi_reduce_generic;
 #if defined(__x86_64__)
@@ -17,42 +17,19 @@ static const struct cddpi_reduce_isa *const isas[] = {
 #endif
 };
 
-static size_t usable(void)
-{
-    static _Atomic size_t known; /* 0: not asked yet; two threads find the same */
-    size_t count = atomic_load_explicit(&known, memory_order_relaxed);
-
-    if (count == 0) {
-        count = 1;
-#if defined(__x86_64__)
-        __builtin_cpu_init();
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
-            __builtin_cpu_supports("fma")) {
-            count = 2;
-            if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-                count = 3;
-            }
-        }
-#endif
-        atomic_store_explicit(&known, count, memory_order_relaxed);
-    }
-    return count;
-}
-
 const struct cddpi_reduce_isa *const *cddpi_reduce_isas(size_t *out_count)
 {
-    *out_count = usable();
+    *out_count = (size_t)cddpi_isa() + 1;
     return isas;
 }
 
 void cddpi_reduce(const struct cddpi_reduce *how, void *const *dst, const void *const *src,
                   size_t count)
 {
-    isas[usable() - 1]->reduce(how, dst, src, count);
+    isas[cddpi_isa()]->reduce(how, dst, src, count);
 }
 
 void cddpi_cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_type, size_t count)
 {
-    isas[usable() - 1]->cast(dst, dst_type, src, src_type, count);
+    isas[cddpi_isa()]->cast(dst, dst_type, src, src_type, count);
 }

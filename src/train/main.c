@@ -1,5 +1,188 @@
-/* main.c - the program cddp-train. */
-int main(void)
+/* main.c - the program cddp-train: one rank of a training run. */
+#include "base/env.h"
+#include "train/trainer.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_FAILED = 1, EXIT_CONFIG = 2 };
+
+static const char usage[] =
+    "usage: cddp-train [--dry-run | --print-nproc] train.conf [key=value ...]\n"
+    "       cddp-train --keys | --help | --version\n"
+    "\n"
+    "Trains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun starts.\n"
+    "\n"
+    "  --dry-run      print the resolved configuration, the model and sizes, and end\n"
+    "  --print-nproc  print how many ranks make sense on this machine, and end\n"
+    "  --keys         print the table of keys of train.conf\n"
+    "  --help         print this text\n"
+    "  --version      print the version\n";
+
+/* "cddp-train: rank 1: ...", once: many texts name the rank themselves. */
+static void print_failure(const struct cddpi_trainer *trainer)
 {
+    const char *text = cddp_last_error();
+    char rank[32] = "";
+    const char *known = cddpi_env(CDDPI_ENV_RANK);
+
+    if (trainer != NULL && trainer->group != NULL) {
+        snprintf(rank, sizeof rank, "rank %d: ", trainer->rank);
+    } else if (known != NULL) {
+        snprintf(rank, sizeof rank, "rank %.16s: ", known);
+    }
+    fprintf(stderr, "cddp-train: %s%s\n", strncmp(text, rank, strlen(rank)) == 0 ? "" : rank, text);
+}
+
+static int fail(cddp_status status, struct cddpi_trainer *trainer)
+{
+    if (trainer != NULL) {
+        cddpi_progress_end(&trainer->progress);
+    }
+    print_failure(trainer);
+    if (trainer != NULL && trainer->group != NULL) {
+        char reason[2048];
+
+        snprintf(reason, sizeof reason, "%s", cddp_last_error());
+        cddp_group_abort(trainer->group, reason);
+    }
+    return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
+}
+
+/* A word as the shell reads it back. */
+static void print_word(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-+=./:,@%";
+
+    if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
+        printf(" %s", word);
+        return;
+    }
+    printf(" '");
+    for (; *word != '\0'; word++) {
+        if (*word == '\'') {
+            printf("'\\''");
+        } else {
+            putchar(*word);
+        }
+    }
+    putchar('\'');
+}
+
+static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
+{
+    const char *run_dir = cddpi_env(CDDPI_ENV_RUN_DIR);
+
+    printf("stopped after step %llu; to go on: cddp-run --nproc %d",
+           (unsigned long long)trainer->at.step, trainer->world_size);
+    if (run_dir != NULL) {
+        printf(" --run-dir");
+        print_word(run_dir);
+    }
+    for (int i = 0; i < count; i++) {
+        if (strncmp(words[i], "train.resume=", 13) != 0) {
+            print_word(words[i]);
+        }
+    }
+    printf(" train.resume=auto\n");
+}
+
+static int train(const struct cddpi_config *config, char *const *words, int count)
+{
+    struct cddpi_trainer *trainer = NULL;
+    cddp_status status = cddpi_trainer_create(config, &trainer);
+    int result = 0;
+
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_run(trainer);
+    }
+    if (status != CDDP_OK) {
+        result = fail(status, trainer);
+    } else if (trainer->rank == 0 && trainer->stopped) {
+        print_how_to_go_on(trainer, words, count);
+    } else if (trainer->rank == 0) {
+        printf("test accuracy %.2f %% after %llu steps; the run lies in %s\n",
+               trainer->test_accuracy * 100, (unsigned long long)trainer->at.step,
+               config->train.run_dir);
+    }
+    cddpi_trainer_destroy(trainer);
+    return result;
+}
+
+/* No more ranks than cores that this process may use, nor than samples in a batch. */
+static int print_nproc(const struct cddpi_config *config)
+{
+    cpu_set_t cores;
+    int64_t count = 1;
+
+    CPU_ZERO(&cores);
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+        count = CPU_COUNT(&cores);
+    } else if (sysconf(_SC_NPROCESSORS_ONLN) > 0) {
+        count = sysconf(_SC_NPROCESSORS_ONLN);
+    }
+    printf("%lld\n",
+           (long long)(count < config->train.batch_size ? count : config->train.batch_size));
     return 0;
+}
+
+static int with_config(const char *mode, char *const *words, int count)
+{
+    struct cddpi_config config;
+    cddp_status status = cddpi_config_load(words[0], words + 1, count - 1, &config);
+    int result = 0;
+
+    if (status != CDDP_OK) {
+        return fail(status, NULL);
+    }
+    if (strcmp(mode, "--print-nproc") == 0) {
+        result = print_nproc(&config);
+    } else if (strcmp(mode, "--dry-run") == 0) {
+        status = cddpi_trainer_dry_run(&config, stdout);
+        result = status == CDDP_OK ? 0 : fail(status, NULL);
+    } else {
+        result = train(&config, words, count);
+    }
+    cddpi_config_fini(&config);
+    return result;
+}
+
+static int end_output(int result)
+{
+    if (fflush(stdout) != 0) {
+        perror("cddp-train: standard output");
+        return result != 0 ? result : EXIT_FAILED;
+    }
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 && strncmp(argv[1], "--", 2) == 0 ? argv[1] : "";
+    int first = mode[0] != '\0' ? 2 : 1;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    if (strcmp(mode, "--help") == 0) {
+        fputs(usage, stdout);
+        return end_output(0);
+    }
+    if (strcmp(mode, "--version") == 0) {
+        printf("cddp-train %s\n", cddp_version());
+        return end_output(0);
+    }
+    if (strcmp(mode, "--keys") == 0) {
+        cddpi_config_print_keys(stdout);
+        return end_output(0);
+    }
+    if (first >= argc ||
+        (mode[0] != '\0' && strcmp(mode, "--dry-run") != 0 && strcmp(mode, "--print-nproc") != 0)) {
+        fputs(usage, stderr);
+        return EXIT_CONFIG;
+    }
+    cddpi_stop_install();
+    return end_output(with_config(mode, argv + first, argc - first));
 }

@@ -1,0 +1,37 @@
+/* isa.c - asks the processor once. */
+#include "kernels/cpu/isa.h"
+
+#include <stdatomic.h>
+
+#if defined(__x86_64__)
+static enum cddpi_isa ask(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c") ||
+        !__builtin_cpu_supports("fma")) {
+        return CDDPI_ISA_LEVEL_GENERIC;
+    }
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
+        return CDDPI_ISA_LEVEL_AVX2;
+    }
+    return CDDPI_ISA_LEVEL_AVX512;
+}
+#else
+static enum cddpi_isa ask(void)
+{
+    return CDDPI_ISA_LEVEL_GENERIC;
+}
+#endif
+
+enum cddpi_isa cddpi_isa(void)
+{
+    static _Atomic int known = -1; /* two threads find the same */
+    int level = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (level < 0) {
+        level = (int)ask();
+        atomic_store_explicit(&known, level, memory_order_relaxed);
+    }
+    return (enum cddpi_isa)level;
+}

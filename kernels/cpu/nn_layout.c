@@ -1,0 +1,151 @@
+/* nn_layout.c - owns copies between blocked layouts and means over positions. */
+#include "kernels/cpu/nn_layout.h"
+
+#include "kernels/cpu/nn_variants.h"
+
+#include <string.h>
+
+CDDPI_BODY size_t group_count(const struct cddpi_nn_layout *layout)
+{
+    return (layout->channels + layout->block - 1) / layout->block;
+}
+
+CDDPI_BODY size_t used_channels(const struct cddpi_nn_layout *layout, size_t group)
+{
+    size_t left = layout->channels - group * layout->block;
+
+    return left < layout->block ? left : layout->block;
+}
+
+CDDPI_BODY void body_to_plain(const float *x, const struct cddpi_nn_layout *layout, float *plain)
+{
+    size_t groups = group_count(layout);
+    size_t spatial = layout->spatial;
+    size_t block = layout->block;
+
+    for (size_t i = 0; i < layout->samples * groups; i++) {
+        size_t group = i % groups;
+        const float *from = x + i * spatial * block;
+        float *to = plain + (i / groups * layout->channels + group * block) * spatial;
+
+        for (size_t c = 0; c < used_channels(layout, group); c++) {
+            for (size_t s = 0; s < spatial; s++) {
+                to[c * spatial + s] = from[s * block + c];
+            }
+        }
+    }
+}
+
+CDDPI_BODY void body_from_plain(const float *plain, const struct cddpi_nn_layout *layout,
+                                float *out)
+{
+    size_t groups = group_count(layout);
+    size_t spatial = layout->spatial;
+    size_t block = layout->block;
+
+    for (size_t i = 0; i < layout->samples * groups; i++) {
+        size_t group = i % groups;
+        size_t used = used_channels(layout, group);
+        const float *from = plain + (i / groups * layout->channels + group * block) * spatial;
+        float *to = out + i * spatial * block;
+
+        for (size_t s = 0; s < spatial; s++) {
+            for (size_t c = 0; c < used; c++) {
+                to[s * block + c] = from[c * spatial + s];
+            }
+            for (size_t c = used; c < block; c++) {
+                to[s * block + c] = 0;
+            }
+        }
+    }
+}
+
+static size_t offset_of(const struct cddpi_nn_layout *layout, size_t channel, size_t position)
+{
+    return (channel / layout->block * layout->spatial + position) * layout->block +
+           channel % layout->block;
+}
+
+void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float *out,
+                      const struct cddpi_nn_layout *to)
+{
+    size_t from_stride = group_count(from) * from->block * from->spatial;
+    size_t to_stride = group_count(to) * to->block * to->spatial;
+
+    if (from->block == to->block) {
+        memcpy(out, x, to->samples * to_stride * sizeof *out);
+        return;
+    }
+    if (to->block == 1) {
+        cddpi_nn_to_plain(x, from, out);
+        return;
+    }
+    if (from->block == 1) {
+        cddpi_nn_from_plain(x, to, out);
+        return;
+    }
+    memset(out, 0, to->samples * to_stride * sizeof *out);
+    for (size_t n = 0; n < to->samples; n++) {
+        for (size_t c = 0; c < to->channels; c++) {
+            for (size_t s = 0; s < to->spatial; s++) {
+                out[n * to_stride + offset_of(to, c, s)] =
+                    x[n * from_stride + offset_of(from, c, s)];
+            }
+        }
+    }
+}
+
+CDDPI_BODY void body_global_mean(const float *x, const struct cddpi_nn_layout *layout, float *mean)
+{
+    size_t groups = group_count(layout);
+    float count = (float)layout->spatial;
+
+    for (size_t i = 0; i < layout->samples * groups; i++) {
+        size_t group = i % groups;
+        size_t used = used_channels(layout, group);
+        const float *from = x + i * layout->spatial * layout->block;
+        float *to = mean + i / groups * layout->channels + group * layout->block;
+
+        for (size_t c = 0; c < used; c++) {
+            to[c] = 0;
+        }
+        for (size_t s = 0; s < layout->spatial; s++) {
+            for (size_t c = 0; c < used; c++) {
+                to[c] += from[s * layout->block + c];
+            }
+        }
+        for (size_t c = 0; c < used; c++) {
+            to[c] /= count;
+        }
+    }
+}
+
+CDDPI_BODY void body_global_mean_backward(const float *grad, const struct cddpi_nn_layout *layout,
+                                          float *out)
+{
+    size_t groups = group_count(layout);
+    float count = (float)layout->spatial;
+
+    for (size_t i = 0; i < layout->samples * groups; i++) {
+        size_t group = i % groups;
+        size_t used = used_channels(layout, group);
+        const float *from = grad + i / groups * layout->channels + group * layout->block;
+        float *to = out + i * layout->spatial * layout->block;
+
+        for (size_t s = 0; s < layout->spatial; s++) {
+            for (size_t c = 0; c < layout->block; c++) {
+                to[s * layout->block + c] = c < used ? from[c] / count : 0;
+            }
+        }
+    }
+}
+
+CDDPI_VARIANTS(to_plain, (const float *x, const struct cddpi_nn_layout *layout, float *plain),
+               (x, layout, plain))
+CDDPI_VARIANTS(from_plain, (const float *plain, const struct cddpi_nn_layout *layout, float *out),
+               (plain, layout, out))
+CDDPI_VARIANTS(global_mean, (const float *x, const struct cddpi_nn_layout *layout, float *mean),
+               (x, layout, mean))
+CDDPI_VARIANTS(global_mean_backward,
+               (const float *grad, const struct cddpi_nn_layout *layout, float *out),
+               (grad, layout, out))

@@ -1,0 +1,115 @@
+/* bucket.c - owns one bucket's reduction: stage after stage of the hook, and what a hook may ask.
+ */
+#include "base/clock.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+
+#include <stdio.h>
+
+static const char *member_name(const struct cddp_bucket *bucket, size_t member)
+{
+    const cddp_ddp *ddp = bucket->ddp;
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+    uint32_t slot = plan->members[plan->buckets[bucket->index].first + member];
+
+    return ddp->params[ddp->slots[slot].param].name;
+}
+
+cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status)
+{
+    const struct cddpi_bucket_plan *plan = bucket->ddp->layout.plan;
+    size_t members = plan->buckets[bucket->index].count;
+
+    return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
+                             (unsigned long long)bucket->ddp->backward, bucket->index,
+                             plan->bucket_count, member_name(bucket, 0), members > 1 ? " ... " : "",
+                             members > 1 ? member_name(bucket, members - 1) : "",
+                             status == CDDP_ERR_TIMEOUT ? " (do all ranks agree on no_sync?)" : "");
+}
+
+cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
+{
+    cddp_ddp *ddp = bucket->ddp;
+    cddp_work *work = NULL;
+    char text[CDDPI_DDP_TEXT_BYTES];
+    cddp_status status;
+
+    (void)cddpi_fail(CDDP_OK, "%s", ""); /* a hook of the caller's may fail without a text */
+    status = ddp->hook(ddp->hook_state, bucket, bucket->stage, &work);
+    if (status != CDDP_OK) {
+        if (cddp_last_error()[0] == '\0') {
+            (void)cddpi_fail(status, "hook, stage %d: %s", bucket->stage, cddp_status_text(status));
+        }
+        status = cddpi_bucket_failed(bucket, status);
+        snprintf(text, sizeof text, "%.1000s", cddp_last_error());
+        /* whatever the status: the others would wait for a collective that does not come */
+        cddp_group_abort(ddp->group, text);
+        cddp_work_destroy(work);
+        return cddpi_fail(status, "%s", text);
+    }
+    bucket->work = work;
+    bucket->finished = work == NULL;
+    if (bucket->stage > 0 && work != NULL) {
+        bucket->end_ns = 0; /* the end that was seen was one of an earlier stage */
+    }
+    if (bucket->finished && bucket->end_ns == 0) {
+        bucket->end_ns = cddpi_now_ns();
+    }
+    bucket->stage++;
+    return CDDP_OK;
+}
+
+cddp_group *cddp_bucket_group(cddp_bucket *bucket)
+{
+    return bucket->ddp->group;
+}
+
+size_t cddp_bucket_index(const cddp_bucket *bucket)
+{
+    return bucket->index;
+}
+
+bool cddp_bucket_is_last(const cddp_bucket *bucket)
+{
+    return bucket->index + 1 == bucket->ddp->layout.plan->bucket_count;
+}
+
+void *cddp_bucket_data(cddp_bucket *bucket)
+{
+    return bucket->data;
+}
+
+size_t cddp_bucket_count(const cddp_bucket *bucket)
+{
+    return bucket->count;
+}
+
+cddp_type cddp_bucket_type(const cddp_bucket *bucket)
+{
+    return bucket->type;
+}
+
+double cddp_bucket_weight(const cddp_bucket *bucket)
+{
+    return bucket->ddp->step.weight;
+}
+
+cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out)
+{
+    cddp_status status;
+    void *memory;
+
+    if (bucket->scratch == NULL) {
+        status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, &memory);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "scratch memory of %zu bytes", bytes);
+        }
+        bucket->scratch = memory;
+        bucket->scratch_bytes = bytes;
+    } else if (bytes != bucket->scratch_bytes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "scratch memory of %zu bytes, at first it was %zu",
+                          bytes, bucket->scratch_bytes);
+    }
+    *out = bucket->scratch;
+    return CDDP_OK;
+}

@@ -1,0 +1,454 @@
+/* ddp.c - owns the life of a handle: registration, the first agreement and broadcast, the end; and
+ * what a caller may ask of it. */
+#include "ddp/ddp.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "ddp/manifest.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t first_bytes_default = (size_t)1 << 20;
+static const size_t bucket_bytes_default = (size_t)25 << 20;
+
+static cddp_status no_memory(size_t count)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to register %zu parameters", count);
+}
+
+static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_options *out)
+{
+    cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
+
+    if (options != NULL) {
+        if (options->struct_size < sizeof options->struct_size) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: options without CDDP_DDP_OPTIONS_INIT");
+        }
+        memcpy(&read, options,
+               options->struct_size < sizeof read ? options->struct_size : sizeof read);
+    }
+    read.bucket_bytes = read.bucket_bytes > 0 ? read.bucket_bytes : bucket_bytes_default;
+    if (read.first_bucket_bytes == 0) {
+        read.first_bucket_bytes = read.bucket_bytes < first_bytes_default ? read.bucket_bytes
+                                                                          : first_bytes_default;
+    }
+    read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
+    *out = read;
+    return CDDP_OK;
+}
+
+/* The number of elements, or a failure that names @p what ("parameter", "buffer") and @p index. */
+static cddp_status check_tensor(const char *what, size_t index, const cddp_param *tensor,
+                                size_t *out_count)
+{
+    size_t element = cddp_type_bytes(tensor->type);
+    size_t count = 1;
+
+    if (tensor->name == NULL || tensor->name[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu has no name", what, index);
+    }
+    if (tensor->dims < 0 || tensor->dims > CDDP_MAX_DIMS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s) has %d dimensions", what, index,
+                          tensor->name, tensor->dims);
+    }
+    if (element == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s) has an unknown type %d", what,
+                          index, tensor->name, (int)tensor->type);
+    }
+    for (int d = 0; d < tensor->dims; d++) {
+        if (tensor->shape[d] < 0 ||
+            __builtin_mul_overflow(count, (size_t)tensor->shape[d], &count) ||
+            count > (size_t)PTRDIFF_MAX / element) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s): dimension %d is %lld", what,
+                              index, tensor->name, d, (long long)tensor->shape[d]);
+        }
+    }
+    if (tensor->data == NULL && count > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s) has no data", what, index,
+                          tensor->name);
+    }
+    *out_count = count;
+    return CDDP_OK;
+}
+
+static cddp_status check_type(size_t index, const cddp_param *param)
+{
+    switch (param->type) {
+    case CDDP_F32:
+    case CDDP_F64:
+    case CDDP_F16:
+    case CDDP_BF16:
+        return CDDP_OK;
+    default:
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu (%.200s) has the type %s", index,
+                          param->name, cddp_type_name(param->type));
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const char *const *x = a;
+    const char *const *y = b;
+
+    return strcmp(*x, *y);
+}
+
+static cddp_status check_unique(const char *what, const cddp_param *tensors, size_t count)
+{
+    const char **names = cddpi_zalloc_array(count + 1, sizeof *names);
+    cddp_status status = CDDP_OK;
+
+    if (names == NULL) {
+        return no_memory(count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        names[i] = tensors[i].name;
+    }
+    qsort(names, count, sizeof *names, by_name);
+    for (size_t i = 1; i < count && status == CDDP_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            status = cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: two %ss have the name %.200s", what,
+                                names[i]);
+        }
+    }
+    cddpi_free(names);
+    return status;
+}
+
+static cddp_status check_buffers(const cddp_param *buffers, size_t count)
+{
+    if (buffers == NULL && count > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu buffers at NULL", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t elements;
+        cddp_status status = check_tensor("buffer", i, &buffers[i], &elements);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    return check_unique("buffer", buffers, count);
+}
+
+static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
+{
+    ddp->params = cddpi_zalloc_array(count, sizeof *ddp->params);
+    ddp->slots = cddpi_zalloc_array(count, sizeof *ddp->slots);
+    ddp->tensors = cddpi_zalloc_array(count, sizeof *ddp->tensors);
+    ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
+    ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
+    ddp->bucket_stats = cddpi_zalloc_array(count, sizeof *ddp->bucket_stats);
+    ddp->verdicts = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->verdicts);
+    if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
+        ddp->arrivals == NULL || ddp->used_map == NULL || ddp->bucket_stats == NULL ||
+        ddp->verdicts == NULL) {
+        return no_memory(count);
+    }
+    ddp->param_count = count;
+    return CDDP_OK;
+}
+
+static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_t index)
+{
+    const cddp_param *from = &params[index];
+    struct cddpi_param *param = &ddp->params[index];
+    struct cddpi_slot *slot = &ddp->slots[ddp->slot_count];
+    cddp_status status = check_tensor("parameter", index, from, &param->count);
+
+    if (status == CDDP_OK) {
+        status = check_type(index, from);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    param->name = cddpi_strdup(from->name);
+    if (param->name == NULL) {
+        return no_memory(ddp->param_count);
+    }
+    param->data = from->data;
+    param->type = from->type;
+    param->slot = UINT32_MAX;
+    if (from->frozen) {
+        return CDDP_OK;
+    }
+    param->slot = (uint32_t)ddp->slot_count;
+    slot->param = (uint32_t)index;
+    slot->bytes = param->count * cddp_type_bytes(param->type);
+    slot->grad = from->grad;
+    slot->owned = from->grad == NULL;
+    slot->scattered = from->grad != NULL && ddp->flat == NULL;
+    ddp->tensors[ddp->slot_count].bytes = slot->bytes;
+    ddp->tensors[ddp->slot_count].type = param->type;
+    ddp->slot_count++;
+    return CDDP_OK;
+}
+
+static cddp_status register_params(cddp_ddp *ddp, const cddp_param *params, size_t count)
+{
+    cddp_status status;
+
+    if (params == NULL || count == 0 || count >= UINT32_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu parameters at %p", count,
+                          (const void *)params);
+    }
+    status = alloc_params(ddp, count);
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        status = register_param(ddp, params, i);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (ddp->slot_count == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: all %zu parameters are frozen", count);
+    }
+    return check_unique("parameter", params, count);
+}
+
+/* A lent block must be what the plan will take it for. */
+static cddp_status check_flat(const cddp_ddp *ddp)
+{
+    const unsigned char *expected = ddp->flat;
+
+    for (size_t s = 0; s < ddp->slot_count && ddp->flat != NULL; s++) {
+        const struct cddpi_slot *slot = &ddp->slots[s];
+        const struct cddpi_param *param = &ddp->params[slot->param];
+
+        if (param->type != ddp->tensors[0].type) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "ddp: flat_grads: parameter %u (%.200s) is %s, those before are %s",
+                              slot->param, param->name, cddp_type_name(param->type),
+                              cddp_type_name(ddp->tensors[0].type));
+        }
+        if (slot->grad != expected) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "ddp: flat_grads: the gradient of parameter %u (%.200s) is not at "
+                              "byte %td of the block",
+                              slot->param, param->name, expected - ddp->flat);
+        }
+        expected += slot->bytes;
+    }
+    return CDDP_OK;
+}
+
+/* The caller's order names parameters, the plan's slots. */
+static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
+{
+    for (size_t i = 0; i < ddp->slot_count && ready_order != NULL; i++) {
+        uint32_t param = ready_order[i];
+
+        if (param >= ddp->param_count || ddp->params[param].slot == UINT32_MAX) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: ready_order: entry %zu is %u, which is %s",
+                              i, param,
+                              param >= ddp->param_count ? "no parameter" : "a frozen parameter");
+        }
+        ddp->arrivals[i] = ddp->params[param].slot; /* borrowed until the first backward */
+    }
+    return CDDP_OK;
+}
+
+/* Everything that a rank can do alone. */
+static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
+                           struct cddpi_layout *layout)
+{
+    const cddp_ddp_options *options = model->options;
+    cddp_status status;
+
+    ddp->flat = options->flat_grads;
+    ddp->allow_unused = options->allow_unused;
+    ddp->hook = options->hook;
+    ddp->hook_state = options->hook_state;
+    ddp->rule.first_bytes = options->first_bucket_bytes;
+    ddp->rule.bucket_bytes = options->bucket_bytes;
+    ddp->rule.flat = ddp->flat != NULL;
+    ddp->rebuild_due = options->ready_order == NULL && ddp->flat == NULL;
+    status = register_params(ddp, model->params, model->param_count);
+    if (status == CDDP_OK) {
+        status = check_buffers(model->buffers, model->buffer_count);
+    }
+    if (status == CDDP_OK) {
+        status = check_flat(ddp);
+    }
+    if (status == CDDP_OK) {
+        status = read_order(ddp, options->ready_order);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->arrivals : NULL, layout);
+}
+
+static cddp_status broadcast_tensors(cddp_group *group, const char *what, const cddp_param *tensors,
+                                     size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t elements = 1;
+        cddp_status status;
+
+        for (int d = 0; d < tensors[i].dims; d++) {
+            elements *= (size_t)tensors[i].shape[d];
+        }
+        status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "ddp: broadcast of %s %zu (%.200s)", what, i,
+                                     tensors[i].name);
+        }
+    }
+    return CDDP_OK;
+}
+
+static const char *hook_name(cddp_hook_fn hook)
+{
+    if (hook == cddp_hook_identity) {
+        return "identity";
+    }
+    if (hook == cddp_hook_bf16) {
+        return "bf16";
+    }
+    return hook == cddp_hook_fp16 ? "fp16" : "custom";
+}
+
+/* Everything that ranks do together; @p own is how this one's preparation went. */
+static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_status own,
+                        struct cddpi_layout *layout)
+{
+    char *text = own == CDDP_OK ? cddpi_manifest_text(model) : NULL;
+    cddp_status status;
+
+    if (own == CDDP_OK && text == NULL) {
+        own = no_memory(model->param_count);
+    }
+    status = cddpi_ddp_agree(ddp->group, own, text);
+    cddpi_free(text);
+    if (status == CDDP_OK) {
+        status = broadcast_tensors(ddp->group, "parameter", model->params, model->param_count);
+    }
+    if (status == CDDP_OK) {
+        status = broadcast_tensors(ddp->group, "buffer", model->buffers, model->buffer_count);
+    }
+    return status == CDDP_OK ? cddpi_layout_install(ddp, layout) : status;
+}
+
+cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t param_count,
+                            const cddp_param *buffers, size_t buffer_count,
+                            const cddp_ddp_options *options, cddp_ddp **out)
+{
+    cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
+    struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none"};
+    struct cddpi_layout layout = {NULL, NULL, NULL};
+    cddp_status status;
+    cddp_ddp *ddp;
+
+    if (group == NULL || out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s is NULL", group == NULL ? "group" : "out");
+    }
+    ddp = cddpi_zalloc(sizeof *ddp);
+    if (ddp == NULL) {
+        status = no_memory(param_count);
+        return cddpi_ddp_agree(group, status, NULL);
+    }
+    ddp->group = group;
+    ddp->rank = cddp_group_rank(group);
+    ddp->world_size = cddp_group_world_size(group);
+    ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
+    ddp->step = (cddp_step)CDDP_STEP_INIT;
+    ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
+    status = read_options(options, &read);
+    if (status == CDDP_OK) {
+        model.hook_name = hook_name(read.hook);
+        status = prepare(ddp, &model, &layout);
+    }
+    status = join(ddp, &model, status, &layout);
+    cddpi_layout_release(ddp, &layout);
+    if (status != CDDP_OK) {
+        cddp_ddp_destroy(ddp);
+        return status;
+    }
+    ddp->clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
+    *out = ddp;
+    return CDDP_OK;
+}
+
+/* Unfinished reductions still use our memory, and cannot be waited for: peers may never come. */
+static void end_works(cddp_ddp *ddp)
+{
+    bool running = false;
+
+    for (size_t b = 0; ddp->layout.buckets != NULL && b < ddp->layout.plan->bucket_count; b++) {
+        cddp_work *work = ddp->layout.buckets[b].work;
+        bool done = true;
+
+        running = running || (work != NULL && cddp_work_test(work, &done) == CDDP_OK && !done);
+    }
+    if (ddp->verdict_work != NULL) {
+        bool done = true;
+
+        running = running || (cddp_work_test(ddp->verdict_work, &done) == CDDP_OK && !done);
+    }
+    if (running) {
+        cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a backward");
+    }
+    for (size_t b = 0; ddp->layout.buckets != NULL && b < ddp->layout.plan->bucket_count; b++) {
+        cddp_work_destroy(ddp->layout.buckets[b].work);
+    }
+    cddp_work_destroy(ddp->verdict_work);
+}
+
+void cddp_ddp_destroy(cddp_ddp *ddp)
+{
+    if (ddp == NULL) {
+        return;
+    }
+    end_works(ddp);
+    cddpi_layout_release(ddp, &ddp->layout);
+    for (size_t i = 0; i < ddp->param_count; i++) {
+        cddpi_free(ddp->params[i].name);
+    }
+    cddpi_free(ddp->params);
+    cddpi_free(ddp->slots);
+    cddpi_free(ddp->tensors);
+    cddpi_free(ddp->arrivals);
+    cddpi_free(ddp->used_map);
+    cddpi_free(ddp->bucket_stats);
+    cddpi_free(ddp->verdicts);
+    cddpi_free(ddp->backup);
+    cddpi_free(ddp);
+}
+
+void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
+{
+    if (ddp == NULL || index >= ddp->param_count || ddp->params[index].slot == UINT32_MAX) {
+        return NULL;
+    }
+    return ddp->slots[ddp->params[index].slot].grad;
+}
+
+cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
+{
+    if (ddp == NULL || out == NULL || out->struct_size < sizeof out->struct_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: statistics without CDDP_DDP_STATS_INIT");
+    }
+    memcpy((char *)out + sizeof out->struct_size,
+           (const char *)&ddp->stats + sizeof out->struct_size,
+           (out->struct_size < sizeof *out ? out->struct_size : sizeof *out) -
+               sizeof out->struct_size);
+    return CDDP_OK;
+}
+
+cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
+{
+    if (ddp == NULL || out == NULL || out->struct_size < sizeof out->struct_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket statistics without struct_size");
+    }
+    if (bucket >= ddp->stats.buckets) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
+                          ddp->stats.buckets, (unsigned long long)ddp->stats.steps);
+    }
+    memcpy((char *)out + sizeof out->struct_size,
+           (const char *)&ddp->bucket_stats[bucket] + sizeof out->struct_size,
+           (out->struct_size < sizeof *out ? out->struct_size : sizeof *out) -
+               sizeof out->struct_size);
+    return CDDP_OK;
+}

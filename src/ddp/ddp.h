@@ -1,0 +1,158 @@
+/* ddp.h - inside of a cddp_ddp: parameters, slots, buckets and the state of the current backward.
+ *
+ * A slot is a parameter that is not frozen; slots are numbered in registration order, and the plan
+ * knows nothing else. Everything here belongs to the thread that drives compute. */
+#ifndef CDDPI_DDP_H
+#define CDDPI_DDP_H
+
+#include "ddp/plan.h"
+
+#include <cddp/ddp.h>
+
+enum { CDDPI_DDP_TEXT_BYTES = 1024 };
+
+struct cddpi_param {
+    char *name;
+    void *data;
+    size_t count;  /* elements */
+    uint32_t slot; /* UINT32_MAX: frozen */
+    cddp_type type;
+};
+
+struct cddpi_slot {
+    uint32_t param;
+    size_t bytes;
+    void *grad;           /* where backward writes */
+    unsigned char *slice; /* where it is reduced: the same memory unless `scattered` */
+    bool owned;           /* grad is cddp's and moves with the plan */
+    bool scattered;       /* grad is the caller's: copied to the slice and back */
+    bool ready;           /* got its gradient in this backward */
+    bool used;            /* or in one since the last synchronised step */
+    bool hidden;          /* unused in this step: its slice holds zeros, `backup` what was there */
+    size_t backup;        /* offset of that, if hidden and not scattered */
+};
+
+struct cddp_bucket {
+    cddp_ddp *ddp;
+    size_t index;
+    void *data;
+    size_t count; /* elements, padding included */
+    cddp_type type;
+    size_t missing; /* members that are not ready */
+    cddp_work *work;
+    int stage; /* the hook's next one */
+    bool finished;
+    bool copied;
+    void *scratch;
+    size_t scratch_bytes;
+    int64_t start_ns;
+    int64_t end_ns; /* 0: not known yet */
+};
+
+/* A plan with its memory. */
+struct cddpi_layout {
+    struct cddpi_bucket_plan *plan;
+    struct cddp_bucket *buckets;
+    unsigned char *block; /* of cddp_group_alloc(), or the caller's flat block */
+};
+
+/* What every rank tells all others at the end of each synchronised step. */
+struct cddpi_verdict {
+    int32_t status;
+    uint32_t flags;     /* CDDPI_VERDICT_ */
+    uint64_t backward;  /* how many backward passes there were before */
+    int64_t arrival_ns; /* when it was through with its own work */
+};
+
+enum { CDDPI_VERDICT_HIDDEN = 1, CDDPI_VERDICT_ORDER = 2 };
+
+struct cddp_ddp {
+    cddp_group *group;
+    int rank;
+    int world_size;
+    struct cddpi_param *params;
+    size_t param_count;
+    struct cddpi_slot *slots;
+    struct cddpi_bucket_plan_tensor *tensors; /* by slot, for the plan */
+    size_t slot_count;
+    struct cddpi_bucket_plan_rule rule; /* order is NULL */
+    unsigned char *flat;                /* the caller's, or NULL */
+    bool allow_unused;
+    cddp_hook_fn hook;
+    void *hook_state;
+    struct cddpi_layout layout;
+
+    /* the current backward */
+    bool in_backward;
+    cddp_step step;
+    uint64_t backward;  /* how many there were before */
+    size_t next_bucket; /* the first that was not started */
+    size_t seen;        /* the first whose end was not seen */
+    int64_t begin_ns;
+    int64_t arrival_ns;
+    uint32_t *arrivals; /* slots, in the order in which they became ready */
+    size_t arrival_count;
+    bool rebuild_due;
+
+    /* the end of a step */
+    struct cddpi_verdict *verdicts; /* of all ranks */
+    cddp_work *verdict_work;
+    int64_t clock_origin_ns; /* taken off arrivals: clocks of machines differ */
+    bool one_machine;
+    unsigned char *used_map; /* by slot: any rank used it */
+    unsigned char *backup;
+    size_t backup_bytes;
+
+    /* A failure that only this rank knows yet: told to all in the verdict. */
+    cddp_status own_status;
+    char own_text[CDDPI_DDP_TEXT_BYTES];
+    /* The error after which nothing works any more. */
+    bool broken;
+    bool told; /* every rank has the same error at the same place, so the group is unharmed */
+    char broken_text[CDDPI_DDP_TEXT_BYTES];
+
+    cddp_ddp_stats stats;
+    cddp_bucket_stats *bucket_stats; /* slot_count of them */
+};
+
+/* agree.c */
+/** Let all ranks compare @p text, the manifest; @p own is this rank's failure so far, whose text
+ *  is cddp_last_error(). Every rank returns the same status with the same text. */
+cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text);
+
+/* layout.c */
+/** Plan for slots that become ready in @p order (NULL: as the rule says). Local.
+ *  @param out  Release with cddpi_layout_release(). */
+cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi_layout *out);
+/** Give @p layout memory and let it take the place of the present one (whose gradients move);
+ *  it is the handle's from then on. Collective. */
+cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout);
+void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout);
+/** Bring the buckets into rank 0's order of arrival, if it had all. Collective. */
+cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
+
+/* bucket.c */
+/** Call the hook's next stage. */
+cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
+/** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
+cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status);
+/** Allocate what a built-in hook needs, so that grad_ready need not. Collective. */
+cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket);
+
+/* unused.c */
+/** Complete the buckets with parameters that got no gradient in this backward. */
+void cddpi_unused_complete(cddp_ddp *ddp);
+/** Give parameters that no rank used their gradients back. Collective; all buckets are done. */
+cddp_status cddpi_unused_settle(cddp_ddp *ddp);
+
+/* verdict.c */
+/** Start telling all ranks how this one's step went. */
+cddp_status cddpi_verdict_start(cddp_ddp *ddp);
+/** Wait for all ranks' word. Fails with the same text on every rank if any has failed. */
+cddp_status cddpi_verdict_finish(cddp_ddp *ddp);
+
+/* reducer.c */
+/** Keep the stored text as this rank's failure until the step's end. Returns @p status. */
+cddp_status cddpi_ddp_note(cddp_ddp *ddp, cddp_status status);
+
+#endif

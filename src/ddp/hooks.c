@@ -1,0 +1,67 @@
+/* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
+#include "ddp/ddp.h"
+#include "kernels/cpu/reduce.h"
+
+/* The mean over ranks, or over samples when the step has a weight. */
+static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,
+                              cddp_work **out_work)
+{
+    cddp_group *group = bucket->ddp->group;
+    double weight = cddp_bucket_weight(bucket);
+
+    if (weight < 0) {
+        return cddp_all_reduce(group, data, data, bucket->count, type, CDDP_OP_MEAN, out_work);
+    }
+    return cddp_all_reduce_weighted(group, data, data, bucket->count, type, weight, out_work);
+}
+
+cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+{
+    (void)state;
+    *out_work = NULL;
+    return stage == 0 ? start_mean(bucket, bucket->data, bucket->type, out_work) : CDDP_OK;
+}
+
+static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)
+{
+    void *narrow;
+    cddp_status status;
+
+    *out_work = NULL;
+    if (bucket->type != CDDP_F32) {
+        return cddp_hook_identity(NULL, bucket, stage, out_work);
+    }
+    status = cddp_bucket_scratch(bucket, bucket->count * cddp_type_bytes(wire), &narrow);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (stage == 0) {
+        cddpi_cast(narrow, wire, bucket->data, CDDP_F32, bucket->count);
+        return start_mean(bucket, narrow, wire, out_work);
+    }
+    cddpi_cast(bucket->data, CDDP_F32, narrow, wire, bucket->count);
+    return CDDP_OK;
+}
+
+cddp_status cddp_hook_bf16(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+{
+    (void)state;
+    return send_narrow(bucket, stage, CDDP_BF16, out_work);
+}
+
+cddp_status cddp_hook_fp16(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+{
+    (void)state;
+    return send_narrow(bucket, stage, CDDP_F16, out_work);
+}
+
+cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket)
+{
+    cddp_hook_fn hook = bucket->ddp->hook;
+    void *narrow;
+
+    if (bucket->type != CDDP_F32 || (hook != cddp_hook_bf16 && hook != cddp_hook_fp16)) {
+        return CDDP_OK;
+    }
+    return cddp_bucket_scratch(bucket, bucket->count * 2, &narrow);
+}

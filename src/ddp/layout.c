@@ -1,0 +1,136 @@
+/* layout.c - owns the buckets' memory: makes it from a plan, and moves gradients from one layout to
+ * the next. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+
+#include <string.h>
+
+cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi_layout *out)
+{
+    struct cddpi_bucket_plan_rule rule = ddp->rule;
+    struct cddpi_layout layout = {NULL, NULL, NULL};
+    cddp_status status;
+
+    rule.order = order;
+    status = cddpi_bucket_plan_make(ddp->tensors, ddp->slot_count, &rule, &layout.plan);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    layout.buckets = cddpi_zalloc_array(layout.plan->bucket_count, sizeof *layout.buckets);
+    if (layout.buckets == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets",
+                            layout.plan->bucket_count);
+        cddpi_bucket_plan_destroy(layout.plan);
+        return status;
+    }
+    *out = layout;
+    return CDDP_OK;
+}
+
+static void place_buckets(cddp_ddp *ddp, struct cddpi_layout *layout)
+{
+    for (size_t b = 0; b < layout->plan->bucket_count; b++) {
+        const struct cddpi_bucket_plan_bucket *planned = &layout->plan->buckets[b];
+        struct cddp_bucket *bucket = &layout->buckets[b];
+
+        bucket->ddp = ddp;
+        bucket->index = b;
+        bucket->data = layout->block + planned->offset;
+        bucket->count = planned->bytes / cddp_type_bytes(planned->type);
+        bucket->type = planned->type;
+        bucket->missing = planned->count;
+    }
+}
+
+static void move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
+{
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        struct cddpi_slot *slot = &ddp->slots[s];
+        unsigned char *slice = layout->block + layout->plan->offsets[s];
+
+        if (slot->owned) {
+            if (slot->grad != NULL) {
+                memcpy(slice, slot->grad, slot->bytes);
+            }
+            slot->grad = slice;
+        }
+        slot->slice = slice;
+    }
+}
+
+cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
+{
+    cddp_status status;
+
+    if (ddp->flat != NULL) {
+        layout->block = ddp->flat;
+    } else {
+        void *block;
+        /* parameters without elements still want an address */
+        size_t bytes = layout->plan->bytes > 0 ? layout->plan->bytes : CDDPI_ALIGNMENT;
+
+        status = cddp_group_alloc(ddp->group, bytes, &block);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "ddp: %zu bytes for gradients", bytes);
+        }
+        layout->block = block;
+    }
+    place_buckets(ddp, layout);
+    move_slots(ddp, layout);
+    cddpi_layout_release(ddp, &ddp->layout);
+    ddp->layout = *layout;
+    layout->plan = NULL;
+    layout->buckets = NULL;
+    layout->block = NULL;
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+        status = cddpi_bucket_prepare(&ddp->layout.buckets[b]);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    return CDDP_OK;
+}
+
+void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)
+{
+    for (size_t b = 0; layout->buckets != NULL && b < layout->plan->bucket_count; b++) {
+        if (layout->buckets[b].scratch != NULL) {
+            cddp_group_free(ddp->group, layout->buckets[b].scratch);
+        }
+    }
+    if (layout->block != NULL && layout->block != ddp->flat) {
+        cddp_group_free(ddp->group, layout->block);
+    }
+    cddpi_free(layout->buckets);
+    cddpi_bucket_plan_destroy(layout->plan);
+    layout->buckets = NULL;
+    layout->plan = NULL;
+    layout->block = NULL;
+}
+
+cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
+{
+    struct cddpi_layout layout = {NULL, NULL, NULL};
+    cddp_status status;
+
+    ddp->rebuild_due = false;
+    if ((ddp->verdicts[0].flags & CDDPI_VERDICT_ORDER) == 0) {
+        return CDDP_OK; /* something had no gradient on rank 0: the present plan stays */
+    }
+    status = cddp_broadcast(ddp->group, ddp->arrivals, ddp->slot_count * sizeof *ddp->arrivals,
+                            CDDP_U8, 0, NULL);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: rank 0's order of gradients");
+    }
+    status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    /* every rank has made the same plan from the same order */
+    if (!cddpi_bucket_plan_equal(layout.plan, ddp->layout.plan)) {
+        status = cddpi_layout_install(ddp, &layout);
+    }
+    cddpi_layout_release(ddp, &layout);
+    return status;
+}

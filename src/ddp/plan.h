@@ -1,0 +1,55 @@
+/* plan.h - which gradients share a bucket and where they lie: data, made by one pure function from
+ * sizes, types, order and caps, so that every rank that was given the same makes the same. */
+#ifndef CDDPI_DDP_PLAN_H
+#define CDDPI_DDP_PLAN_H
+
+#include <cddp/types.h>
+
+#include <stdbool.h>
+
+/* A gradient as the plan sees it. Tensors are numbered in registration order. */
+struct cddpi_bucket_plan_tensor {
+    size_t bytes;
+    cddp_type type;
+};
+
+struct cddpi_bucket_plan_bucket {
+    cddp_type type;
+    size_t first;   /* its first entry in `members` */
+    size_t count;   /* how many entries */
+    size_t offset;  /* of its data in the block, in bytes */
+    size_t bytes;   /* padding included */
+    size_t payload; /* without padding */
+};
+
+struct cddpi_bucket_plan {
+    size_t tensor_count;
+    size_t bucket_count;
+    size_t bytes; /* of the whole block */
+    struct cddpi_bucket_plan_bucket *buckets;
+    uint32_t *members;   /* tensors, bucket after bucket */
+    uint32_t *bucket_of; /* by tensor */
+    size_t *offsets;     /* by tensor: bytes from the start of the block */
+};
+
+struct cddpi_bucket_plan_rule {
+    size_t first_bytes;    /* a type's first bucket closes once it holds this much */
+    size_t bucket_bytes;   /* and its others once they hold this much */
+    bool flat;             /* the block is the caller's: back to back in registration order */
+    const uint32_t *order; /* the order of completion, a permutation; NULL: reverse registration */
+};
+
+/** Make a plan. Buckets are numbered in the order in which they will be complete. Flat plans cut
+ *  the block in contiguous ranges from its end (all tensors have one type); others give each tensor
+ *  a slice of its own that is aligned to CDDPI_ALIGNMENT.
+ *  @param out  Release with cddpi_bucket_plan_destroy(), which accepts NULL.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the order is no permutation), CDDP_ERR_NO_MEMORY. */
+cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
+                                   const struct cddpi_bucket_plan_rule *rule,
+                                   struct cddpi_bucket_plan **out);
+void cddpi_bucket_plan_destroy(struct cddpi_bucket_plan *plan);
+
+/** Whether both have the same buckets with the same members in the same places. */
+bool cddpi_bucket_plan_equal(const struct cddpi_bucket_plan *a, const struct cddpi_bucket_plan *b);
+
+#endif

@@ -1,0 +1,350 @@
+/* reducer.c - owns the course of a step: begin, gradients becoming ready, buckets started strictly
+ * in index order, and the wait at its end. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+#include "group/group.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const cddp_step plain_step = CDDP_STEP_INIT;
+
+/* Say again what went wrong before, unless nothing did. */
+static cddp_status check_usable(const cddp_ddp *ddp)
+{
+    if (ddp->broken || ddp->own_status != CDDP_OK) {
+        return cddpi_fail(CDDP_ERR_CLOSED, "ddp: an earlier call failed: %s",
+                          ddp->broken ? ddp->broken_text : ddp->own_text);
+    }
+    return CDDP_OK;
+}
+
+/* Whether a failure of this status is one of the group, so that the others hear of it anyway. */
+static bool is_of_group(cddp_status status)
+{
+    return status == CDDP_ERR_PEER || status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_MISMATCH ||
+           status == CDDP_ERR_CLOSED;
+}
+
+static cddp_status break_handle(cddp_ddp *ddp, cddp_status status)
+{
+    ddp->broken = true;
+    snprintf(ddp->broken_text, sizeof ddp->broken_text, "%.1000s", cddp_last_error());
+    if (!ddp->told && !is_of_group(status)) {
+        cddp_group_abort(ddp->group, ddp->broken_text); /* they wait for what will not come */
+        return cddpi_fail(status, "%s", ddp->broken_text);
+    }
+    return status;
+}
+
+cddp_status cddpi_ddp_note(cddp_ddp *ddp, cddp_status status)
+{
+    if (ddp->own_status == CDDP_OK) {
+        ddp->own_status = status;
+        snprintf(ddp->own_text, sizeof ddp->own_text, "%.1000s", cddp_last_error());
+    }
+    return status;
+}
+
+cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
+{
+    cddp_step read = CDDP_STEP_INIT;
+    cddp_status status;
+
+    if (ddp == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
+    }
+    status = check_usable(ddp);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (ddp->in_backward) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "ddp: begin in the middle of backward %llu: %zu of %zu gradients are "
+                          "ready, and wait was not called",
+                          (unsigned long long)ddp->backward, ddp->arrival_count, ddp->slot_count);
+    }
+    if (step != NULL) {
+        if (step->struct_size < sizeof step->struct_size) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: step without CDDP_STEP_INIT");
+        }
+        memcpy(&read, step, step->struct_size < sizeof read ? step->struct_size : sizeof read);
+    }
+    if (!isfinite(read.weight)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);
+    }
+    ddp->step = read;
+    return CDDP_OK;
+}
+
+/* Start all buckets that are complete and whose predecessors were started. */
+static cddp_status start_buckets(cddp_ddp *ddp)
+{
+    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
+           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
+        cddp_status status;
+
+        bucket->start_ns = cddpi_now_ns();
+        ddp->arrival_ns = bucket->start_ns;
+        status = cddpi_bucket_advance(bucket);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    return CDDP_OK;
+}
+
+/* See which of the running buckets have ended meanwhile: for the statistics, and so that a failure
+ * is known before backward is through. */
+static cddp_status look(cddp_ddp *ddp)
+{
+    while (ddp->seen < ddp->next_bucket) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->seen];
+        bool done = bucket->finished;
+
+        if (!done) {
+            cddp_status status = cddp_work_test(bucket->work, &done);
+
+            if (status != CDDP_OK) {
+                return cddpi_bucket_failed(bucket, status);
+            }
+        }
+        if (!done) {
+            return CDDP_OK;
+        }
+        if (bucket->end_ns == 0) {
+            bucket->end_ns = cddpi_now_ns();
+        }
+        ddp->seen++;
+    }
+    return CDDP_OK;
+}
+
+static cddp_status find_slot(const cddp_ddp *ddp, size_t index, struct cddpi_slot **out)
+{
+    if (index >= ddp->param_count) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: gradient %zu is ready, but there are only %zu",
+                          index, ddp->param_count);
+    }
+    if (ddp->params[index].slot == UINT32_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: gradient %zu is ready, but parameter %zu (%.200s) is frozen", index,
+                          index, ddp->params[index].name);
+    }
+    *out = &ddp->slots[ddp->params[index].slot];
+    return CDDP_OK;
+}
+
+static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
+{
+    cddp_status status = cddpi_fail(
+        CDDP_ERR_STATE, "the gradient of parameter %zu (%.200s) was ready twice in backward %llu",
+        index, ddp->params[index].name, (unsigned long long)ddp->backward);
+
+    /* its bucket may be on its way, so the sum is spoilt: all ranks must hear of it */
+    return ddp->step.no_sync ? status : cddpi_ddp_note(ddp, status);
+}
+
+cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
+{
+    struct cddpi_slot *slot = NULL;
+    cddp_status status;
+
+    if (ddp == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
+    }
+    status = check_usable(ddp);
+    if (status == CDDP_OK) {
+        status = find_slot(ddp, index, &slot);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (slot->ready) {
+        return ready_twice(ddp, index);
+    }
+    if (!ddp->in_backward) {
+        ddp->in_backward = true;
+        ddp->begin_ns = cddpi_now_ns();
+    }
+    slot->ready = true;
+    slot->used = true;
+    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
+    if (ddp->step.no_sync) {
+        return CDDP_OK;
+    }
+    if (slot->scattered) {
+        memcpy(slot->slice, slot->grad, slot->bytes);
+    }
+    ddp->layout.buckets[ddp->layout.plan->bucket_of[ddp->params[index].slot]].missing--;
+    status = start_buckets(ddp);
+    if (status == CDDP_OK) {
+        cddpi_group_poll(ddp->group);
+        status = look(ddp);
+    }
+    return status == CDDP_OK ? CDDP_OK : break_handle(ddp, status);
+}
+
+/* Bring results to gradients that lie elsewhere, but for those whose fate is not known yet. */
+static void copy_out(struct cddp_bucket *bucket)
+{
+    cddp_ddp *ddp = bucket->ddp;
+    const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
+
+    for (size_t i = 0; i < planned->count; i++) {
+        struct cddpi_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
+
+        if (slot->scattered && !slot->hidden) {
+            memcpy(slot->grad, slot->slice, slot->bytes);
+        }
+    }
+    bucket->copied = true;
+}
+
+/* Wait for a bucket's present stage and go on to its next. */
+static cddp_status push(struct cddp_bucket *bucket)
+{
+    if (!bucket->finished) {
+        cddp_status status = cddp_work_wait(bucket->work, 0);
+
+        if (status != CDDP_OK) {
+            return cddpi_bucket_failed(bucket, status);
+        }
+        cddp_work_destroy(bucket->work);
+        bucket->work = NULL;
+        if (bucket->end_ns == 0) {
+            bucket->end_ns = cddpi_now_ns();
+        }
+        status = cddpi_bucket_advance(bucket);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (bucket->finished && !bucket->copied) {
+        copy_out(bucket);
+    }
+    return CDDP_OK;
+}
+
+/* In rounds: each stage of all buckets in bucket order, then the next. */
+static cddp_status finish_buckets(cddp_ddp *ddp)
+{
+    bool open = true;
+
+    while (open) {
+        open = false;
+        for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+            struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+            cddp_status status = bucket->copied ? CDDP_OK : push(bucket);
+
+            if (status != CDDP_OK) {
+                return status;
+            }
+            open = open || !bucket->finished;
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status synchronise(cddp_ddp *ddp)
+{
+    cddp_status status;
+
+    cddpi_unused_complete(ddp);
+    status = start_buckets(ddp);
+    if (status == CDDP_OK) {
+        status = cddpi_verdict_start(ddp);
+    }
+    if (status == CDDP_OK) {
+        status = finish_buckets(ddp);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_verdict_finish(ddp);
+    }
+    return status == CDDP_OK ? cddpi_unused_settle(ddp) : status;
+}
+
+/* Keep what the step has cost; the buckets themselves may be rebuilt. */
+static void note_costs(cddp_ddp *ddp, int64_t entered_ns)
+{
+    const struct cddpi_layout *layout = &ddp->layout;
+    int64_t first_ns = layout->buckets[0].start_ns;
+    int64_t last_ns = first_ns;
+
+    ddp->stats.bytes = 0;
+    for (size_t b = 0; b < layout->plan->bucket_count; b++) {
+        const struct cddp_bucket *bucket = &layout->buckets[b];
+        cddp_bucket_stats *stats = &ddp->bucket_stats[b];
+
+        stats->bytes = layout->plan->buckets[b].bytes;
+        stats->params = layout->plan->buckets[b].count;
+        stats->start_ns = (uint64_t)(bucket->start_ns - ddp->begin_ns);
+        stats->end_ns = (uint64_t)(bucket->end_ns - ddp->begin_ns);
+        ddp->stats.bytes += stats->bytes;
+        last_ns = bucket->end_ns > last_ns ? bucket->end_ns : last_ns;
+    }
+    ddp->stats.buckets = layout->plan->bucket_count;
+    ddp->stats.steps++;
+    ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
+    ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
+    ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
+}
+
+static void end_backward(cddp_ddp *ddp)
+{
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        ddp->slots[s].ready = false;
+        ddp->slots[s].used = ddp->slots[s].used && ddp->step.no_sync;
+    }
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+
+        bucket->missing = ddp->layout.plan->buckets[b].count;
+        bucket->stage = 0;
+        bucket->finished = false;
+        bucket->copied = false;
+        bucket->end_ns = 0;
+    }
+    ddp->next_bucket = 0;
+    ddp->seen = 0;
+    ddp->arrival_count = 0;
+    ddp->in_backward = false;
+    ddp->step = plain_step;
+    ddp->backward++;
+}
+
+cddp_status cddp_ddp_wait(cddp_ddp *ddp)
+{
+    int64_t entered_ns = cddpi_now_ns();
+    cddp_status status;
+
+    if (ddp == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
+    }
+    if (ddp->broken) {
+        return check_usable(ddp);
+    }
+    if (ddp->step.no_sync) {
+        end_backward(ddp);
+        return CDDP_OK;
+    }
+    if (!ddp->in_backward) {
+        ddp->in_backward = true;
+        ddp->begin_ns = entered_ns;
+    }
+    status = synchronise(ddp);
+    if (status == CDDP_OK) {
+        note_costs(ddp, entered_ns);
+    }
+    if (status == CDDP_OK && ddp->rebuild_due) {
+        status = cddpi_layout_rebuild(ddp);
+    }
+    if (status != CDDP_OK) {
+        return break_handle(ddp, status);
+    }
+    end_backward(ddp);
+    return CDDP_OK;
+}

@@ -1,0 +1,80 @@
+/* describe.c - owns the readable table of a model. */
+#include "base/alloc.h"
+#include "nn/model_state.h"
+
+#include <stdio.h>
+
+static size_t op_params(const struct cddpi_model *model, const struct cddpi_op *op)
+{
+    size_t count = 0;
+
+    for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+        if (op->params[k] >= 0) {
+            count += cddpi_tensor_elements(&model->params.items[op->params[k]]);
+        }
+    }
+    return count;
+}
+
+static void write_shape(FILE *file, const struct cddpi_shape *shape)
+{
+    char text[64];
+
+    if (shape->flat) {
+        snprintf(text, sizeof text, "%d", shape->channels);
+    } else {
+        snprintf(text, sizeof text, "%d x %d x %d", shape->channels, shape->height, shape->width);
+    }
+    fprintf(file, "  %-18s", text);
+}
+
+static void write_inputs(FILE *file, const struct cddpi_graph *graph, const struct cddpi_op *op)
+{
+    for (int k = 0; k < op->input_count; k++) {
+        int producer = graph->values[op->inputs[k]].producer;
+
+        fprintf(file, "%s%s", k > 0 ? ", " : "",
+                producer < 0 ? "input" : graph->ops[producer].layer.name);
+    }
+}
+
+static void write_table(FILE *file, const struct cddpi_model *model)
+{
+    const struct cddpi_graph *graph = &model->graph;
+    size_t total = 0;
+
+    fprintf(file, "%-24s  %-20s  %-18s  %10s  %s\n", "layer", "type", "output", "parameters",
+            "from");
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct cddpi_op *op = &graph->ops[i];
+        char type[64];
+
+        snprintf(type, sizeof type, "%s%s", op->ops->name, op->relu ? " + relu" : "");
+        fprintf(file, "%-24s  %-20s", op->layer.name, type);
+        write_shape(file, op->output >= 0 ? &op->out : &(const struct cddpi_shape){1, 1, 1, true});
+        fprintf(file, "  %10zu  ", op_params(model, op));
+        write_inputs(file, graph, op);
+        fputc('\n', file);
+        total += op_params(model, op);
+    }
+    fprintf(file, "%s: %zu parameters in %zu tensors, data %d x %d x %d, %d classes\n",
+            model->title, total, model->params.count, graph->values[0].shape.channels,
+            graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
+}
+
+char *cddpi_model_describe(const struct cddpi_model *model)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    if (file == NULL) {
+        return NULL;
+    }
+    write_table(file, model);
+    if (fclose(file) != 0) {
+        cddpi_free(text);
+        return NULL;
+    }
+    return text;
+}

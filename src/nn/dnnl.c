@@ -1,0 +1,310 @@
+/* dnnl.c - owns the dealings with oneDNN. */
+#include "nn/dnnl.h"
+
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "nn/model_state.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <string.h>
+
+cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what)
+{
+    switch (status) {
+    case dnnl_success:
+        return CDDP_OK;
+    case dnnl_out_of_memory:
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: oneDNN has no memory", what);
+    case dnnl_unimplemented:
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN cannot do it", what);
+    default:
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: oneDNN fails with status %d", what,
+                          (int)status);
+    }
+}
+
+/* Debian's oneDNN runs on OpenMP, whichever implementation the process has. */
+static void set_threads(void)
+{
+    void (*set_num_threads)(int);
+
+    *(void **)&set_num_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (set_num_threads != NULL) {
+        set_num_threads((int)cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1));
+    }
+}
+
+cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
+{
+    struct cddpi_dnnl *dnnl = model->dnnl;
+    cddp_status status;
+
+    if (dnnl != NULL) {
+        *out = dnnl;
+        return CDDP_OK;
+    }
+    dnnl = cddpi_zalloc(sizeof *dnnl);
+    if (dnnl == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "oneDNN: no memory for %zu bytes", sizeof *dnnl);
+    }
+    set_threads();
+    status = cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine");
+    if (status == CDDP_OK) {
+        status = cddpi_dnnl_check(
+            dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags), "stream");
+    }
+    if (status != CDDP_OK) {
+        cddpi_dnnl_destroy(dnnl);
+        return status;
+    }
+    model->dnnl = dnnl;
+    *out = dnnl;
+    return CDDP_OK;
+}
+
+void cddpi_dnnl_destroy(struct cddpi_dnnl *dnnl)
+{
+    if (dnnl == NULL) {
+        return;
+    }
+    if (dnnl->stream != NULL) {
+        dnnl_stream_destroy(dnnl->stream);
+    }
+    if (dnnl->engine != NULL) {
+        dnnl_engine_destroy(dnnl->engine);
+    }
+    cddpi_free(dnnl);
+}
+
+static dnnl_memory_desc_t image(int count, const struct cddpi_shape *shape, dnnl_format_tag_t tag)
+{
+    dnnl_dims_t dims = {count, shape->channels, shape->height, shape->width};
+    dnnl_memory_desc_t desc;
+
+    memset(&desc, 0, sizeof desc);
+    if (dnnl_memory_desc_init_by_tag(&desc, 4, dims, dnnl_f32, tag) != dnnl_success) {
+        memset(&desc, 0, sizeof desc); /* no primitive takes it: that is where it shows */
+    }
+    return desc;
+}
+
+dnnl_memory_desc_t cddpi_dnnl_image(int count, const struct cddpi_shape *shape, int block)
+{
+    bool point = shape->height == 1 && shape->width == 1; /* nchw and nhwc are the same then */
+
+    if (block == 16 || block == 8) {
+        return image(count, shape, block == 16 ? dnnl_nChw16c : dnnl_nChw8c);
+    }
+    return image(count, shape,
+                 (block == shape->channels && block > 1) || point ? dnnl_nhwc : dnnl_nchw);
+}
+
+dnnl_memory_desc_t cddpi_dnnl_any_image(int count, const struct cddpi_shape *shape)
+{
+    return image(count, shape, dnnl_format_tag_any);
+}
+
+dnnl_memory_desc_t cddpi_dnnl_plain(int dims, const dnnl_dim_t *shape)
+{
+    dnnl_dims_t strides = {0};
+    dnnl_dims_t sizes = {0};
+    dnnl_memory_desc_t desc;
+    dnnl_dim_t stride = 1;
+
+    for (int i = dims - 1; i >= 0; i--) {
+        strides[i] = stride;
+        sizes[i] = shape[i];
+        stride *= shape[i];
+    }
+    memset(&desc, 0, sizeof desc);
+    if (dnnl_memory_desc_init_by_strides(&desc, dims, sizes, dnnl_f32, strides) != dnnl_success) {
+        memset(&desc, 0, sizeof desc);
+    }
+    return desc;
+}
+
+int cddpi_dnnl_block(const dnnl_memory_desc_t *desc)
+{
+    static const int blocks[] = {1, 8, 16, 0};
+    struct cddpi_shape shape;
+
+    if (desc->ndims != 4 || desc->data_type != dnnl_f32 || desc->format_kind != dnnl_blocked) {
+        return 0;
+    }
+    shape = (struct cddpi_shape){(int)desc->dims[1], (int)desc->dims[2], (int)desc->dims[3], false};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        int block = blocks[i] > 0 ? blocks[i] : shape.channels;
+        dnnl_memory_desc_t ours = cddpi_dnnl_image((int)desc->dims[0], &shape, block);
+
+        if (dnnl_memory_desc_equal(desc, &ours)) {
+            return block;
+        }
+    }
+    return 0;
+}
+
+static cddp_status make_attributes(bool relu, const char *what, dnnl_primitive_attr_t *out)
+{
+    dnnl_post_ops_t post = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(out);
+
+    if (status != dnnl_success) {
+        return cddpi_dnnl_check(status, what);
+    }
+    /* scratch memory comes from our arena, so that plans share it */
+    status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success && relu) {
+        status = dnnl_post_ops_create(&post);
+        if (status == dnnl_success) {
+            status = dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+        }
+        if (status == dnnl_success) {
+            status = dnnl_primitive_attr_set_post_ops(*out, post);
+        }
+        dnnl_post_ops_destroy(post);
+    }
+    if (status != dnnl_success) {
+        dnnl_primitive_attr_destroy(*out);
+    }
+    return cddpi_dnnl_check(status, what);
+}
+
+cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc, bool relu,
+                                const_dnnl_primitive_desc_t hint, const char *what,
+                                dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_attr_t attributes;
+    cddp_status status = make_attributes(relu, what, &attributes);
+    dnnl_primitive_desc_t desc;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_dnnl_check(
+        dnnl_primitive_desc_create(&desc, op_desc, attributes, dnnl->engine, hint), what);
+    dnnl_primitive_attr_destroy(attributes);
+    if (status == CDDP_OK) {
+        *out = desc;
+    }
+    return status;
+}
+
+const dnnl_memory_desc_t *cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
+{
+    return dnnl_primitive_desc_query_md(desc, what, 0);
+}
+
+bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc)
+{
+    const char *name = NULL;
+
+    if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) != dnnl_success) {
+        return false;
+    }
+    return strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0;
+}
+
+cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
+                                const dnnl_memory_desc_t *desc)
+{
+    dnnl_exec_arg_t *slot = &primitive->args[primitive->arg_count];
+    dnnl_status_t status;
+
+    assert(primitive->arg_count < CDDPI_PRIMITIVE_ARGS);
+    status = dnnl_memory_create(&slot->memory, desc, primitive->dnnl->engine, DNNL_MEMORY_NONE);
+
+    if (status != dnnl_success) {
+        return cddpi_dnnl_check(status, "memory object");
+    }
+    slot->arg = arg;
+    primitive->set[primitive->arg_count++] = NULL;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
+                                 dnnl_primitive_desc_t desc, struct cddpi_plan *plan, int op,
+                                 enum cddpi_lifetime lifetime)
+{
+    const dnnl_memory_desc_t *scratch = cddpi_dnnl_query(desc, dnnl_query_scratchpad_md);
+    size_t bytes = scratch != NULL ? dnnl_memory_desc_get_size(scratch) : 0;
+    cddp_status status;
+
+    *primitive = (struct cddpi_primitive){.dnnl = dnnl, .desc = desc, .scratch = -1};
+    status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive");
+    if (status == CDDP_OK && bytes > 0) {
+        /* the first argument, so that the run can fill it in */
+        status = cddpi_primitive_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch);
+        if (status == CDDP_OK) {
+            status = cddpi_plan_buffer(plan, op, bytes, lifetime, &primitive->scratch);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
+                                    const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to)
+{
+    cddp_status status;
+
+    *primitive = (struct cddpi_primitive){.dnnl = dnnl, .scratch = -1};
+    status = cddpi_dnnl_check(dnnl_reorder_primitive_desc_create(
+                                  &primitive->desc, from, dnnl->engine, to, dnnl->engine, NULL),
+                              "reorder");
+    if (status == CDDP_OK) {
+        status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, primitive->desc),
+                                  "reorder");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_primitive_arg(primitive, DNNL_ARG_FROM, from);
+    }
+    return status == CDDP_OK ? cddpi_primitive_arg(primitive, DNNL_ARG_TO, to) : status;
+}
+
+static cddp_status point(struct cddpi_primitive *primitive, int slot, const void *pointer)
+{
+    void *handle = (void *)(uintptr_t)pointer; /* oneDNN only reads its inputs */
+
+    if (primitive->set[slot] == handle) {
+        return CDDP_OK;
+    }
+    primitive->set[slot] = handle;
+    return cddpi_dnnl_check(
+        dnnl_memory_set_data_handle_v2(primitive->args[slot].memory, handle, NULL),
+        "memory object");
+}
+
+cddp_status cddpi_primitive_run(const struct cddpi_run *run, struct cddpi_primitive *primitive,
+                                const void *const *pointers)
+{
+    int first = primitive->scratch >= 0 ? 1 : 0;
+    cddp_status status = CDDP_OK;
+
+    if (primitive->scratch >= 0) {
+        status = point(primitive, 0, cddpi_run_buffer(run, primitive->scratch));
+    }
+    for (int i = first; status == CDDP_OK && i < primitive->arg_count; i++) {
+        status = point(primitive, i, pointers[i - first]);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return cddpi_dnnl_check(dnnl_primitive_execute(primitive->handle, primitive->dnnl->stream,
+                                                   primitive->arg_count, primitive->args),
+                            "primitive");
+}
+
+void cddpi_primitive_fini(struct cddpi_primitive *primitive)
+{
+    for (int i = 0; i < primitive->arg_count; i++) {
+        dnnl_memory_destroy(primitive->args[i].memory);
+    }
+    if (primitive->handle != NULL) {
+        dnnl_primitive_destroy(primitive->handle);
+    }
+    if (primitive->desc != NULL) {
+        dnnl_primitive_desc_destroy(primitive->desc);
+    }
+    *primitive = (struct cddpi_primitive){.scratch = -1};
+}

@@ -1,0 +1,83 @@
+/* graph.h - the static graph: ops in the order they run, the values between them, and the table
+ * of functions (struct cddpi_op_ops) that each file of ops/ fills.
+ *
+ * A layer becomes one op, except a relu that its producer does in the same pass. The loss is the
+ * last op. Nothing here depends on the batch: see plan.h for that. */
+#ifndef CDDPI_NN_GRAPH_H
+#define CDDPI_NN_GRAPH_H
+
+#include "nn/layers.h"
+
+enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 2, CDDPI_VALUE_INPUT = 0 };
+
+/* Of one sample. Flat: `channels` features, height and width 1. */
+struct cddpi_shape {
+    int channels, height, width;
+    bool flat;
+};
+
+static inline size_t cddpi_shape_elements(const struct cddpi_shape *shape)
+{
+    return (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
+}
+
+struct cddpi_op {
+    const struct cddpi_op_ops *ops;
+    struct cddpi_layer layer;    /* complete; its name is this op's */
+    uint32_t number;             /* of the layer in the description: names its random numbers */
+    int inputs[CDDPI_OP_INPUTS]; /* values */
+    int input_count;
+    int output;                   /* value; the loss has none: -1 */
+    bool relu;                    /* does the relu that followed, too */
+    int params[CDDPI_OP_PARAMS];  /* of the model: weight, bias; -1: none */
+    int buffers[CDDPI_OP_PARAMS]; /* of the model: running mean and variance; -1: none */
+    struct cddpi_shape in, out;
+};
+
+struct cddpi_value {
+    struct cddpi_shape shape;
+    int producer; /* op; -1: the data */
+    int uses;
+    bool needs_grad; /* a parameter lies before it */
+};
+
+struct cddpi_graph {
+    struct cddpi_op *ops;
+    int op_count;
+    struct cddpi_value *values;
+    int value_count;
+};
+
+struct cddpi_model;
+struct cddpi_plan;
+struct cddpi_run;
+
+struct cddpi_op_ops {
+    const char *name;
+    bool fuses_relu;
+    /* The shape of the output from op->in, or CDDP_ERR_CONFIG: what does not fit, without the
+     * layer's name, which the caller puts in front. */
+    cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out);
+    /* Register parameters and buffers; NULL: has none. */
+    cddp_status (*declare)(struct cddpi_model *model, struct cddpi_op *op);
+    /* Choose the output's layout, ask for memory, make primitives. *state may stay NULL. */
+    cddp_status (*plan)(struct cddpi_plan *plan, int op, void **state);
+    void (*unplan)(void *state);
+    cddp_status (*forward)(struct cddpi_run *run, void *state);
+    cddp_status (*backward)(struct cddpi_run *run, void *state);
+    /* What a rank without samples does for those that have some; NULL: nothing. */
+    cddp_status (*idle_forward)(struct cddpi_run *run);
+    cddp_status (*idle_backward)(struct cddpi_run *run);
+};
+
+extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batch_norm,
+    cddpi_op_relu, cddpi_op_max_pool, cddpi_op_avg_pool, cddpi_op_global_avg_pool, cddpi_op_flatten,
+    cddpi_op_add, cddpi_op_dropout, cddpi_op_loss;
+
+/** Resolve names, infer shapes and fuse. The graph borrows the strings of @p list. */
+CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,
+                                           struct cddpi_layer_list *list, struct cddpi_graph *out);
+void cddpi_graph_fini(struct cddpi_graph *graph);
+
+#endif

@@ -1,0 +1,54 @@
+/* layers.h - the table of layer types: their names in train.conf and what each takes. */
+#ifndef CDDPI_NN_LAYERS_H
+#define CDDPI_NN_LAYERS_H
+
+#include "nn/model.h"
+
+/* Fields of struct cddpi_layer besides type, name and input. */
+enum cddpi_layer_field {
+    CDDPI_TAKES_INPUT2 = 1,
+    CDDPI_TAKES_UNITS = 2,
+    CDDPI_TAKES_KERNEL = 4,
+    CDDPI_TAKES_STRIDE = 8,
+    CDDPI_TAKES_PADDING = 16,
+    CDDPI_TAKES_BIAS = 32,
+    CDDPI_TAKES_NORM = 64, /* sync, epsilon, momentum */
+    CDDPI_TAKES_PROBABILITY = 128
+};
+
+struct cddpi_op_ops;
+
+struct cddpi_layer_row {
+    const char *name;
+    unsigned takes; /* of enum cddpi_layer_field */
+    const char *text;
+    const struct cddpi_op_ops *ops;
+};
+
+extern const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT];
+
+/* A description that owns its strings: what presets build and the graph is made of. */
+struct cddpi_layer_list {
+    struct cddpi_layer *layers;
+    size_t count, capacity;
+    bool no_memory; /* an append failed; the list is not complete */
+    bool he_normal; /* convolutions start as He et al. have it, with fan_out */
+};
+
+/** Append a copy of @p layer. @p format names it (NULL: the copy has layer->name). */
+void cddpi_layer_list_append(struct cddpi_layer_list *list, struct cddpi_layer layer,
+                             const char *format, ...) __attribute__((format(printf, 3, 4)));
+void cddpi_layer_list_fini(struct cddpi_layer_list *list);
+
+/** Fill @p list with the layers of the preset that @p spec names, or with a copy of its own. */
+CDDP_CHECKED cddp_status cddpi_layers_expand(const struct cddpi_model_spec *spec,
+                                             struct cddpi_layer_list *list);
+
+/** The same for presets alone: the list is what was built when this fails. */
+CDDP_CHECKED cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec,
+                                             struct cddpi_layer_list *list);
+
+/** Check that @p layer sets only what its type takes, and fill in defaults. */
+CDDP_CHECKED cddp_status cddpi_layer_complete(struct cddpi_layer *layer);
+
+#endif

@@ -1,0 +1,325 @@
+/* model.c - owns the model's life: creation from a description, the cache of plans, the arena they
+ * share, and the calls of model.h. */
+#include "nn/model.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/dnnl.h"
+#include "nn/model_state.h"
+#include "nn/run.h"
+
+static cddp_status declare_params(struct cddpi_model *model)
+{
+    struct cddpi_graph *graph = &model->graph;
+
+    for (int i = 0; i < graph->op_count; i++) {
+        struct cddpi_op *op = &graph->ops[i];
+
+        if (op->ops->declare != NULL) {
+            cddp_status status = op->ops->declare(model, op);
+
+            if (status != CDDP_OK) {
+                return cddpi_fail_prefix(status, "layer \"%s\"", op->layer.name);
+            }
+        }
+        if (op->output >= 0) {
+            bool needs = op->params[0] >= 0;
+
+            for (int k = 0; k < op->input_count; k++) {
+                needs = needs || graph->values[op->inputs[k]].needs_grad;
+            }
+            graph->values[op->output].needs_grad = needs;
+        }
+    }
+    if (model->params.count == 0) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "model: no layer has parameters to train");
+    }
+    return CDDP_OK;
+}
+
+/* As backward goes: ops in reverse, within one the bias before the weight. */
+static void order_params(struct cddpi_model *model)
+{
+    for (int i = model->graph.op_count - 1; i >= 0; i--) {
+        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            if (model->graph.ops[i].params[k] >= 0) {
+                model->ready_order[model->ready_count++] = (uint32_t)model->graph.ops[i].params[k];
+            }
+        }
+    }
+}
+
+static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spec *spec)
+{
+    cddp_status status = cddpi_layers_expand(spec, &model->list);
+
+    if (status == CDDP_OK) {
+        status = cddpi_graph_build(spec, &model->list, &model->graph);
+    }
+    if (status == CDDP_OK) {
+        status = declare_params(model);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    model->title = cddpi_strdup(spec->preset != NULL ? spec->preset : "layers");
+    model->grads = cddpi_zalloc_array(model->params.count, sizeof *model->grads);
+    model->ready_order = cddpi_zalloc_array(model->params.count, sizeof *model->ready_order);
+    if (model->title == NULL || model->grads == NULL || model->ready_order == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
+                          model->params.count);
+    }
+    order_params(model);
+    cddpi_model_init_params(model);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t seed,
+                               cddp_group *group, struct cddpi_model **out)
+{
+    struct cddpi_model *model = cddpi_zalloc(sizeof *model);
+    cddp_status status;
+
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes", sizeof *model);
+    }
+    model->seed = seed;
+    model->group = group;
+    model->classes = spec->classes;
+    model->loss = spec->loss;
+    status = build(model, spec);
+    if (status != CDDP_OK) {
+        cddpi_model_destroy(model);
+        return status;
+    }
+    cddpi_blas_set_threads();
+    *out = model;
+    return CDDP_OK;
+}
+
+void cddpi_model_destroy(struct cddpi_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    for (int i = 0; i < CDDPI_MODEL_PLANS; i++) {
+        cddpi_plan_destroy(model->plans[i]);
+    }
+    cddpi_dnnl_destroy(model->dnnl);
+    cddpi_tensors_fini(&model->params);
+    cddpi_tensors_fini(&model->buffers);
+    cddpi_graph_fini(&model->graph);
+    cddpi_layer_list_fini(&model->list);
+    cddpi_free(model->title);
+    cddpi_free(model->infos);
+    cddpi_free(model->grads);
+    cddpi_free(model->ready_order);
+    cddpi_free(model->arena);
+    cddpi_free(model);
+}
+
+const cddp_param *cddpi_model_params(const struct cddpi_model *model, size_t *out_count)
+{
+    *out_count = model->params.count;
+    return model->params.items;
+}
+
+const cddp_param *cddpi_model_buffers(const struct cddpi_model *model, size_t *out_count)
+{
+    *out_count = model->buffers.count;
+    return model->buffers.items;
+}
+
+bool cddpi_model_param_decays(const struct cddpi_model *model, size_t index)
+{
+    return model->infos[index].decays;
+}
+
+const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model)
+{
+    return model->ready_order;
+}
+
+void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads)
+{
+    for (size_t i = 0; i < model->params.count; i++) {
+        model->grads[i] = grads[i];
+    }
+}
+
+const float *cddpi_model_outputs(const struct cddpi_model *model)
+{
+    return model->outputs;
+}
+
+size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
+{
+    return model->arena_bytes;
+}
+
+static void forget_last_forward(struct cddpi_model *model)
+{
+    model->pending = NULL;
+    model->pending_backward = false;
+    model->outputs = NULL;
+    model->input = NULL;
+}
+
+/* The place for one more plan: an empty one, or that of the plan not used for longest. */
+static struct cddpi_plan **free_place(struct cddpi_model *model)
+{
+    struct cddpi_plan **oldest = &model->plans[0];
+
+    for (int i = 0; i < CDDPI_MODEL_PLANS; i++) {
+        struct cddpi_plan **place = &model->plans[i];
+
+        if (*place == NULL) {
+            return place;
+        }
+        if ((*place)->used < (*oldest)->used) {
+            oldest = place;
+        }
+    }
+    if (model->pending == *oldest) {
+        forget_last_forward(model);
+    }
+    cddpi_plan_destroy(*oldest);
+    *oldest = NULL;
+    return oldest;
+}
+
+static cddp_status grow_arena(struct cddpi_model *model, size_t bytes)
+{
+    char *arena;
+
+    if (bytes <= model->arena_bytes) {
+        return CDDP_OK;
+    }
+    arena = cddpi_alloc_aligned(bytes);
+    if (arena == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes of activations",
+                          bytes);
+    }
+    forget_last_forward(model);
+    cddpi_free(model->arena);
+    model->arena = arena;
+    model->arena_bytes = bytes;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
+                             struct cddpi_plan **out)
+{
+    struct cddpi_plan *plan = NULL;
+    cddp_status status;
+
+    for (int i = 0; i < CDDPI_MODEL_PLANS && plan == NULL; i++) {
+        struct cddpi_plan *candidate = model->plans[i];
+
+        if (candidate != NULL && candidate->count == count && candidate->training == training) {
+            plan = candidate;
+        }
+    }
+    if (plan == NULL) {
+        status = cddpi_plan_create(model, count, training, &plan);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        *free_place(model) = plan;
+    }
+    plan->used = ++model->runs;
+    status = grow_arena(model, plan->memory.bytes);
+    if (status == CDDP_OK) {
+        *out = plan;
+    }
+    return status;
+}
+
+static cddp_status check_count(int count, int low)
+{
+    if (count < low || count > 1 << 20) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: batches of %d samples cannot be", count);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training)
+{
+    struct cddpi_plan *plan;
+    cddp_status status = check_count(count, 1);
+
+    return status == CDDP_OK ? cddpi_model_plan(model, count, training, &plan) : status;
+}
+
+static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
+{
+    for (int i = 0; i < batch->count; i++) {
+        if (batch->label[i] < 0 || batch->label[i] >= model->classes) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "model: the label of sample %d is %d, outside the %d classes", i,
+                              batch->label[i], model->classes);
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
+                                bool training, struct cddpi_result *out)
+{
+    struct cddpi_result result = {0, 0, batch->count};
+    struct cddpi_run run = {.model = model, .batch = batch, .result = &result};
+    cddp_status status = check_count(batch->count, 0);
+
+    if (status == CDDP_OK) {
+        status = check_labels(model, batch);
+    }
+    if (status == CDDP_OK && batch->count > 0) {
+        status = cddpi_model_plan(model, batch->count, training, &run.plan);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    forget_last_forward(model);
+    model->input = batch->input;
+    if (run.plan != NULL) {
+        status = cddpi_run_forward(&run);
+    } else if (training) {
+        status = cddpi_run_idle_forward(&run);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (run.plan != NULL) {
+        run.op = &model->graph.ops[model->graph.op_count - 1];
+        model->outputs = cddpi_run_input(&run, 0);
+    }
+    model->pending = run.plan;
+    model->pending_backward = training;
+    *out = result;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool accumulate,
+                                 cddpi_grad_ready_fn ready, void *context)
+{
+    struct cddpi_run run = {.model = model,
+                            .plan = model->pending,
+                            .scale = scale,
+                            .accumulate = accumulate,
+                            .ready = ready,
+                            .context = context};
+
+    if (!model->pending_backward) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "model: backward without a training forward before it, whose activations "
+                          "are still there");
+    }
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (model->grads[i] == NULL) {
+            return cddpi_fail(CDDP_ERR_STATE, "model: nothing is bound as the gradient of %s",
+                              model->params.items[i].name);
+        }
+    }
+    model->pending_backward = false; /* gradients take the place of activations */
+    return run.plan != NULL ? cddpi_run_backward(&run) : cddpi_run_idle_backward(&run);
+}

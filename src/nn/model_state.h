@@ -1,0 +1,72 @@
+/* model_state.h - what a model holds, for the files of src/nn. */
+#ifndef CDDPI_NN_MODEL_STATE_H
+#define CDDPI_NN_MODEL_STATE_H
+
+#include "nn/plan.h"
+
+enum cddpi_init { CDDPI_INIT_ZERO, CDDPI_INIT_ONE, CDDPI_INIT_UNIFORM, CDDPI_INIT_NORMAL };
+
+struct cddpi_tensors {
+    cddp_param *items;
+    size_t count, capacity;
+};
+
+struct cddpi_param_info {
+    enum cddpi_init init;
+    double spread; /* uniform: the bound, normal: the standard deviation */
+    bool decays;
+};
+
+struct cddpi_dnnl;
+
+enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
+
+struct cddpi_model {
+    struct cddpi_layer_list list; /* whose strings the graph borrows */
+    struct cddpi_graph graph;
+    char *title; /* the preset's name, or "layers" */
+    int classes;
+    enum cddpi_loss loss;
+    uint64_t seed;
+    cddp_group *group;
+    struct cddpi_tensors params, buffers;
+    struct cddpi_param_info *infos; /* one a parameter */
+    void **grads;                   /* one a parameter */
+    uint32_t *ready_order;
+    size_t ready_count;
+    struct cddpi_dnnl *dnnl; /* made when an op first needs it */
+    struct cddpi_plan *plans[CDDPI_MODEL_PLANS];
+    uint64_t runs;
+    char *arena;
+    size_t arena_bytes;
+    /* of the last forward */
+    const float *input;
+    const float *outputs;
+    struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
+    bool pending_backward;
+};
+
+/** Register a parameter of @p op under "<layer>.<suffix>", with memory of its own. */
+CDDP_CHECKED cddp_status cddpi_model_add_param(struct cddpi_model *model, struct cddpi_op *op,
+                                               int k, const char *suffix, int dims,
+                                               const int64_t *shape, struct cddpi_param_info info);
+/** Likewise running statistics: @p count elements of @p value. */
+CDDP_CHECKED cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *op,
+                                                int k, const char *suffix, int64_t count,
+                                                float value);
+/** Parameter values from the seed. */
+void cddpi_model_init_params(struct cddpi_model *model);
+size_t cddpi_tensor_elements(const cddp_param *tensor);
+void cddpi_tensors_fini(struct cddpi_tensors *tensors);
+
+/** The plan for @p count samples, from the cache or new; the arena is large enough for it. */
+CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
+                                          struct cddpi_plan **out);
+
+/** Products run on as many threads as $CDDP_THREADS says, else one. */
+void cddpi_blas_set_threads(void);
+/** C (m x n) = op(A) op(B) + beta C, row-major and dense, float32. */
+void cddpi_blas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                     const float *a, const float *b, float beta, float *c);
+
+#endif

@@ -1,0 +1,111 @@
+/* add.c - owns the sum of two equal shapes, with the relu behind it in the same pass. Summands in
+ * different layouts meet in the first one's. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/nn_elementwise.h"
+#include "kernels/cpu/nn_layout.h"
+#include "nn/plan.h"
+
+/* Only where the layouts differ. */
+struct state {
+    struct cddpi_nn_layout layouts[CDDPI_OP_INPUTS];
+    int second; /* buffer: the second summand in the first one's layout */
+};
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    const struct cddpi_shape *a = &op->in;
+
+    if (a->channels != in2->channels || a->height != in2->height || a->width != in2->width) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "add takes equal shapes, but its inputs are %d x %d x %d and %d x %d x "
+                          "%d (channels x height x width)",
+                          a->channels, a->height, a->width, in2->channels, in2->height, in2->width);
+    }
+    *out = op->in;
+    return CDDP_OK;
+}
+
+static cddp_status plan_convert(struct cddpi_plan *plan, int index, struct state **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct state *state = cddpi_zalloc(sizeof *state);
+    size_t bytes = cddpi_plan_input(plan, index, 0)->elements * sizeof(float);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "add: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    for (int k = 0; k < CDDPI_OP_INPUTS; k++) {
+        state->layouts[k] = (struct cddpi_nn_layout){
+            (size_t)plan->count, (size_t)op->in.channels,
+            (size_t)op->in.height * (size_t)op->in.width,
+            (size_t)cddpi_plan_input(plan, index, k)->block};
+    }
+    return cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->second);
+}
+
+static cddp_status plan_add(struct cddpi_plan *plan, int index, void **state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    int block = cddpi_plan_input(plan, index, 0)->block;
+    unsigned *flags = &plan->ops[index].flags;
+
+    cddpi_plan_output(plan, index, block);
+    *flags = op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS : 0;
+    if (cddpi_plan_input(plan, index, 1)->block != block) {
+        return plan_convert(plan, index, (struct state **)state);
+    }
+    *flags |= CDDPI_FORWARD_INPLACE | CDDPI_GRAD_VIEW;
+    return CDDP_OK;
+}
+
+static void unplan(void *state)
+{
+    cddpi_free(state);
+}
+
+static cddp_status forward(struct cddpi_run *run, void *opaque)
+{
+    struct state *state = opaque;
+    const float *second = cddpi_run_input(run, 1);
+    size_t count = cddpi_run_output_elements(run);
+
+    if (state != NULL) {
+        float *converted = cddpi_run_buffer(run, state->second);
+
+        cddpi_nn_convert(second, &state->layouts[1], converted, &state->layouts[0]);
+        second = converted;
+    }
+    if (run->op->relu) {
+        cddpi_nn_add_relu(cddpi_run_input(run, 0), second, cddpi_run_output(run), count);
+    } else {
+        cddpi_nn_add(cddpi_run_input(run, 0), second, cddpi_run_output(run), count);
+    }
+    return CDDP_OK;
+}
+
+/* Where the inputs' gradients are views, the mask is all there is to do. */
+static cddp_status backward(struct cddpi_run *run, void *opaque)
+{
+    struct state *state = opaque;
+    const float *grad = cddpi_run_mask_relu(run);
+
+    for (int k = 0; state != NULL && k < CDDPI_OP_INPUTS; k++) {
+        float *grad_input = cddpi_run_grad_input(run, k);
+
+        if (grad_input != NULL) {
+            cddpi_nn_convert(grad, &state->layouts[0], grad_input, &state->layouts[k]);
+        }
+    }
+    return CDDP_OK;
+}
+
+const struct cddpi_op_ops cddpi_op_add = {.name = "add",
+                                          .fuses_relu = true,
+                                          .shape = shape,
+                                          .plan = plan_add,
+                                          .unplan = unplan,
+                                          .forward = forward,
+                                          .backward = backward};

@@ -1,0 +1,311 @@
+/* batch_norm.c - owns batch normalisation, on oneDNN, with the relu behind it in the same pass.
+ * Running statistics are PyTorch's: the variance in them is the unbiased one. */
+#include "nn/ops/batch_norm.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/nn_elementwise.h"
+#include "nn/dnnl.h"
+#include "nn/model_state.h"
+
+struct state {
+    bool sync;
+    struct cddpi_sync_norm norm; /* sync */
+    struct cddpi_primitive forward, backward;
+    int mean, variance;         /* buffers: of the batch; in evaluation not used */
+    int workspace;              /* buffer: the relu's mask; -1: none */
+    int scale_grad, shift_grad; /* buffers, used when gradients are accumulated */
+    int unwanted;               /* buffer: for the input's gradient where nobody wants it */
+};
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    *out = op->in;
+    return CDDP_OK;
+}
+
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    int64_t channels = op->in.channels;
+    cddp_status status = cddpi_model_add_param(model, op, 0, "weight", 1, &channels,
+                                               (struct cddpi_param_info){CDDPI_INIT_ONE, 0, false});
+
+    if (status == CDDP_OK) {
+        status = cddpi_model_add_param(model, op, 1, "bias", 1, &channels,
+                                       (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false});
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_add_buffer(model, op, 0, "running_mean", channels, 0);
+    }
+    return status == CDDP_OK ? cddpi_model_add_buffer(model, op, 1, "running_var", channels, 1)
+                             : status;
+}
+
+static void unplan(void *opaque)
+{
+    struct state *state = opaque;
+
+    cddpi_primitive_fini(&state->forward);
+    cddpi_primitive_fini(&state->backward);
+    cddpi_free(state);
+}
+
+static cddp_status add_args(struct cddpi_primitive *primitive, const int *args, int count,
+                            const dnnl_memory_desc_t *desc)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && i < count; i++) {
+        status = cddpi_primitive_arg(primitive, args[i], desc);
+    }
+    return status;
+}
+
+static unsigned norm_flags(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return dnnl_use_scale | dnnl_use_shift | (op->relu ? dnnl_fuse_norm_relu : 0u) |
+           (plan->training ? 0u : dnnl_use_global_stats);
+}
+
+static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
+                                struct cddpi_plan *plan, int index, const dnnl_memory_desc_t *data)
+{
+    static const int data_args[] = {DNNL_ARG_SRC, DNNL_ARG_DST};
+    static const int channel_args[] = {DNNL_ARG_SCALE, DNNL_ARG_SHIFT, DNNL_ARG_MEAN,
+                                       DNNL_ARG_VARIANCE};
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    dnnl_memory_desc_t channels = cddpi_dnnl_plain(1, (dnnl_dim_t[]){op->in.channels});
+    const dnnl_memory_desc_t *workspace;
+    dnnl_batch_normalization_desc_t norm;
+    dnnl_primitive_desc_t desc;
+    cddp_status status;
+
+    status = cddpi_dnnl_check(dnnl_batch_normalization_forward_desc_init(
+                                  &norm,
+                                  plan->training ? dnnl_forward_training : dnnl_forward_inference,
+                                  data, (float)op->layer.epsilon, norm_flags(plan, op)),
+                              "batch normalisation");
+    if (status == CDDP_OK) {
+        status = cddpi_dnnl_describe(dnnl, &norm, false, NULL, "batch normalisation", &desc);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_primitive_init(&state->forward, dnnl, desc, plan, index, CDDPI_IN_FORWARD);
+    if (status == CDDP_OK) {
+        status = add_args(&state->forward, data_args, 2, data);
+    }
+    if (status == CDDP_OK) {
+        status = add_args(&state->forward, channel_args, 4, &channels);
+    }
+    workspace = cddpi_dnnl_query(desc, dnnl_query_workspace_md);
+    if (status == CDDP_OK && workspace != NULL && dnnl_memory_desc_get_size(workspace) > 0) {
+        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(workspace), CDDPI_IN_BOTH,
+                                   &state->workspace);
+        if (status == CDDP_OK) {
+            status = cddpi_primitive_arg(&state->forward, DNNL_ARG_WORKSPACE, workspace);
+        }
+    }
+    return status;
+}
+
+static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
+                                 struct cddpi_plan *plan, int index, const dnnl_memory_desc_t *data)
+{
+    static const int data_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC};
+    static const int channel_args[] = {DNNL_ARG_SCALE,    DNNL_ARG_SHIFT,      DNNL_ARG_MEAN,
+                                       DNNL_ARG_VARIANCE, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    dnnl_memory_desc_t channels = cddpi_dnnl_plain(1, (dnnl_dim_t[]){op->in.channels});
+    dnnl_batch_normalization_desc_t norm;
+    dnnl_primitive_desc_t desc;
+    cddp_status status;
+
+    status = cddpi_dnnl_check(
+        dnnl_batch_normalization_backward_desc_init(&norm, dnnl_backward, data, data,
+                                                    (float)op->layer.epsilon, norm_flags(plan, op)),
+        "gradient of batch normalisation");
+    if (status == CDDP_OK) {
+        status = cddpi_dnnl_describe(dnnl, &norm, false, state->forward.desc,
+                                     "gradient of batch normalisation", &desc);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_primitive_init(&state->backward, dnnl, desc, plan, index, CDDPI_IN_BACKWARD);
+    if (status == CDDP_OK) {
+        status = add_args(&state->backward, data_args, 3, data);
+    }
+    if (status == CDDP_OK) {
+        status = add_args(&state->backward, channel_args, 6, &channels);
+    }
+    if (status == CDDP_OK && state->workspace >= 0) {
+        status = cddpi_primitive_arg(
+            &state->backward, DNNL_ARG_WORKSPACE,
+            cddpi_dnnl_query(state->forward.desc, dnnl_query_workspace_md));
+    }
+    return status;
+}
+
+static cddp_status plan_channels(struct state *state, struct cddpi_plan *plan, int index)
+{
+    size_t bytes = (size_t)cddpi_plan_op_of(plan, index)->in.channels * sizeof(float);
+    cddp_status status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->mean);
+
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->variance);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD, &state->scale_grad);
+    }
+    return status == CDDP_OK
+               ? cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD, &state->shift_grad)
+               : status;
+}
+
+static cddp_status plan_local(struct state *state, struct cddpi_plan *plan, int index)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    dnnl_memory_desc_t data = cddpi_dnnl_image(plan->count, &op->in,
+                                               cddpi_plan_input(plan, index, 0)->block);
+    struct cddpi_dnnl *dnnl = NULL;
+    cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
+
+    state->workspace = -1;
+    if (status == CDDP_OK) {
+        status = plan_forward(state, dnnl, plan, index, &data);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = plan_channels(state, plan, index);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = plan_backward(state, dnnl, plan, index, &data);
+    }
+    if (status == CDDP_OK && plan->training && !cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(&data), CDDPI_IN_BACKWARD,
+                                   &state->unwanted);
+    }
+    plan->ops[index].flags = plan->training ? CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE
+                                            : CDDPI_FORWARD_INPLACE;
+    return status;
+}
+
+static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **out)
+{
+    struct state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "batch_norm: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    state->sync = plan->training &&
+                  cddpi_sync_norm_wanted(plan->model, cddpi_plan_op_of(plan, index));
+    return state->sync ? cddpi_sync_norm_plan(plan, index, &state->norm)
+                       : plan_local(state, plan, index);
+}
+
+void cddpi_batch_norm_update(const struct cddpi_run *run, const float *mean, const float *variance,
+                             double count)
+{
+    double momentum = run->op->layer.momentum;
+    double unbiased = count > 1 ? count / (count - 1) : 1;
+    float *running_mean = cddpi_run_running(run, 0);
+    float *running_variance = cddpi_run_running(run, 1);
+
+    for (int c = 0; c < run->op->in.channels; c++) {
+        running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] +
+                                  momentum * (double)mean[c]);
+        running_variance[c] = (float)((1 - momentum) * (double)running_variance[c] +
+                                      momentum * unbiased * (double)variance[c]);
+    }
+}
+
+static cddp_status forward(struct cddpi_run *run, void *opaque)
+{
+    struct state *state = opaque;
+    bool training = run->plan->training;
+    const float *mean;
+    const float *variance;
+    cddp_status status;
+
+    if (state->sync) {
+        return cddpi_sync_norm_forward(run, &state->norm);
+    }
+    mean = training ? cddpi_run_buffer(run, state->mean) : cddpi_run_running(run, 0);
+    variance = training ? cddpi_run_buffer(run, state->variance) : cddpi_run_running(run, 1);
+    status = cddpi_primitive_run(
+        run, &state->forward,
+        (const void *[]){cddpi_run_input(run, 0), cddpi_run_output(run), cddpi_run_param(run, 0),
+                         cddpi_run_param(run, 1), mean, variance,
+                         state->workspace >= 0 ? cddpi_run_buffer(run, state->workspace) : NULL});
+    if (status == CDDP_OK && training) {
+        cddpi_batch_norm_update(run, mean, variance,
+                                (double)run->plan->count * run->op->in.height * run->op->in.width);
+    }
+    return status;
+}
+
+static cddp_status backward(struct cddpi_run *run, void *opaque)
+{
+    struct state *state = opaque;
+    size_t channels = (size_t)run->op->in.channels;
+    float *scale = cddpi_run_grad(run, 0);
+    float *shift = cddpi_run_grad(run, 1);
+    float *scale_part = scale;
+    float *shift_part = shift;
+    float *grad_input = cddpi_run_grad_input(run, 0);
+    cddp_status status;
+
+    if (state->sync) {
+        return cddpi_sync_norm_backward(run, &state->norm);
+    }
+    if (grad_input == NULL) {
+        grad_input = cddpi_run_buffer(run, state->unwanted);
+    }
+    if (run->accumulate) {
+        scale_part = cddpi_run_buffer(run, state->scale_grad);
+        shift_part = cddpi_run_buffer(run, state->shift_grad);
+    }
+    status = cddpi_primitive_run(
+        run, &state->backward,
+        (const void *[]){cddpi_run_input(run, 0), cddpi_run_grad_output(run, 0), grad_input,
+                         cddpi_run_param(run, 0), cddpi_run_param(run, 1),
+                         cddpi_run_buffer(run, state->mean), cddpi_run_buffer(run, state->variance),
+                         scale_part, shift_part,
+                         state->workspace >= 0 ? cddpi_run_buffer(run, state->workspace) : NULL});
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (run->accumulate) {
+        cddpi_nn_add(scale, scale_part, scale, channels);
+        cddpi_nn_add(shift, shift_part, shift, channels);
+    }
+    status = cddpi_run_ready(run, 1);
+    return status == CDDP_OK ? cddpi_run_ready(run, 0) : status;
+}
+
+static cddp_status idle_forward(struct cddpi_run *run)
+{
+    return cddpi_sync_norm_wanted(run->model, run->op) ? cddpi_sync_norm_idle_forward(run)
+                                                       : CDDP_OK;
+}
+
+static cddp_status idle_backward(struct cddpi_run *run)
+{
+    return cddpi_sync_norm_wanted(run->model, run->op) ? cddpi_sync_norm_idle_backward(run)
+                                                       : CDDP_OK;
+}
+
+const struct cddpi_op_ops cddpi_op_batch_norm = {.name = "batch_norm",
+                                                 .fuses_relu = true,
+                                                 .shape = shape,
+                                                 .declare = declare,
+                                                 .plan = plan_batch_norm,
+                                                 .unplan = unplan,
+                                                 .forward = forward,
+                                                 .backward = backward,
+                                                 .idle_forward = idle_forward,
+                                                 .idle_backward = idle_backward};

@@ -1,0 +1,27 @@
+/* batch_norm.h - the two ways to normalise: one rank's batch (oneDNN) or that of all ranks. */
+#ifndef CDDPI_NN_OPS_BATCH_NORM_H
+#define CDDPI_NN_OPS_BATCH_NORM_H
+
+#include "nn/plan.h"
+
+/** Blend @p mean and the unbiased form of @p variance of a batch of @p count values a channel into
+ *  the running statistics of run->op. */
+void cddpi_batch_norm_update(const struct cddpi_run *run, const float *mean, const float *variance,
+                             double count);
+
+/* Over all ranks, of which each may have another count of samples, or none. */
+struct cddpi_sync_norm {
+    int mean, variance; /* buffers: of all ranks' batches together */
+};
+CDDP_CHECKED cddp_status cddpi_sync_norm_plan(struct cddpi_plan *plan, int op,
+                                              struct cddpi_sync_norm *norm);
+CDDP_CHECKED cddp_status cddpi_sync_norm_forward(struct cddpi_run *run,
+                                                 const struct cddpi_sync_norm *norm);
+CDDP_CHECKED cddp_status cddpi_sync_norm_backward(struct cddpi_run *run,
+                                                  const struct cddpi_sync_norm *norm);
+/** Whether @p op talks to other ranks. */
+bool cddpi_sync_norm_wanted(const struct cddpi_model *model, const struct cddpi_op *op);
+CDDP_CHECKED cddp_status cddpi_sync_norm_idle_forward(struct cddpi_run *run);
+CDDP_CHECKED cddp_status cddpi_sync_norm_idle_backward(struct cddpi_run *run);
+
+#endif

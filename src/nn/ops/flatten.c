@@ -1,0 +1,57 @@
+/* flatten.c - owns the step from an image to one row of features, plain N x (C H W): a view of
+ * plain images, else a copy out of the blocked layout. */
+#include "kernels/cpu/nn_layout.h"
+#include "nn/plan.h"
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    /* no more than 1 << 28: the graph limits the elements of a value */
+    *out = (struct cddpi_shape){(int)cddpi_shape_elements(&op->in), 1, 1, true};
+    return CDDP_OK;
+}
+
+static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, int index)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+
+    return (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
+                                    (size_t)op->in.height * (size_t)op->in.width,
+                                    (size_t)cddpi_plan_input(plan, index, 0)->block};
+}
+
+static cddp_status plan_flatten(struct cddpi_plan *plan, int index, void **state)
+{
+    struct cddpi_nn_layout in = layout_of(plan, index);
+    bool same = in.block == 1 || (in.spatial == 1 && in.channels % in.block == 0);
+
+    (void)state;
+    cddpi_plan_output(plan, index, 1);
+    plan->ops[index].flags = same ? CDDPI_FORWARD_VIEW | CDDPI_GRAD_VIEW : 0;
+    return CDDP_OK;
+}
+
+static cddp_status forward(struct cddpi_run *run, void *state)
+{
+    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+
+    (void)state;
+    cddpi_nn_to_plain(cddpi_run_input(run, 0), &in, cddpi_run_output(run));
+    return CDDP_OK;
+}
+
+static cddp_status backward(struct cddpi_run *run, void *state)
+{
+    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+
+    (void)state;
+    cddpi_nn_from_plain(cddpi_run_grad_output(run, 0), &in, cddpi_run_grad_input(run, 0));
+    return CDDP_OK;
+}
+
+const struct cddpi_op_ops cddpi_op_flatten = {.name = "flatten",
+                                              .shape = shape,
+                                              .plan = plan_flatten,
+                                              .forward = forward,
+                                              .backward = backward};

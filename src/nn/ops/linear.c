@@ -1,0 +1,123 @@
+/* linear.c - owns y = W x + b of flat inputs, with the relu behind it in the same pass. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/nn_elementwise.h"
+#include "nn/model_state.h"
+
+#include <math.h>
+#include <string.h>
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    if (!op->in.flat) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "linear takes flat inputs, but its input is %d x %d x %d: put a flatten "
+                          "layer (or global_avg_pool) before it",
+                          op->in.channels, op->in.height, op->in.width);
+    }
+    *out = (struct cddpi_shape){op->layer.units, 1, 1, true};
+    return CDDP_OK;
+}
+
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    int64_t dims[] = {op->out.channels, op->in.channels};
+    double bound = 1 / sqrt((double)op->in.channels);
+    cddp_status status = cddpi_model_add_param(
+        model, op, 0, "weight", 2, dims,
+        (struct cddpi_param_info){CDDPI_INIT_UNIFORM, bound, true});
+
+    if (status == CDDP_OK && !op->layer.no_bias) {
+        status = cddpi_model_add_param(model, op, 1, "bias", 1, dims,
+                                       (struct cddpi_param_info){CDDPI_INIT_UNIFORM, bound, false});
+    }
+    return status;
+}
+
+static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+
+    (void)state;
+    cddpi_plan_output(plan, index, 1);
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT |
+                             (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
+                                       : 0);
+    return CDDP_OK;
+}
+
+static cddp_status forward(struct cddpi_run *run, void *state)
+{
+    size_t rows = (size_t)run->plan->count;
+    size_t columns = (size_t)run->op->out.channels;
+    size_t inputs = (size_t)run->op->in.channels;
+    const float *bias = cddpi_run_param(run, 1);
+    float *y = cddpi_run_output(run);
+
+    (void)state;
+    cddpi_blas_gemm(false, true, rows, columns, inputs, cddpi_run_input(run, 0),
+                    cddpi_run_param(run, 0), 0, y);
+    if (bias != NULL && run->op->relu) {
+        cddpi_nn_add_bias_relu(y, bias, rows, columns);
+    } else if (bias != NULL) {
+        cddpi_nn_add_bias(y, bias, rows, columns);
+    } else if (run->op->relu) {
+        cddpi_nn_relu(y, y, rows * columns);
+    }
+    return CDDP_OK;
+}
+
+/* The gradient behind the relu, and the bias's gradient, in one pass where there is one gradient of
+ * the output. */
+static const float *mask_and_sum(struct cddpi_run *run, size_t rows, size_t columns)
+{
+    float *bias_grad = cddpi_run_grad(run, 1);
+    const float *grad;
+
+    if (bias_grad != NULL && !run->accumulate) {
+        memset(bias_grad, 0, columns * sizeof *bias_grad);
+    }
+    if (run->op->relu && bias_grad != NULL && cddpi_run_grad_output(run, 1) == NULL) {
+        cddpi_nn_mask_column_sums(cddpi_run_grad_output(run, 0), cddpi_run_output(run),
+                                  cddpi_run_masked(run), bias_grad, rows, columns);
+        return cddpi_run_masked(run);
+    }
+    grad = cddpi_run_mask_relu(run);
+    if (bias_grad != NULL) {
+        cddpi_nn_add_column_sums(grad, bias_grad, rows, columns);
+    }
+    return grad;
+}
+
+static cddp_status backward(struct cddpi_run *run, void *state)
+{
+    size_t rows = (size_t)run->plan->count;
+    size_t columns = (size_t)run->op->out.channels;
+    size_t inputs = (size_t)run->op->in.channels;
+    const float *grad = mask_and_sum(run, rows, columns);
+    float *grad_input = cddpi_run_grad_input(run, 0);
+    cddp_status status = cddpi_run_ready(run, 1);
+
+    (void)state;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_blas_gemm(true, false, columns, inputs, rows, grad, cddpi_run_input(run, 0),
+                    run->accumulate ? 1.0f : 0.0f, cddpi_run_grad(run, 0));
+    status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
+    if (status == CDDP_OK && grad_input != NULL) {
+        cddpi_blas_gemm(false, false, rows, inputs, columns, grad, cddpi_run_param(run, 0), 0,
+                        grad_input);
+    }
+    return status;
+}
+
+const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
+                                             .fuses_relu = true,
+                                             .shape = shape,
+                                             .declare = declare,
+                                             .plan = plan_linear,
+                                             .forward = forward,
+                                             .backward = backward};

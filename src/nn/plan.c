@@ -1,0 +1,326 @@
+/* plan.c - owns the compilation of a graph for one batch size and mode: it lets each op choose its
+ * layout and ask for memory, then derives from the ops' flags how long each buffer is alive, what
+ * may be done in place, and where gradients of a value used several times are summed. */
+#include "nn/plan.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/model_state.h"
+
+static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
+{
+    return &plan->model->graph;
+}
+
+static int backward_time(const struct cddpi_plan *plan, int op)
+{
+    return 2 * graph_of(plan)->op_count - 1 - op;
+}
+
+const struct cddpi_op *cddpi_plan_op_of(const struct cddpi_plan *plan, int op)
+{
+    return &graph_of(plan)->ops[op];
+}
+
+const struct cddpi_plan_value *cddpi_plan_input(const struct cddpi_plan *plan, int op, int k)
+{
+    return &plan->values[cddpi_plan_op_of(plan, op)->inputs[k]];
+}
+
+size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_shape *shape,
+                           int block)
+{
+    size_t groups = ((size_t)shape->channels + (size_t)block - 1) / (size_t)block;
+
+    return (size_t)plan->count * groups * (size_t)block * (size_t)shape->height *
+           (size_t)shape->width;
+}
+
+void cddpi_plan_output(struct cddpi_plan *plan, int op, int block)
+{
+    int output = cddpi_plan_op_of(plan, op)->output;
+
+    plan->values[output].block = block;
+    plan->values[output].elements = cddpi_plan_elements(plan, &graph_of(plan)->values[output].shape,
+                                                        block);
+}
+
+static cddp_status no_memory(const struct cddpi_plan *plan)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to plan batches of %d samples",
+                      plan->count);
+}
+
+cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
+                              enum cddpi_lifetime lifetime, int *out)
+{
+    int first = lifetime == CDDPI_IN_BACKWARD ? backward_time(plan, op) : op;
+    int last = lifetime == CDDPI_IN_FORWARD || !plan->training ? op : backward_time(plan, op);
+    int buffer = cddpi_memory_add(&plan->memory, bytes, first, last);
+
+    if (buffer < 0) {
+        return no_memory(plan);
+    }
+    *out = buffer;
+    return CDDP_OK;
+}
+
+bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k)
+{
+    return plan->training &&
+           graph_of(plan)->values[cddpi_plan_op_of(plan, op)->inputs[k]].needs_grad;
+}
+
+/* When activations of @p value are last read. */
+static int last_read(const struct cddpi_plan *plan, int value)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+    int last = graph->values[value].producer;
+
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct cddpi_op *op = &graph->ops[i];
+
+        for (int k = 0; k < op->input_count; k++) {
+            int time = plan->training && (plan->ops[i].flags & CDDPI_NEEDS_INPUT) != 0
+                           ? backward_time(plan, i)
+                           : i;
+
+            last = op->inputs[k] == value && time > last ? time : last;
+        }
+        if (op->output == value && plan->training &&
+            (plan->ops[i].flags & CDDPI_NEEDS_OUTPUT) != 0) {
+            int time = backward_time(plan, i);
+
+            last = time > last ? time : last;
+        }
+    }
+    /* the model's outputs stay until the next forward */
+    return graph->ops[graph->op_count - 1].inputs[0] == value ? 2 * graph->op_count : last;
+}
+
+static cddp_status plan_activations(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+
+    for (int i = 0; i + 1 < graph->op_count; i++) {
+        const struct cddpi_op *op = &graph->ops[i];
+        struct cddpi_plan_value *output = &plan->values[op->output];
+        unsigned flags = plan->ops[i].flags;
+        int base = plan->values[op->inputs[0]].activation;
+        bool placed = false;
+
+        if ((flags & CDDPI_FORWARD_VIEW) != 0 && base < 0) {
+            continue; /* of the caller's memory: no buffer */
+        }
+        output->activation = cddpi_memory_add(&plan->memory, output->elements * sizeof(float), i,
+                                              last_read(plan, op->output));
+        if (output->activation < 0) {
+            return no_memory(plan);
+        }
+        if ((flags & CDDPI_FORWARD_VIEW) != 0) {
+            cddpi_memory_view(&plan->memory, output->activation, base);
+            continue;
+        }
+        for (int k = 0; k < op->input_count && !placed; k++) {
+            base = plan->values[op->inputs[k]].activation;
+            placed = (flags & CDDPI_FORWARD_INPLACE) != 0 && base >= 0 &&
+                     cddpi_memory_replace(&plan->memory, output->activation, base, i);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* A buffer that is written at @p time and in the place of one of @p bases, where that is dead. */
+static cddp_status add_over(struct cddpi_plan *plan, size_t elements, int time, int last,
+                            const int *bases, int base_count, int *out)
+{
+    int buffer = cddpi_memory_add(&plan->memory, elements * sizeof(float), time, last);
+
+    if (buffer < 0) {
+        return no_memory(plan);
+    }
+    for (int i = 0; i < base_count; i++) {
+        if (bases[i] >= 0 && cddpi_memory_replace(&plan->memory, buffer, bases[i], time)) {
+            break;
+        }
+    }
+    *out = buffer;
+    return CDDP_OK;
+}
+
+/* One more gradient for @p value, in @p buffer: it stays until the producer's backward. */
+static void contribute(struct cddpi_plan *plan, int value, int buffer)
+{
+    int producer = graph_of(plan)->values[value].producer;
+
+    cddpi_memory_extend(&plan->memory, buffer, backward_time(plan, producer));
+    plan->contributions[plan->contribution_count++] = (struct cddpi_contribution){value, buffer};
+}
+
+/* Collect what the consumers of @p op's output contributed. It takes one gradient, or two if it
+ * can; more are summed just before its backward. */
+static cddp_status plan_sums(struct cddpi_plan *plan, int index)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cddpi_plan_value *output = &plan->values[op->output];
+    bool takes_two = (plan->ops[index].flags & CDDPI_SUMS_GRADS) != 0;
+    int time = backward_time(plan, index);
+
+    for (int i = 0; i < plan->contribution_count; i++) {
+        const struct cddpi_contribution *one = &plan->contributions[i];
+        struct cddpi_grad_sum *sum = &plan->sums[plan->sum_count];
+        cddp_status status;
+
+        if (one->value != op->output) {
+            continue;
+        }
+        if (output->grads[0] < 0) {
+            output->grads[0] = one->buffer;
+            continue;
+        }
+        if (takes_two && output->grads[1] < 0) {
+            output->grads[1] = one->buffer;
+            continue;
+        }
+        *sum = (struct cddpi_grad_sum){op->output, output->grads[0], one->buffer, -1};
+        status = add_over(plan, output->elements, time, time, (int[]){sum->a, sum->b}, 2,
+                          &sum->out);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        output->grads[0] = sum->out;
+        plan->sum_count++;
+    }
+    return CDDP_OK;
+}
+
+static cddp_status plan_op_gradients(struct cddpi_plan *plan, int index)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cddpi_plan_op *planned = &plan->ops[index];
+    const int none[2] = {-1, -1};
+    const int *grads = op->output >= 0 ? plan->values[op->output].grads : none;
+    int time = backward_time(plan, index);
+    cddp_status status = op->output >= 0 ? plan_sums(plan, index) : CDDP_OK;
+    int source = grads[0]; /* what the inputs' gradients may share memory with */
+
+    if (status == CDDP_OK && (planned->flags & CDDPI_MASKS_GRAD) != 0) {
+        status = add_over(plan, plan->values[op->output].elements, time, time, grads, 2,
+                          &planned->masked);
+        source = planned->masked;
+    }
+    for (int k = 0; status == CDDP_OK && k < op->input_count; k++) {
+        int value = op->inputs[k];
+        int *buffer = &planned->grad_inputs[k];
+
+        if (!graph_of(plan)->values[value].needs_grad) {
+            continue;
+        }
+        if ((planned->flags & CDDPI_GRAD_VIEW) != 0) {
+            *buffer = source;
+        } else {
+            status = add_over(plan, plan->values[value].elements, time, time, &source,
+                              (planned->flags & CDDPI_GRAD_INPLACE) != 0 ? 1 : 0, buffer);
+        }
+        if (status == CDDP_OK) {
+            contribute(plan, value, *buffer);
+        }
+    }
+    return status;
+}
+
+static bool has_backward(const struct cddpi_graph *graph, int index)
+{
+    int output = graph->ops[index].output;
+
+    return output < 0 || graph->values[output].needs_grad;
+}
+
+static cddp_status plan_memory(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+    cddp_status status = plan_activations(plan);
+
+    for (int i = graph->op_count - 1; plan->training && status == CDDP_OK && i >= 0; i--) {
+        if (has_backward(graph, i)) {
+            status = plan_op_gradients(plan, i);
+        }
+    }
+    return status == CDDP_OK ? cddpi_memory_place(&plan->memory) : status;
+}
+
+static cddp_status plan_ops(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+
+    for (int i = 0; i < graph->value_count; i++) {
+        plan->values[i] = (struct cddpi_plan_value){1, 0, -1, {-1, -1}};
+    }
+    plan->values[CDDPI_VALUE_INPUT].elements = cddpi_plan_elements(
+        plan, &graph->values[CDDPI_VALUE_INPUT].shape, 1);
+    for (int i = 0; i < graph->op_count; i++) {
+        plan->ops[i] = (struct cddpi_plan_op){NULL, 0, -1, {-1, -1}};
+    }
+    for (int i = 0; i < graph->op_count; i++) {
+        cddp_status status = graph->ops[i].ops->plan(plan, i, &plan->ops[i].state);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "layer \"%s\"", graph->ops[i].layer.name);
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool training,
+                              struct cddpi_plan **out)
+{
+    struct cddpi_plan *plan = cddpi_zalloc(sizeof *plan);
+    const struct cddpi_graph *graph = &model->graph;
+    cddp_status status;
+
+    if (plan == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for a plan");
+    }
+    plan->model = model;
+    plan->count = count;
+    plan->training = training;
+    plan->values = cddpi_zalloc_array((size_t)graph->value_count, sizeof *plan->values);
+    plan->ops = cddpi_zalloc_array((size_t)graph->op_count, sizeof *plan->ops);
+    /* an op contributes to each of its inputs, and a sum replaces a contribution */
+    plan->sums = cddpi_zalloc_array((size_t)graph->op_count * CDDPI_OP_INPUTS, sizeof *plan->sums);
+    plan->contributions = cddpi_zalloc_array((size_t)graph->op_count * CDDPI_OP_INPUTS,
+                                             sizeof *plan->contributions);
+    if (plan->values == NULL || plan->ops == NULL || plan->sums == NULL ||
+        plan->contributions == NULL) {
+        status = no_memory(plan);
+    } else {
+        status = plan_ops(plan);
+    }
+    if (status == CDDP_OK) {
+        status = plan_memory(plan);
+    }
+    if (status != CDDP_OK) {
+        cddpi_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return CDDP_OK;
+}
+
+void cddpi_plan_destroy(struct cddpi_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    for (int i = 0; plan->ops != NULL && i < graph_of(plan)->op_count; i++) {
+        if (plan->ops[i].state != NULL) {
+            graph_of(plan)->ops[i].ops->unplan(plan->ops[i].state);
+        }
+    }
+    cddpi_memory_fini(&plan->memory);
+    cddpi_free(plan->values);
+    cddpi_free(plan->ops);
+    cddpi_free(plan->contributions);
+    cddpi_free(plan->sums);
+    cddpi_free(plan);
+}

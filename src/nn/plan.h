@@ -1,0 +1,118 @@
+/* plan.h - a graph compiled for one batch size and mode: layouts, memory, primitives; and the run
+ * of one. What ops see of it is here. */
+#ifndef CDDPI_NN_PLAN_H
+#define CDDPI_NN_PLAN_H
+
+#include "nn/graph.h"
+#include "nn/memory.h"
+
+/* How an op uses memory, set while it is planned; the planner derives lifetimes and sharing. */
+enum cddpi_plan_flag {
+    CDDPI_FORWARD_VIEW = 1,    /* the output is the input, only looked at differently */
+    CDDPI_FORWARD_INPLACE = 2, /* the output may take the place of an input */
+    CDDPI_NEEDS_INPUT = 4,     /* backward reads the inputs */
+    CDDPI_NEEDS_OUTPUT = 8,    /* backward reads the output */
+    CDDPI_MASKS_GRAD = 16,     /* backward first makes run.masked from the output's gradient, and
+                                  reads only that afterwards */
+    CDDPI_GRAD_VIEW = 32,      /* the inputs' gradients are run.masked, or else the output's */
+    CDDPI_GRAD_INPLACE = 64,   /* the first input's gradient may take the place of the output's */
+    CDDPI_SUMS_GRADS = 128     /* takes the output's gradient in two parts, too */
+};
+
+/* Activations: samples x ceil(channels / block) x height x width x block, float32. Block 1 is plain
+ * N x C x H x W, block = channels is N x H x W x C, 8 and 16 are oneDNN's own; channels that fill
+ * the last block up are zero. */
+struct cddpi_plan_value {
+    int block;
+    size_t elements; /* with padding */
+    int activation;  /* buffer; -1: the data, which is the caller's */
+    int grads[2];    /* buffers: what the producer's backward takes; -1: none */
+};
+
+struct cddpi_plan_op {
+    void *state;
+    unsigned flags;
+    int masked;                       /* buffer; -1: none */
+    int grad_inputs[CDDPI_OP_INPUTS]; /* buffers that backward writes; -1: not wanted */
+};
+
+/* The gradient of @p value that one of its consumers makes. */
+struct cddpi_contribution {
+    int value, buffer;
+};
+
+/* Before an op's backward: out = a + b, for a value that several ops used. */
+struct cddpi_grad_sum {
+    int value, a, b, out;
+};
+
+struct cddpi_plan {
+    struct cddpi_model *model;
+    int count; /* samples */
+    bool training;
+    struct cddpi_plan_value *values;
+    struct cddpi_plan_op *ops;
+    struct cddpi_contribution *contributions;
+    int contribution_count;
+    struct cddpi_grad_sum *sums;
+    int sum_count;
+    struct cddpi_memory memory;
+    uint64_t used; /* when last, in runs of the model */
+};
+
+struct cddpi_run {
+    struct cddpi_model *model;
+    struct cddpi_plan *plan; /* NULL: a rank without samples */
+    const struct cddpi_op *op;
+    int index;                       /* of op */
+    const struct cddpi_batch *batch; /* forward only */
+    struct cddpi_result *result;     /* forward only; the loss fills it */
+    double scale;                    /* backward only */
+    bool accumulate;
+    cddpi_grad_ready_fn ready;
+    void *context;
+};
+
+CDDP_CHECKED cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool training,
+                                           struct cddpi_plan **out);
+void cddpi_plan_destroy(struct cddpi_plan *plan);
+
+/* For an op that is being planned. */
+
+/** The op itself, and its input @p k. */
+const struct cddpi_op *cddpi_plan_op_of(const struct cddpi_plan *plan, int op);
+const struct cddpi_plan_value *cddpi_plan_input(const struct cddpi_plan *plan, int op, int k);
+/** Choose the layout of @p op's output. */
+void cddpi_plan_output(struct cddpi_plan *plan, int op, int block);
+enum cddpi_lifetime { CDDPI_IN_FORWARD, CDDPI_IN_BACKWARD, CDDPI_IN_BOTH };
+/** Memory of @p op's own; *out is the buffer. CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
+                                           enum cddpi_lifetime lifetime, int *out);
+bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k);
+/** The elements of a value of @p shape, padding included. */
+size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_shape *shape,
+                           int block);
+
+/* For an op that runs. Pointers are valid within one forward or backward of the op. */
+
+const float *cddpi_run_input(const struct cddpi_run *run, int k);
+float *cddpi_run_output(const struct cddpi_run *run);
+/** Part @p k (0 or 1) of the gradient of the output; NULL: there is no such part. */
+float *cddpi_run_grad_output(const struct cddpi_run *run, int k);
+float *cddpi_run_masked(const struct cddpi_run *run);
+/** Where the gradient of input @p k goes; NULL: nobody wants it. */
+float *cddpi_run_grad_input(const struct cddpi_run *run, int k);
+void *cddpi_run_buffer(const struct cddpi_run *run, int buffer);
+size_t cddpi_run_output_elements(const struct cddpi_run *run);
+
+/** Data and gradient of the op's parameter @p k; NULL: it has none. */
+float *cddpi_run_param(const struct cddpi_run *run, int k);
+float *cddpi_run_grad(const struct cddpi_run *run, int k);
+float *cddpi_run_running(const struct cddpi_run *run, int k);
+/** Tell that the gradient of the op's parameter @p k is complete (nothing where it has none). */
+CDDP_CHECKED cddp_status cddpi_run_ready(struct cddpi_run *run, int k);
+/** The gradient of the output behind the relu's mask, for an op that does a relu and therefore has
+ *  CDDPI_MASKS_GRAD and CDDPI_SUMS_GRADS; of another op, the gradient as it is. */
+const float *cddpi_run_mask_relu(struct cddpi_run *run);
+
+#endif

@@ -1,0 +1,205 @@
+/* run.c - owns what ops see while they run: pointers into the arena, parameters and gradients; and
+ * the two passes over the ops. */
+#include "nn/run.h"
+
+#include "base/error.h"
+#include "kernels/cpu/nn_elementwise.h"
+#include "nn/model_state.h"
+
+static float *at(const struct cddpi_run *run, int buffer)
+{
+    return (float *)(void *)(run->model->arena + run->plan->memory.buffers[buffer].offset);
+}
+
+void *cddpi_run_buffer(const struct cddpi_run *run, int buffer)
+{
+    return at(run, buffer);
+}
+
+const float *cddpi_run_input(const struct cddpi_run *run, int k)
+{
+    int buffer = run->plan->values[run->op->inputs[k]].activation;
+
+    return buffer < 0 ? run->model->input : at(run, buffer);
+}
+
+float *cddpi_run_output(const struct cddpi_run *run)
+{
+    return at(run, run->plan->values[run->op->output].activation);
+}
+
+size_t cddpi_run_output_elements(const struct cddpi_run *run)
+{
+    return run->plan->values[run->op->output].elements;
+}
+
+float *cddpi_run_grad_output(const struct cddpi_run *run, int k)
+{
+    int buffer = run->plan->values[run->op->output].grads[k];
+
+    return buffer < 0 ? NULL : at(run, buffer);
+}
+
+float *cddpi_run_masked(const struct cddpi_run *run)
+{
+    return at(run, run->plan->ops[run->index].masked);
+}
+
+float *cddpi_run_grad_input(const struct cddpi_run *run, int k)
+{
+    int buffer = run->plan->ops[run->index].grad_inputs[k];
+
+    return buffer < 0 ? NULL : at(run, buffer);
+}
+
+float *cddpi_run_param(const struct cddpi_run *run, int k)
+{
+    int param = run->op->params[k];
+
+    return param < 0 ? NULL : run->model->params.items[param].data;
+}
+
+float *cddpi_run_grad(const struct cddpi_run *run, int k)
+{
+    int param = run->op->params[k];
+
+    return param < 0 ? NULL : run->model->grads[param];
+}
+
+float *cddpi_run_running(const struct cddpi_run *run, int k)
+{
+    return run->model->buffers.items[run->op->buffers[k]].data;
+}
+
+cddp_status cddpi_run_ready(struct cddpi_run *run, int k)
+{
+    int param = run->op->params[k];
+
+    return param < 0 || run->ready == NULL ? CDDP_OK : run->ready(run->context, (size_t)param);
+}
+
+const float *cddpi_run_mask_relu(struct cddpi_run *run)
+{
+    const float *first = cddpi_run_grad_output(run, 0);
+    const float *second = cddpi_run_grad_output(run, 1);
+    size_t count = cddpi_run_output_elements(run);
+
+    if ((run->plan->ops[run->index].flags & CDDPI_MASKS_GRAD) == 0) {
+        return first;
+    }
+    if (second != NULL) {
+        cddpi_nn_relu_backward_sum(first, second, cddpi_run_output(run), cddpi_run_masked(run),
+                                   count);
+    } else {
+        cddpi_nn_relu_backward(first, cddpi_run_output(run), cddpi_run_masked(run), count);
+    }
+    return cddpi_run_masked(run);
+}
+
+static cddp_status step(struct cddpi_run *run, int index,
+                        cddp_status (*work)(struct cddpi_run *run, void *state))
+{
+    cddp_status status;
+
+    run->index = index;
+    run->op = &run->model->graph.ops[index];
+    status = work(run, run->plan->ops[index].state);
+    return status == CDDP_OK ? CDDP_OK
+                             : cddpi_fail_prefix(status, "layer \"%s\"", run->op->layer.name);
+}
+
+cddp_status cddpi_run_forward(struct cddpi_run *run)
+{
+    const struct cddpi_graph *graph = &run->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+        if ((run->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
+            status = step(run, i, graph->ops[i].ops->forward);
+        }
+    }
+    return status;
+}
+
+static void sum_grads(const struct cddpi_run *run, int value)
+{
+    const struct cddpi_plan *plan = run->plan;
+
+    for (int i = 0; i < plan->sum_count; i++) {
+        const struct cddpi_grad_sum *sum = &plan->sums[i];
+
+        if (sum->value == value) {
+            cddpi_nn_add(at(run, sum->a), at(run, sum->b), at(run, sum->out),
+                         plan->values[value].elements);
+        }
+    }
+}
+
+cddp_status cddpi_run_backward(struct cddpi_run *run)
+{
+    const struct cddpi_graph *graph = &run->model->graph;
+    const unsigned nothing = CDDPI_GRAD_VIEW;
+    cddp_status status = CDDP_OK;
+
+    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        int output = graph->ops[i].output;
+
+        if (output >= 0 && !graph->values[output].needs_grad) {
+            continue;
+        }
+        if (output >= 0) {
+            sum_grads(run, output);
+        }
+        if ((run->plan->ops[i].flags & (CDDPI_GRAD_VIEW | CDDPI_MASKS_GRAD)) != nothing) {
+            status = step(run, i, graph->ops[i].ops->backward);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_run_idle_forward(struct cddpi_run *run)
+{
+    const struct cddpi_graph *graph = &run->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+        run->index = i;
+        run->op = &graph->ops[i];
+        if (run->op->ops->idle_forward != NULL) {
+            status = run->op->ops->idle_forward(run);
+        }
+    }
+    return status;
+}
+
+static void zero_grad(const struct cddpi_run *run, int k)
+{
+    float *grad = cddpi_run_grad(run, k);
+
+    if (grad != NULL && !run->accumulate) {
+        size_t count = cddpi_tensor_elements(&run->model->params.items[run->op->params[k]]);
+
+        for (size_t i = 0; i < count; i++) {
+            grad[i] = 0;
+        }
+    }
+}
+
+cddp_status cddpi_run_idle_backward(struct cddpi_run *run)
+{
+    const struct cddpi_graph *graph = &run->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        run->index = i;
+        run->op = &graph->ops[i];
+        if (run->op->ops->idle_backward != NULL) {
+            status = run->op->ops->idle_backward(run);
+        }
+        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
+            zero_grad(run, k);
+            status = cddpi_run_ready(run, k);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,290 @@
+/* checkpoint.c - writes where a run is, and takes an earlier one up. Only rank 0 touches files; the
+ * others get what it read by broadcast. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "train/trainer.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char *order_name(const struct cddpi_trainer *trainer)
+{
+    static const char *const names[] = {"random", "torch", "sequential"};
+
+    return names[trainer->config->data.order];
+}
+
+/* The same text in every run of the same configuration: no times, no names. */
+static char *state_text(const struct cddpi_trainer *trainer)
+{
+    json_t *state = json_pack(
+        "{s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:s}", "step", (json_int_t)trainer->at.step, "epoch",
+        (json_int_t)trainer->at.epoch, "position", (json_int_t)trainer->at.position, "seed",
+        (json_int_t)trainer->config->train.seed, "order", order_name(trainer), "batch_size",
+        (json_int_t)trainer->config->train.batch_size, "samples",
+        (json_int_t)trainer->train_data.count, "cddp", cddp_version());
+    char *text = state != NULL ? json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1)) : NULL;
+
+    json_decref(state);
+    return text;
+}
+
+/* The tensors of a snapshot; @p out->model is released with cddpi_free(). */
+static cddp_status snapshot_of(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
+
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    memset(out, 0, sizeof *out);
+    out->step = trainer->at.step;
+    out->model = model;
+    out->model_count = trainer->param_count + trainer->buffer_count;
+    out->optimizer = cddpi_optim_tensors(trainer->optim, &out->optimizer_count);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
+{
+    char *text = state_text(trainer);
+    cddp_snapshot snapshot;
+    cddp_status status;
+
+    trainer->saved_ns = cddpi_now_ns();
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    status = snapshot_of(trainer, &snapshot);
+    if (status == CDDP_OK) {
+        snapshot.state_json = text;
+        status = cddp_snapshot_write(trainer->checkpoints, &snapshot,
+                                     (unsigned)trainer->config->train.keep);
+        cddpi_free((void *)(uintptr_t)snapshot.model);
+    }
+    if (status == CDDP_OK) {
+        trainer->saved_step = trainer->at.step;
+    } else {
+        (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
+                                (unsigned long long)trainer->at.step);
+    }
+    free(text);
+    return status;
+}
+
+static cddp_status check_same(struct cddpi_trainer *trainer, const json_t *state, const char *path)
+{
+    const struct cddpi_config *config = trainer->config;
+    json_int_t seed = json_integer_value(json_object_get(state, "seed"));
+    json_int_t samples = json_integer_value(json_object_get(state, "samples"));
+    json_int_t batch = json_integer_value(json_object_get(state, "batch_size"));
+    const char *order = json_string_value(json_object_get(state, "order"));
+
+    if (seed != config->train.seed) {
+        return cddpi_config_fail(config, "train.seed", "is %lld, but %s was made with %lld",
+                                 (long long)config->train.seed, path, (long long)seed);
+    }
+    if (order == NULL || strcmp(order, order_name(trainer)) != 0) {
+        return cddpi_config_fail(config, "data.order", "is %s, but %s was made with %s",
+                                 order_name(trainer), path, order != NULL ? order : "none");
+    }
+    if (samples < 0 || (uint64_t)samples != trainer->train_data.count) {
+        return cddpi_config_fail(
+            config, "data.train_images", "%llu samples, but %s was made of %lld",
+            (unsigned long long)trainer->train_data.count, path, (long long)samples);
+    }
+    if (batch != config->train.batch_size) {
+        cddpi_trainer_warn(trainer, "train.batch_size is %lld, but %s was made with %lld",
+                           (long long)config->train.batch_size, path, (long long)batch);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status read_cursor(struct cddpi_trainer *trainer, const char *path,
+                               struct cddpi_cursor *out)
+{
+    char *text = NULL;
+    uint64_t step = 0;
+    json_int_t epoch;
+    json_int_t position;
+    json_t *state;
+    cddp_status status = cddp_snapshot_read_state(path, &text, &step);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    state = json_loads(text, 0, NULL);
+    epoch = json_integer_value(json_object_get(state, "epoch"));
+    position = json_integer_value(json_object_get(state, "position"));
+    if (!json_is_object(state) || !json_is_integer(json_object_get(state, "epoch")) ||
+        !json_is_integer(json_object_get(state, "position")) || epoch < 0 || position < 0) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s/state.json: epoch and position are missing or "
+                            "negative",
+                            path);
+    } else {
+        status = check_same(trainer, state, path);
+    }
+    if (status == CDDP_OK && (uint64_t)position >= trainer->train_data.count) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s/state.json: position %lld is beyond the data",
+                            path, (long long)position);
+    }
+    if (status == CDDP_OK) {
+        *out = (struct cddpi_cursor){step, (uint64_t)epoch, (uint64_t)position};
+    }
+    json_decref(state);
+    cddp_free(text);
+    return status;
+}
+
+static bool holds_snapshots(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    struct dirent *entry;
+    bool found = false;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        found = found || strncmp(entry->d_name, "step-", 5) == 0;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return found;
+}
+
+/* The newest snapshot's path, or *out NULL if the run has none at all. That all of them are broken
+ * is an error: starting anew would hide it. */
+static cddp_status find_newest(struct cddpi_trainer *trainer, char **out)
+{
+    char *skipped = NULL;
+    cddp_status status;
+
+    *out = NULL;
+    if (!holds_snapshots(trainer->checkpoints)) {
+        return CDDP_OK;
+    }
+    status = cddp_snapshot_find(trainer->checkpoints, out, &skipped);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "train.resume");
+    }
+    if (skipped != NULL && skipped[0] != '\0') {
+        cddpi_trainer_warn(trainer, "passed over: %s", skipped);
+    }
+    cddp_free(skipped);
+    return CDDP_OK;
+}
+
+/* Whether @p path is one of the run's own checkpoints. */
+static bool is_own(const struct cddpi_trainer *trainer, const char *path)
+{
+    char *own = realpath(trainer->checkpoints, NULL);
+    char *other = realpath(path, NULL);
+    size_t length = own != NULL ? strlen(own) : 0;
+    bool same = own != NULL && other != NULL && strncmp(own, other, length) == 0 &&
+                other[length] == '/';
+
+    free(own);
+    free(other);
+    return same;
+}
+
+static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+{
+    cddp_snapshot snapshot;
+    cddp_status status = snapshot_of(trainer, &snapshot);
+
+    if (status == CDDP_OK) {
+        status = cddp_snapshot_load(path, &snapshot);
+        cddpi_free((void *)(uintptr_t)snapshot.model);
+    }
+    return status;
+}
+
+/* Rank 0: find, check, load. @p out_found  Whether there was one. */
+static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
+{
+    const struct cddpi_config *config = trainer->config;
+    bool automatic = strcmp(config->train.resume, "auto") == 0;
+    char *path = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (automatic) {
+        status = find_newest(trainer, &path);
+    } else if (strcmp(config->train.resume, "none") != 0) {
+        path = cddpi_strdup(config->train.resume);
+        status = path != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    }
+    if (status == CDDP_OK && path != NULL) {
+        status = read_cursor(trainer, path, &trainer->at);
+    }
+    if (status == CDDP_OK && path != NULL) {
+        status = load(trainer, path);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
+                                       &trainer->progress);
+    }
+    if (status == CDDP_OK && path != NULL) {
+        cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path,
+                            (unsigned long long)trainer->at.step,
+                            (unsigned long long)trainer->at.epoch + 1);
+        trainer->saved_step = is_own(trainer, path) ? trainer->at.step : trainer->saved_step;
+    }
+    if (status == CDDP_OK) {
+        *out_found = path != NULL;
+    }
+    cddpi_free(path);
+    return status;
+}
+
+static cddp_status share(struct cddpi_trainer *trainer)
+{
+    size_t count = 0;
+    const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
+    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
+    size_t model_count = trainer->param_count + trainer->buffer_count;
+    cddp_status status = CDDP_OK;
+
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    }
+    for (size_t i = 0; status == CDDP_OK && i < model_count + count; i++) {
+        const cddp_tensor *tensor = i < model_count ? &model[i] : &optimizer[i - model_count];
+        size_t elements = 1;
+
+        for (int d = 0; d < tensor->dims; d++) {
+            elements *= (size_t)tensor->shape[d];
+        }
+        status = cddp_broadcast(trainer->group, tensor->data, elements, tensor->type, 0, NULL);
+    }
+    cddpi_free(model);
+    return status;
+}
+
+cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
+{
+    struct {
+        struct cddpi_cursor at;
+        uint64_t found;
+    } message = {{0, 0, 0}, 0};
+    bool found = false;
+    cddp_status status;
+
+    if (trainer->rank == 0) {
+        status = take_up(trainer, &found);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        message.at = trainer->at;
+        message.found = found;
+    }
+    status = cddp_broadcast(trainer->group, &message, sizeof message, CDDP_U8, 0, NULL);
+    if (status != CDDP_OK || message.found == 0) {
+        return status;
+    }
+    trainer->at = message.at;
+    return share(trainer);
+}

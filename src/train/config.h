@@ -1,0 +1,164 @@
+/* config.h - train.conf: one table of keys from which everything about them is made: parsing, error
+ * messages, command line overrides, the resolved configuration and the manual page. */
+#ifndef CDDPI_TRAIN_CONFIG_H
+#define CDDPI_TRAIN_CONFIG_H
+
+#include "nn/model.h"
+
+#include <stdio.h>
+
+enum cddpi_key_type {
+    CDDPI_KEY_BOOL,  /* bool */
+    CDDPI_KEY_INT,   /* int */
+    CDDPI_KEY_LONG,  /* int64_t */
+    CDDPI_KEY_REAL,  /* double */
+    CDDPI_KEY_TEXT,  /* char *, never NULL after loading, owned */
+    CDDPI_KEY_ENUM,  /* int: which of the choices */
+    CDDPI_KEY_INTS,  /* struct cddpi_int_list */
+    CDDPI_KEY_REALS, /* struct cddpi_real_list */
+    CDDPI_KEY_LAYERS /* struct cddpi_config_layers */
+};
+
+struct cddpi_key {
+    const char *path;
+    size_t offset; /* of the value in struct cddpi_config (or struct cddpi_layer) */
+    enum cddpi_key_type type;
+    const char *fallback; /* in the file's syntax; NULL: the key must be given */
+    double low, high;     /* numbers, and the elements of lists */
+    const char *choices;  /* enum: "a|b|c" */
+    bool local;           /* ranks need not agree about it */
+    bool negated;         /* bool: stored as its opposite */
+    const char *text;     /* a sentence */
+};
+
+struct cddpi_int_list {
+    int *values; /* never NULL after loading */
+    int count;
+};
+
+struct cddpi_real_list {
+    double values[4];
+    int count;
+};
+
+struct cddpi_config_layers {
+    struct cddpi_layer *values;
+    int count;
+};
+
+enum cddpi_model_kind {
+    CDDPI_MODEL_MLP,
+    CDDPI_MODEL_CNN,
+    CDDPI_MODEL_RESNET20,
+    CDDPI_MODEL_LAYERS
+};
+enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
+enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
+
+enum { CDDPI_KEYS_MAX = 80, CDDPI_KEY_BYTES = 64 };
+
+/* One member for each key; see schema.c for what they mean. */
+struct cddpi_config {
+    struct {
+        int type;
+        struct cddpi_int_list hidden;
+        double dropout;
+        bool sync_batch_norm;
+        struct cddpi_config_layers layers;
+        int loss;
+        char *weights;
+    } model;
+    struct {
+        int type;
+        char *train_images, *train_labels, *test_images, *test_labels;
+        int classes;
+        struct cddpi_real_list mean, std;
+        int crop_padding;
+        bool flip;
+        int threads;
+        int prefetch;
+        int order;
+    } data;
+    struct {
+        int64_t epochs;
+        int64_t max_steps;
+        int64_t batch_size;
+        int64_t eval_batch_size;
+        int64_t seed;
+        char *run_dir;
+        char *resume;
+        int64_t checkpoint_steps;
+        double checkpoint_seconds;
+        int keep;
+        int64_t eval_epochs;
+        double clip_norm;
+        int64_t log_steps;
+        double timeout;
+        bool tensorboard;
+        char *sample_log;
+    } train;
+    struct {
+        int64_t first_bucket_bytes;
+        int64_t bucket_bytes;
+        int wire;
+        bool allow_unused;
+    } ddp;
+    struct {
+        int type;
+        double lr;
+        double momentum;
+        bool nesterov;
+        double weight_decay;
+        bool decay_all;
+        double beta1, beta2, epsilon;
+        struct {
+            int type;
+            int64_t warmup_steps;
+            double final_lr;
+            int64_t step_size;
+            double gamma;
+        } schedule;
+    } optimizer;
+
+    char *path;                  /* the file, as it was named */
+    char *where[CDDPI_KEYS_MAX]; /* per row of the table: "file:line" or the argument; NULL: its
+                                    default */
+};
+
+extern const struct cddpi_key cddpi_config_keys[];
+extern const size_t cddpi_config_key_count;
+extern const struct cddpi_key cddpi_layer_keys[];
+extern const size_t cddpi_layer_key_count;
+
+/** Read @p path, then apply @p overrides ("key=value").
+ *  @param out  Release with cddpi_config_fini(). @return CDDP_OK or CDDP_ERR_CONFIG: the text names
+ * file and line, or the argument. */
+CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
+                                           int override_count, struct cddpi_config *out);
+void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
+
+/** Fail with CDDP_ERR_CONFIG and "WHERE: KEY: ...", WHERE being where @p key was given. */
+cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
+                              const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/** All keys with their values, in a form that cddpi_config_load() reads back to the same; NULL: no
+ * memory. @param shared_only  Leave out what ranks need not agree about. */
+char *cddpi_config_text(const struct cddpi_config *config, bool shared_only);
+
+/** The table of keys in scdoc's form, for train.conf(5). */
+void cddpi_config_print_keys(FILE *file);
+
+/** "bool", "a whole number" ...: what @p key expects. */
+const char *cddpi_key_expects(const struct cddpi_key *key);
+
+/** The key or group of keys whose path resembles @p path most. */
+void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
+                       char out[CDDPI_KEY_BYTES]);
+
+/** Copy choice @p index of "a|b|c" to @p out; false when there are fewer. */
+bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes);
+
+/** Number of edits (insert, delete, replace, swap neighbours) that make @p a from @p b. */
+unsigned cddpi_edit_distance(const char *a, const char *b);
+
+#endif

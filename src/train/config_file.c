@@ -1,0 +1,115 @@
+/* config_file.c - a configuration file as text, and text to libconfig's tree, numbers whole. */
+#include "train/config_file.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+
+cddp_status cddpi_config_read_text(const char *path, char **out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = NULL;
+    size_t used = 0;
+    ssize_t got = -1;
+
+    if (fd < 0) {
+        return cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path);
+    }
+    text = cddpi_zalloc(FILE_BYTES_MAX + 1);
+    while (text != NULL && used < FILE_BYTES_MAX) {
+        got = read(fd, text + used, FILE_BYTES_MAX - used);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    if (text == NULL || got != 0 || strlen(text) != used) {
+        cddp_status status = text == NULL ? cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path)
+                             : got < 0    ? cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path)
+                             : used == FILE_BYTES_MAX
+                                 ? cddpi_fail(CDDP_ERR_CONFIG, "%s: larger than 1 MiB", path)
+                                 : cddpi_fail(CDDP_ERR_CONFIG,
+                                              "%s: no text file: it holds NUL "
+                                              "bytes",
+                                              path);
+        close(fd);
+        cddpi_free(text);
+        return status;
+    }
+    close(fd);
+    *out = text;
+    return CDDP_OK;
+}
+
+/* How many bytes from @p text on are one string or comment, or 0. */
+static size_t opaque_length(const char *text)
+{
+    const char *end;
+
+    if (text[0] == '"') {
+        size_t length = 1;
+
+        while (text[length] != '\0' && text[length] != '"') {
+            length += text[length] == '\\' && text[length + 1] != '\0' ? 2 : 1;
+        }
+        return text[length] == '"' ? length + 1 : length;
+    }
+    if (text[0] == '#' || (text[0] == '/' && text[1] == '/')) {
+        return strcspn(text, "\n");
+    }
+    if (text[0] == '/' && text[1] == '*') {
+        end = strstr(text + 2, "*/");
+        return end != NULL ? (size_t)(end - text) + 2 : strlen(text);
+    }
+    return 0;
+}
+
+/* libconfig 1.5 cuts whole numbers to 32 bits, silently, unless they end in L: add it to those of
+ * ten digits and more. */
+static char *widen_integers(const char *text)
+{
+    static const char word[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
+    char *copy = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&copy, &bytes);
+
+    if (file == NULL) {
+        return NULL;
+    }
+    while (*text != '\0') {
+        size_t opaque = opaque_length(text);
+        size_t length = opaque > 0 ? opaque : strspn(text, word);
+        bool wide = opaque == 0 && length >= 10 && strspn(text, "0123456789") == length;
+
+        length = length > 0 ? length : 1;
+        fwrite(text, 1, length, file);
+        fputs(wide ? "L" : "", file);
+        text += length;
+    }
+    if (fclose(file) != 0) {
+        free(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+int cddpi_config_parse(config_t *parsed, const char *text)
+{
+    char *wide = widen_integers(text);
+    int result = wide != NULL ? config_read_string(parsed, wide) : CONFIG_FALSE;
+
+    free(wide);
+    return result;
+}

@@ -1,0 +1,95 @@
+/* evaluate.c - loss and accuracy over the test data, each sample exactly once, whatever the number
+ * of ranks. */
+#include "base/clock.h"
+#include "train/trainer.h"
+
+/* Running statistics of batch normalisation differ between ranks: rank 0's are what is saved, so
+ * they are what is evaluated. */
+static cddp_status share_buffers(struct cddpi_trainer *trainer)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < trainer->buffer_count; i++) {
+        const cddp_param *buffer = &trainer->buffers[i];
+        size_t elements = 1;
+
+        for (int d = 0; d < buffer->dims; d++) {
+            elements *= (size_t)buffer->shape[d];
+        }
+        status = cddp_broadcast(trainer->group, buffer->data, elements, buffer->type, 0, NULL);
+    }
+    return status;
+}
+
+/* This rank's share of the test data. */
+static cddp_status evaluate_share(struct cddpi_trainer *trainer, double *out_loss,
+                                  int64_t out_counts[2])
+{
+    uint64_t count = trainer->test_data.count;
+    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
+    cddp_status status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0,
+                                            count, batch, trainer->rank, trainer->world_size,
+                                            false);
+
+    for (uint64_t done = 0; status == CDDP_OK && done < count; done += batch) {
+        struct cddpi_loaded loaded;
+        struct cddpi_result result = {0};
+        struct cddpi_batch samples;
+
+        status = cddpi_loader_next(trainer->test_loader, &loaded, NULL);
+        if (status != CDDP_OK || loaded.count == 0) {
+            continue;
+        }
+        samples = (struct cddpi_batch){.input = loaded.input,
+                                       .label = loaded.label,
+                                       .count = loaded.count,
+                                       .step = trainer->at.step,
+                                       .sample_ids = loaded.sample_ids};
+        status = cddpi_model_forward(trainer->model, &samples, false, &result);
+        *out_loss += result.loss_sum;
+        out_counts[0] += result.correct;
+        out_counts[1] += result.count;
+    }
+    cddpi_loader_cancel(trainer->test_loader);
+    return status;
+}
+
+cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
+{
+    static const char *const names[] = {"eval_loss", "eval_accuracy", "eval_samples", "eval_ms"};
+    int64_t began = cddpi_now_ns();
+    double loss = 0;
+    int64_t counts[2] = {0, 0};
+    double values[4];
+    cddp_status status = share_buffers(trainer);
+
+    if (status == CDDP_OK) {
+        status = evaluate_share(trainer, &loss, counts);
+    }
+    if (status == CDDP_OK) {
+        status = cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL);
+    }
+    if (status == CDDP_OK) {
+        status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    trainer->test_loss = loss / (double)counts[1];
+    trainer->test_accuracy = (double)counts[0] / (double)counts[1];
+    trainer->evaluated_step = trainer->at.step;
+    if (trainer->metrics != NULL) {
+        values[0] = trainer->test_loss;
+        values[1] = trainer->test_accuracy;
+        values[2] = (double)counts[1];
+        values[3] = (double)(cddpi_now_ns() - began) * 1e-6;
+        cddpi_metrics_add(trainer->metrics, "eval", trainer->at.step, trainer->at.epoch, names,
+                          values, 4);
+    }
+    cddpi_progress_line(
+        &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
+        (unsigned long long)(trainer->at.epoch + (trainer->at.position > 0)),
+        (long long)trainer->config->train.epochs, (unsigned long long)trainer->at.step,
+        trainer->test_loss, trainer->test_accuracy * 100);
+    return CDDP_OK;
+}

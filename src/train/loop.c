@@ -1,0 +1,318 @@
+/* loop.c - the training loop: step by step to the last one or a signal, with evaluation after
+ * epochs and checkpoints on the way. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "train/trainer.h"
+
+#include <math.h>
+
+/* What ranks may wish after a step; the greatest wish is done by all. */
+enum cddpi_wish { GO_ON, SAVE, STOP };
+
+static uint64_t epoch_end(const struct cddpi_trainer *trainer)
+{
+    return trainer->train_data.count;
+}
+
+static bool is_finished(const struct cddpi_trainer *trainer)
+{
+    return trainer->stopped || trainer->at.step >= trainer->last_step ||
+           trainer->at.epoch >= (uint64_t)trainer->config->train.epochs;
+}
+
+/* Let the loader begin with what is left of the epoch that the cursor is in. */
+static cddp_status begin_epoch(struct cddpi_trainer *trainer)
+{
+    cddp_status status;
+
+    if (trainer->at.epoch >= (uint64_t)trainer->config->train.epochs) {
+        return CDDP_OK;
+    }
+    cddpi_loader_cancel(trainer->loader);
+    status = cddp_sampler_set_epoch(trainer->sampler, trainer->at.epoch);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return cddpi_loader_start(trainer->loader, trainer->sampler, trainer->at.epoch,
+                              trainer->at.position, epoch_end(trainer),
+                              (uint64_t)trainer->config->train.batch_size, trainer->rank,
+                              trainer->world_size, true);
+}
+
+/* Ask all ranks, while the step computes, what is to be done after it. */
+static cddp_status begin_agreement(struct cddpi_trainer *trainer)
+{
+    double pause = trainer->config->train.checkpoint_seconds;
+
+    trainer->wish = GO_ON;
+    if (cddpi_stop_requested()) {
+        trainer->wish = STOP;
+    } else if (trainer->rank == 0 && pause > 0 &&
+               (double)(cddpi_now_ns() - trainer->saved_ns) * 1e-9 >= pause) {
+        trainer->wish = SAVE;
+    }
+    return cddp_all_reduce(trainer->group, &trainer->wish, &trainer->agreed, 1, CDDP_U8,
+                           CDDP_OP_MAX, &trainer->agreeing);
+}
+
+static cddp_status end_agreement(struct cddpi_trainer *trainer)
+{
+    cddp_status status = cddp_work_wait(trainer->agreeing, 0);
+
+    if (status == CDDP_OK) {
+        cddp_work_destroy(trainer->agreeing);
+        trainer->agreeing = NULL;
+    }
+    return status;
+}
+
+static cddp_status grad_ready(void *context, size_t index)
+{
+    return cddp_ddp_grad_ready(((struct cddpi_trainer *)context)->ddp, index);
+}
+
+/* The gradients' places are final after the first wait. */
+static void bind_again(struct cddpi_trainer *trainer)
+{
+    if (trainer->bound) {
+        return;
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
+    }
+    cddpi_model_bind_grads(trainer->model, trainer->grads);
+    trainer->bound = true;
+}
+
+/* Forward, backward and the mean over ranks of one batch. A rank without samples, in a short last
+ * batch, takes part too: with the weight 0, and in collectives of layers. */
+static cddp_status compute(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
+{
+    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_batch batch = {.input = loaded->input,
+                                .label = loaded->label,
+                                .count = loaded->count,
+                                .step = trainer->at.step,
+                                .sample_ids = loaded->sample_ids};
+    cddp_step step = CDDP_STEP_INIT;
+    struct cddpi_result result = {0};
+    double scale = loaded->count > 0 ? 1.0 / loaded->count : 1.0;
+    int64_t begun = cddpi_now_ns();
+    int64_t forwarded;
+    cddp_status status;
+
+    step.weight = loaded->count;
+    status = cddpi_model_forward(trainer->model, &batch, true, &result);
+    if (status == CDDP_OK && !isfinite(result.loss_sum)) {
+        status = cddpi_fail(CDDP_ERR_STATE,
+                            "rank %d: the loss of step %llu is %g: the learning rate may be too "
+                            "high",
+                            trainer->rank, (unsigned long long)trainer->at.step + 1,
+                            result.loss_sum);
+    }
+    forwarded = cddpi_now_ns();
+    if (status == CDDP_OK) {
+        status = cddp_ddp_begin(trainer->ddp, &step);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_backward(trainer->model, scale, false, grad_ready, trainer);
+    }
+    interval->forward_ns += forwarded - begun;
+    interval->backward_ns += cddpi_now_ns() - forwarded;
+    interval->loss_sum += result.loss_sum;
+    interval->correct += result.correct;
+    interval->count += loaded->count;
+    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+}
+
+static void log_samples(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
+{
+    if (trainer->sample_log == NULL) {
+        return;
+    }
+    fprintf(trainer->sample_log, "%llu %llu", (unsigned long long)trainer->at.step + 1,
+            (unsigned long long)trainer->at.epoch);
+    for (int i = 0; i < loaded->count; i++) {
+        fprintf(trainer->sample_log, " %llu", (unsigned long long)loaded->sample_ids[i]);
+    }
+    fputc('\n', trainer->sample_log);
+    (void)fflush(trainer->sample_log);
+}
+
+/* The cursor behind one more step. Returns whether an epoch ended. */
+static bool advance(struct cddpi_trainer *trainer)
+{
+    trainer->at.step++;
+    trainer->at.position += (uint64_t)trainer->config->train.batch_size;
+    if (trainer->at.position < epoch_end(trainer)) {
+        return false;
+    }
+    trainer->at.position = 0;
+    trainer->at.epoch++;
+    return true;
+}
+
+static bool is_reported(const struct cddpi_trainer *trainer, bool epoch_ended)
+{
+    return epoch_ended || trainer->agreed == STOP || trainer->at.step == 1 ||
+           trainer->at.step % (uint64_t)trainer->config->train.log_steps == 0 ||
+           trainer->at.step == trainer->last_step;
+}
+
+/* Clip, update, move the cursor, report. */
+static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded,
+                               int64_t begun, bool *out_epoch_ended)
+{
+    const struct cddpi_config *config = trainer->config;
+    double clip = config->train.clip_norm;
+    double lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->at.step);
+    double norm = -1;
+    double scale = 1;
+    int64_t waited = cddpi_now_ns();
+    bool reported;
+
+    if (clip > 0) {
+        norm = cddpi_grad_norm(trainer->params, trainer->grads, trainer->param_count);
+        scale = norm > clip ? clip / norm : 1;
+    }
+    cddpi_optim_step(trainer->optim, trainer->grads, lr, scale);
+    log_samples(trainer, loaded);
+    *out_epoch_ended = advance(trainer);
+    reported = is_reported(trainer, *out_epoch_ended);
+    if (reported && norm < 0) {
+        norm = cddpi_grad_norm(trainer->params, trainer->grads, trainer->param_count);
+    }
+    trainer->interval.steps++;
+    trainer->interval.optimizer_ns += cddpi_now_ns() - waited;
+    trainer->interval.step_ns += cddpi_now_ns() - begun;
+    return reported ? cddpi_trainer_report(trainer, lr, norm) : CDDP_OK;
+}
+
+static cddp_status run_step(struct cddpi_trainer *trainer, bool *out_epoch_ended)
+{
+    struct cddpi_loaded loaded = {0};
+    int64_t begun = cddpi_now_ns();
+    int64_t waited = 0;
+    cddp_status status = cddpi_loader_next(trainer->loader, &loaded, &waited);
+
+    trainer->interval.data_ns += waited;
+    if (status == CDDP_OK) {
+        status = begin_agreement(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = compute(trainer, &loaded);
+    }
+    if (status == CDDP_OK) {
+        bind_again(trainer);
+        status = end_agreement(trainer);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return finish_step(trainer, &loaded, begun, out_epoch_ended);
+}
+
+/* A checkpoint on the way: that it cannot be written is told, and training goes on. */
+static void save_on_the_way(struct cddpi_trainer *trainer)
+{
+    if (trainer->rank == 0 && cddpi_trainer_save(trainer) != CDDP_OK) {
+        cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
+    }
+}
+
+static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
+{
+    const struct cddpi_config *config = trainer->config;
+    uint64_t every = (uint64_t)config->train.checkpoint_steps;
+    cddp_status status = CDDP_OK;
+
+    trainer->stopped = trainer->agreed == STOP;
+    if (!is_finished(trainer) &&
+        (trainer->agreed == SAVE || (every > 0 && trainer->at.step % every == 0))) {
+        save_on_the_way(trainer);
+    }
+    if (!epoch_ended) {
+        return CDDP_OK;
+    }
+    status = begin_epoch(trainer); /* so that batches are there after the evaluation */
+    if (status == CDDP_OK && !is_finished(trainer) &&
+        trainer->at.epoch % (uint64_t)config->train.eval_epochs == 0) {
+        status = cddpi_trainer_evaluate(trainer);
+    }
+    return status;
+}
+
+/* A number that tells different parameters apart (FNV-1a over their 32-bit words). */
+static int64_t parameters_hash(const struct cddpi_trainer *trainer)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        const cddp_param *param = &trainer->params[i];
+        const uint32_t *words = param->data;
+        size_t count = cddp_type_bytes(param->type) / sizeof *words;
+
+        for (int d = 0; d < param->dims; d++) {
+            count *= (size_t)param->shape[d];
+        }
+        for (size_t k = 0; k < count; k++) {
+            hash = (hash ^ words[k]) * 0x100000001b3u;
+        }
+    }
+    return (int64_t)hash;
+}
+
+/* Replicas that are not the same bit for bit would go unnoticed otherwise: only rank 0's are kept.
+ */
+static cddp_status check_replicas(struct cddpi_trainer *trainer)
+{
+    int64_t hash = parameters_hash(trainer);
+    int64_t bounds[2] = {hash, ~hash}; /* the least, and the complement of the greatest */
+    cddp_status status = cddp_all_reduce(trainer->group, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN,
+                                         NULL);
+
+    if (status == CDDP_OK && bounds[0] != ~bounds[1]) {
+        status = cddpi_fail(CDDP_ERR_MISMATCH,
+                            "rank %d: after step %llu the parameters differ between ranks",
+                            trainer->rank, (unsigned long long)trainer->at.step);
+    }
+    return status;
+}
+
+/* The last checkpoint: all ranks leave together once it is written, or fail if it cannot be. */
+static cddp_status save_last(struct cddpi_trainer *trainer)
+{
+    cddp_status status = check_replicas(trainer);
+
+    if (status == CDDP_OK && trainer->rank == 0 && trainer->saved_step != trainer->at.step) {
+        status = cddpi_trainer_save(trainer);
+    }
+    return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;
+}
+
+cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
+{
+    cddp_status status = CDDP_OK;
+
+    cddpi_trainer_report_begin(trainer);
+    if (!is_finished(trainer)) {
+        status = begin_epoch(trainer);
+    }
+    while (status == CDDP_OK && !is_finished(trainer)) {
+        bool epoch_ended = false;
+
+        status = run_step(trainer, &epoch_ended);
+        if (status == CDDP_OK) {
+            status = after_step(trainer, epoch_ended);
+        }
+    }
+    cddpi_loader_cancel(trainer->loader);
+    if (status == CDDP_OK) {
+        status = save_last(trainer);
+    }
+    if (status == CDDP_OK && !trainer->stopped && trainer->evaluated_step != trainer->at.step) {
+        status = cddpi_trainer_evaluate(trainer);
+    }
+    cddpi_trainer_report_end(trainer);
+    return status;
+}

@@ -1,0 +1,177 @@
+/* metrics.c - owns metrics.jsonl: cutting what a resumed run does again, and appending lines. */
+#include "train/metrics.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "train/tfevents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct cddpi_metrics {
+    int fd;
+    char *path;
+    struct cddpi_tfevents *events; /* NULL: not wanted, or failed */
+    bool failed;                   /* warned about metrics.jsonl already */
+};
+
+/* Whether a line of the old file stays: a whole object of a step up to @p step. */
+static bool keep_line(const char *line, size_t bytes, uint64_t step)
+{
+    json_t *object = json_loadb(line, bytes, 0, NULL);
+    json_t *number = json_object_get(object, "step");
+    bool keep = line[bytes - 1] == '\n' && json_is_integer(number) &&
+                json_integer_value(number) >= 0 && (uint64_t)json_integer_value(number) <= step;
+
+    json_decref(object);
+    return keep;
+}
+
+static cddp_status copy_kept(FILE *from, FILE *to, uint64_t step, const char *path)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    bool good = true;
+
+    while (good && (bytes = getline(&line, &room, from)) > 0) {
+        if (keep_line(line, (size_t)bytes, step)) {
+            good = fwrite(line, 1, (size_t)bytes, to) == (size_t)bytes;
+        }
+    }
+    free(line);
+    if (!good || ferror(from) || fflush(to) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    }
+    return CDDP_OK;
+}
+
+/* Rewrite the file beside itself without the lines after @p step, then take its place. */
+static cddp_status cut_after(const char *path, uint64_t step)
+{
+    char *beside = cddpi_format("%s.tmp", path);
+    FILE *from = fopen(path, "re");
+    FILE *to = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (beside == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    } else if (from == NULL && errno != ENOENT) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    } else if (from != NULL) {
+        to = fopen(beside, "we");
+        status = to == NULL ? cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", beside)
+                            : copy_kept(from, to, step, beside);
+        if (to != NULL && fclose(to) != 0 && status == CDDP_OK) {
+            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", beside);
+        }
+        if (status == CDDP_OK && rename(beside, path) != 0) {
+            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", beside, path);
+        }
+        if (status != CDDP_OK && to != NULL) {
+            (void)unlink(beside);
+        }
+    }
+    if (from != NULL) {
+        fclose(from);
+    }
+    cddpi_free(beside);
+    return status;
+}
+
+cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
+                               struct cddpi_metrics **out)
+{
+    struct cddpi_metrics *metrics = cddpi_zalloc(sizeof *metrics);
+    cddp_status status;
+
+    if (metrics == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    }
+    metrics->fd = -1;
+    metrics->path = cddpi_format("%s/metrics.jsonl", dir);
+    if (metrics->path == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+        goto fail;
+    }
+    status = cut_after(metrics->path, step);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (metrics->fd < 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", metrics->path);
+        goto fail;
+    }
+    if (tensorboard) {
+        status = cddpi_tfevents_open(dir, step > 0 ? step + 1 : 0, &metrics->events);
+        if (status != CDDP_OK) {
+            goto fail;
+        }
+    }
+    *out = metrics;
+    return CDDP_OK;
+
+fail:
+    cddpi_metrics_close(metrics);
+    return status;
+}
+
+void cddpi_metrics_close(struct cddpi_metrics *metrics)
+{
+    if (metrics == NULL) {
+        return;
+    }
+    cddpi_tfevents_close(metrics->events);
+    if (metrics->fd >= 0) {
+        close(metrics->fd);
+    }
+    cddpi_free(metrics->path);
+    cddpi_free(metrics);
+}
+
+void cddpi_metrics_add_object(struct cddpi_metrics *metrics, json_t *object)
+{
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *line = text != NULL ? cddpi_format("%s\n", text) : NULL;
+    size_t bytes = line != NULL ? strlen(line) : 0;
+    ssize_t wrote = line != NULL ? write(metrics->fd, line, bytes) : -1;
+
+    /* part of a line is cut off when the run is resumed */
+    if (wrote != (ssize_t)bytes && !metrics->failed) {
+        metrics->failed = true;
+        cddpi_log(CDDPI_LOG_WARN, "%s: a line of metrics is lost: %s", metrics->path,
+                  line == NULL ? "no memory"
+                  : wrote < 0  ? strerror(errno)
+                               : "the disk is full");
+    }
+    cddpi_free(line);
+    free(text);
+    json_decref(object);
+}
+
+void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64_t step,
+                       uint64_t epoch, const char *const *names, const double *values, size_t count)
+{
+    json_t *object = json_object();
+
+    (void)json_object_set_new(object, "step", json_integer((json_int_t)step));
+    (void)json_object_set_new(object, "epoch", json_integer((json_int_t)epoch));
+    for (size_t i = 0; i < count; i++) {
+        (void)json_object_set_new(object, names[i],
+                                  isfinite(values[i]) ? json_real(values[i]) : json_null());
+    }
+    cddpi_metrics_add_object(metrics, object);
+    if (metrics->events != NULL &&
+        cddpi_tfevents_add(metrics->events, step, prefix, names, values, count) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "no more events for TensorBoard: %s", cddp_last_error());
+        cddpi_tfevents_close(metrics->events);
+        metrics->events = NULL;
+    }
+}

@@ -1,0 +1,97 @@
+/* progress.c - one line redrawn on a terminal, or a line every few seconds. */
+#include "train/progress.h"
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void cddpi_progress_init(struct cddpi_progress *progress, bool silent)
+{
+    const char *wanted = cddpi_env(CDDPI_ENV_PROGRESS);
+
+    memset(progress, 0, sizeof *progress);
+    progress->mode = isatty(STDERR_FILENO) ? CDDPI_PROGRESS_TTY : CDDPI_PROGRESS_PLAIN;
+    if (silent || (wanted != NULL && strcmp(wanted, "off") == 0)) {
+        progress->mode = CDDPI_PROGRESS_OFF;
+    } else if (wanted != NULL && strcmp(wanted, "plain") == 0) {
+        progress->mode = CDDPI_PROGRESS_PLAIN;
+    } else if (wanted != NULL && strcmp(wanted, "tty") == 0) {
+        progress->mode = CDDPI_PROGRESS_TTY;
+    } else if (wanted != NULL) {
+        cddpi_log(CDDPI_LOG_WARN, "CDDP_PROGRESS=%s is none of tty, plain, off, so it is ignored",
+                  wanted);
+    }
+}
+
+static void format_left(double seconds, char *out, size_t bytes)
+{
+    long whole = seconds < 0 ? 0 : seconds > 1e8 ? 100000000 : (long)(seconds + 0.5);
+
+    if (whole >= 3600) {
+        snprintf(out, bytes, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+    } else {
+        snprintf(out, bytes, "%ld:%02ld", whole / 60, whole % 60);
+    }
+}
+
+/* One write each, so that lines of several processes do not mix. */
+static void put(const char *text)
+{
+    (void)!write(STDERR_FILENO, text, strlen(text));
+}
+
+void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state)
+{
+    int64_t pause = progress->mode == CDDPI_PROGRESS_TTY ? 100000000 : 5000000000;
+    int64_t now = cddpi_now_ns();
+    char left[32];
+    char line[256];
+
+    if (progress->mode == CDDPI_PROGRESS_OFF ||
+        (progress->shown_ns != 0 && now - progress->shown_ns < pause)) {
+        return;
+    }
+    format_left(state->seconds_left, left, sizeof left);
+    snprintf(line, sizeof line,
+             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  exposed comm %.1f %%  "
+             "%s left%s",
+             progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "",
+             (unsigned long long)state->epoch, (unsigned long long)state->epochs,
+             (unsigned long long)state->step, (unsigned long long)state->steps, state->loss,
+             state->samples_per_s, state->exposed_percent, left,
+             progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
+    put(line);
+    progress->shown_ns = now;
+    progress->open_line = progress->mode == CDDPI_PROGRESS_TTY;
+}
+
+void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ...)
+{
+    char text[512];
+    char line[600];
+    va_list arguments;
+
+    if (progress->mode == CDDPI_PROGRESS_OFF) {
+        return;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(line, sizeof line, "%s%s\n", progress->open_line ? "\r\033[K" : "", text);
+    put(line);
+    progress->open_line = false;
+    progress->shown_ns = cddpi_now_ns();
+}
+
+void cddpi_progress_end(struct cddpi_progress *progress)
+{
+    if (progress->open_line) {
+        put("\n");
+        progress->open_line = false;
+    }
+}

@@ -1,0 +1,145 @@
+/* report.c - turns what the ranks measured into lines of metrics and of progress. */
+#include "base/clock.h"
+#include "base/env.h"
+#include "train/trainer.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { LOSS, CORRECT, COUNT, DATA, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, SUMS };
+
+static void show_progress(struct cddpi_trainer *trainer, double step_ms, double exposed_ms,
+                          double samples_per_s)
+{
+    uint64_t left = trainer->last_step > trainer->at.step ? trainer->last_step - trainer->at.step
+                                                          : 0;
+    struct cddpi_progress_state state = {
+        .epoch = trainer->at.epoch + (trainer->at.position > 0),
+        .epochs = (uint64_t)trainer->config->train.epochs,
+        .step = trainer->at.step,
+        .steps = trainer->last_step,
+        .loss = trainer->last_loss,
+        .samples_per_s = samples_per_s,
+        .exposed_percent = step_ms > 0 ? 100 * exposed_ms / step_ms : 0,
+        .seconds_left = step_ms * 1e-3 * (double)left,
+    };
+
+    cddpi_progress_step(&trainer->progress, &state);
+}
+
+cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
+{
+    static const char *const names[] = {
+        "loss",    "accuracy",   "lr",          "grad_norm",       "samples_per_s", "step_ms",
+        "data_ms", "forward_ms", "backward_ms", "exposed_comm_ms", "optimizer_ms"};
+    struct cddpi_interval *interval = &trainer->interval;
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    double sums[SUMS];
+    double values[sizeof names / sizeof names[0]];
+    double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
+    double step_ms;
+    cddp_status status = cddp_ddp_get_stats(trainer->ddp, &stats);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    interval->exposed_ns = (int64_t)(stats.total_exposed_ns - trainer->exposed_before_ns);
+    trainer->exposed_before_ns = stats.total_exposed_ns;
+    sums[LOSS] = interval->loss_sum;
+    sums[CORRECT] = interval->correct;
+    sums[COUNT] = interval->count;
+    sums[DATA] = (double)interval->data_ns;
+    sums[FORWARD] = (double)interval->forward_ns;
+    sums[BACKWARD] = (double)interval->backward_ns;
+    sums[EXPOSED] = (double)interval->exposed_ns;
+    sums[OPTIMIZER] = (double)interval->optimizer_ns;
+    status = cddp_all_reduce(trainer->group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    scale = 1e-6 / ((double)interval->steps * trainer->world_size);
+    step_ms = (double)interval->step_ns * 1e-6 / (double)interval->steps;
+    trainer->last_loss = sums[LOSS] / sums[COUNT];
+    values[0] = trainer->last_loss;
+    values[1] = sums[CORRECT] / sums[COUNT];
+    values[2] = lr;
+    values[3] = grad_norm;
+    values[4] = interval->step_ns > 0 ? sums[COUNT] * 1e9 / (double)interval->step_ns : 0;
+    values[5] = step_ms;
+    for (int i = DATA; i < SUMS; i++) {
+        values[6 + i - DATA] = sums[i] * scale;
+    }
+    if (trainer->metrics != NULL) {
+        cddpi_metrics_add(trainer->metrics, "train", trainer->at.step,
+                          trainer->at.epoch + (trainer->at.position > 0), names, values,
+                          sizeof names / sizeof names[0]);
+    }
+    show_progress(trainer, step_ms, sums[EXPOSED] * scale, values[4]);
+    memset(interval, 0, sizeof *interval);
+    return CDDP_OK;
+}
+
+void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    const char *threads = cddpi_env(CDDPI_ENV_THREADS);
+    char host[256] = "";
+    size_t parameters = 0;
+
+    if (trainer->metrics == NULL) {
+        return;
+    }
+    (void)gethostname(host, sizeof host - 1);
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        size_t elements = 1;
+
+        for (int d = 0; d < trainer->params[i].dims; d++) {
+            elements *= (size_t)trainer->params[i].shape[d];
+        }
+        parameters += elements;
+    }
+    cddpi_metrics_add_object(
+        trainer->metrics,
+        json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s*, s:I, s:I, s:I, s:I, s:I}", "kind",
+                  "run", "step", (json_int_t)trainer->at.step, "epoch",
+                  (json_int_t)trainer->at.epoch, "version", cddp_version(), "world_size",
+                  trainer->world_size, "backend", cddp_group_backend(trainer->group), "host", host,
+                  "threads", threads, "seed", (json_int_t)config->train.seed, "batch_size",
+                  (json_int_t)config->train.batch_size, "parameters", (json_int_t)parameters,
+                  "train_samples", (json_int_t)trainer->train_data.count, "test_samples",
+                  (json_int_t)trainer->test_data.count));
+}
+
+void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
+{
+    struct rusage usage = {0};
+
+    cddpi_progress_end(&trainer->progress);
+    if (trainer->metrics == NULL) {
+        return;
+    }
+    (void)getrusage(RUSAGE_SELF, &usage);
+    cddpi_metrics_add_object(
+        trainer->metrics,
+        json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "end", "step",
+                  (json_int_t)trainer->at.step, "epoch", (json_int_t)trainer->at.epoch, "stopped",
+                  trainer->stopped, "seconds", (double)(cddpi_now_ns() - trainer->began_ns) * 1e-9,
+                  "peak_rss_mib", (double)usage.ru_maxrss / 1024.0));
+}
+
+void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
+{
+    char text[4096];
+    size_t length;
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    length = strlen(text);
+    cddpi_progress_end(&trainer->progress);
+    fprintf(stderr, "cddp-train: warning: %s%s", text,
+            length > 0 && text[length - 1] == '\n' ? "" : "\n");
+}

@@ -1,0 +1,163 @@
+/* run_dir.c - the folder of a run: made if missing, an earlier run in it put aside, train.conf as
+ * it was resolved. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "train/trainer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static cddp_status make_folders(const char *path)
+{
+    char *copy = cddpi_strdup(path);
+    cddp_status status = CDDP_OK;
+
+    if (copy == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
+    }
+    for (char *end = copy + 1; status == CDDP_OK; end++) {
+        char c = *end;
+
+        if (c != '/' && c != '\0') {
+            continue;
+        }
+        *end = '\0';
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST) {
+            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "mkdir %s", copy);
+        }
+        *end = c;
+        if (c == '\0') {
+            break;
+        }
+    }
+    cddpi_free(copy);
+    return status;
+}
+
+static bool exists(const char *dir, const char *name)
+{
+    char *path = cddpi_format("%s/%s", dir, name);
+    struct stat info;
+    bool found = path != NULL && lstat(path, &info) == 0;
+
+    cddpi_free(path);
+    return found;
+}
+
+static cddp_status move(const char *dir, const char *name, const char *to)
+{
+    char *from_path = cddpi_format("%s/%s", dir, name);
+    char *to_path = cddpi_format("%s/%s", to, name);
+    cddp_status status = CDDP_OK;
+
+    if (from_path == NULL || to_path == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
+    } else if (rename(from_path, to_path) != 0 && errno != ENOENT) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", from_path, to_path);
+    }
+    cddpi_free(from_path);
+    cddpi_free(to_path);
+    return status;
+}
+
+static bool belongs_to_run(const char *name)
+{
+    return strcmp(name, "train.conf") == 0 || strcmp(name, "metrics.jsonl") == 0 ||
+           strcmp(name, "checkpoints") == 0 || strncmp(name, "events.out.tfevents.", 20) == 0;
+}
+
+/* A new folder earlier-1, earlier-2 ... */
+static cddp_status make_earlier(const char *dir, char **out)
+{
+    for (int number = 1; number < 1000000; number++) {
+        char *path = cddpi_format("%s/earlier-%d", dir, number);
+
+        if (path == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
+        }
+        if (mkdir(path, 0777) == 0) {
+            *out = path;
+            return CDDP_OK;
+        }
+        if (errno != EEXIST) {
+            cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "mkdir %s", path);
+
+            cddpi_free(path);
+            return status;
+        }
+        cddpi_free(path);
+    }
+    return cddpi_fail(CDDP_ERR_IO, "%s: a million earlier runs", dir);
+}
+
+static cddp_status put_aside(const char *dir, struct cddpi_progress *progress)
+{
+    char *aside = NULL;
+    cddp_status status = make_earlier(dir, &aside);
+    DIR *folder = status == CDDP_OK ? opendir(dir) : NULL;
+    struct dirent *entry;
+
+    if (status == CDDP_OK && folder == NULL) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", dir);
+    }
+    while (status == CDDP_OK && (entry = readdir(folder)) != NULL) {
+        if (belongs_to_run(entry->d_name)) {
+            status = move(dir, entry->d_name, aside);
+        }
+    }
+    if (status == CDDP_OK) {
+        cddpi_progress_line(progress, "the earlier run in %s is now in %s", dir, aside);
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    cddpi_free(aside);
+    return status;
+}
+
+static cddp_status write_config(const struct cddpi_config *config)
+{
+    char *path = cddpi_format("%s/train.conf", config->train.run_dir);
+    char *beside = cddpi_format("%s/.train.conf.tmp", config->train.run_dir);
+    char *text = cddpi_config_text(config, false);
+    FILE *file = NULL;
+    cddp_status status = CDDP_OK;
+    bool good;
+
+    if (path == NULL || beside == NULL || text == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", config->train.run_dir);
+        goto done;
+    }
+    file = fopen(beside, "we");
+    good = file != NULL && fputs(text, file) >= 0;
+    if (file != NULL) {
+        good = fclose(file) == 0 && good;
+    }
+    if (!good || rename(beside, path) != 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+        (void)unlink(beside);
+    }
+
+done:
+    cddpi_free(path);
+    cddpi_free(beside);
+    free(text);
+    return status;
+}
+
+cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
+                                  struct cddpi_progress *progress)
+{
+    const char *dir = config->train.run_dir;
+    cddp_status status = make_folders(dir);
+
+    if (status == CDDP_OK && !resumes &&
+        (exists(dir, "metrics.jsonl") || exists(dir, "checkpoints"))) {
+        status = put_aside(dir, progress);
+    }
+    return status == CDDP_OK ? write_config(config) : status;
+}

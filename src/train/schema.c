@@ -1,0 +1,263 @@
+/* schema.c - owns the table of all keys of train.conf, and the lookups in it. */
+#include "train/config.h"
+
+#include <string.h>
+
+#define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
+#define GIB 1073741824.0
+#define KEY(member) #member, offsetof(struct cddpi_config, member)
+#define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
+
+const struct cddpi_key cddpi_config_keys[] = {
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|layers",
+     .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
+    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
+     .text = "mlp: widths of the hidden layers."},
+    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
+     .text = "mlp, cnn: probability that an output of a hidden layer is zeroed in training."},
+    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
+     .text = "resnet20: batch normalisation takes its statistics over all ranks."},
+    {KEY(model.layers), CDDPI_KEY_LAYERS, "()",
+     .text = "The layers, one group each, when *model.type* is *layers*."},
+    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
+     .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
+             "targets."},
+    {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
+     .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*."},
+
+    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx",
+     .text = "The format of the data files: IDX, plain or gzip'd."},
+    {KEY(data.train_images), CDDPI_KEY_TEXT, NULL, .text = "Images to train on."},
+    {KEY(data.train_labels), CDDPI_KEY_TEXT, NULL, .text = "Their classes."},
+    {KEY(data.test_images), CDDPI_KEY_TEXT, NULL, .text = "Images to evaluate on."},
+    {KEY(data.test_labels), CDDPI_KEY_TEXT, NULL, .text = "Their classes."},
+    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 256,
+     .text = "Number of classes; 0: one more than the largest label of the training data."},
+    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6,
+     .text = "Subtracted from each value (values lie in 0 to 1), one number or one per channel."},
+    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6,
+     .text = "Divides each value afterwards, one number or one per channel."},
+    {KEY(data.crop_padding), CDDPI_KEY_INT, "0", 0, 64,
+     .text = "Training images are padded by so many zeros and cropped at random; 0: not."},
+    {KEY(data.flip), CDDPI_KEY_BOOL, "false",
+     .text = "Training images are mirrored with probability 1/2."},
+    {KEY(data.threads), CDDPI_KEY_INT, "1", 0, 64, .local = true,
+     .text = "Threads of a rank that prepare batches; 0: the compute thread does it."},
+    {KEY(data.prefetch), CDDPI_KEY_INT, "4", 1, 1024, .local = true,
+     .text = "Batches that are kept ready."},
+    {KEY(data.order), CDDPI_KEY_ENUM, "\"random\"", .choices = "random|torch|sequential",
+     .text = "Order of the samples in an epoch; *torch*: PyTorch's for the same seed and epoch."},
+
+    {KEY(train.epochs), CDDPI_KEY_LONG, "1", 1, 1e9, .text = "Passes over the training data."},
+    {KEY(train.max_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "End the run after this step; 0: after the last epoch. The learning rate schedule is "
+             "that of all epochs."},
+    {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
+     .text = "Samples of a step, of all ranks together."},
+    {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
+     .text = "Samples evaluated at a time, of all ranks together."},
+    {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
+     .text = "Initial parameters, data order, dropout and random crops follow from it."},
+    {KEY(train.run_dir), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text = "Folder of the run's files; empty: runs/NAME, after the configuration file. "
+             "$CDDP_RUN_DIR (cddp-run --run-dir) comes before it."},
+    {KEY(train.resume), CDDPI_KEY_TEXT, "\"none\"",
+     .text = "*none*; *auto*: go on from the newest whole checkpoint of *train.run_dir*, if there "
+             "is one; else the path of a checkpoint to go on from."},
+    {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Write a checkpoint every so many steps; 0: not by steps. One is always written at "
+             "the end."},
+    {KEY(train.checkpoint_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
+     .text = "Write a checkpoint when so many seconds passed since the last; 0: not by time."},
+    {KEY(train.keep), CDDPI_KEY_INT, "3", 0, 1 << 20,
+     .text = "How many of the newest checkpoints are kept; 0: all."},
+    {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
+     .text = "Evaluate after every so many epochs, and at the end."},
+    {KEY(train.clip_norm), CDDPI_KEY_REAL, "0.0", 0, 1e30,
+     .text = "Scale gradients whose global norm is larger down to it; 0: never."},
+    {KEY(train.log_steps), CDDPI_KEY_LONG, "10", 1, BIG,
+     .text = "A line of metrics every so many steps, and after the first and each epoch's last."},
+    {KEY(train.timeout), CDDPI_KEY_REAL, "0.0", 0, 2e6,
+     .text = "Seconds that a rank waits for the others; 0: $CDDP_TIMEOUT_MS, else 300."},
+    {KEY(train.tensorboard), CDDPI_KEY_BOOL, "true",
+     .text = "Write the metrics for TensorBoard as well."},
+    {KEY(train.sample_log), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text = "Each rank appends to the file of this name, a dot and its rank one line a step: "
+             "step, epoch and the samples it took; empty: not."},
+
+    {KEY(ddp.first_bucket_bytes), CDDPI_KEY_LONG, "1048576", 1, 4 * GIB,
+     .text = "Size from which the first bucket of gradients is closed."},
+    {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "26214400", 1, 4 * GIB,
+     .text = "Size from which each other bucket is closed."},
+    {KEY(ddp.wire), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|f16",
+     .text = "Type in which gradients are exchanged."},
+    {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
+     .text = "Parameters may get no gradient in a step."},
+
+    {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
+     .text = "The rule by which parameters are updated."},
+    {KEY(optimizer.lr), CDDPI_KEY_REAL, "0.1", 0, 1e6,
+     .text = "Learning rate: the highest of the schedule."},
+    {KEY(optimizer.momentum), CDDPI_KEY_REAL, "0.9", 0, 0.999999, .text = "sgd: momentum."},
+    {KEY(optimizer.nesterov), CDDPI_KEY_BOOL, "false", .text = "sgd: Nesterov's momentum."},
+    {KEY(optimizer.weight_decay), CDDPI_KEY_REAL, "0.0", 0, 1e3,
+     .text = "sgd: that much of a parameter is added to its gradient; adamw: decoupled decay."},
+    {KEY(optimizer.decay_all), CDDPI_KEY_BOOL, "false",
+     .text = "Weight decay also for biases and normalisation."},
+    {KEY(optimizer.beta1), CDDPI_KEY_REAL, "0.9", 0, 0.999999, .text = "adamw: first moment."},
+    {KEY(optimizer.beta2), CDDPI_KEY_REAL, "0.999", 0, 0.99999999, .text = "adamw: second moment."},
+    {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1,
+     .text = "adamw: added to the root of the second moment."},
+    {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
+     .choices = "constant|linear|cosine|step",
+     .text = "How the learning rate changes after warm-up."},
+    {KEY(optimizer.schedule.warmup_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Steps in which the learning rate rises linearly to *optimizer.lr*."},
+    {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6,
+     .text = "linear, cosine: learning rate of the last step."},
+    {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG,
+     .text = "step: every so many steps ..."},
+    {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3,
+     .text = "step: ... the learning rate is multiplied by this."},
+};
+const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
+
+/* Left out means the layer's own default, which is stored as zero. */
+const struct cddpi_key cddpi_layer_keys[] = {
+    {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
+     .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
+                "dropout",
+     .text = "What the layer does."},
+    {LAYER("name", name), CDDPI_KEY_TEXT, "",
+     .text = "Its name; default: its type and number, as in linear3."},
+    {LAYER("input", input), CDDPI_KEY_TEXT, "",
+     .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
+    {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
+    {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
+     .text = "linear: outputs; conv2d: output channels."},
+    {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
+     .text = "conv2d, pools: height and width; pools default to 2."},
+    {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
+     .text = "conv2d: default 1; pools: default the kernel."},
+    {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
+    {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
+     .text = "linear, conv2d: whether there is one; default true."},
+    {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
+     .text = "batch_norm: statistics over all ranks; default false."},
+    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1, .text = "batch_norm: default 1e-5."},
+    {LAYER("momentum", momentum), CDDPI_KEY_REAL, "", 1e-9, 1,
+     .text = "batch_norm: weight of the new batch in the running statistics; default 0.1."},
+    {LAYER("probability", probability), CDDPI_KEY_REAL, "", 1e-9, 0.999,
+     .text = "dropout: of an element to be zeroed; default 0.5."},
+};
+const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
+
+_Static_assert(sizeof cddpi_config_keys / sizeof cddpi_config_keys[0] <= CDDPI_KEYS_MAX,
+               "struct cddpi_config has a place for each key");
+
+const char *cddpi_key_expects(const struct cddpi_key *key)
+{
+    switch (key->type) {
+    case CDDPI_KEY_BOOL:
+        return "true or false";
+    case CDDPI_KEY_INT:
+    case CDDPI_KEY_LONG:
+        return "a whole number";
+    case CDDPI_KEY_REAL:
+        return "a number";
+    case CDDPI_KEY_TEXT:
+        return "a string";
+    case CDDPI_KEY_ENUM:
+        return "a word";
+    case CDDPI_KEY_INTS:
+        return "a list of whole numbers";
+    case CDDPI_KEY_REALS:
+        return "a number or a list of numbers";
+    case CDDPI_KEY_LAYERS:
+        return "a list of layers";
+    }
+    return "";
+}
+
+bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes)
+{
+    while (choices != NULL) {
+        size_t length = strcspn(choices, "|");
+
+        if (index-- == 0) {
+            snprintf(out, out_bytes, "%.*s", (int)length, choices);
+            return true;
+        }
+        choices = choices[length] == '|' ? choices + length + 1 : NULL;
+    }
+    return false;
+}
+
+unsigned cddpi_edit_distance(const char *a, const char *b)
+{
+    enum { MOST = 64 };
+    unsigned cost[MOST + 1][MOST + 1];
+    size_t rows = strnlen(a, MOST);
+    size_t columns = strnlen(b, MOST);
+
+    for (size_t i = 0; i <= rows; i++) {
+        for (size_t j = 0; j <= columns; j++) {
+            unsigned best;
+
+            if (i == 0 || j == 0) {
+                cost[i][j] = (unsigned)(i + j);
+                continue;
+            }
+            best = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = cost[i - 1][j] + 1 < best ? cost[i - 1][j] + 1 : best;
+            best = cost[i][j - 1] + 1 < best ? cost[i][j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                cost[i - 2][j - 2] + 1 < best) {
+                best = cost[i - 2][j - 2] + 1;
+            }
+            cost[i][j] = best;
+        }
+    }
+    return cost[rows][columns];
+}
+
+static const char *last_word(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot != NULL ? dot + 1 : path;
+}
+
+/* Edits between two paths; the right word in the wrong group is close, too. */
+static unsigned path_distance(const char *known, const char *path)
+{
+    unsigned whole = cddpi_edit_distance(known, path);
+    unsigned word = 1 + 2 * cddpi_edit_distance(last_word(known), last_word(path));
+
+    return whole < word ? whole : word;
+}
+
+void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
+                       char out[CDDPI_KEY_BYTES])
+{
+    unsigned least = ~0u;
+
+    for (size_t i = 0; i < count; i++) {
+        char known[CDDPI_KEY_BYTES];
+        char *dot;
+
+        snprintf(known, sizeof known, "%s", keys[i].path);
+        do { /* the key itself, then the groups that it lies in */
+            unsigned distance = path_distance(known, path);
+
+            if (distance < least) {
+                least = distance;
+                memcpy(out, known, sizeof known);
+            }
+            dot = strrchr(known, '.');
+            if (dot != NULL) {
+                *dot = '\0';
+            }
+        } while (dot != NULL);
+    }
+}

@@ -1,0 +1,380 @@
+/* setup.c - puts a trainer together from its configuration, and takes it apart. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <string.h>
+
+static cddp_status join_group(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_status status;
+
+    options.timeout_ms = (uint32_t)(config->train.timeout * 1000.0);
+    if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
+        options.timeout_ms = 1;
+    }
+    status = cddp_group_create(&options, &trainer->group);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    trainer->rank = cddp_group_rank(trainer->group);
+    trainer->world_size = cddp_group_world_size(trainer->group);
+    cddpi_progress_init(&trainer->progress, trainer->rank != 0);
+    if (config->train.batch_size < trainer->world_size) {
+        return cddpi_config_fail(config, "train.batch_size",
+                                 "%lld samples cannot be divided among a world size of %d: each "
+                                 "rank needs at least one",
+                                 (long long)config->train.batch_size, trainer->world_size);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_channels(const struct cddpi_config *config, const char *key,
+                                  const struct cddpi_real_list *list, int channels)
+{
+    if (list->count != 1 && list->count != channels) {
+        return cddpi_config_fail(config, key, "%d numbers, but the images have %d channels",
+                                 list->count, channels);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status open_data(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_dataset *train = &trainer->train_data;
+    struct cddpi_dataset *test = &trainer->test_data;
+    cddp_status status;
+
+    status = cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
+                                    config->data.classes, trainer->group, train);
+    if (status == CDDP_OK) {
+        status = cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
+                                        train->classes, trainer->group, test);
+    }
+    if (status == CDDP_OK) {
+        status = check_channels(config, "data.mean", &config->data.mean, train->channels);
+    }
+    if (status == CDDP_OK) {
+        status = check_channels(config, "data.std", &config->data.std, train->channels);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (train->channels != test->channels || train->height != test->height ||
+        train->width != test->width) {
+        return cddpi_config_fail(config, "data.test_images",
+                                 "images of %d x %d x %d, but those to train on are %d x %d x %d",
+                                 test->channels, test->height, test->width, train->channels,
+                                 train->height, train->width);
+    }
+    return CDDP_OK;
+}
+
+struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
+                                                 const struct cddpi_dataset *data)
+{
+    static const char *const presets[] = {"mlp", "cnn", "resnet20", NULL};
+
+    return (struct cddpi_model_spec){
+        .preset = presets[config->model.type],
+        .hidden = config->model.hidden.values,
+        .hidden_count = config->model.hidden.count,
+        .dropout = config->model.dropout,
+        .sync_batch_norm = config->model.sync_batch_norm,
+        .layers = config->model.layers.values,
+        .layer_count = (size_t)config->model.layers.count,
+        .loss = (enum cddpi_loss)config->model.loss,
+        .channels = data->channels,
+        .height = data->height,
+        .width = data->width,
+        .classes = data->classes,
+    };
+}
+
+cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
+{
+    size_t count = trainer->param_count + trainer->buffer_count;
+    cddp_tensor *tensors = cddpi_zalloc_array(count, sizeof *tensors);
+
+    for (size_t i = 0; tensors != NULL && i < count; i++) {
+        const cddp_param *from = i < trainer->param_count
+                                     ? &trainer->params[i]
+                                     : &trainer->buffers[i - trainer->param_count];
+
+        tensors[i].name = from->name;
+        tensors[i].type = from->type;
+        tensors[i].dims = from->dims;
+        memcpy(tensors[i].shape, from->shape, sizeof tensors[i].shape);
+        tensors[i].data = from->data;
+    }
+    return tensors;
+}
+
+static cddp_status build_model(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
+    cddp_tensor *tensors;
+    cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, trainer->group,
+                                            &trainer->model);
+
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
+    }
+    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
+    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    if (config->model.weights[0] == '\0' || trainer->rank != 0) {
+        return CDDP_OK; /* the other ranks get rank 0's by the reducer's broadcast */
+    }
+    tensors = cddpi_trainer_model_tensors(trainer);
+    if (tensors == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
+    }
+    status = cddp_safetensors_load(config->model.weights, tensors,
+                                   trainer->param_count + trainer->buffer_count);
+    cddpi_free(tensors);
+    return status == CDDP_OK ? status : cddpi_fail_prefix(status, "model.weights");
+}
+
+cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
+                                           const struct cddpi_model *model, const char *text)
+{
+    static const cddp_hook_fn hooks[] = {NULL, cddp_hook_bf16, cddp_hook_fp16};
+    cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
+
+    options.first_bucket_bytes = (size_t)config->ddp.first_bucket_bytes;
+    options.bucket_bytes = (size_t)config->ddp.bucket_bytes;
+    options.ready_order = cddpi_model_ready_order(model);
+    options.allow_unused = config->ddp.allow_unused;
+    options.hook = hooks[config->ddp.wire];
+    options.config = text;
+    return options;
+}
+
+static cddp_status build_ddp(struct cddpi_trainer *trainer)
+{
+    char *text = cddpi_config_text(trainer->config, true);
+    cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
+    cddp_status status;
+
+    trainer->grads = cddpi_zalloc_array(trainer->param_count, sizeof *trainer->grads);
+    if (text == NULL || trainer->grads == NULL) {
+        cddpi_free(text);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    status = cddp_ddp_create(trainer->group, trainer->params, trainer->param_count,
+                             trainer->buffers, trainer->buffer_count, &options, &trainer->ddp);
+    cddpi_free(text);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
+    }
+    cddpi_model_bind_grads(trainer->model, trainer->grads);
+    return CDDP_OK;
+}
+
+static cddp_status build_optimizer(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_optim_spec spec = {
+        .type = (enum cddpi_optim_type)config->optimizer.type,
+        .momentum = config->optimizer.momentum,
+        .nesterov = config->optimizer.nesterov,
+        .weight_decay = config->optimizer.weight_decay,
+        .decay_all = config->optimizer.decay_all,
+        .beta1 = config->optimizer.beta1,
+        .beta2 = config->optimizer.beta2,
+        .epsilon = config->optimizer.epsilon,
+    };
+    bool *decays = cddpi_zalloc_array(trainer->param_count, sizeof *decays);
+    cddp_status status;
+
+    if (decays == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        decays[i] = cddpi_model_param_decays(trainer->model, i);
+    }
+    status = cddpi_optim_create(&spec, trainer->params, decays, trainer->param_count,
+                                &trainer->optim);
+    cddpi_free(decays);
+    return status;
+}
+
+static cddp_status build_loader(const struct cddpi_trainer *trainer,
+                                const struct cddpi_dataset *data, int64_t batch,
+                                struct cddpi_loader **out)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_loader_options options = {
+        .dataset = data,
+        .transform = {.crop_padding = config->data.crop_padding, .flip = config->data.flip},
+        .seed = (uint64_t)config->train.seed,
+        .max_count = (int)((batch + trainer->world_size - 1) / trainer->world_size),
+        .threads = config->data.threads,
+        .prefetch = config->data.prefetch,
+    };
+
+    for (int c = 0; c < 4; c++) {
+        const struct cddpi_real_list *mean = &config->data.mean;
+        const struct cddpi_real_list *std = &config->data.std;
+
+        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
+        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
+    }
+    return cddpi_loader_create(&options, out);
+}
+
+static cddp_status build_data(struct cddpi_trainer *trainer)
+{
+    static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
+    const struct cddpi_config *config = trainer->config;
+    cddp_status status;
+
+    status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
+                                 (uint64_t)config->train.seed, &trainer->sampler);
+    if (status == CDDP_OK) {
+        status = cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, trainer->test_data.count, 0,
+                                     &trainer->test_sampler);
+    }
+    if (status == CDDP_OK) {
+        status = build_loader(trainer, &trainer->train_data, config->train.batch_size,
+                              &trainer->loader);
+    }
+    if (status == CDDP_OK) {
+        status = build_loader(trainer, &trainer->test_data, config->train.eval_batch_size,
+                              &trainer->test_loader);
+    }
+    return status;
+}
+
+uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
+                                  const struct cddpi_cursor *cursor)
+{
+    uint64_t batch = (uint64_t)config->train.batch_size;
+    uint64_t epochs = (uint64_t)config->train.epochs;
+    uint64_t rest;
+
+    if (cursor->epoch >= epochs) {
+        return 0;
+    }
+    rest = samples - cursor->position;
+    return (rest + batch - 1) / batch +
+           (epochs - cursor->epoch - 1) * ((samples + batch - 1) / batch);
+}
+
+static void plan_steps(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    uint64_t total = trainer->at.step +
+                     cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->at);
+    uint64_t most = (uint64_t)config->train.max_steps;
+
+    trainer->schedule = (struct cddpi_schedule){
+        .type = (enum cddpi_schedule_type)config->optimizer.schedule.type,
+        .lr = config->optimizer.lr,
+        .final_lr = config->optimizer.schedule.final_lr,
+        .warmup_steps = config->optimizer.schedule.warmup_steps,
+        .total_steps = (int64_t)total,
+        .step_size = config->optimizer.schedule.step_size,
+        .gamma = config->optimizer.schedule.gamma,
+    };
+    trainer->last_step = most > 0 && most < total ? most : total;
+    trainer->first_step = trainer->at.step;
+}
+
+static cddp_status open_sample_log(struct cddpi_trainer *trainer)
+{
+    const char *base = trainer->config->train.sample_log;
+    char *path;
+    cddp_status status = CDDP_OK;
+
+    if (base[0] == '\0') {
+        return CDDP_OK;
+    }
+    path = cddpi_format("%s.%d", base, trainer->rank);
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.sample_log: no memory");
+    }
+    trainer->sample_log = fopen(path, "ae");
+    if (trainer->sample_log == NULL) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "train.sample_log: %s", path);
+    }
+    cddpi_free(path);
+    return status;
+}
+
+static cddp_status open_records(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+
+    if (trainer->rank != 0) {
+        return CDDP_OK;
+    }
+    return cddpi_metrics_open(config->train.run_dir, trainer->at.step, config->train.tensorboard,
+                              &trainer->metrics);
+}
+
+cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
+{
+    /* in this order: what is collective comes in the same order on every rank */
+    static cddp_status (*const parts[])(struct cddpi_trainer *) = {
+        join_group,           open_data,       build_model, build_ddp, build_optimizer, build_data,
+        cddpi_trainer_resume, open_sample_log, open_records};
+    struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
+    cddp_status status = CDDP_OK;
+
+    *out = trainer;
+    if (trainer == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
+    }
+    trainer->config = config;
+    trainer->saved_step = ~(uint64_t)0;
+    trainer->evaluated_step = ~(uint64_t)0;
+    trainer->began_ns = cddpi_now_ns();
+    trainer->saved_ns = trainer->began_ns;
+    trainer->checkpoints = cddpi_format("%s/checkpoints", config->train.run_dir);
+    if (trainer->checkpoints == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
+    }
+    for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
+        status = parts[i](trainer);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    plan_steps(trainer);
+    return CDDP_OK;
+}
+
+void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
+{
+    if (trainer == NULL) {
+        return;
+    }
+    if (trainer->sample_log != NULL) {
+        fclose(trainer->sample_log);
+    }
+    cddpi_metrics_close(trainer->metrics);
+    cddpi_loader_destroy(trainer->test_loader);
+    cddpi_loader_destroy(trainer->loader);
+    cddp_sampler_destroy(trainer->test_sampler);
+    cddp_sampler_destroy(trainer->sampler);
+    cddpi_optim_destroy(trainer->optim);
+    cddp_work_destroy(trainer->agreeing);
+    cddp_ddp_destroy(trainer->ddp);
+    cddpi_free(trainer->grads);
+    cddpi_model_destroy(trainer->model);
+    cddpi_dataset_close(&trainer->test_data);
+    cddpi_dataset_close(&trainer->train_data);
+    cddpi_free(trainer->checkpoints);
+    cddp_group_destroy(trainer->group);
+    cddpi_free(trainer);
+}

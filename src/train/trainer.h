@@ -1,0 +1,129 @@
+/* trainer.h - one rank of a training run: everything that train.conf describes, put together. */
+#ifndef CDDPI_TRAIN_TRAINER_H
+#define CDDPI_TRAIN_TRAINER_H
+
+#include "data/loader.h"
+#include "nn/model.h"
+#include "optim/optim.h"
+#include "train/config.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+
+/* Where a run is. Independent of the number of ranks. */
+struct cddpi_cursor {
+    uint64_t step;     /* updates done */
+    uint64_t epoch;    /* epochs done */
+    uint64_t position; /* samples of the epoch under way that were used */
+};
+
+/* What was measured since the last line of metrics, on this rank. */
+struct cddpi_interval {
+    double loss_sum;
+    double correct;
+    double count;
+    int64_t data_ns, forward_ns, backward_ns, exposed_ns, optimizer_ns;
+    int64_t step_ns;
+    uint64_t steps;
+};
+
+struct cddpi_trainer {
+    const struct cddpi_config *config; /* borrowed */
+    cddp_group *group;
+    int rank;
+    int world_size;
+
+    struct cddpi_dataset train_data, test_data;
+    cddp_sampler *sampler, *test_sampler;
+    struct cddpi_loader *loader, *test_loader;
+
+    struct cddpi_model *model;
+    const cddp_param *params, *buffers; /* the model's */
+    size_t param_count, buffer_count;
+    cddp_ddp *ddp;
+    void **grads; /* param_count, in the buckets */
+    struct cddpi_optim *optim;
+    struct cddpi_schedule schedule;
+
+    struct cddpi_cursor at;
+    uint64_t last_step;  /* where the run ends: the last epoch's, or train.max_steps */
+    uint64_t first_step; /* at.step when this process began */
+    bool bound;          /* the gradients' final places are known to the model */
+    bool stopped;        /* by a signal */
+
+    uint8_t wish;        /* what this rank wants after the step: enum cddpi_wish */
+    uint8_t agreed;      /* the greatest wish of all ranks */
+    cddp_work *agreeing; /* the collective that finds it, while a step runs */
+
+    int64_t saved_ns;    /* when the last checkpoint was written or tried */
+    uint64_t saved_step; /* and of which step it is; ~0: none */
+    char *checkpoints;   /* the folder */
+
+    struct cddpi_interval interval;
+    uint64_t exposed_before_ns;      /* total of the reducer's statistics at the last line */
+    double last_loss;                /* of the last line */
+    uint64_t evaluated_step;         /* ~0: never */
+    double test_loss, test_accuracy; /* then */
+    int64_t began_ns;                /* when this process began */
+    struct cddpi_metrics *metrics;   /* rank 0 */
+    struct cddpi_progress progress;  /* shows on rank 0 only */
+    FILE *sample_log;                /* NULL: not wanted */
+};
+
+/** Join the group, open the data, build the model, and take up an earlier run if the configuration
+ * says so. Collective.
+ *  @param config  Borrowed, outlives the trainer.
+ *  @param out     Set also on failure, as far as it came (so that the group can be told); release
+ * with cddpi_trainer_destroy(), which accepts NULL. */
+CDDP_CHECKED cddp_status cddpi_trainer_create(const struct cddpi_config *config,
+                                              struct cddpi_trainer **out);
+void cddpi_trainer_destroy(struct cddpi_trainer *trainer);
+
+/** Train until the last step or a signal, evaluate, write the last checkpoint. Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer);
+
+/** Print what the configuration describes, without joining a group. */
+CDDP_CHECKED cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file);
+
+/* The parts, in their own files. */
+
+/** What the configuration says about the model of @p data; valid as long as both. setup.c */
+struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
+                                                 const struct cddpi_dataset *data);
+/** Options of the reducer; hook, order and text stay borrowed. setup.c */
+cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
+                                           const struct cddpi_model *model, const char *text);
+/** Parameters and buffers as tensors for a file; release with cddpi_free(). NULL: no memory. */
+cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer);
+/** Steps from @p cursor to the end of the last epoch. setup.c */
+uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
+                                  const struct cddpi_cursor *cursor);
+
+/** Make the run's folder, put an earlier run aside (unless this one resumes), write train.conf.
+ * Rank 0. run_dir.c */
+CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
+                                               struct cddpi_progress *progress);
+
+/** Write a checkpoint of where the run is. Rank 0. checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
+/** Find and load what train.resume names, on rank 0, and share it. Collective. checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
+
+/** Loss and accuracy over the test data, each sample once. Collective. evaluate.c */
+CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
+
+/** A line of metrics and of progress about the interval, which begins anew. Collective. report.c */
+CDDP_CHECKED cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr,
+                                              double grad_norm);
+/** The first and the last line of metrics. Rank 0. report.c */
+void cddpi_trainer_report_begin(struct cddpi_trainer *trainer);
+void cddpi_trainer_report_end(struct cddpi_trainer *trainer);
+
+/** A line on stderr that is shown in every mode. report.c */
+void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** Let SIGTERM and SIGINT ask for a stop; the second one kills. stop.c */
+void cddpi_stop_install(void);
+bool cddpi_stop_requested(void);
+
+#endif

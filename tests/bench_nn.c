@@ -1,0 +1,212 @@
+/* bench_nn.c - times forward and backward of a preset model, and beside them the products or
+ * convolutions alone that bound them: `bench_nn mlp|cnn|resnet20 BATCH [STEPS]` prints one JSON
+ * line. Not a test. */
+#include "base/clock.h"
+#include "nn/model_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { MAX_STEPS = 10000 };
+
+struct bench {
+    struct cddpi_model *model;
+    struct cddpi_batch batch;
+    float *input;
+    int32_t *label;
+    uint64_t *ids;
+    void **grads;
+    int steps;
+};
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a;
+    double right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
+}
+
+static void fail(void)
+{
+    fprintf(stderr, "bench_nn: %s\n", cddp_last_error());
+    exit(1);
+}
+
+static void setup(struct bench *bench, const char *preset, int batch)
+{
+    struct cddpi_model_spec spec = {
+        .preset = preset, .channels = 1, .height = 28, .width = 28, .classes = 10};
+    size_t elements = (size_t)batch * 784;
+    const cddp_param *params;
+    size_t count;
+
+    if (cddpi_model_create(&spec, 1, NULL, &bench->model) != CDDP_OK) {
+        fail();
+    }
+    params = cddpi_model_params(bench->model, &count);
+    bench->grads = calloc(count, sizeof *bench->grads);
+    for (size_t i = 0; i < count; i++) {
+        bench->grads[i] = calloc(cddpi_tensor_elements(&params[i]), sizeof(float));
+    }
+    cddpi_model_bind_grads(bench->model, bench->grads);
+    bench->input = malloc(elements * sizeof *bench->input);
+    bench->label = malloc((size_t)batch * sizeof *bench->label);
+    bench->ids = calloc((size_t)batch, sizeof *bench->ids);
+    for (size_t i = 0; i < elements; i++) {
+        bench->input[i] = (float)(i * 2654435761u % 1000) / 500 - 1;
+    }
+    for (int i = 0; i < batch; i++) {
+        bench->label[i] = i % 10;
+    }
+    bench->batch = (struct cddpi_batch){bench->input, bench->label, batch, 0, bench->ids};
+}
+
+static void time_steps(struct bench *bench, double *forward, double *backward)
+{
+    double *forwards = calloc((size_t)bench->steps, sizeof *forwards);
+    double *backwards = calloc((size_t)bench->steps, sizeof *backwards);
+
+    for (int i = -1; i < bench->steps; i++) {
+        struct cddpi_result result;
+        int64_t begin = cddpi_now_ns();
+        int64_t middle;
+
+        if (cddpi_model_forward(bench->model, &bench->batch, true, &result) != CDDP_OK) {
+            fail();
+        }
+        middle = cddpi_now_ns();
+        if (cddpi_model_backward(bench->model, 1.0 / bench->batch.count, false, NULL, NULL) !=
+            CDDP_OK) {
+            fail();
+        }
+        if (i >= 0) {
+            forwards[i] = (double)(middle - begin) / 1e6;
+            backwards[i] = (double)(cddpi_now_ns() - middle) / 1e6;
+        }
+    }
+    *forward = median(forwards, bench->steps);
+    *backward = median(backwards, bench->steps);
+    free(forwards);
+    free(backwards);
+}
+
+/* One op's heavy part alone, over memory of its own. */
+static double time_linear(const struct cddpi_op *op, size_t rows, int steps, bool input_grad)
+{
+    size_t in = (size_t)op->in.channels;
+    size_t out = (size_t)op->out.channels;
+    float *x = calloc(rows * in, sizeof *x);
+    float *w = calloc(out * in, sizeof *w);
+    float *y = calloc(rows * out, sizeof *y);
+    double *times = calloc((size_t)steps, sizeof *times);
+    double result;
+
+    for (int i = 0; i < steps; i++) {
+        int64_t begin = cddpi_now_ns();
+
+        cddpi_blas_gemm(false, true, rows, out, in, x, w, 0, y);
+        cddpi_blas_gemm(true, false, out, in, rows, y, x, 0, w);
+        if (input_grad) {
+            cddpi_blas_gemm(false, false, rows, in, out, y, w, 0, x);
+        }
+        times[i] = (double)(cddpi_now_ns() - begin) / 1e6;
+    }
+    result = median(times, steps);
+    free(x);
+    free(w);
+    free(y);
+    free(times);
+    return result;
+}
+
+static double sum_linear(const struct bench *bench)
+{
+    const struct cddpi_graph *graph = &bench->model->graph;
+    double sum = 0;
+
+    for (int i = 0; i < graph->op_count; i++) {
+        if (graph->ops[i].ops == &cddpi_op_linear) {
+            sum += time_linear(&graph->ops[i], (size_t)bench->batch.count, bench->steps,
+                               graph->values[graph->ops[i].inputs[0]].needs_grad);
+        }
+    }
+    return sum;
+}
+
+/* A model that is this one convolution (and the least around it) would time more than it: so the
+ * convolutions are run within a plan of the whole, op by op. */
+static double sum_ops(const struct bench *bench, const struct cddpi_op_ops *kind)
+{
+    struct cddpi_model *model = bench->model;
+    struct cddpi_run run = {.model = model, .scale = 1};
+    double *times = calloc((size_t)bench->steps, sizeof *times);
+    double sum = 0;
+
+    if (cddpi_model_plan(model, bench->batch.count, true, &run.plan) != CDDP_OK) {
+        fail();
+    }
+    model->input = bench->input;
+    for (int i = 0; i < model->graph.op_count; i++) {
+        run.index = i;
+        run.op = &model->graph.ops[i];
+        for (int j = 0; run.op->ops == kind && j < bench->steps; j++) {
+            int64_t begin = cddpi_now_ns();
+
+            if (kind->forward(&run, run.plan->ops[i].state) != CDDP_OK ||
+                kind->backward(&run, run.plan->ops[i].state) != CDDP_OK) {
+                fail();
+            }
+            times[j] = (double)(cddpi_now_ns() - begin) / 1e6;
+        }
+        sum += run.op->ops == kind ? median(times, bench->steps) : 0;
+    }
+    free(times);
+    return sum;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = {0};
+    int batch = argc > 2 ? atoi(argv[2]) : 0;
+    double forward, backward, linear, conv, norm;
+    int64_t begin = cddpi_now_ns();
+    double create, prepare;
+    struct rusage usage;
+
+    bench.steps = argc > 3 ? atoi(argv[3]) : 20;
+    if (batch < 1 || bench.steps < 1 || bench.steps > MAX_STEPS) {
+        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20 BATCH [STEPS]\n");
+        return 2;
+    }
+    setup(&bench, argv[1], batch);
+    create = (double)(cddpi_now_ns() - begin) / 1e6;
+    begin = cddpi_now_ns();
+    if (cddpi_model_prepare(bench.model, batch, true) != CDDP_OK) {
+        fail();
+    }
+    prepare = (double)(cddpi_now_ns() - begin) / 1e6;
+    time_steps(&bench, &forward, &backward);
+    getrusage(RUSAGE_SELF, &usage);
+    linear = sum_linear(&bench);
+    conv = sum_ops(&bench, &cddpi_op_conv2d);
+    norm = sum_ops(&bench, &cddpi_op_batch_norm);
+    printf("{\"bench\": \"nn\", \"model\": \"%s\", \"batch\": %d, \"steps\": %d, "
+           "\"forward_ms\": %.3f, \"backward_ms\": %.3f, \"step_ms\": %.3f, \"linear_ms\": %.3f, "
+           "\"conv_ms\": %.3f, \"batch_norm_ms\": %.3f, \"over_bound\": %.3f, \"create_ms\": %.2f, "
+           "\"prepare_ms\": %.2f, \"arena_mib\": %.1f, \"peak_rss_mib\": %.1f}\n",
+           argv[1], batch, bench.steps, forward, backward, forward + backward, linear, conv, norm,
+           (forward + backward) / (linear + conv), create, prepare,
+           (double)cddpi_model_arena_bytes(bench.model) / (1 << 20),
+           (double)usage.ru_maxrss / 1024);
+    cddpi_model_destroy(bench.model);
+    return 0;
+}

@@ -1,0 +1,126 @@
+/* nn_support.h - models with memory for their gradients and a batch of made-up data, for tests. */
+#ifndef CDDP_TESTS_NN_SUPPORT_H
+#define CDDP_TESTS_NN_SUPPORT_H
+
+#include "base/alloc.h"
+#include "base/philox.h"
+#include "nn/model_state.h"
+#include "support.h"
+
+#include <math.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+struct fixture {
+    struct cddpi_model *model;
+    struct cddpi_batch batch;
+    const cddp_param *params;
+    size_t param_count;
+    void **grads;
+    float *input;
+    int32_t *label;
+    uint64_t *ids;
+    size_t sample_elements;
+};
+
+static inline float test_number(uint32_t stream, uint64_t element)
+{
+    struct cddpi_philox philox = cddpi_philox_stream(7, CDDPI_RANDOM_TEST, stream);
+    uint32_t words[4];
+
+    cddpi_philox4(&philox, element / 4, words);
+    return 2 * cddpi_uniform01(words[element % 4]) - 1;
+}
+
+/* Samples first ... first + count - 1 of an endless made-up data set. */
+static inline void fixture_batch(struct fixture *f, int first, int count)
+{
+    size_t elements = f->sample_elements;
+
+    free(f->input);
+    free(f->label);
+    free(f->ids);
+    f->input = malloc((size_t)(count + 1) * elements * sizeof *f->input);
+    f->label = malloc((size_t)(count + 1) * sizeof *f->label);
+    f->ids = malloc((size_t)(count + 1) * sizeof *f->ids);
+    for (int i = 0; i < count; i++) {
+        for (size_t e = 0; e < elements; e++) {
+            f->input[(size_t)i * elements + e] = test_number(1,
+                                                             (uint64_t)(first + i) * elements + e);
+        }
+        f->label[i] = (first + i) * 7 % 5 % f->model->classes;
+        f->ids[i] = (uint64_t)(first + i);
+    }
+    f->batch = (struct cddpi_batch){f->input, f->label, count, 3, f->ids};
+}
+
+/* False when the model cannot be made. */
+static inline bool fixture_init(struct fixture *f, const struct cddpi_model_spec *spec,
+                                uint64_t seed, cddp_group *group, int first, int count)
+{
+    memset(f, 0, sizeof *f);
+    if (cddpi_model_create(spec, seed, group, &f->model) != CDDP_OK) {
+        return false;
+    }
+    f->sample_elements = (size_t)spec->channels * (size_t)spec->height * (size_t)spec->width;
+    f->params = cddpi_model_params(f->model, &f->param_count);
+    f->grads = calloc(f->param_count, sizeof *f->grads);
+    for (size_t i = 0; i < f->param_count; i++) {
+        f->grads[i] = calloc(cddpi_tensor_elements(&f->params[i]), sizeof(float));
+    }
+    cddpi_model_bind_grads(f->model, f->grads);
+    fixture_batch(f, first, count);
+    return true;
+}
+
+static inline void fixture_fini(struct fixture *f)
+{
+    for (size_t i = 0; i < f->param_count; i++) {
+        free(f->grads[i]);
+    }
+    free(f->grads);
+    free(f->input);
+    free(f->label);
+    free(f->ids);
+    cddpi_model_destroy(f->model);
+}
+
+/* The loss of the batch in training mode; the running statistics move along. */
+static inline double fixture_loss(struct fixture *f)
+{
+    struct cddpi_result result = {0, 0, 0};
+    cddp_status status = cddpi_model_forward(f->model, &f->batch, true, &result);
+
+    if (status != CDDP_OK) {
+        fprintf(stderr, "forward: %s\n", cddp_last_error());
+        return NAN;
+    }
+    return result.loss_sum;
+}
+
+static inline cddp_status fixture_step(struct fixture *f, double scale, bool accumulate)
+{
+    struct cddpi_result result;
+    cddp_status status = cddpi_model_forward(f->model, &f->batch, true, &result);
+
+    return status == CDDP_OK ? cddpi_model_backward(f->model, scale, accumulate, NULL, NULL)
+                             : status;
+}
+
+/* The largest difference of two arrays over the largest magnitude of the first. */
+static inline double relative_difference(const float *a, const float *b, size_t count)
+{
+    double largest = 0;
+    double difference = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)a[i]));
+        difference = fmax(difference, fabs((double)a[i] - (double)b[i]));
+        if (!isfinite(a[i]) || !isfinite(b[i])) {
+            return INFINITY;
+        }
+    }
+    return difference / (largest > 0 ? largest : 1);
+}
+
+#endif

@@ -1,0 +1,360 @@
+/* test_config.c - train.conf: defaults, every kind of error with its place, overrides, and the
+ * resolved text. */
+#include "base/alloc.h"
+#include "support.h"
+#include "train/config.h"
+
+#include <cddp/status.h>
+
+#define FILES                                                                                      \
+    "data = { train_images = \"a\"; train_labels = \"b\"; test_images = \"c\";"                    \
+    " test_labels = \"d\"; };\n"
+
+static char *folder;
+static char path[4200];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = support_mkdtemp();
+    snprintf(path, sizeof path, "%s/small.conf", folder);
+    return folder == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    support_rmdir(folder);
+    return 0;
+}
+
+static void write_conf(const char *text)
+{
+    FILE *file = fopen(path, "we");
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void load(const char *text, char *const *overrides, int count, struct cddpi_config *out)
+{
+    write_conf(text);
+    if (cddpi_config_load(path, overrides, count, out) != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+}
+
+/* The message of loading @text, without the folder's name in front. */
+static const char *message(const char *text, char *override)
+{
+    struct cddpi_config config;
+
+    write_conf(text);
+    assert_int_equal(
+        cddpi_config_load(path, override != NULL ? &override : NULL, override != NULL, &config),
+        CDDP_ERR_CONFIG);
+    return strncmp(cddp_last_error(), folder, strlen(folder)) == 0
+               ? cddp_last_error() + strlen(folder) + 1
+               : cddp_last_error();
+}
+
+static void defaults_fill_what_the_file_leaves_out(void **state)
+{
+    struct cddpi_config config;
+
+    (void)state;
+    unsetenv("CDDP_RUN_DIR");
+    load(FILES, NULL, 0, &config);
+    assert_int_equal(config.model.type, CDDPI_MODEL_MLP);
+    assert_int_equal(config.model.hidden.count, 2);
+    assert_int_equal(config.model.hidden.values[1], 512);
+    assert_string_equal(config.train.run_dir, "runs/small");
+    assert_string_equal(config.train.resume, "none");
+    assert_int_equal(config.train.batch_size, 256);
+    assert_float_equal(config.optimizer.epsilon, 1e-8, 0);
+    assert_int_equal(config.data.std.count, 1);
+    assert_float_equal(config.data.std.values[0], 1, 0);
+    cddpi_config_fini(&config);
+}
+
+static void values_of_every_type_are_read(void **state)
+{
+    struct cddpi_config config;
+
+    (void)state;
+    load(FILES "model = { type = \"layers\"; layers = ("
+               " { type = \"conv2d\"; units = 32; kernel = 3; padding = 1; bias = false; },"
+               " { type = \"add\"; name = \"sum\"; input2 = \"input\"; },"
+               " { type = \"dropout\"; probability = 0.25; } ); };\n"
+               "/* 1 */ train = { seed = 9000000000; # 99999999999 \"\n"
+               " checkpoint_seconds = 5; tensorboard = false; };\n"
+               "optimizer = { type = \"adamw\"; schedule = { type = \"cosine\"; }; };\n",
+         NULL, 0, &config);
+    assert_int_equal(config.model.layers.count, 3);
+    assert_int_equal(config.model.layers.values[0].type, CDDPI_LAYER_CONV2D);
+    assert_int_equal(config.model.layers.values[0].units, 32);
+    assert_true(config.model.layers.values[0].no_bias);
+    assert_string_equal(config.model.layers.values[1].name, "sum");
+    assert_null(config.model.layers.values[1].input);
+    assert_float_equal(config.model.layers.values[2].probability, 0.25, 0);
+    assert_int_equal(config.train.seed, 9000000000);
+    assert_float_equal(config.train.checkpoint_seconds, 5, 0);
+    assert_false(config.train.tensorboard);
+    assert_int_equal(config.optimizer.schedule.type, 2);
+    cddpi_config_fini(&config);
+}
+
+static void an_unknown_key_names_file_line_and_the_nearest(void **state)
+{
+    (void)state;
+    assert_string_equal(
+        message(FILES "model = {\n  hiden = [3];\n};\n", NULL),
+        "small.conf:3: unknown key model.hiden; the nearest known key is model.hidden");
+    assert_string_equal(
+        message(FILES "\n\ntrain = { lr = 0.1; };\n", NULL),
+        "small.conf:4: unknown key train.lr; the nearest known key is optimizer.lr");
+    assert_string_equal(message(FILES "trian = { epochs = 1; };\n", NULL),
+                        "small.conf:2: unknown key trian; the nearest known key is train");
+    assert_string_equal(
+        message(FILES "optimizer = { schedule = {\n typ = \"step\"; }; };\n", NULL),
+        "small.conf:3: unknown key optimizer.schedule.typ; the nearest known key is "
+        "optimizer.schedule.type");
+    assert_string_equal(
+        message(FILES "model = { type = \"layers\"; layers = (\n{ type = \"relu\"; },\n"
+                      "{ type = \"conv2d\"; kernl = 3; } ); };\n",
+                NULL),
+        "small.conf:4: unknown key kernl of a layer; the nearest known key is kernel");
+}
+
+static void a_wrong_type_names_file_line_and_what_is_expected(void **state)
+{
+    (void)state;
+    assert_string_equal(message(FILES "train = { epochs = 1.5; };\n", NULL),
+                        "small.conf:2: train.epochs expects a whole number, not a number with a "
+                        "fraction");
+    assert_string_equal(message(FILES "train = { seed = \"x\"; };\n", NULL),
+                        "small.conf:2: train.seed expects a whole number, not a string");
+    assert_string_equal(message(FILES "train = 3;\n", NULL),
+                        "small.conf:2: train is a group of keys, as in train = { ... }, not a "
+                        "whole number");
+    assert_string_equal(message(FILES "train = { tensorboard = 1; };\n", NULL),
+                        "small.conf:2: train.tensorboard expects true or false, not a whole "
+                        "number");
+    assert_string_equal(message(FILES "model = { hidden = 5; };\n", NULL),
+                        "small.conf:2: model.hidden expects a list of whole numbers, not a whole "
+                        "number");
+    assert_string_equal(message(FILES "optimizer = { lr = { a = 1; }; };\n", NULL),
+                        "small.conf:2: optimizer.lr expects a number, not a group");
+    assert_string_equal(message(FILES "model = { layers = ( 3 ); };\n", NULL),
+                        "small.conf:2: model.layers: each layer is a group in { }, not a whole "
+                        "number");
+}
+
+static void a_value_outside_its_range_names_the_range(void **state)
+{
+    (void)state;
+    assert_string_equal(message(FILES "train = { batch_size = 0; };\n", NULL),
+                        "small.conf:2: train.batch_size: 0 is outside 1 to 16777216");
+    assert_string_equal(message(FILES "optimizer = {\n momentum = 1.5; };\n", NULL),
+                        "small.conf:3: optimizer.momentum: 1.5 is outside 0 to 0.999999");
+    assert_string_equal(message(FILES "model = { hidden = [10, 0]; };\n", NULL),
+                        "small.conf:2: model.hidden: 0 is outside 1 to 1048576");
+    assert_string_equal(message(FILES "model = { type = \"resnet\"; };\n", NULL),
+                        "small.conf:2: model.type: \"resnet\" is none of: mlp, cnn, resnet20, "
+                        "layers; the nearest is \"resnet20\"");
+}
+
+static void a_broken_or_missing_file_is_named(void **state)
+{
+    struct cddpi_config config;
+    char absent[4300];
+
+    (void)state;
+    assert_string_equal(message("model = {\n type = ;\n};\n", NULL), "small.conf:2: syntax error");
+    assert_string_equal(message("train = { seed = 1; seed = 2; };\n" FILES, NULL),
+                        "small.conf:1: duplicate setting name");
+    snprintf(absent, sizeof absent, "%s/absent.conf", folder);
+    assert_int_equal(cddpi_config_load(absent, NULL, 0, &config), CDDP_ERR_CONFIG);
+    assert_non_null(strstr(cddp_last_error(), "absent.conf: No such file or directory"));
+    assert_int_equal(cddpi_config_load(folder, NULL, 0, &config), CDDP_ERR_CONFIG);
+    assert_non_null(strstr(cddp_last_error(), "Is a directory"));
+    assert_string_equal(message("train = { epochs = 1; };\n", NULL),
+                        "small.conf: the key data.train_images is missing");
+}
+
+static void keys_that_do_not_go_together_are_named(void **state)
+{
+    (void)state;
+    assert_string_equal(message(FILES "model = { type = \"layers\"; };\n", NULL),
+                        "small.conf:2: model.type: \"layers\" needs model.layers");
+    assert_string_equal(message(FILES "optimizer = { nesterov = true; momentum = 0.0; };\n", NULL),
+                        "small.conf:2: optimizer.nesterov: needs optimizer.momentum");
+    assert_string_equal(message(FILES, "model.layers=({ type = \"relu\"; })"),
+                        "argument model.layers=({ type = \"relu\"; }): model.layers: is used only "
+                        "with model.type = \"layers\"");
+}
+
+static void an_argument_overrides_the_file(void **state)
+{
+    char *overrides[] = {"optimizer.lr=0.05",        "train.epochs=7",
+                         "model.hidden=[32, 16]",    "optimizer.type=adamw",
+                         "data.train_images=/x/y=z", "train.resume=\"auto\"",
+                         "data.flip=true",           "data.mean=0.5"};
+    struct cddpi_config config;
+
+    (void)state;
+    load(FILES "optimizer = { lr = 3.0; };\n", overrides, 8, &config);
+    assert_float_equal(config.optimizer.lr, 0.05, 0);
+    assert_int_equal(config.train.epochs, 7);
+    assert_int_equal(config.model.hidden.count, 2);
+    assert_int_equal(config.model.hidden.values[0], 32);
+    assert_int_equal(config.optimizer.type, 1);
+    assert_string_equal(config.data.train_images, "/x/y=z");
+    assert_string_equal(config.train.resume, "auto");
+    assert_true(config.data.flip);
+    assert_float_equal(config.data.mean.values[0], 0.5, 0);
+    assert_int_equal(cddpi_config_fail(&config, "train.epochs", "x"), CDDP_ERR_CONFIG);
+    assert_string_equal(cddp_last_error(), "argument train.epochs=7: train.epochs: x");
+    cddpi_config_fini(&config);
+}
+
+static void an_error_in_an_argument_names_it(void **state)
+{
+    (void)state;
+    assert_string_equal(message(FILES, "train.epoch=1"),
+                        "argument train.epoch=1: unknown key train.epoch; the nearest known key is "
+                        "train.epochs");
+    assert_string_equal(message(FILES, "train.epochs=many"),
+                        "argument train.epochs=many: train.epochs expects a whole number");
+    assert_string_equal(message(FILES, "train.epochs=1; train.seed=2"),
+                        "argument train.epochs=1; train.seed=2: train.epochs expects a whole "
+                        "number");
+    assert_string_equal(message(FILES, "train.epochs=0"),
+                        "argument train.epochs=0: train.epochs: 0 is outside 1 to 1000000000");
+    assert_string_equal(message(FILES, "--verbose"), "argument --verbose: expected key=value");
+    assert_non_null(
+        strstr(message(FILES, "train=1"), "argument train=1: train is a group of keys"));
+    assert_string_equal(message(FILES, "model.loss=mae"),
+                        "argument model.loss=mae: model.loss: \"mae\" is none of: cross_entropy, "
+                        "mse; the nearest is \"mse\"");
+}
+
+static void the_resolved_text_reads_back_to_itself(void **state)
+{
+    char *overrides[] = {"train.seed=123456789012", "optimizer.lr=0.1234567890123",
+                         "data.train_images=a \"quoted\" \\ name\twith tab"};
+    struct cddpi_config config;
+    struct cddpi_config again;
+    char *first;
+    char *second;
+
+    (void)state;
+    load(FILES "model = { type = \"layers\"; hidden = []; layers = ("
+               " { type = \"conv2d\"; units = 32; kernel = 3; bias = false; },"
+               " { type = \"batch_norm\"; epsilon = 1e-3; sync = true; } ); };\n",
+         overrides, 3, &config);
+    first = cddpi_config_text(&config, false);
+    assert_non_null(first);
+    load(first, NULL, 0, &again);
+    second = cddpi_config_text(&again, false);
+    assert_string_equal(first, second);
+    assert_int_equal(again.train.seed, 123456789012);
+    assert_float_equal(again.optimizer.lr, 0.1234567890123, 0);
+    assert_string_equal(again.data.train_images, "a \"quoted\" \\ name\twith tab");
+    assert_int_equal(again.model.layers.count, 2);
+    assert_true(again.model.layers.values[1].sync);
+    assert_true(again.model.layers.values[0].no_bias);
+    for (size_t i = 0; i < cddpi_config_key_count; i++) {
+        assert_non_null(strstr(first, strrchr(cddpi_config_keys[i].path, '.') + 1));
+    }
+    free(first);
+    free(second);
+    cddpi_config_fini(&config);
+    cddpi_config_fini(&again);
+}
+
+static void what_ranks_need_not_share_is_left_out_for_comparing(void **state)
+{
+    struct cddpi_config config;
+    char *text;
+
+    (void)state;
+    load(FILES, NULL, 0, &config);
+    text = cddpi_config_text(&config, true);
+    assert_null(strstr(text, "run_dir"));
+    assert_non_null(strstr(text, "batch_size"));
+    free(text);
+    cddpi_config_fini(&config);
+}
+
+static void the_manual_page_holds_the_table(void **state)
+{
+    char name[4200];
+    char *table = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&table, &bytes);
+    char *page = calloc(1, 1 << 16);
+
+    (void)state;
+    cddpi_config_print_keys(file);
+    fclose(file);
+    snprintf(name, sizeof name, "%s/doc/train.conf.5.scd", getenv("CDDP_TEST_SOURCE"));
+    file = fopen(name, "re");
+    assert_non_null(file);
+    assert_true(fread(page, 1, (1 << 16) - 1, file) > 0);
+    fclose(file);
+    if (strstr(page, table) == NULL) {
+        fail_msg("doc/train.conf.5.scd lacks the output of cddp-train --keys as it is now");
+    }
+    free(table);
+    free(page);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    struct cddpi_config config;
+    cddp_status status = CDDP_ERR_NO_MEMORY;
+
+    (void)state;
+    write_conf(FILES "model = { type = \"layers\"; layers = ( { type = \"relu\"; } ); };\n");
+    for (unsigned nth = 1; status != CDDP_OK; nth++) {
+        cddpi_alloc_fail_nth(nth);
+        status = cddpi_config_load(path, NULL, 0, &config);
+        assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+        assert_true(nth < 1000);
+    }
+    cddpi_alloc_fail_nth(0);
+    cddpi_config_fini(&config);
+}
+
+static void distances_count_edits(void **state)
+{
+    (void)state;
+    assert_int_equal(cddpi_edit_distance("same", "same"), 0);
+    assert_int_equal(cddpi_edit_distance("abc", "acb"), 1);
+    assert_int_equal(cddpi_edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(cddpi_edit_distance("", "ab"), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_fill_what_the_file_leaves_out),
+        cmocka_unit_test(values_of_every_type_are_read),
+        cmocka_unit_test(an_unknown_key_names_file_line_and_the_nearest),
+        cmocka_unit_test(a_wrong_type_names_file_line_and_what_is_expected),
+        cmocka_unit_test(a_value_outside_its_range_names_the_range),
+        cmocka_unit_test(a_broken_or_missing_file_is_named),
+        cmocka_unit_test(keys_that_do_not_go_together_are_named),
+        cmocka_unit_test(an_argument_overrides_the_file),
+        cmocka_unit_test(an_error_in_an_argument_names_it),
+        cmocka_unit_test(the_resolved_text_reads_back_to_itself),
+        cmocka_unit_test(what_ranks_need_not_share_is_left_out_for_comparing),
+        cmocka_unit_test(the_manual_page_holds_the_table),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(distances_count_edits),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,359 @@
+/* test_train.c - training from end to end with the real program: it learns, follows PyTorch, gives
+ * the same at any number of ranks and in every run, and goes on where it stopped. */
+#include "train_support.h"
+
+static void a_run_learns_and_leaves_its_files(void **state)
+{
+    struct run_options options = {.ranks = 1, .arguments = {run_dir_argument("learns")}};
+    struct run run = run_well(&options);
+    char *text;
+
+    (void)state;
+    assert_says(&run, "out", 0, "test accuracy ");
+    assert_says(&run, "out", 0, "after 30 steps");
+    assert_true(metric("learns", 1, "loss") > 1.0);
+    assert_true(metric("learns", 30, "loss") < 0.3);
+    assert_true(metric("learns", 30, "eval_accuracy") > 0.9);
+    assert_float_equal(metric("learns", 10, "eval_samples"), TEST_SAMPLES, 0);
+    assert_true(metric("learns", 5, "lr") > metric("learns", 25, "lr"));
+    text = get_file(in_work("learns/train.conf"), NULL);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "batch_size = 64;"));
+    free(text);
+    text = get_file(in_work("learns/checkpoints/latest"), NULL);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "step-00000030"));
+    free(text);
+}
+
+static void one_two_and_three_ranks_give_the_same_losses(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        struct run_options options = {.ranks = ranks,
+                                      .arguments = {run_dir_argument(argument("n%d", ranks))}};
+
+        run_well(&options);
+        for (uint64_t step = 1; step <= 30; step++) {
+            double expected = metric("n1", step, "loss");
+            double loss = metric(argument("n%d", ranks), step, "loss");
+
+            assert_true(fabs(loss - expected) <= 1e-4 * expected + 1e-6);
+        }
+        assert_float_equal(metric(argument("n%d", ranks), 30, "eval_samples"), TEST_SAMPLES, 0);
+        assert_float_equal(metric(argument("n%d", ranks), 30, "eval_accuracy"),
+                           metric("n1", 30, "eval_accuracy"), 0.5 / TEST_SAMPLES);
+        assert_float_equal(metric(argument("n%d", ranks), 30, "eval_loss"),
+                           metric("n1", 30, "eval_loss"), 1e-3);
+    }
+}
+
+static void two_runs_give_identical_files(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run_options options = {
+            .ranks = 3,
+            .arguments = {run_dir_argument(i == 0 ? "twin-a" : "twin-b"), "optimizer.type=adamw",
+                          "optimizer.lr=0.01", "model.dropout=0.1", "data.flip=true",
+                          "data.crop_padding=1", "train.checkpoint_steps=10",
+                          i == 0 ? "data.threads=0" : "data.threads=2"}};
+
+        run_well(&options);
+    }
+    assert_same_checkpoint("twin-a", "twin-b", 10);
+    assert_same_checkpoint("twin-a", "twin-b", 30);
+}
+
+static void stopping_and_going_on_changes_nothing(void **state)
+{
+    const char *extra[2] = {"train.max_steps=13", "train.resume=auto"};
+    struct run_options whole = {.ranks = 2,
+                                .arguments = {run_dir_argument("whole"), "model.dropout=0.2"}};
+
+    (void)state;
+    run_well(&whole);
+    for (int i = 0; i < 2; i++) {
+        struct run_options part = {
+            .ranks = 2, .arguments = {run_dir_argument("parts"), "model.dropout=0.2", extra[i]}};
+        struct run run = run_well(&part);
+
+        if (i == 1) {
+            assert_says(&run, "err", 0, "going on from");
+        }
+    }
+    assert_same_checkpoint("whole", "parts", 30);
+    for (uint64_t step = 1; step <= 30; step++) {
+        assert_false(isnan(metric("parts", step, "loss")));
+        assert_float_equal(metric("parts", step, "loss"), metric("whole", step, "loss"), 1e-9);
+    }
+}
+
+/* How often each sample was taken in each epoch, from the logs of @ranks ranks. */
+static void count_samples(const char *log, int ranks, int epochs, int *counts, int *out_lines)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        char *text = get_file(in_work("%s.%d", log, rank), NULL);
+        char *rest = NULL;
+
+        if (text == NULL) {
+            continue; /* a rank that only other runs had */
+        }
+        for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+             line = strtok_r(NULL, "\n", &rest)) {
+            char *at = line;
+            long epoch;
+
+            (void)strtol(at, &at, 10);
+            epoch = strtol(at, &at, 10);
+            assert_in_range(epoch, 0, epochs - 1);
+            while (*at != '\0') {
+                long sample = strtol(at, &at, 10);
+
+                assert_in_range(sample, 0, TRAIN_SAMPLES - 1);
+                counts[epoch * TRAIN_SAMPLES + sample]++;
+            }
+            *out_lines += 1;
+        }
+        free(text);
+    }
+}
+
+static void another_number_of_ranks_sees_the_same_samples_once(void **state)
+{
+    static const struct {
+        int ranks;
+        const char *until;
+    } parts[] = {{2, "train.max_steps=4"},
+                 {3, "train.max_steps=10"},
+                 {1, "train.max_steps=17"},
+                 {4, "train.max_steps=0"}};
+    int counts[3 * TRAIN_SAMPLES] = {0};
+    int lines = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        struct run_options options = {
+            .ranks = parts[i].ranks,
+            .arguments = {run_dir_argument("mixed"), "train.resume=auto", parts[i].until,
+                          argument("train.sample_log=%s", in_work("mixed-log"))}};
+
+        run_well(&options);
+    }
+    count_samples("mixed-log", 4, 3, counts, &lines);
+    for (int i = 0; i < 3 * TRAIN_SAMPLES; i++) {
+        assert_int_equal(counts[i], 1);
+    }
+    assert_int_equal(lines, 4 * 2 + 6 * 3 + 7 * 1 + 13 * 4);
+    assert_true(metric("mixed", 30, "eval_accuracy") > 0.9);
+}
+
+static void a_signal_to_one_rank_stops_all_after_the_same_step(void **state)
+{
+    struct run_options options = {
+        .ranks = 3,
+        .arguments = {run_dir_argument("signal"), "train.epochs=100000",
+                      argument("train.sample_log=%s", in_work("signal-log"))}};
+    struct run run = start(&options);
+    unsigned long long step = 0;
+    char *text;
+    int last[3];
+
+    (void)state;
+    wait_for_steps("signal");
+    assert_int_equal(kill(run.pids[1], SIGTERM), 0);
+    if (finish(&run, 30) != 0) {
+        show(&run);
+        fail_msg("a rank failed");
+    }
+    text = output(&run, "out", 0);
+    assert_int_equal(sscanf(text, "stopped after step %llu; to go on: cddp-run --nproc 3 ", &step),
+                     1);
+    assert_non_null(strstr(text, "train.resume=auto\n"));
+    free(text);
+    for (int rank = 0; rank < 3; rank++) {
+        char *log = get_file(in_work("signal-log.%d", rank), NULL);
+        char *line = strrchr(log, '\n');
+
+        *line = '\0';
+        line = strrchr(log, '\n');
+        last[rank] = atoi(line != NULL ? line + 1 : log);
+        free(log);
+        assert_int_equal(last[rank], step);
+    }
+    options.arguments[3] = argument("train.max_steps=%llu", step + 3);
+    options.arguments[4] = "train.resume=auto";
+    options.ranks = 2;
+    run = run_well(&options);
+    assert_says(&run, "err", 0, argument("step %llu", step));
+    assert_false(isnan(metric("signal", step + 3, "loss")));
+}
+
+static void a_batch_that_leaves_ranks_without_samples_counts_right(void **state)
+{
+    (void)state;
+    /* 600 = 9 * 66 + 6: the last batch of an epoch has fewer samples than 8 ranks */
+    for (int ranks = 1; ranks <= 8; ranks += 7) {
+        struct run_options options = {.ranks = ranks,
+                                      .arguments = {run_dir_argument(argument("short%d", ranks)),
+                                                    "train.batch_size=66", "train.epochs=2",
+                                                    "train.eval_batch_size=7"}};
+
+        run_well(&options);
+    }
+    for (uint64_t step = 1; step <= 20; step++) {
+        double expected = metric("short1", step, "loss");
+
+        assert_true(fabs(metric("short8", step, "loss") - expected) <= 1e-4 * expected + 1e-6);
+    }
+}
+
+static void an_earlier_run_is_put_aside_and_kept(void **state)
+{
+    struct run_options options = {.ranks = 1,
+                                  .arguments = {run_dir_argument("again"), "train.max_steps=2"}};
+    struct run run;
+    char *text;
+
+    (void)state;
+    run_well(&options);
+    options.arguments[1] = "train.max_steps=1";
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "earlier-1");
+    text = get_file(in_work("again/earlier-1/checkpoints/latest"), NULL);
+    assert_non_null(text);
+    free(text);
+    text = get_file(in_work("again/checkpoints/latest"), NULL);
+    assert_non_null(strstr(text, "step-00000001"));
+    free(text);
+}
+
+static void checkpoints_by_time_are_written(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("timed"),
+                                                "train.checkpoint_seconds=0.000001", "train.keep=0",
+                                                "train.max_steps=4"}};
+
+    (void)state;
+    run_well(&options);
+    for (int step = 2; step <= 4; step++) {
+        char *text = get_file(in_work("timed/checkpoints/step-%08d/state.json", step), NULL);
+
+        assert_non_null(text);
+        free(text);
+    }
+}
+
+/* Statistics over all ranks make N ranks equal to one, also where ranks have no samples: the last
+ * batch of an epoch has 6. */
+static void layers_with_statistics_over_all_ranks_agree(void **state)
+{
+    static const char layers[] =
+        "model.layers=({type=\"conv2d\";units=4;kernel=3;padding=1;},"
+        "{type=\"batch_norm\";sync=true;},{type=\"relu\";},{type=\"max_pool\";},"
+        "{type=\"flatten\";},{type=\"linear\";units=4;})";
+
+    (void)state;
+    for (int ranks = 1; ranks <= 7; ranks += 6) {
+        struct run_options options = {.ranks = ranks,
+                                      .arguments = {run_dir_argument(argument("conv%d", ranks)),
+                                                    "model.type=layers", layers,
+                                                    "train.batch_size=66", "train.max_steps=12"}};
+
+        run_well(&options);
+    }
+    for (uint64_t step = 1; step <= 12; step++) {
+        double expected = metric("conv1", step, "loss");
+
+        assert_true(fabs(metric("conv7", step, "loss") - expected) <= 1e-3 * expected);
+    }
+}
+
+static void losses_follow_pytorch(void **state)
+{
+    static const char *const files = "/usr/share/datasets/fashion-mnist";
+    const char *source = getenv("CDDP_TEST_SOURCE");
+    json_t *reference = json_load_file(argument("%s/tests/data/reference_mlp.json", source), 0,
+                                       NULL);
+    json_t *losses = json_object_get(reference, "losses");
+    char *conf = argument("data = { train_images = \"%s/train-images-idx3-ubyte.gz\";"
+                          " train_labels = \"%s/train-labels-idx1-ubyte.gz\";"
+                          " test_images = \"%s/t10k-images-idx3-ubyte.gz\";"
+                          " test_labels = \"%s/t10k-labels-idx1-ubyte.gz\";"
+                          " mean = 0.2860; std = 0.3530; order = \"torch\"; };\n",
+                          files, files, files, files);
+
+    (void)state;
+    assert_non_null(reference);
+    if (access(files, R_OK) != 0) {
+        json_decref(reference);
+        skip();
+    }
+    put_file(in_work("fashion.conf"), conf, strlen(conf));
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        struct run_options options = {
+            .ranks = ranks,
+            .conf = "fashion.conf",
+            .arguments = {
+                run_dir_argument(argument("torch%d", ranks)), "model.hidden=[32, 32]",
+                argument("model.weights=%s/tests/data/reference_init.safetensors", source),
+                "train.seed=1", "train.batch_size=256", "train.max_steps=50", "train.log_steps=1",
+                "optimizer.lr=0.05", "optimizer.momentum=0.9"}};
+
+        run_well(&options);
+        for (size_t i = 0; i < json_array_size(losses); i++) {
+            double expected = json_real_value(json_array_get(losses, i));
+            double loss = metric(argument("torch%d", ranks), i + 1, "loss");
+
+            if (!(fabs(loss - expected) <= 1e-4 * expected)) {
+                fail_msg("%d ranks, step %zu: loss %.7f, PyTorch's is %.7f", ranks, i + 1, loss,
+                         expected);
+            }
+        }
+    }
+    json_decref(reference);
+}
+
+static void options_that_print_do_not_train(void **state)
+{
+    const char *program = argument("%s/src/cddp-train", getenv("CDDP_TEST_BUILD"));
+    char *text;
+
+    (void)state;
+    assert_int_equal(
+        system(argument("cd %s && CDDP_RANK= %s --dry-run small.conf > dry", work, program)), 0);
+    text = get_file(in_work("dry"), NULL);
+    assert_non_null(strstr(text, "batch_size = 64;"));
+    assert_non_null(strstr(text, "fc1"));
+    assert_non_null(strstr(text, "steps: 10 an epoch, 30 in 3 epochs"));
+    assert_non_null(strstr(text, "600 samples of 1 x 8 x 8 in 4 classes, 150 to test"));
+    free(text);
+    assert_int_not_equal(access(in_work("runs"), F_OK), 0);
+    assert_int_equal(system(argument("cd %s && taskset -c 0 %s --print-nproc small.conf > nproc",
+                                     work, program)),
+                     0);
+    text = get_file(in_work("nproc"), NULL);
+    assert_string_equal(text, "1\n");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_learns_and_leaves_its_files),
+        cmocka_unit_test(one_two_and_three_ranks_give_the_same_losses),
+        cmocka_unit_test(two_runs_give_identical_files),
+        cmocka_unit_test(stopping_and_going_on_changes_nothing),
+        cmocka_unit_test(another_number_of_ranks_sees_the_same_samples_once),
+        cmocka_unit_test(a_signal_to_one_rank_stops_all_after_the_same_step),
+        cmocka_unit_test(a_batch_that_leaves_ranks_without_samples_counts_right),
+        cmocka_unit_test(an_earlier_run_is_put_aside_and_kept),
+        cmocka_unit_test(checkpoints_by_time_are_written),
+        cmocka_unit_test(layers_with_statistics_over_all_ranks_agree),
+        cmocka_unit_test(losses_follow_pytorch),
+        cmocka_unit_test(options_that_print_do_not_train),
+    };
+
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}

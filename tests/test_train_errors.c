@@ -1,0 +1,302 @@
+/* test_train_errors.c - what a run does when things are wrong: one clear message, a status that is
+ * not 0, in time, and nothing lost that was saved. */
+#include "train_support.h"
+
+static void assert_status(const struct run *run, int status)
+{
+    for (int rank = 0; rank < run->ranks; rank++) {
+        if (!WIFEXITED(run->statuses[rank]) || WEXITSTATUS(run->statuses[rank]) != status) {
+            show(run);
+            fail_msg("rank %d: wait status %d", rank, run->statuses[rank]);
+        }
+    }
+}
+
+static void an_error_of_the_configuration_exits_with_2(void **state)
+{
+    struct run_options options = {.ranks = 2, .arguments = {"train.epoch=1"}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_status(&run, 2);
+    assert_says(&run, "err", 1, "unknown key train.epoch; the nearest known key is train.epochs");
+}
+
+static void a_batch_smaller_than_the_ranks_names_both(void **state)
+{
+    struct run_options options = {.ranks = 3,
+                                  .arguments = {run_dir_argument("tiny"), "train.batch_size=2"}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_status(&run, 2);
+    assert_says(&run, "err", 0,
+                "argument train.batch_size=2: train.batch_size: 2 samples cannot "
+                "be divided among a world size of 3");
+}
+
+static void a_missing_data_file_is_named(void **state)
+{
+    struct run_options options = {
+        .ranks = 2, .arguments = {run_dir_argument("missing"), "data.test_images=/no/such/file"}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_status(&run, 1);
+    assert_says(&run, "err", 0, "/no/such/file");
+    assert_says(&run, "err", 1, "/no/such/file");
+}
+
+static void a_truncated_gz_is_named(void **state)
+{
+    struct run_options options = {
+        .ranks = 2,
+        .arguments = {run_dir_argument("truncated"),
+                      argument("data.train_images=%s", in_work("cut.gz"))}};
+    struct run run;
+
+    (void)state;
+    assert_int_equal(system(argument("gzip -c %s | head -c 9000 > %s", in_work("train-images"),
+                                     in_work("cut.gz"))),
+                     0);
+    run = run_badly(&options);
+    assert_status(&run, 1);
+    assert_says(&run, "err", 0, "cut.gz");
+    assert_says(&run, "err", 1, "cut.gz");
+}
+
+static void labels_outside_the_classes_are_told(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("labels"), "data.classes=3"}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_status(&run, 1);
+    assert_says(&run, "err", 0, "train-labels");
+}
+
+static void another_model_on_one_rank_is_a_diff_on_all(void **state)
+{
+    struct run_options options = {
+        .ranks = 3, .arguments = {run_dir_argument("other")}, .odd_argument = "model.hidden=[8]"};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        assert_says(&run, "err", rank, "fc1.weight");
+    }
+}
+
+/* A run that goes on until it is ended, once it trains. */
+static struct run start_endless(const char *name, int timeout_ms)
+{
+    struct run_options options = {.ranks = 3,
+                                  .timeout_ms = timeout_ms,
+                                  .arguments = {run_dir_argument(name), "train.epochs=1000000"}};
+    struct run run = start(&options);
+
+    wait_for_steps(name);
+    return run;
+}
+
+static void assert_others_name_rank_1(const struct run *run)
+{
+    for (int rank = 0; rank < 3; rank += 2) {
+        if (!WIFEXITED(run->statuses[rank]) || WEXITSTATUS(run->statuses[rank]) != 1) {
+            show(run);
+            fail_msg("rank %d: wait status %d", rank, run->statuses[rank]);
+        }
+        assert_says(run, "err", rank, "cddp-train: rank ");
+        assert_says(run, "err", rank, "1");
+    }
+}
+
+static void a_killed_rank_ends_the_others(void **state)
+{
+    struct run run = start_endless("killed", 20000);
+
+    (void)state;
+    assert_int_equal(kill(run.pids[1], SIGKILL), 0);
+    assert_int_equal(finish(&run, 30), 3);
+    assert_others_name_rank_1(&run);
+}
+
+static void a_stopped_rank_ends_the_others_within_the_deadline(void **state)
+{
+    struct run run = start_endless("halted", 1500);
+    struct run others;
+
+    (void)state;
+    assert_int_equal(kill(run.pids[1], SIGSTOP), 0);
+    others = run;
+    others.pids[1] = 0;
+    for (int waited = 0; others.pids[0] != 0 || others.pids[2] != 0; waited += 5) {
+        for (int rank = 0; rank < 3; rank += 2) {
+            if (others.pids[rank] != 0 &&
+                waitpid(others.pids[rank], &others.statuses[rank], WNOHANG) != 0) {
+                others.pids[rank] = 0;
+            }
+        }
+        if (waited >= 30000) {
+            for (int rank = 0; rank < 3; rank++) {
+                kill(run.pids[rank], SIGKILL);
+            }
+            fail_msg("the other ranks still wait");
+        }
+        support_sleep_ms(5);
+    }
+    kill(run.pids[1], SIGKILL);
+    waitpid(run.pids[1], &run.statuses[1], 0);
+    assert_others_name_rank_1(&others);
+}
+
+static void a_corrupt_newest_checkpoint_is_passed_over(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("corrupt"),
+                                                "train.checkpoint_steps=5", "train.keep=0",
+                                                "train.max_steps=20"}};
+    struct run_options whole = {.ranks = 2, .arguments = {run_dir_argument("intact")}};
+    const char *newest;
+    struct run run;
+    size_t bytes = 0;
+    char *text;
+
+    (void)state;
+    run_well(&whole);
+    run_well(&options);
+    newest = argument("%s", in_work("corrupt/checkpoints/step-00000020/model.safetensors"));
+    text = get_file(newest, &bytes);
+    assert_non_null(text);
+    text[bytes - 1] ^= 1;
+    put_file(newest, text, bytes);
+    free(text);
+    options.arguments[3] = "train.resume=auto";
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "step-00000020");
+    assert_says(&run, "err", 0, "step-00000015: step 15");
+    assert_same_checkpoint("corrupt", "intact", 30);
+}
+
+static void checkpoints_that_are_all_corrupt_are_an_error(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("ruined"), "train.max_steps=2"}};
+    struct run run;
+
+    (void)state;
+    run_well(&options);
+    assert_int_equal(truncate(in_work("ruined/checkpoints/step-00000002/model.safetensors"), 50),
+                     0);
+    options.arguments[2] = "train.resume=auto";
+    run = run_badly(&options);
+    assert_status(&run, 1);
+    assert_says(&run, "err", 0, "step-00000002");
+}
+
+static void a_full_disk_costs_the_run_but_no_older_checkpoint(void **state)
+{
+    struct run_options options = {.ranks = 1,
+                                  .arguments = {run_dir_argument("full"), "model.hidden=[64]",
+                                                "train.log_steps=1000", "train.tensorboard=false",
+                                                "train.max_steps=10"}};
+    struct run run;
+
+    (void)state;
+    run_well(&options);
+    options.file_bytes = 8192;
+    options.arguments[4] = "train.max_steps=20";
+    options.arguments[5] = "train.checkpoint_steps=5";
+    options.arguments[6] = "train.resume=auto";
+    run = run_badly(&options);
+    assert_status(&run, 1);
+    assert_says(&run, "err", 0, "warning: checkpoint of step 15");
+    assert_says(&run, "err", 0, "training goes on");
+    assert_says(&run, "err", 0, "cddp-train: rank 0: checkpoint of step 20");
+    assert_says(&run, "err", 0, "File too large");
+    options.file_bytes = 0;
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "step-00000010: step 10");
+}
+
+static void a_seed_that_differs_on_resuming_is_named(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("seeds"), "train.max_steps=2"}};
+    struct run run;
+
+    (void)state;
+    run_well(&options);
+    options.arguments[2] = "train.resume=auto";
+    options.arguments[3] = "train.seed=9";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "argument train.seed=9: train.seed: is 9, but ");
+    options.arguments[3] = "data.order=sequential";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "data.order: is sequential, but ");
+    options.arguments[3] = "model.hidden=[20]";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "fc1.weight");
+}
+
+static void weights_that_do_not_fit_are_told(void **state)
+{
+    struct run_options options = {
+        .ranks = 2,
+        .arguments = {run_dir_argument("weights"),
+                      argument("model.weights=%s/tests/data/reference_init.safetensors",
+                               getenv("CDDP_TEST_SOURCE"))}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_says(&run, "err", 0, "model.weights");
+    assert_says(&run, "err", 1, "model.weights");
+}
+
+static void a_loss_that_is_no_number_ends_the_run(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("nan"), "optimizer.lr=1e6",
+                                                "model.loss=mse",
+                                                "optimizer.schedule.type=constant"}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_says(&run, "err", 0, "the learning rate may be too high");
+}
+
+static void a_folder_that_cannot_be_written_is_named(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {argument("train.run_dir=%s", in_work("train-images"
+                                                                                     "/run"))}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_says(&run, "err", 0, "train-images/run: Not a directory");
+    assert_says(&run, "err", 1, "train-images/run: Not a directory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_error_of_the_configuration_exits_with_2),
+        cmocka_unit_test(a_batch_smaller_than_the_ranks_names_both),
+        cmocka_unit_test(a_missing_data_file_is_named),
+        cmocka_unit_test(a_truncated_gz_is_named),
+        cmocka_unit_test(labels_outside_the_classes_are_told),
+        cmocka_unit_test(another_model_on_one_rank_is_a_diff_on_all),
+        cmocka_unit_test(a_killed_rank_ends_the_others),
+        cmocka_unit_test(a_stopped_rank_ends_the_others_within_the_deadline),
+        cmocka_unit_test(a_corrupt_newest_checkpoint_is_passed_over),
+        cmocka_unit_test(checkpoints_that_are_all_corrupt_are_an_error),
+        cmocka_unit_test(a_full_disk_costs_the_run_but_no_older_checkpoint),
+        cmocka_unit_test(a_seed_that_differs_on_resuming_is_named),
+        cmocka_unit_test(weights_that_do_not_fit_are_told),
+        cmocka_unit_test(a_loss_that_is_no_number_ends_the_run),
+        cmocka_unit_test(a_folder_that_cannot_be_written_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}
