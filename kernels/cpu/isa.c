@@ -4,11 +4,20 @@
 #include <stdatomic.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+/* clang 14's __builtin_cpu_supports does not know it */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 static enum cddpi_isa ask(void)
 {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c") ||
-        !__builtin_cpu_supports("fma")) {
+    if (!__builtin_cpu_supports("avx2") || !has_f16c() || !__builtin_cpu_supports("fma")) {
         return CDDPI_ISA_LEVEL_GENERIC;
     }
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
