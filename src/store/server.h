@@ -8,15 +8,20 @@
 struct cddpi_store_server;
 
 struct cddpi_store_server_options {
-    const char *host;  /* address or name to bind; NULL: 127.0.0.1 */
-    uint16_t port;     /* 0: the kernel chooses */
-    const char *token; /* clients must prove it; NULL or "": accepted on loopback only */
+    const char *host;          /* address or name to bind; NULL: 127.0.0.1 */
+    uint16_t port;             /* 0: the kernel chooses */
+    const char *token;         /* clients must prove it; NULL or "": accepted on loopback only */
+    uint32_t proof_timeout_ms; /* a client that has not proved the token by then is dropped; 0:
+                                * 20000 */
 };
 
-/** Bind, listen and start the thread.
+/** Bind, listen and start the thread. When clients outnumber the process's limit of open files, the
+ *  server raises the soft limit to the hard one; clients beyond that are told so and try again.
  *  @param out  Release with cddpi_store_server_destroy(), which accepts NULL. */
 CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *options,
                                                    struct cddpi_store_server **out);
+/** Clients that wait get CDDP_ERR_IO at once. In a process that was forked while the server ran, it
+ *  only closes what was inherited. */
 void cddpi_store_server_destroy(struct cddpi_store_server *server);
 
 /** The port that it listens on. */

@@ -1,0 +1,175 @@
+/* group.h - inside of a process group: one operation's state, the queue that runs operations, and
+ * the table of functions that a backend fills. */
+#ifndef CDDPI_GROUP_H
+#define CDDPI_GROUP_H
+
+#include <cddp/group.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum cddpi_kind {
+    CDDPI_BARRIER,
+    CDDPI_ALL_REDUCE,
+    CDDPI_REDUCE,
+    CDDPI_BROADCAST,
+    CDDPI_ALL_GATHER,
+    CDDPI_REDUCE_SCATTER,
+    CDDPI_GATHER,
+    CDDPI_SCATTER,
+    CDDPI_ALL_TO_ALL,
+    CDDPI_ALLOC, /* cddp_group_alloc(): `count` bytes, *(void **)out gets the memory */
+    CDDPI_SEND,
+    CDDPI_RECV,
+    CDDPI_KINDS
+};
+
+/* One operation: what was asked for, and how far it has come. */
+struct cddpi_op {
+    enum cddpi_kind kind;
+    cddp_type type;
+    cddp_op op;
+    int root; /* of broadcast, reduce, gather, scatter; the peer of send and recv; else 0 */
+    bool weighted;
+    double weight;
+    size_t count;
+    const void *in;
+    void *out;
+    uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
+    int64_t start_ns;
+    int64_t deadline_ns;
+
+    /* the rest belongs to the backend; all zero before the first advance */
+    uint32_t base;   /* progress counter before the operation */
+    uint32_t stage;  /* stages done */
+    uint32_t last;   /* stage that ends the operation; known after the first exchange */
+    int laggard;     /* rank that is waited for */
+    unsigned path;   /* which algorithm */
+    unsigned lag;    /* stages that come before the first chunk */
+    size_t chunks;   /* pieces through the staging area */
+    size_t chunk;    /* elements in a piece (of each block) */
+    uint64_t parity; /* staging buffer of the first piece */
+    uint64_t done_bytes;
+    bool began;
+    void *scratch;
+};
+
+/** "all_reduce", "send" ... */
+const char *cddpi_kind_name(enum cddpi_kind kind);
+
+struct cddpi_backend;
+
+/* What a transport gives a group. advance, check and sleep are called by one thread at a time: the
+ * one that runs the group's queue. */
+struct cddpi_backend_ops {
+    const char *name;
+    void (*close)(struct cddpi_backend *backend);
+    /* Do what can be done now without waiting. @p out_done only on CDDP_OK. */
+    cddp_status (*advance)(struct cddpi_backend *backend, struct cddpi_op *op, bool *out_done);
+    /* Before sleeping: whether @p op can still be completed. @p thorough asks the system whether
+     * the peers live. Words what it finds. */
+    cddp_status (*check)(struct cddpi_backend *backend, const struct cddpi_op *op, bool thorough);
+    /* @p op failed elsewhere and will not be advanced again: release what it holds. */
+    void (*drop)(struct cddpi_backend *backend, struct cddpi_op *op);
+    /* Word the timeout of @p op. */
+    cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_op *op);
+    /* Sleeping: announce (@p rank is the only one that matters, or -1), advance once more, sleep at
+     * most @p ns, and say that one is awake. sleep returns whether it was woken. */
+    uint32_t (*announce)(struct cddpi_backend *backend, int rank);
+    bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
+    void (*awake)(struct cddpi_backend *backend);
+    void (*ring)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
+    /* Let every peer fail, with @p text. Any thread. */
+    void (*abort)(struct cddpi_backend *backend, cddp_status status, const char *text);
+    /* CDDP_OK, or what another thread's or rank's abort says. Cheap. */
+    cddp_status (*broken)(struct cddpi_backend *backend);
+    void (*free_memory)(struct cddpi_backend *backend, void *memory);
+};
+
+struct cddp_work {
+    struct cddpi_op op;
+    cddp_group *group;               /* NULL once the group is destroyed */
+    struct cddp_work *next;          /* in its lane, the incoming list or the free list */
+    struct cddp_work *newer, *older; /* handles that the caller has */
+    cddp_status status;
+    _Atomic uint32_t done; /* 0 no, 1 yes, 2 no and someone sleeps on it */
+};
+
+/* Operations that must run in order: lane 0 holds the collectives, 1 + 2p what is sent to rank p,
+ * 2 + 2p what comes from it. */
+struct cddpi_lane {
+    struct cddp_work *first, *last;
+};
+
+struct cddpi_queue {
+    struct cddpi_lane *lanes;
+    unsigned lane_count;
+    unsigned
+        messages; /* sends and recvs in lanes; only if there are any are their lanes looked at */
+    unsigned running;         /* works in lanes; this and `finished` are the running thread's own */
+    unsigned finished;        /* works done that `pending` still counts */
+    _Atomic unsigned pending; /* submitted and not done, whoever runs them */
+
+    int64_t spin_ns;
+    unsigned yields; /* instead of spinning when ranks outnumber cores */
+
+    /* the comm thread; absent: the calling thread advances the queue */
+    bool threaded;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards incoming, stop and idle */
+    pthread_cond_t wake;
+    struct cddp_work *incoming, *incoming_last;
+    _Atomic bool arrived; /* incoming is not empty, or stop */
+    bool stop;
+    bool idle; /* the thread sleeps on `wake` */
+};
+
+struct cddp_group {
+    int rank;
+    int world_size;
+    int local_rank;
+    int local_world_size;
+    uint32_t generation;
+    uint32_t timeout_ms;
+    const struct cddpi_backend_ops *ops;
+    struct cddpi_backend *backend;
+    struct cddpi_queue queue;
+    struct cddp_work *free_works;
+    struct cddp_work *newest; /* handles that are out */
+    uint64_t collectives;     /* submitted so far */
+    uint64_t *messages;       /* submitted so far, by lane */
+    _Atomic bool broken;      /* then the two below are set and do not change */
+    cddp_status broken_status;
+    char broken_text[1024];
+};
+
+/* What a backend learns when it is opened. */
+struct cddpi_seat {
+    int rank;
+    int world_size;
+    uint32_t timeout_ms;
+};
+
+/** Let pending operations progress, where no thread does. Never waits; does nothing otherwise. */
+void cddpi_group_poll(cddp_group *group);
+
+/** A group over an open @p backend, which it owns from now on also when this fails. */
+cddp_status cddpi_group_build(const struct cddpi_seat *seat, const struct cddpi_backend_ops *ops,
+                              struct cddpi_backend *backend, int cores, int own_cores,
+                              cddp_group **out);
+
+/** Start @p op: wait for it when @p out is NULL. */
+cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_op *op, cddp_work **out);
+
+/* queue.c */
+cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores);
+void cddpi_queue_fini(cddp_group *group);
+void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);
+/** Wait for @p work, until @p deadline_ns if that is not 0. Returns whether it is done. */
+bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);
+
+/* solo.c */
+cddp_status cddpi_solo_open(struct cddpi_backend **out);
+extern const struct cddpi_backend_ops cddpi_solo_ops;
+
+#endif

@@ -1,0 +1,352 @@
+/* join.c - reads who this process is: from options, cddp-run's environment, torchrun's, Open MPI's
+ * or Slurm's. */
+#include "group/join.h"
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/number.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 1 << 20, DEFAULT_TIMEOUT_MS = 300000 };
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static cddp_status number(const char *origin, const char *name, int64_t low, int64_t high, int *out)
+{
+    const char *text = variable(name);
+    int64_t value;
+
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s is not set (the rest of %s's variables are)",
+                          name, origin);
+    }
+    if (!cddpi_parse_integer(text, low, high, &value)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s=%s is no whole number from %lld to %lld",
+                          name, text, (long long)low, (long long)high);
+    }
+    *out = (int)value;
+    return CDDP_OK;
+}
+
+/* One launcher's names. `local_*` may be missing: then all ranks are on this machine. */
+struct names {
+    const char *origin;
+    const char *rank, *world_size, *local_rank, *local_world_size;
+};
+
+static const struct names cddp_run = {"cddp-run", "CDDP_RANK", "CDDP_WORLD_SIZE", "CDDP_LOCAL_RANK",
+                                      "CDDP_LOCAL_WORLD_SIZE"};
+static const struct names torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                      "LOCAL_WORLD_SIZE"};
+static const struct names open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+/* SLURM_NTASKS_PER_NODE is only set when it was asked for, so the local size is not read */
+static const struct names slurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL};
+
+static cddp_status read_ranks(const struct names *names, struct cddpi_join *join)
+{
+    cddp_status status = number(names->origin, names->world_size, 1, MAX_RANKS, &join->world_size);
+
+    join->origin = names->origin;
+    if (status == CDDP_OK) {
+        status = number(names->origin, names->rank, 0, join->world_size - 1, &join->rank);
+    }
+    join->local_rank = join->rank;
+    join->local_world_size = join->world_size;
+    if (status == CDDP_OK && names->local_world_size != NULL &&
+        variable(names->local_world_size) != NULL) {
+        status = number(names->origin, names->local_world_size, 1, join->world_size,
+                        &join->local_world_size);
+    }
+    if (status == CDDP_OK && variable(names->local_rank) != NULL) {
+        status = number(names->origin, names->local_rank, 0, join->local_world_size - 1,
+                        &join->local_rank);
+    }
+    return status;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat stat_of;
+
+    return path != NULL && stat(path, &stat_of) == 0 && S_ISDIR(stat_of.st_mode);
+}
+
+/* Job names come from outside: what a file name should not hold becomes '_'. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (!isalnum((unsigned char)*text) && *text != '-' && *text != '.') {
+            *text = '_';
+        }
+    }
+}
+
+/* A folder below $TMPDIR or /tmp that only this user can write; rank 0 removes it once all have
+ * met. One for each meeting, so that no job removes another's. */
+static cddp_status own_folder(const char *name, char *out, size_t bytes)
+{
+    const char *base = variable("TMPDIR");
+    struct stat stat_of;
+
+    if (base == NULL) {
+        base = "/tmp";
+    }
+    if ((size_t)snprintf(out, bytes, "%s/cddp-%ld-%s", base, (long)getuid(), name) >= bytes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: TMPDIR is too long");
+    }
+    if (mkdir(out, 0700) != 0 && errno != EEXIST) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s", out);
+    }
+    if (lstat(out, &stat_of) != 0 || !S_ISDIR(stat_of.st_mode) || stat_of.st_uid != getuid() ||
+        (stat_of.st_mode & 0077) != 0) {
+        return cddpi_fail(CDDP_ERR_IO, "join: %s is not a folder of this user alone (mode 0700)",
+                          out);
+    }
+    return CDDP_OK;
+}
+
+/* Let the ranks meet in file @p name of @p folder; NULL: of a folder of its own. */
+static cddp_status meet_in_file(struct cddpi_join *join, const char *folder, const char *name)
+{
+    if (folder == NULL) {
+        cddp_status status = own_folder(name, join->folder, sizeof join->folder);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        folder = join->folder;
+    }
+    if ((size_t)snprintf(join->store, sizeof join->store, "file://%s/%s.store", folder, name) >=
+        sizeof join->store) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the path %s/%s is too long", folder, name);
+    }
+    join->removes_file = true;
+    return CDDP_OK;
+}
+
+static cddp_status meet_torchrun(struct cddpi_join *join)
+{
+    const char *host = variable("MASTER_ADDR");
+    const char *run = variable("TORCHELASTIC_RUN_ID");
+    const char *restart = variable("TORCHELASTIC_RESTART_COUNT");
+    const char *agent = variable("TORCHELASTIC_USE_AGENT_STORE");
+    int restarts = 0;
+    int port = 0;
+    cddp_status status;
+
+    if (host == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: RANK and WORLD_SIZE are set, MASTER_ADDR not");
+    }
+    status = number("torchrun", "MASTER_PORT", 1, 65535, &port);
+    if (status == CDDP_OK && restart != NULL) {
+        status = number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, &restarts);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (join->generation == 0) {
+        join->generation = (uint32_t)restarts;
+    }
+    if (join->job[0] == '\0' && run != NULL) {
+        snprintf(join->job, sizeof join->job, "%s", run);
+    }
+    if (agent != NULL && strcmp(agent, "True") == 0) { /* torch's own store has the port */
+        char name[300];
+
+        snprintf(name, sizeof name, "torchrun-%.80s-%d-%.120s-%d", host, port,
+                 run != NULL ? run : "", restarts);
+        clean(name);
+        return meet_in_file(join, NULL, name);
+    }
+    if ((size_t)snprintf(join->store, sizeof join->store,
+                         strchr(host, ':') != NULL ? "tcp://[%s]:%d" : "tcp://%s:%d", host,
+                         port) >= sizeof join->store) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: MASTER_ADDR is too long");
+    }
+    join->hosts_store = true;
+    return CDDP_OK;
+}
+
+static cddp_status meet_open_mpi(struct cddpi_join *join)
+{
+    const char *space = variable("PMIX_NAMESPACE");
+    const char *folder = variable("PMIX_SERVER_TMPDIR");
+    char name[160];
+
+    if (space == NULL) {
+        space = variable("OMPI_MCA_ess_base_jobid");
+    }
+    if (space == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: Open MPI's variables are set, but neither "
+                                             "PMIX_NAMESPACE nor OMPI_MCA_ess_base_jobid");
+    }
+    if (!is_directory(folder)) {
+        folder = variable("OMPI_FILE_LOCATION");
+    }
+    snprintf(name, sizeof name, "openmpi-%.120s", space);
+    clean(name);
+    if (join->job[0] == '\0') {
+        snprintf(join->job, sizeof join->job, "%s", name);
+    }
+    return meet_in_file(join, is_directory(folder) ? folder : NULL, name);
+}
+
+static cddp_status meet_slurm(struct cddpi_join *join)
+{
+    const char *job = variable("SLURM_JOB_ID");
+    const char *step = variable("SLURM_STEP_ID");
+    char name[160];
+
+    if (job == NULL || step == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: SLURM_PROCID is set, %s not",
+                          job == NULL ? "SLURM_JOB_ID" : "SLURM_STEP_ID");
+    }
+    snprintf(name, sizeof name, "slurm-%.60s.%.60s", job, step);
+    clean(name);
+    if (join->job[0] == '\0') {
+        snprintf(join->job, sizeof join->job, "%s", name);
+    }
+    return meet_in_file(join, NULL, name);
+}
+
+static cddp_status from_environment(struct cddpi_join *join)
+{
+    cddp_status status;
+
+    if (cddpi_env(CDDPI_ENV_WORLD_SIZE) != NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        const char *store = cddpi_env(CDDPI_ENV_STORE);
+
+        status = read_ranks(&cddp_run, join);
+        if (status == CDDP_OK && store != NULL) {
+            snprintf(join->store, sizeof join->store, "%s", store);
+        } else if (status == CDDP_OK && join->world_size > 1) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "join: CDDP_RANK and CDDP_WORLD_SIZE are set, CDDP_STORE not");
+        }
+        return status;
+    }
+    if (variable("RANK") != NULL && variable("WORLD_SIZE") != NULL) {
+        status = read_ranks(&torchrun, join);
+        return status == CDDP_OK && join->world_size > 1 ? meet_torchrun(join) : status;
+    }
+    if (variable("OMPI_COMM_WORLD_RANK") != NULL) {
+        status = read_ranks(&open_mpi, join);
+        return status == CDDP_OK && join->world_size > 1 ? meet_open_mpi(join) : status;
+    }
+    if (variable("SLURM_PROCID") != NULL) {
+        status = read_ranks(&slurm, join);
+        return status == CDDP_OK && join->world_size > 1 ? meet_slurm(join) : status;
+    }
+    join->origin = "a lone process";
+    join->world_size = join->local_world_size = 1;
+    return CDDP_OK;
+}
+
+static cddp_status from_options(const cddp_group_options *options, struct cddpi_join *join)
+{
+    join->origin = "options";
+    join->world_size = options->world_size;
+    join->rank = options->rank;
+    join->local_world_size = options->local_world_size;
+    join->local_rank = options->local_rank;
+    if (join->world_size < 1 || join->world_size > MAX_RANKS || join->rank < 0 ||
+        join->rank >= join->world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: rank %d of %d", join->rank, join->world_size);
+    }
+    if (join->local_world_size == 0) {
+        join->local_world_size = join->world_size;
+        join->local_rank = join->rank;
+    }
+    if (join->local_world_size < 1 || join->local_world_size > join->world_size ||
+        join->local_rank < 0 || join->local_rank >= join->local_world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: local rank %d of %d", join->local_rank,
+                          join->local_world_size);
+    }
+    if (options->rendezvous == NULL && cddpi_env(CDDPI_ENV_STORE) != NULL) {
+        snprintf(join->store, sizeof join->store, "%s", cddpi_env(CDDPI_ENV_STORE));
+    } else if (options->rendezvous == NULL && join->world_size > 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: options give rank %d of %d, but no rendezvous, and CDDP_STORE is "
+                          "not set",
+                          join->rank, join->world_size);
+    }
+    return CDDP_OK;
+}
+
+static void copy_text(char *out, size_t bytes, const char *option, enum cddpi_env otherwise)
+{
+    const char *text = option != NULL ? option : cddpi_env(otherwise);
+
+    if (text != NULL) {
+        snprintf(out, bytes, "%s", text);
+    }
+}
+
+cddp_status cddpi_join_read(const cddp_group_options *options, struct cddpi_join *out)
+{
+    static const cddp_group_options defaults = CDDP_GROUP_OPTIONS_INIT;
+    struct cddpi_join join = {0};
+    cddp_status status;
+
+    if (options == NULL) {
+        options = &defaults;
+    }
+    if (options->struct_size < sizeof *options) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: options->struct_size is %zu, not %zu",
+                          options->struct_size, sizeof *options);
+    }
+    copy_text(join.job, sizeof join.job, options->job, CDDPI_ENV_JOB);
+    copy_text(join.token, sizeof join.token, options->token, CDDPI_ENV_TOKEN);
+    join.generation = options->generation != 0
+                          ? options->generation
+                          : (uint32_t)cddpi_env_integer(CDDPI_ENV_GENERATION, 0, UINT32_MAX, 0);
+    join.timeout_ms = options->timeout_ms != 0
+                          ? options->timeout_ms
+                          : (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, INT32_MAX,
+                                                        DEFAULT_TIMEOUT_MS);
+    status = options->world_size != 0 ? from_options(options, &join) : from_environment(&join);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (options->rendezvous != NULL) {
+        if (strlen(options->rendezvous) >= sizeof join.store) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the rendezvous is too long");
+        }
+        snprintf(join.store, sizeof join.store, "%s", options->rendezvous);
+        join.hosts_store = strncmp(join.store, "tcp://", 6) == 0;
+        join.removes_file = false;
+    }
+    if (join.job[0] == '\0') {
+        snprintf(join.job, sizeof join.job, "cddp");
+    }
+    *out = join;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_join_peek(int *rank, int *world_size, int *local_rank, int *local_world_size)
+{
+    struct cddpi_join join;
+    cddp_status status = cddpi_join_read(NULL, &join);
+
+    if (status == CDDP_OK) {
+        *rank = join.rank;
+        *world_size = join.world_size;
+        *local_rank = join.local_rank;
+        *local_world_size = join.local_world_size;
+    }
+    return status;
+}

@@ -1,0 +1,33 @@
+/* join.h - who this process is in its job: rank, size and meeting place, from whatever started it.
+ */
+#ifndef CDDPI_GROUP_JOIN_H
+#define CDDPI_GROUP_JOIN_H
+
+#include <cddp/group.h>
+
+struct cddpi_join {
+    int rank;
+    int world_size;
+    int local_rank;
+    int local_world_size;
+    uint32_t generation;
+    uint32_t timeout_ms;
+    char store[1200]; /* URL; "" when this process is alone */
+    char job[256];
+    char token[256];
+    bool hosts_store;   /* rank 0 runs the server that `store` names */
+    char folder[512];   /* made for the meeting only, with the file; "": none */
+    bool removes_file;  /* the file that `store` names was made for this meeting only */
+    const char *origin; /* static: "options", "cddp-run", "torchrun", "Open MPI", "Slurm", "a lone
+                           process" */
+};
+
+/** Read it all; nothing is opened (but the folder of the meeting file is made).
+ *  @param options  NULL for all defaults.
+ *  @return CDDP_OK or CDDP_ERR_ARGUMENT, whose text names the variable. */
+cddp_status cddpi_join_read(const cddp_group_options *options, struct cddpi_join *out);
+
+/** Rank and sizes alone, from the environment. */
+cddp_status cddpi_join_peek(int *rank, int *world_size, int *local_rank, int *local_world_size);
+
+#endif

@@ -1,0 +1,163 @@
+/* split.c - cddp_group_split(): subgroups, which meet through their parent's collectives. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/host/host.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What ranks tell each other. */
+struct wish {
+    int32_t color;
+    int32_t key;
+};
+struct offer {
+    uint64_t nonce;
+    uint64_t start_time;
+    int32_t pid;
+    int32_t fd; /* -1: none */
+};
+
+/* This rank's place among those of its color. @param out_first  The rank here that becomes 0. */
+static struct cddpi_seat seat_in(const cddp_group *group, const struct wish *wishes, int *out_first)
+{
+    const struct wish *mine = &wishes[group->rank];
+    struct cddpi_seat seat = {0, 0, group->timeout_ms};
+    int first = -1;
+
+    for (int r = 0; r < group->world_size; r++) {
+        const struct wish *wish = &wishes[r];
+
+        if (wish->color != mine->color) {
+            continue;
+        }
+        seat.world_size++;
+        seat.rank += wish->key < mine->key || (wish->key == mine->key && r < group->rank);
+        if (first < 0 || wish->key < wishes[first].key) {
+            first = r;
+        }
+    }
+    *out_first = first;
+    return seat;
+}
+
+static cddp_status attach(cddp_group *group, const struct cddpi_seat *seat,
+                          const struct offer *offer, struct cddpi_backend **out)
+{
+    cddp_status status;
+    int fd;
+
+    if (offer->fd < 0) {
+        return cddpi_fail(CDDP_ERR_PEER, "split: the new rank 0 could not share memory");
+    }
+    status = cddpi_host_open_fd(offer->pid, offer->start_time, offer->fd, &fd);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_host_attach(seat, fd, offer->nonce, out);
+    close(fd);
+    if (status == CDDP_OK) {
+        status = cddpi_host_meet(*out, cddpi_deadline_ns(group->timeout_ms), NULL, NULL);
+    }
+    return status;
+}
+
+/* All ranks take part in all exchanges, whatever happens to one, so that none waits for another. */
+static cddp_status split_host(cddp_group *group, struct cddpi_seat *seat, int first, bool joins,
+                              struct cddpi_backend **out)
+{
+    size_t size = (size_t)group->world_size;
+    struct offer *offers = cddpi_zalloc_array(size, sizeof *offers);
+    struct offer mine = {0, 0, getpid(), -1};
+    struct cddpi_backend *backend = NULL;
+    int32_t failed = 0;
+    int32_t failures = 0;
+    char text[900] = "another rank could not join its subgroup";
+    char state;
+    cddp_status status = CDDP_OK;
+    cddp_status sent;
+
+    (void)cddpi_host_process(mine.pid, &state, &mine.start_time);
+    if (offers == NULL) {
+        cddp_group_abort(group, "split: no memory");
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory for %zu ranks", size);
+    }
+    if (joins && first == group->rank) {
+        status = cddpi_host_block_create(seat->world_size, &mine.nonce, &mine.fd);
+    }
+    sent = cddp_all_gather(group, &mine, offers, sizeof mine, CDDP_U8, NULL);
+    if (sent == CDDP_OK && status == CDDP_OK && joins) {
+        status = attach(group, seat, &offers[first], &backend);
+    }
+    if (sent == CDDP_OK && status != CDDP_OK) {
+        snprintf(text, sizeof text, "%s", cddp_last_error());
+        failed = 1;
+    }
+    if (sent == CDDP_OK) {
+        sent = cddp_all_reduce(group, &failed, &failures, 1, CDDP_I32, CDDP_OP_SUM, NULL);
+    }
+    if (mine.fd >= 0) {
+        close(mine.fd);
+    }
+    cddpi_free(offers);
+    if (sent == CDDP_OK && failures == 0) {
+        *out = backend;
+        return CDDP_OK;
+    }
+    if (backend != NULL) {
+        cddpi_host_ops.close(backend);
+    }
+    if (sent != CDDP_OK) {
+        return sent;
+    }
+    return cddpi_fail(status != CDDP_OK ? status : CDDP_ERR_PEER, "rank %d: %s", group->rank, text);
+}
+
+cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out)
+{
+    struct wish mine = {color < 0 ? -1 : color, key};
+    struct cddpi_backend *backend = NULL;
+    cddp_group *made = NULL;
+    struct wish *wishes;
+    struct cddpi_seat seat;
+    int first;
+    int cores = 1;
+    int own_cores = 1;
+    cddp_status status;
+
+    if (group == NULL || out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "split: no group or no out");
+    }
+    wishes = cddpi_zalloc_array((size_t)group->world_size, sizeof *wishes);
+    if (wishes == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory for %d ranks", group->world_size);
+    }
+    status = cddp_all_gather(group, &mine, wishes, sizeof mine, CDDP_U8, NULL);
+    if (status != CDDP_OK) {
+        cddpi_free(wishes);
+        return status;
+    }
+    seat = seat_in(group, wishes, &first);
+    cddpi_free(wishes);
+    if (group->ops == &cddpi_host_ops) {
+        status = split_host(group, &seat, first, color >= 0, &backend);
+    } else if (color >= 0) {
+        status = cddpi_solo_open(&backend);
+    }
+    if (status == CDDP_OK && color >= 0) {
+        if (group->ops == &cddpi_host_ops) {
+            cddpi_host_cores(backend, &cores, &own_cores);
+        }
+        status = cddpi_group_build(&seat, group->ops, backend, cores, own_cores, &made);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (made != NULL) {
+        made->generation = group->generation;
+    }
+    *out = made;
+    return CDDP_OK;
+}

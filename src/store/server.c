@@ -1,0 +1,401 @@
+/* server.c - the TCP store's server: binds, accepts, and runs the one thread that serves everybody.
+ * Its connections are in server_client.c. */
+#include "store/server.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "store/server_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { EVENTS = 256, PROOF_TIMEOUT_MS = 20000, ACCEPT_PAUSE_MS = 50 };
+
+struct cddpi_store_server {
+    struct cddpi_client_host host;
+    pthread_t thread;
+    bool running;
+    pid_t owner; /* a forked process has no such thread */
+    int listen_fd;
+    int stop_fd;  /* written to: the thread ends */
+    int spare_fd; /* given up for a moment to tell a client that there are no descriptors left */
+    uint16_t port;
+    uint32_t proof_timeout_ms;
+    int64_t listen_again_ns; /* 0, or when accepting is tried again */
+    bool told_limit;
+};
+
+static bool is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+
+        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    }
+    return address->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+}
+
+/* Bind @fd and tell the port; an errno on failure. */
+static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out_port)
+{
+    struct sockaddr_storage bound;
+    socklen_t bytes = sizeof bound;
+    int on = 1;
+    int off = 0;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (address->ai_family == AF_INET6) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0) {
+        return errno;
+    }
+    *out_port = ntohs(bound.ss_family == AF_INET6
+                          ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
+                          : ((struct sockaddr_in *)(void *)&bound)->sin_port);
+    return 0;
+}
+
+static cddp_status refuse_strangers(const struct addrinfo *address, const char *host,
+                                    const char *token)
+{
+    if (token[0] == '\0' && !is_loopback(address->ai_addr)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "store server: binding %s, which other machines can reach, needs a token",
+                          host);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status start_listening(struct cddpi_store_server *server, const char *host,
+                                   uint16_t port, const char *token)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *addresses = NULL;
+    char service[8];
+    int error;
+    cddp_status status = CDDP_OK;
+
+    snprintf(service, sizeof service, "%u", port);
+    error = getaddrinfo(host, service, &hints, &addresses);
+    if (error != 0) {
+        return cddpi_fail(CDDP_ERR_IO, "store server: address %s: %s", host, gai_strerror(error));
+    }
+    for (struct addrinfo *a = addresses; a != NULL && status == CDDP_OK; a = a->ai_next) {
+        status = refuse_strangers(a, host, token);
+    }
+    error = EADDRNOTAVAIL;
+    for (struct addrinfo *a = addresses; a != NULL && status == CDDP_OK && error != 0;
+         a = a->ai_next) {
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        error = fd < 0 ? errno : bind_and_listen(fd, a, &server->port);
+        if (error == 0) {
+            server->listen_fd = fd;
+        } else if (fd >= 0) {
+            close(fd);
+        }
+    }
+    freeaddrinfo(addresses);
+    if (status == CDDP_OK && error != 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, error, "store server: listen on %s port %u", host,
+                                  port);
+    }
+    return status;
+}
+
+/* False if there is nothing to raise. Only called when it is needed, because children inherit it
+ * and some old programs cannot stand descriptors above 1023. */
+static bool raise_file_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) {
+        return false;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+/* Say to one client that there is no descriptor for it. 0, or the errno of accepting it: EAGAIN if
+ * nobody is there after all (without a descriptor, the kernel does not look). */
+static int turn_one_away(struct cddpi_store_server *server)
+{
+    uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
+    uint8_t nonce[CDDPI_NONCE_BYTES] = {0};
+    int error = 0;
+    int fd;
+
+    if (server->spare_fd < 0) {
+        return EMFILE;
+    }
+    close(server->spare_fd);
+    fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    error = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        cddpi_client_hello(hello, 1, nonce);
+        (void)send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);
+        close(fd);
+    }
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return error;
+}
+
+static void tell_limit(struct cddpi_store_server *server)
+{
+    struct rlimit limit = {0};
+
+    if (!server->told_limit) {
+        (void)getrlimit(RLIMIT_NOFILE, &limit);
+        cddpi_log(CDDPI_LOG_WARN,
+                  "store server on port %u: the limit of %llu open files is too low for all "
+                  "clients; raise it (ulimit -Hn)",
+                  server->port, (unsigned long long)limit.rlim_cur);
+        server->told_limit = true;
+    }
+}
+
+static void watch_listener(struct cddpi_store_server *server, bool on)
+{
+    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &server->listen_fd};
+
+    (void)epoll_ctl(server->host.epoll_fd, EPOLL_CTL_MOD, server->listen_fd, &event);
+}
+
+/* False if accepting is over for now. */
+static bool survive_accept_error(struct cddpi_store_server *server, int error)
+{
+    if (error == EMFILE) {
+        if (raise_file_limit()) {
+            return true;
+        }
+        error = turn_one_away(server);
+        if (error == 0) {
+            tell_limit(server);
+            return true;
+        }
+    }
+    if (error == EAGAIN || error == EWOULDBLOCK) {
+        return false;
+    }
+    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
+        /* the listener would be reported again at once: look away for a moment */
+        watch_listener(server, false);
+        server->listen_again_ns = cddpi_deadline_ns(ACCEPT_PAUSE_MS);
+        return false;
+    }
+    return true; /* the connection was gone already: the next one */
+}
+
+static void accept_all(struct cddpi_store_server *server)
+{
+    for (int i = 0; i < EVENTS; i++) {
+        int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0) {
+            cddpi_client_accept(&server->host, fd, cddpi_deadline_ns(server->proof_timeout_ms));
+        } else if (!survive_accept_error(server, errno)) {
+            return;
+        }
+    }
+}
+
+/* Drop who did not prove the token in time, and tell how long to wait for the next such moment. */
+static int handle_clocks(struct cddpi_store_server *server)
+{
+    int64_t next = INT64_MAX;
+
+    while (server->host.proving.first != NULL) {
+        struct cddpi_client *oldest = server->host.proving.first;
+
+        if (cddpi_left_ms(oldest->proof_deadline_ns) > 0) {
+            next = oldest->proof_deadline_ns;
+            break;
+        }
+        cddpi_client_doom(&server->host, oldest);
+    }
+    if (server->listen_again_ns != 0) {
+        if (cddpi_left_ms(server->listen_again_ns) == 0) {
+            server->listen_again_ns = 0;
+            watch_listener(server, true);
+        } else if (server->listen_again_ns < next) {
+            next = server->listen_again_ns;
+        }
+    }
+    return next == INT64_MAX ? -1 : cddpi_left_ms(next);
+}
+
+static void *serve(void *argument)
+{
+    struct cddpi_store_server *server = argument;
+    struct epoll_event events[EVENTS];
+
+    for (;;) {
+        int timeout_ms = handle_clocks(server);
+        int count;
+
+        cddpi_client_reap(&server->host);
+        count = epoll_wait(server->host.epoll_fd, events, EVENTS, timeout_ms);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.ptr == &server->stop_fd) {
+                return NULL;
+            }
+            if (events[i].data.ptr == &server->listen_fd) {
+                accept_all(server);
+            } else {
+                cddpi_client_event(&server->host, events[i].data.ptr, events[i].events);
+            }
+        }
+    }
+}
+
+static cddp_status make_loop(struct cddpi_store_server *server)
+{
+    struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &server->listen_fd};
+    struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &server->stop_fd};
+
+    server->host.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (server->host.epoll_fd < 0 || server->stop_fd < 0 || server->spare_fd < 0 ||
+        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->listen_fd, &listener) != 0 ||
+        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->stop_fd, &stop) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "store server: event loop");
+    }
+    return CDDP_OK;
+}
+
+/* The thread takes no signals: they are for the program's own threads. */
+static cddp_status start_thread(struct cddpi_store_server *server)
+{
+    sigset_t all;
+    sigset_t before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&server->thread, NULL, serve, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, error, "store server: thread");
+    }
+    (void)pthread_setname_np(server->thread, "cddp-store");
+    server->running = true;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *options,
+                                      struct cddpi_store_server **out)
+{
+    const char *host = options->host != NULL ? options->host : "127.0.0.1";
+    const char *token = options->token != NULL ? options->token : "";
+    struct cddpi_store_server *server = cddpi_zalloc(sizeof *server);
+    cddp_status status;
+
+    if (server == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
+    }
+    server->owner = getpid();
+    server->listen_fd = -1;
+    server->stop_fd = -1;
+    server->spare_fd = -1;
+    server->host.epoll_fd = -1;
+    server->proof_timeout_ms = options->proof_timeout_ms > 0 ? options->proof_timeout_ms
+                                                             : PROOF_TIMEOUT_MS;
+    cddpi_proof_key(token, "cddp tcp store", server->host.key);
+    server->host.table = cddpi_table_create();
+    if (server->host.table == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
+        goto fail;
+    }
+    status = start_listening(server, host, options->port, token);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    status = make_loop(server);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    status = start_thread(server);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    *out = server;
+    return CDDP_OK;
+
+fail:
+    cddpi_store_server_destroy(server);
+    return status;
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void stop_thread(struct cddpi_store_server *server)
+{
+    uint64_t one = 1;
+
+    (void)!write(server->stop_fd, &one, sizeof one);
+    pthread_join(server->thread, NULL);
+    server->running = false;
+}
+
+void cddpi_store_server_destroy(struct cddpi_store_server *server)
+{
+    bool forked;
+
+    if (server == NULL) {
+        return;
+    }
+    forked = server->owner != getpid();
+    if (server->running && !forked) {
+        stop_thread(server);
+    }
+    if (!forked) {
+        /* wakes those in the queue, also if a forked process holds a copy of the descriptor */
+        if (server->listen_fd >= 0) {
+            (void)shutdown(server->listen_fd, SHUT_RDWR);
+        }
+        while (server->host.proving.first != NULL) {
+            cddpi_client_doom(&server->host, server->host.proving.first);
+        }
+        while (server->host.proved.first != NULL) {
+            cddpi_client_doom(&server->host, server->host.proved.first);
+        }
+        cddpi_client_reap(&server->host);
+        cddpi_table_destroy(server->host.table);
+    }
+    /* In a forked process the clients and the table may be half changed: they stay. */
+    close_if_open(server->listen_fd);
+    close_if_open(server->stop_fd);
+    close_if_open(server->spare_fd);
+    close_if_open(server->host.epoll_fd);
+    if (!forked) {
+        cddpi_free(server);
+    }
+}
+
+uint16_t cddpi_store_server_port(const struct cddpi_store_server *server)
+{
+    return server->port;
+}

@@ -1,0 +1,457 @@
+/* server_client.c - one connection of the TCP store's server: the proof, requests and replies. A
+ * connection has at most one request in work, so a client can make the server hold no more than one
+ * message and one reply. */
+#include "store/server_client.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 4096 }; /* at least that much room for a read */
+
+static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woken);
+
+static void list_add(struct cddpi_clients *list, struct cddpi_client *client)
+{
+    client->list = list;
+    client->next = NULL;
+    client->previous = list->last;
+    if (list->last != NULL) {
+        list->last->next = client;
+    } else {
+        list->first = client;
+    }
+    list->last = client;
+}
+
+static void list_remove(struct cddpi_client *client)
+{
+    struct cddpi_clients *list = client->list;
+
+    if (client->previous != NULL) {
+        client->previous->next = client->next;
+    } else {
+        list->first = client->next;
+    }
+    if (client->next != NULL) {
+        client->next->previous = client->previous;
+    } else {
+        list->last = client->previous;
+    }
+}
+
+void cddpi_client_doom(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    if (client->doomed) {
+        return;
+    }
+    client->doomed = true;
+    cddpi_table_unpark(host->table, &client->waiter);
+    /* shut down too: a forked process may hold a copy of the descriptor. And epoll goes on
+     * reporting a connection while a copy of its descriptor lives, so it must be told. */
+    (void)epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, client->fd, NULL);
+    (void)shutdown(client->fd, SHUT_RDWR);
+    close(client->fd);
+    cddpi_buffer_fini(&client->in);
+    cddpi_value_release(client->body);
+    client->body = NULL;
+    list_remove(client);
+    list_add(&host->doomed, client);
+}
+
+void cddpi_client_reap(struct cddpi_client_host *host)
+{
+    while (host->doomed.first != NULL) {
+        struct cddpi_client *client = host->doomed.first;
+
+        list_remove(client);
+        cddpi_free(client);
+    }
+}
+
+static void watch(struct cddpi_client_host *host, struct cddpi_client *client, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = client};
+
+    if (epoll_ctl(host->epoll_fd, EPOLL_CTL_MOD, client->fd, &event) != 0) {
+        cddpi_client_doom(host, client);
+    }
+}
+
+void cddpi_client_hello(uint8_t out[CDDPI_WIRE_HELLO_BYTES], uint32_t state,
+                        const uint8_t nonce[CDDPI_NONCE_BYTES])
+{
+    cddpi_put_u64(out, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(out + 8, CDDPI_WIRE_VERSION);
+    cddpi_put_u32(out + 12, state);
+    memcpy(out + 16, nonce, CDDPI_NONCE_BYTES);
+}
+
+/* A few bytes that always fit into the socket's buffer, unless the client is gone. */
+static bool send_small(int fd, const void *data, size_t bytes)
+{
+    return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
+}
+
+static void prepare_socket(int fd)
+{
+    int on = 1;
+    int idle_s = 60; /* then ask whether a silent client's machine still lives */
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+}
+
+void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t proof_deadline_ns)
+{
+    struct cddpi_client *client = cddpi_zalloc(sizeof *client);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
+    uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
+
+    if (client == NULL) {
+        close(fd);
+        return;
+    }
+    prepare_socket(fd);
+    client->fd = fd;
+    client->proof_deadline_ns = proof_deadline_ns;
+    cddpi_random_bytes(client->nonce, sizeof client->nonce);
+    cddpi_client_hello(hello, 0, client->nonce);
+    if (!send_small(fd, hello, sizeof hello) ||
+        epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        close(fd);
+        cddpi_free(client);
+        return;
+    }
+    list_add(&host->proving, client);
+}
+
+/* The answer lies in the buffer: welcome the client or turn it away. */
+static void check_proof(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    const uint8_t *answer = client->in.data;
+    const uint8_t *nonce = answer + 16;
+    uint8_t wanted[CDDPI_PROOF_BYTES];
+    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES] = {0};
+    bool right;
+
+    cddpi_proof_make(host->key, "client", client->nonce, nonce, wanted);
+    right = cddpi_proof_equal(wanted, nonce + CDDPI_NONCE_BYTES, sizeof wanted);
+    cddpi_put_u32(welcome, right ? 0 : 1);
+    if (right) {
+        cddpi_proof_make(host->key, "server", client->nonce, nonce, welcome + 4);
+    }
+    if (!send_small(client->fd, welcome, sizeof welcome) || !right) {
+        cddpi_client_doom(host, client);
+        return;
+    }
+    client->proved = true;
+    client->in.bytes = 0;
+    list_remove(client);
+    list_add(&host->proved, client);
+}
+
+/* Whether the @bytes bytes at hand may be the beginning of an answer. */
+static bool may_be_answer(const uint8_t *data, size_t bytes)
+{
+    uint8_t begin[12];
+
+    cddpi_put_u64(begin, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(begin + 8, CDDPI_WIRE_VERSION);
+    return memcmp(data, begin, bytes < sizeof begin ? bytes : sizeof begin) == 0;
+}
+
+static void go_on_proving(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    if (!may_be_answer(client->in.data, client->in.bytes)) {
+        cddpi_client_doom(host, client);
+    } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES) {
+        check_proof(host, client);
+    }
+}
+
+/* Send what is left of the reply, as much as goes. */
+static void send_reply(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    size_t body_bytes = client->body != NULL ? client->body->bytes : 0;
+    size_t total = CDDPI_WIRE_HEAD_BYTES + body_bytes;
+
+    while (client->sent < total) {
+        size_t of_head = client->sent < CDDPI_WIRE_HEAD_BYTES ? client->sent : sizeof client->head;
+        size_t of_body = client->sent - of_head;
+        struct iovec parts[2] = {
+            {client->head + of_head, sizeof client->head - of_head},
+            {body_bytes > 0 ? client->body->data + of_body : NULL, body_bytes - of_body}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (sent < 0 && errno == EINTR) {
+            continue;
+        }
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            if (!client->replying) {
+                client->replying = true;
+                watch(host, client, EPOLLOUT);
+            }
+            return;
+        }
+        if (sent < 0) {
+            cddpi_client_doom(host, client);
+            return;
+        }
+        client->sent += (size_t)sent;
+    }
+    cddpi_value_release(client->body);
+    client->body = NULL;
+    if (client->replying) {
+        client->replying = false;
+        watch(host, client, EPOLLIN);
+    }
+}
+
+/* Takes over @value. */
+static void reply(struct cddpi_client_host *host, struct cddpi_client *client, uint32_t id,
+                  cddp_status status, bool flag, struct cddpi_value *value)
+{
+    struct cddpi_wire_head head = {value != NULL ? (uint32_t)value->bytes : 0, id,
+                                   (uint8_t)(-(int)status), flag};
+
+    cddpi_wire_put_head(client->head, &head);
+    client->body = value;
+    client->sent = 0;
+    send_reply(host, client);
+}
+
+/* The first message of the buffer, if it is complete. False also for one that dooms the client. */
+static bool first_message(struct cddpi_client_host *host, struct cddpi_client *client,
+                          size_t offset, struct cddpi_wire_head *out)
+{
+    size_t have = client->in.bytes - offset;
+    struct cddpi_wire_head head;
+    size_t limit;
+
+    if (have < CDDPI_WIRE_HEAD_BYTES) {
+        return false;
+    }
+    cddpi_wire_get_head(client->in.data + offset, &head);
+    if (!cddpi_wire_body_limit(head.code, &limit) || head.body_bytes > limit) {
+        cddpi_client_doom(host, client);
+        return false;
+    }
+    *out = head;
+    return have >= CDDPI_WIRE_HEAD_BYTES + head.body_bytes;
+}
+
+static size_t message_bytes(const struct cddpi_wire_head *head)
+{
+    return CDDPI_WIRE_HEAD_BYTES + (size_t)head->body_bytes;
+}
+
+/* Wait for the first of the keys that does not exist. False if all do, or on want of memory. */
+static bool park(struct cddpi_client_host *host, struct cddpi_client *client,
+                 struct cddpi_slice keys, cddp_status *out_status)
+{
+    struct cddpi_slice missing;
+
+    if (client->deletes != cddpi_table_deletes(host->table)) {
+        client->deletes = cddpi_table_deletes(host->table);
+        client->cursor = 0;
+    }
+    *out_status = CDDP_OK;
+    if (!cddpi_table_first_missing(host->table, keys, &client->cursor, &missing)) {
+        return false;
+    }
+    if (!cddpi_table_park(host->table, missing, &client->waiter)) {
+        *out_status = CDDP_ERR_NO_MEMORY;
+        return false;
+    }
+    return true;
+}
+
+/* Answer a WAIT or GET, or let it wait (again). Its message stays in the buffer while it waits. */
+static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *client,
+                          const struct cddpi_wire_head *head)
+{
+    struct cddpi_slice keys = {client->in.data + CDDPI_WIRE_HEAD_BYTES, head->body_bytes};
+    struct cddpi_value *value = NULL;
+    cddp_status status;
+
+    /* a GET's body is its key, just as a WAIT's body is its keys */
+    client->parked = park(host, client, keys, &status);
+    if (client->parked) {
+        return;
+    }
+    if (status == CDDP_OK && head->code == CDDPI_STORE_GET) {
+        struct cddpi_store_request request;
+        struct cddpi_effect effect;
+        struct cddpi_outcome outcome;
+
+        (void)cddpi_wire_decode(head, keys.data, &request); /* it was well formed when it came */
+        cddpi_table_decide(host->table, &request, &effect, &outcome);
+        status = outcome.status;
+        value = outcome.value;
+    }
+    cddpi_buffer_drop(&client->in, message_bytes(head));
+    reply(host, client, head->id, status, false, value);
+}
+
+static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *client,
+                          const struct cddpi_wire_head *head,
+                          const struct cddpi_store_request *request)
+{
+    struct cddpi_waiter *woken = NULL;
+    struct cddpi_effect effect;
+    struct cddpi_outcome outcome;
+
+    cddpi_table_decide(host->table, request, &effect, &outcome);
+    if (outcome.status == CDDP_OK && !cddpi_table_commit(host->table, &effect, &woken)) {
+        outcome.status = CDDP_ERR_NO_MEMORY;
+    }
+    if (outcome.status != CDDP_OK) {
+        cddpi_value_release(outcome.value);
+        outcome.value = NULL;
+    }
+    cddpi_effect_fini(&effect);
+    cddpi_buffer_drop(&client->in, message_bytes(head));
+    reply(host, client, head->id, outcome.status, outcome.flag, outcome.value);
+    answer_all(host, woken);
+}
+
+/* While a request waits, the only message that may follow it is its CANCEL. */
+static void cancel(struct cddpi_client_host *host, struct cddpi_client *client,
+                   const struct cddpi_wire_head *waiting)
+{
+    struct cddpi_slice keys = {client->in.data + CDDPI_WIRE_HEAD_BYTES, waiting->body_bytes};
+    struct cddpi_value *missing = NULL;
+    struct cddpi_wire_head head;
+
+    if (!first_message(host, client, message_bytes(waiting), &head)) {
+        return;
+    }
+    if (head.code != CDDPI_STORE_CANCEL || head.id != waiting->id) {
+        cddpi_client_doom(host, client);
+        return;
+    }
+    cddpi_table_unpark(host->table, &client->waiter);
+    client->parked = false;
+    if (waiting->code == CDDPI_STORE_WAIT) {
+        missing = cddpi_table_missing(host->table, keys); /* without memory: names none */
+    }
+    cddpi_buffer_drop(&client->in, message_bytes(waiting) + message_bytes(&head));
+    reply(host, client, waiting->id, CDDP_ERR_TIMEOUT, false, missing);
+}
+
+static void serve(struct cddpi_client_host *host, struct cddpi_client *client,
+                  const struct cddpi_wire_head *head)
+{
+    struct cddpi_store_request request;
+
+    if (!cddpi_wire_decode(head, client->in.data + CDDPI_WIRE_HEAD_BYTES, &request)) {
+        cddpi_client_doom(host, client);
+        return;
+    }
+    switch (request.op) {
+    case CDDPI_STORE_CANCEL: /* of a request that was answered meanwhile */
+        cddpi_buffer_drop(&client->in, message_bytes(head));
+        break;
+    case CDDPI_STORE_GET:
+    case CDDPI_STORE_WAIT:
+        client->cursor = 0;
+        client->deletes = cddpi_table_deletes(host->table);
+        serve_waiting(host, client, head);
+        break;
+    default:
+        serve_at_once(host, client, head, &request);
+        break;
+    }
+}
+
+static void serve_buffer(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    struct cddpi_wire_head head;
+
+    while (!client->doomed && !client->replying && first_message(host, client, 0, &head)) {
+        if (client->parked) {
+            cancel(host, client, &head);
+            if (client->parked) {
+                return;
+            }
+        } else {
+            serve(host, client, &head);
+        }
+    }
+}
+
+/* Go on with requests whose key has appeared. */
+static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woken)
+{
+    while (woken != NULL) {
+        struct cddpi_client *client =
+            (struct cddpi_client *)((char *)woken - offsetof(struct cddpi_client, waiter));
+        struct cddpi_wire_head head;
+
+        woken = woken->next; /* before the waiter waits again */
+        cddpi_wire_get_head(client->in.data, &head);
+        serve_waiting(host, client, &head);
+    }
+}
+
+/* Room for what may come next: before the proof no more than the answer, then more only as fast as
+ * bytes really arrive. */
+static size_t room_for_read(struct cddpi_client *client)
+{
+    size_t room;
+
+    if (!client->proved) {
+        room = CDDPI_WIRE_ANSWER_BYTES - client->in.bytes;
+    } else {
+        room = client->in.bytes > READ_BYTES ? client->in.bytes : READ_BYTES;
+    }
+    return cddpi_buffer_reserve(&client->in, room) ? room : 0;
+}
+
+static void read_some(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    size_t room = room_for_read(client);
+    ssize_t got = room > 0
+                      ? recv(client->fd, client->in.data + client->in.bytes, room, MSG_DONTWAIT)
+                      : 0;
+
+    if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) {
+        return;
+    }
+    if (got <= 0) {
+        cddpi_client_doom(host, client);
+        return;
+    }
+    client->in.bytes += (size_t)got;
+    if (!client->proved) {
+        go_on_proving(host, client);
+    } else {
+        serve_buffer(host, client);
+    }
+}
+
+void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *client,
+                        uint32_t events)
+{
+    if (client->doomed) {
+        return;
+    }
+    if (client->replying) {
+        send_reply(host, client);
+        if (!client->doomed && !client->replying) {
+            serve_buffer(host, client);
+        }
+    } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+        read_some(host, client);
+    }
+}

@@ -1,0 +1,66 @@
+/* server_client.h - what the server's loop (server.c) and its connections (server_client.c) share.
+ * All of it belongs to the server's thread. */
+#ifndef CDDPI_STORE_SERVER_CLIENT_H
+#define CDDPI_STORE_SERVER_CLIENT_H
+
+#include "store/table.h"
+#include "store/wire.h"
+
+struct cddpi_client {
+    struct cddpi_client *next; /* of the list it is in */
+    struct cddpi_client *previous;
+    struct cddpi_clients *list;
+    int fd;
+    bool proved;
+    bool replying; /* a reply is not sent completely: nothing is read until it is */
+    bool doomed;   /* closed, and freed once the present events are done */
+    int64_t proof_deadline_ns;
+    uint8_t nonce[CDDPI_NONCE_BYTES];
+    struct cddpi_buffer in;
+
+    /* The reply being sent: sent counts bytes of both. */
+    uint8_t head[CDDPI_WIRE_HEAD_BYTES];
+    struct cddpi_value *body;
+    size_t sent;
+
+    /* The request that waits, if any: its message (head and body) is the first of @in. */
+    bool parked;
+    struct cddpi_waiter waiter;
+    size_t cursor;    /* WAIT: keys before it exist, or did when deletes was as it says */
+    uint64_t deletes; /* of the table when the cursor was at the first key */
+};
+
+/* In order of arrival. */
+struct cddpi_clients {
+    struct cddpi_client *first;
+    struct cddpi_client *last;
+};
+
+/* What connections use of the server. */
+struct cddpi_client_host {
+    int epoll_fd;
+    uint8_t key[CDDPI_PROOF_KEY_BYTES];
+    struct cddpi_table *table;
+    struct cddpi_clients proving;
+    struct cddpi_clients proved;
+    struct cddpi_clients doomed;
+};
+
+/** Take over the connected socket @p fd, and greet. On failure @p fd is closed. */
+void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t proof_deadline_ns);
+
+/** What epoll reported about @p client. */
+void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *client,
+                        uint32_t events);
+
+/** Close the connection now and free the client with cddpi_client_reap(). */
+void cddpi_client_doom(struct cddpi_client_host *host, struct cddpi_client *client);
+
+/** Free all doomed clients; no reported event may be left. */
+void cddpi_client_reap(struct cddpi_client_host *host);
+
+/** The first message of the server. */
+void cddpi_client_hello(uint8_t out[CDDPI_WIRE_HELLO_BYTES], uint32_t state,
+                        const uint8_t nonce[CDDPI_NONCE_BYTES]);
+
+#endif

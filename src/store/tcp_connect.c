@@ -1,0 +1,292 @@
+/* tcp_connect.c - finds the TCP store's server, trying again while it may still come, and does the
+ * client's part of the proof. */
+#include "store/tcp_connect.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "store/wire.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    HOST_BYTES = 256,
+    FIRST_PAUSE_MS = 5,
+    LONGEST_PAUSE_MS = 500,
+    CONNECT_MS = 10000 /* then the host's next address has its turn */
+};
+
+struct address {
+    char host[HOST_BYTES];
+    char port[8];
+};
+
+/* Whether a failed attempt leaves hope. */
+enum attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_HOPELESS };
+
+static cddp_status parse_address(const char *text, struct address *out)
+{
+    const char *colon = strrchr(text, ':');
+    const char *host = text;
+    size_t host_bytes;
+    int64_t port;
+
+    if (colon == NULL || !cddpi_parse_integer(colon + 1, 1, 65535, &port)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "no port from 1 to 65535 at the end of the address");
+    }
+    host_bytes = (size_t)(colon - text);
+    if (host_bytes >= 2 && host[0] == '[' && host[host_bytes - 1] == ']') {
+        host++;
+        host_bytes -= 2;
+    } else if (memchr(host, ':', host_bytes) != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "an IPv6 address must stand in brackets");
+    }
+    if (host_bytes == 0 || host_bytes >= HOST_BYTES) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "no host, or one of more than %d bytes",
+                          HOST_BYTES - 1);
+    }
+    memcpy(out->host, host, host_bytes);
+    out->host[host_bytes] = '\0';
+    snprintf(out->port, sizeof out->port, "%d", (int)port);
+    return CDDP_OK;
+}
+
+/* Until @fd is ready for @events or has failed; false at the deadline. */
+static bool wait_for(int fd, short events, int64_t deadline_ns)
+{
+    struct pollfd entry = {.fd = fd, .events = events};
+    int ready;
+
+    do {
+        ready = poll(&entry, 1, cddpi_left_ms(deadline_ns));
+    } while ((ready < 0 && errno == EINTR) || (ready == 0 && cddpi_left_ms(deadline_ns) > 0));
+    return ready > 0;
+}
+
+/* Two sockets that connect to each other's port at once get each other; so does one that connects
+ * to a free port of the local machine if the kernel gives it just this port to come from. */
+static bool is_connected_to_itself(int fd)
+{
+    struct sockaddr_storage self = {0};
+    struct sockaddr_storage peer = {0};
+    socklen_t self_bytes = sizeof self;
+    socklen_t peer_bytes = sizeof peer;
+
+    return getsockname(fd, (struct sockaddr *)&self, &self_bytes) == 0 &&
+           getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0 &&
+           self_bytes == peer_bytes && memcmp(&self, &peer, self_bytes) == 0;
+}
+
+/* 0 or an errno. */
+static int connect_one(const struct addrinfo *info, int64_t deadline_ns, int *out_fd)
+{
+    int64_t patience_ns = cddpi_deadline_ns(CONNECT_MS);
+    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int on = 1;
+    int error = 0;
+    socklen_t bytes = sizeof error;
+
+    if (fd < 0) {
+        return errno;
+    }
+    if (connect(fd, info->ai_addr, info->ai_addrlen) != 0) {
+        error = errno;
+        if (error == EINPROGRESS || error == EINTR) {
+            patience_ns = patience_ns < deadline_ns ? patience_ns : deadline_ns;
+            if (!wait_for(fd, POLLOUT, patience_ns)) {
+                error = ETIMEDOUT;
+            } else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
+                error = errno;
+            }
+        }
+    }
+    if (error == 0 && is_connected_to_itself(fd)) {
+        error = ECONNREFUSED;
+    }
+    if (error != 0) {
+        close(fd);
+        return error;
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    *out_fd = fd;
+    return 0;
+}
+
+static enum attempt read_exactly(int fd, uint8_t *to, size_t bytes, int64_t deadline_ns)
+{
+    size_t have = 0;
+
+    while (have < bytes) {
+        ssize_t got = recv(fd, to + have, bytes - have, 0);
+
+        if (got > 0) {
+            have += (size_t)got;
+        } else if (got == 0) {
+            (void)cddpi_fail(CDDP_ERR_IO, "the server closed the connection during the greeting");
+            return ATTEMPT_FAILED;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            if (!wait_for(fd, POLLIN, deadline_ns)) {
+                (void)cddpi_fail(CDDP_ERR_TIMEOUT, "connected, but no cddp store answers");
+                return ATTEMPT_FAILED;
+            }
+        } else if (errno != EINTR) {
+            (void)cddpi_fail_errno(CDDP_ERR_IO, errno, "greeting");
+            return ATTEMPT_FAILED;
+        }
+    }
+    return ATTEMPT_OK;
+}
+
+static enum attempt check_hello(const uint8_t *hello, cddp_status *out)
+{
+    if (cddpi_get_u64(hello) != CDDPI_WIRE_MAGIC) {
+        *out = cddpi_fail(CDDP_ERR_IO, "what listens there is no cddp store");
+        return ATTEMPT_HOPELESS;
+    }
+    if (cddpi_get_u32(hello + 8) != CDDPI_WIRE_VERSION) {
+        *out = cddpi_fail(CDDP_ERR_IO, "the server speaks version %u of the protocol, not %d",
+                          cddpi_get_u32(hello + 8), CDDPI_WIRE_VERSION);
+        return ATTEMPT_HOPELESS;
+    }
+    if (cddpi_get_u32(hello + 12) != 0) {
+        (void)cddpi_fail(CDDP_ERR_IO,
+                         "the server is at its limit of open files (ulimit -n) and takes no more "
+                         "clients");
+        return ATTEMPT_FAILED;
+    }
+    return ATTEMPT_OK;
+}
+
+static enum attempt check_welcome(const uint8_t *welcome, const uint8_t *wanted, cddp_status *out)
+{
+    if (cddpi_get_u32(welcome) != 0) {
+        *out = cddpi_fail(CDDP_ERR_AUTH,
+                          "the server refused the job's token; is CDDP_TOKEN that of this job?");
+        return ATTEMPT_HOPELESS;
+    }
+    if (!cddpi_proof_equal(welcome + 4, wanted, CDDPI_PROOF_BYTES)) {
+        *out = cddpi_fail(CDDP_ERR_AUTH, "the server does not know the job's token itself");
+        return ATTEMPT_HOPELESS;
+    }
+    return ATTEMPT_OK;
+}
+
+/* @out is written for ATTEMPT_HOPELESS only; the text is there for all failures. */
+static enum attempt greet(int fd, const uint8_t key[CDDPI_PROOF_KEY_BYTES], int64_t deadline_ns,
+                          cddp_status *out)
+{
+    uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
+    uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
+    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES];
+    uint8_t wanted[CDDPI_PROOF_BYTES];
+    const uint8_t *server_nonce = hello + 16;
+    uint8_t *nonce = answer + 16;
+    enum attempt attempt = read_exactly(fd, hello, sizeof hello, deadline_ns);
+
+    if (attempt == ATTEMPT_OK) {
+        attempt = check_hello(hello, out);
+    }
+    if (attempt != ATTEMPT_OK) {
+        return attempt;
+    }
+    cddpi_put_u64(answer, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(answer + 8, CDDPI_WIRE_VERSION);
+    cddpi_random_bytes(nonce, CDDPI_NONCE_BYTES);
+    cddpi_proof_make(key, "client", server_nonce, nonce, nonce + CDDPI_NONCE_BYTES);
+    cddpi_proof_make(key, "server", server_nonce, nonce, wanted);
+    if (send(fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
+        (void)cddpi_fail_errno(CDDP_ERR_IO, errno, "greeting");
+        return ATTEMPT_FAILED;
+    }
+    attempt = read_exactly(fd, welcome, sizeof welcome, deadline_ns);
+    return attempt == ATTEMPT_OK ? check_welcome(welcome, wanted, out) : attempt;
+}
+
+static enum attempt try_address(const struct address *address, const uint8_t *key,
+                                int64_t deadline_ns, int *out_fd, cddp_status *out)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *infos = NULL;
+    enum attempt attempt = ATTEMPT_FAILED;
+    int error = getaddrinfo(address->host, address->port, &hints, &infos);
+
+    if (error != 0) {
+        /* also a name that nobody knows: in a cluster it may be announced in a moment */
+        (void)cddpi_fail(CDDP_ERR_IO, "%s", gai_strerror(error));
+        return ATTEMPT_FAILED;
+    }
+    for (const struct addrinfo *info = infos; info != NULL && attempt == ATTEMPT_FAILED;
+         info = info->ai_next) {
+        int fd = -1;
+
+        error = connect_one(info, deadline_ns, &fd);
+        if (error != 0) {
+            (void)cddpi_fail_errno(CDDP_ERR_IO, error, "connect");
+            continue;
+        }
+        attempt = greet(fd, key, deadline_ns, out);
+        if (attempt == ATTEMPT_OK) {
+            *out_fd = fd;
+        } else {
+            close(fd);
+        }
+    }
+    freeaddrinfo(infos);
+    return attempt;
+}
+
+/* Half of the pause is random, so that ranks that start together do not come back together. */
+static void pause_ms(uint32_t ms, int64_t deadline_ns)
+{
+    int left_ms = cddpi_left_ms(deadline_ns);
+    uint32_t random;
+    struct timespec pause;
+    long long ns;
+
+    cddpi_random_bytes(&random, sizeof random);
+    ns = ms * 500000LL + random % (ms * 500000U);
+    if (ns > left_ms * 1000000LL) {
+        ns = left_ms * 1000000LL;
+    }
+    pause.tv_sec = (time_t)(ns / 1000000000);
+    pause.tv_nsec = (long)(ns % 1000000000);
+    nanosleep(&pause, NULL);
+}
+
+cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns, int *out_fd)
+{
+    struct address address;
+    uint8_t key[CDDPI_PROOF_KEY_BYTES];
+    cddp_status status = parse_address(text, &address);
+    uint32_t pause = FIRST_PAUSE_MS;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_proof_key(token, "cddp tcp store", key);
+    for (;;) {
+        enum attempt attempt = try_address(&address, key, deadline_ns, out_fd, &status);
+
+        if (attempt == ATTEMPT_OK) {
+            return CDDP_OK;
+        }
+        if (attempt == ATTEMPT_HOPELESS) {
+            return status;
+        }
+        pause_ms(pause, deadline_ns);
+        if (cddpi_left_ms(deadline_ns) == 0) {
+            /* another attempt would have no time, and only hide why this one failed */
+            return cddpi_fail_prefix(CDDP_ERR_TIMEOUT, "not open at the deadline; last attempt");
+        }
+        pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
+    }
+}

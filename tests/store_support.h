@@ -1,0 +1,104 @@
+/* store_support.h - a store of either form to test, and handles on it. */
+#ifndef CDDP_TESTS_STORE_SUPPORT_H
+#define CDDP_TESTS_STORE_SUPPORT_H
+
+#include "base/clock.h"
+#include "store/server.h"
+#include "support.h"
+
+#include <cddp/store.h>
+
+#define TOKEN "the token of the tests"
+
+/* A server or a file, and the parent's own handle, which keeps the file alive. */
+struct place {
+    bool is_file;
+    struct cddpi_store_server *server;
+    char *folder;
+    char url[512];
+    cddp_store *store;
+};
+
+static inline cddp_status open_store(const char *url, const char *token, const char *prefix,
+                                     uint32_t timeout_ms, cddp_store **out)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+
+    options.url = url;
+    options.token = token;
+    options.prefix = prefix;
+    options.timeout_ms = timeout_ms;
+    return cddp_store_open(&options, out);
+}
+
+static inline cddp_status start_server(uint16_t port, const char *token,
+                                       struct cddpi_store_server **out)
+{
+    struct cddpi_store_server_options options = {.port = port, .token = token};
+
+    return cddpi_store_server_create(&options, out);
+}
+
+/* *state is "tcp" or "file" before, and a place after. */
+static inline int set_up(void **state)
+{
+    struct place *place = calloc(1, sizeof *place);
+
+    place->is_file = strcmp(*state, "file") == 0;
+    if (place->is_file) {
+        place->folder = support_mkdtemp();
+        snprintf(place->url, sizeof place->url, "file://%s/store", place->folder);
+    } else {
+        if (start_server(0, TOKEN, &place->server) != CDDP_OK) {
+            return -1;
+        }
+        snprintf(place->url, sizeof place->url, "tcp://127.0.0.1:%u",
+                 cddpi_store_server_port(place->server));
+    }
+    *state = place;
+    return open_store(place->url, TOKEN, "job/0/", 20000, &place->store) == CDDP_OK ? 0 : -1;
+}
+
+static inline int tear_down(void **state)
+{
+    struct place *place = *state;
+
+    cddp_store_close(place->store);
+    cddpi_store_server_destroy(place->server);
+    if (place->folder != NULL) {
+        support_rmdir(place->folder);
+    }
+    free(place);
+    return 0;
+}
+
+/* A rank's own handle. */
+static inline cddp_store *open_place(const struct place *place)
+{
+    cddp_store *store = NULL;
+
+    if (open_store(place->url, TOKEN, "job/0/", 20000, &store) != CDDP_OK) {
+        fprintf(stderr, "%s\n", cddp_last_error());
+    }
+    return store;
+}
+
+static inline bool last_error_has(const char *text)
+{
+    bool has = strstr(cddp_last_error(), text) != NULL;
+
+    if (!has) {
+        fprintf(stderr, "\"%s\" is not in: %s\n", text, cddp_last_error());
+    }
+    return has;
+}
+
+#define PLACE_TEST(form, test)                                                                     \
+    {                                                                                              \
+        form ": " #test, test, set_up, tear_down, (char[])                                         \
+        {                                                                                          \
+            form                                                                                   \
+        }                                                                                          \
+    }
+
+#endif

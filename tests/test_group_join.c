@@ -1,0 +1,371 @@
+/* test_group_join.c - how ranks find each other: options, launchers' variables, files, servers. */
+#include "group/join.h"
+#include "support.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+static const char *const variables[] = {"CDDP_RANK",
+                                        "CDDP_WORLD_SIZE",
+                                        "CDDP_LOCAL_RANK",
+                                        "CDDP_STORE",
+                                        "CDDP_LOCAL_WORLD_SIZE",
+                                        "CDDP_TOKEN",
+                                        "CDDP_JOB",
+                                        "CDDP_GENERATION",
+                                        "CDDP_BACKEND",
+                                        "CDDP_TIMEOUT_MS",
+                                        "RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "SLURM_PROCID",
+                                        "SLURM_NTASKS",
+                                        "SLURM_LOCALID",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "PMIX_NAMESPACE",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "PMIX_SERVER_TMPDIR"};
+
+static int clear_environment(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        unsetenv(variables[i]);
+    }
+    return 0;
+}
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(fd, (struct sockaddr *)&address, length) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
+        return -1;
+    }
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static bool is_empty(const char *folder)
+{
+    DIR *opened = opendir(folder);
+    struct dirent *entry;
+    bool empty = true;
+
+    while (opened != NULL && (entry = readdir(opened)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            fprintf(stderr, "left over: %s/%s\n", folder, entry->d_name);
+            empty = false;
+        }
+    }
+    if (opened != NULL) {
+        closedir(opened);
+    }
+    return empty;
+}
+
+/* A group that works: the sum of all ranks. */
+static int use(cddp_group *group, int rank, int n)
+{
+    int32_t sum = 0;
+
+    CHECK(cddp_group_rank(group) == rank && cddp_group_world_size(group) == n);
+    CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    CHECK(sum == n * (n - 1) / 2);
+    return 0;
+}
+
+struct place {
+    const char *url;
+    uint32_t timeout_ms;
+    int absent; /* rank that does not come; -1: none */
+};
+
+static int options_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    options.rendezvous = place->url;
+    options.token = "secret";
+    options.rank = rank;
+    options.world_size = n;
+    options.timeout_ms = place->timeout_ms;
+    for (uint32_t generation = 1; generation < 4; generation++) { /* left, and built anew */
+        options.generation = generation;
+        CHECK(cddp_group_create(&options, &group) == CDDP_OK);
+        CHECK(cddp_group_generation(group) == generation);
+        CHECK(use(group, rank, n) == 0);
+        cddp_group_destroy(group);
+    }
+    return 0;
+}
+
+static void ranks_meet_through_a_server_in_rank_0_and_meet_again(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 7};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char url[64];
+        struct place place = {url, 20000, -1};
+
+        snprintf(url, sizeof url, "tcp://127.0.0.1:%d", free_port());
+        assert_int_equal(run_ranks(sizes[i], 40, options_rank, &place), 0);
+    }
+}
+
+static void ranks_meet_through_a_file_and_meet_again(void **state)
+{
+    static const int sizes[] = {2, 3, 8};
+    char *folder = support_mkdtemp();
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char url[4200];
+        struct place place = {url, 20000, -1};
+
+        snprintf(url, sizeof url, "file://%s/meet", folder); /* the same one: it is a stale one */
+        assert_int_equal(run_ranks(sizes[i], 40, options_rank, &place), 0);
+    }
+    support_rmdir(folder);
+}
+
+static int absent_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+    cddp_status status;
+    char name[16];
+
+    if (rank == place->absent) {
+        return 0;
+    }
+    options.rendezvous = place->url;
+    options.rank = rank;
+    options.world_size = n;
+    options.timeout_ms = place->timeout_ms;
+    status = cddp_group_create(&options, &group);
+    snprintf(name, sizeof name, "rank %d ", place->absent);
+    CHECK(status == CDDP_ERR_TIMEOUT);
+    CHECK(strstr(cddp_last_error(), name) != NULL);
+    return 0;
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    char *folder = support_mkdtemp();
+    char url[4200];
+
+    (void)state;
+    for (int absent = 2; absent >= 0; absent -= 2) {
+        struct place place = {url, 400, absent};
+
+        snprintf(url, sizeof url, "file://%s/without-%d", folder, absent);
+        assert_int_equal(run_ranks(3, 30, absent_rank, &place), 0);
+    }
+    support_rmdir(folder);
+}
+
+static int default_rank(int rank, int n, void *argument)
+{
+    void (*environment)(int, int) = *(void (**)(int, int))argument;
+    cddp_group *group;
+
+    environment(rank, n);
+    CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
+    CHECK(cddp_group_local_rank(group) == rank && cddp_group_local_world_size(group) == n);
+    CHECK(use(group, rank, n) == 0);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static int port;
+
+static void torchrun_environment(int rank, int n)
+{
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", n);
+    set_number("LOCAL_RANK", rank);
+    set_number("LOCAL_WORLD_SIZE", n);
+    set_number("MASTER_PORT", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+}
+
+static void agent_environment(int rank, int n)
+{
+    torchrun_environment(rank, n);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("TORCHELASTIC_RUN_ID", "a/strange id", 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+}
+
+static void open_mpi_environment(int rank, int n)
+{
+    set_number("OMPI_COMM_WORLD_RANK", rank);
+    set_number("OMPI_COMM_WORLD_SIZE", n);
+    set_number("OMPI_COMM_WORLD_LOCAL_RANK", rank);
+    set_number("OMPI_COMM_WORLD_LOCAL_SIZE", n);
+    setenv("PMIX_NAMESPACE", "1898053633", 1);
+    setenv("PMIX_SERVER_TMPDIR", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp", 1);
+}
+
+static void slurm_environment(int rank, int n)
+{
+    set_number("SLURM_PROCID", rank);
+    set_number("SLURM_NTASKS", n);
+    set_number("SLURM_LOCALID", rank);
+    setenv("SLURM_JOB_ID", "77", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+}
+
+static void every_launcher_s_variables_lead_to_one_group(void **state)
+{
+    void (*environments[])(int, int) = {torchrun_environment, agent_environment,
+                                        open_mpi_environment, slurm_environment};
+    char *folder = support_mkdtemp();
+    char *before = getenv("TMPDIR") != NULL ? strdup(getenv("TMPDIR")) : NULL;
+
+    (void)state;
+    setenv("TMPDIR", folder, 1);
+    for (int i = 0; i < 4; i++) {
+        port = free_port();
+        assert_int_equal(run_ranks(3, 30, default_rank, &environments[i]), 0);
+        assert_true(is_empty(folder));
+    }
+    if (before != NULL) {
+        setenv("TMPDIR", before, 1);
+    } else {
+        unsetenv("TMPDIR");
+    }
+    free(before);
+    support_rmdir(folder);
+}
+
+static void a_lone_process_is_rank_0_of_1(void **state)
+{
+    struct cddpi_join join;
+    cddp_group *group;
+    cddp_group *part;
+    int rank = -1;
+    int size;
+    int local_rank;
+    int local_size;
+    float x = 3;
+    void *memory;
+
+    (void)state;
+    assert_int_equal(cddpi_join_read(NULL, &join), CDDP_OK);
+    assert_string_equal(join.origin, "a lone process");
+    assert_int_equal(cddpi_join_peek(&rank, &size, &local_rank, &local_size), CDDP_OK);
+    assert_int_equal(rank, 0);
+    assert_int_equal(size, 1);
+    assert_int_equal(cddp_group_create(NULL, &group), CDDP_OK);
+    assert_string_equal(cddp_group_backend(group), "solo");
+    assert_int_equal(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_MEAN, NULL), CDDP_OK);
+    assert_int_equal(cddp_all_reduce_weighted(group, &x, &x, 1, CDDP_F32, 0, NULL), CDDP_OK);
+    assert_true(x == 0);
+    assert_int_equal(cddp_group_alloc(group, 100, &memory), CDDP_OK);
+    assert_int_equal(((char *)memory)[99], 0);
+    cddp_group_free(group, memory);
+    assert_int_equal(cddp_group_split(group, 1, 0, &part), CDDP_OK);
+    assert_int_equal(cddp_barrier(part, NULL), CDDP_OK);
+    cddp_group_destroy(part);
+    assert_int_equal(cddp_group_split(group, -1, 0, &part), CDDP_OK);
+    assert_null(part);
+    cddp_group_abort(group, "enough");
+    assert_int_equal(cddp_barrier(group, NULL), CDDP_ERR_CLOSED);
+    assert_non_null(strstr(cddp_last_error(), "enough"));
+    cddp_group_destroy(group);
+}
+
+static void refused(const char *name, const char *value)
+{
+    struct cddpi_join join;
+
+    setenv(name, value, 1);
+    assert_int_equal(cddpi_join_read(NULL, &join), CDDP_ERR_ARGUMENT);
+    if (strstr(cddp_last_error(), name) == NULL) {
+        fail_msg("%s is not named: %s", name, cddp_last_error());
+    }
+}
+
+static void a_bad_variable_is_named(void **state)
+{
+    (void)state;
+    setenv("CDDP_WORLD_SIZE", "2", 1);
+    refused("CDDP_RANK", "2");
+    refused("CDDP_RANK", "1x");
+    setenv("CDDP_RANK", "1", 1);
+    refused("CDDP_LOCAL_WORLD_SIZE", "3");
+    unsetenv("CDDP_LOCAL_WORLD_SIZE");
+    refused("CDDP_STORE", "");
+    (void)clear_environment(NULL);
+    torchrun_environment(0, 2);
+    refused("MASTER_PORT", "70000");
+    (void)clear_environment(NULL);
+    open_mpi_environment(0, 2);
+    refused("OMPI_COMM_WORLD_LOCAL_RANK", "-1");
+    (void)clear_environment(NULL);
+    slurm_environment(0, 2);
+    refused("SLURM_NTASKS", "many");
+    (void)clear_environment(NULL);
+}
+
+static void an_unknown_backend_is_unavailable(void **state)
+{
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    (void)state;
+    options.backend = "carrier-pigeon";
+    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "carrier-pigeon"));
+    options.backend = "solo";
+    options.world_size = 2;
+    options.rendezvous = "tcp://127.0.0.1:1";
+    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, clear_environment, clear_environment)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(ranks_meet_through_a_server_in_rank_0_and_meet_again),
+        CASE(ranks_meet_through_a_file_and_meet_again),
+        CASE(a_rank_that_does_not_come_is_named),
+        CASE(every_launcher_s_variables_lead_to_one_group),
+        CASE(a_lone_process_is_rank_0_of_1),
+        CASE(a_bad_variable_is_named),
+        CASE(an_unknown_backend_is_unavailable),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
