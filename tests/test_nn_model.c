@@ -33,7 +33,7 @@ static const struct cddpi_model_spec *preset_named(const char *name)
 
 static void expect_near(const char *what, double is, double should, double scale)
 {
-    if (!(fabs(is - should) <= 2e-4 * scale)) {
+    if (!(fabs(is - should) <= 1e-4 * scale)) {
         fail_msg("%s is %.9g, PyTorch says %.9g", what, is, should);
     }
 }
