@@ -107,10 +107,10 @@ static inline cddp_status fixture_step(struct fixture *f, double scale, bool acc
                              : status;
 }
 
-/* The largest difference of two arrays over the largest magnitude of the first. */
-static inline double relative_difference(const float *a, const float *b, size_t count)
+/* The largest difference of two arrays, over the largest magnitude of the first or @p floor. */
+static inline double difference_over(const float *a, const float *b, size_t count, double floor)
 {
-    double largest = 0;
+    double largest = floor;
     double difference = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -120,7 +120,12 @@ static inline double relative_difference(const float *a, const float *b, size_t 
             return INFINITY;
         }
     }
-    return difference / (largest > 0 ? largest : 1);
+    return difference / largest;
+}
+
+static inline double relative_difference(const float *a, const float *b, size_t count)
+{
+    return difference_over(a, b, count, 1e-30);
 }
 
 #endif

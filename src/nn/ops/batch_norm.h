@@ -12,6 +12,7 @@ void cddpi_batch_norm_update(const struct cddpi_run *run, const float *mean, con
 /* Over all ranks, of which each may have another count of samples, or none. */
 struct cddpi_sync_norm {
     int mean, variance; /* buffers: of all ranks' batches together */
+    int count;          /* buffer: one double, of how many values a channel */
 };
 CDDP_CHECKED cddp_status cddpi_sync_norm_plan(struct cddpi_plan *plan, int op,
                                               struct cddpi_sync_norm *norm);

@@ -1,0 +1,741 @@
+/* test_nn_model.c - whole models: what PyTorch computes, plans and their memory, dropout, modes,
+ * the order of gradients, initial values, and descriptions that do not fit. */
+#include "nn_support.h"
+
+#include <cddp/store.h>
+
+#define IMAGE .channels = 1, .height = 28, .width = 28, .classes = 10
+
+static const struct cddpi_model_spec mlp = {.preset = "mlp", IMAGE};
+static const struct cddpi_model_spec cnn = {.preset = "cnn", IMAGE};
+static const struct cddpi_model_spec resnet20 = {.preset = "resnet20", IMAGE};
+static const struct cddpi_model_spec *const presets[] = {&mlp, &cnn, &resnet20};
+
+static void setup(struct fixture *f, const struct cddpi_model_spec *spec, int count)
+{
+    if (!fixture_init(f, spec, 8, NULL, 0, count)) {
+        fail_msg("%s", cddp_last_error());
+    }
+}
+
+/* The vectors: see scripts/make_nn_vectors.py. */
+
+static const struct cddpi_model_spec *preset_named(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        if (strcmp(presets[i]->preset, name) == 0) {
+            return presets[i];
+        }
+    }
+    fail_msg("the vectors hold a model \"%s\"", name);
+    return NULL;
+}
+
+static void expect_near(const char *what, double is, double should, double scale)
+{
+    if (!(fabs(is - should) <= 2e-4 * scale)) {
+        fail_msg("%s is %.9g, PyTorch says %.9g", what, is, should);
+    }
+}
+
+static void expect_outputs(const struct fixture *f, char *text)
+{
+    const float *outputs = cddpi_model_outputs(f->model);
+
+    for (int i = 0; i < f->batch.count * 10; i++) {
+        expect_near("an output", (double)outputs[i], strtod(text, &text), 1);
+    }
+}
+
+static double norm_of(const float *values, size_t count)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        sum += (double)values[i] * (double)values[i];
+    }
+    return sqrt(sum);
+}
+
+static void expect_grad(const struct fixture *f, size_t index, const char *line)
+{
+    const float *grad = f->grads[index];
+    size_t count = cddpi_tensor_elements(&f->params[index]);
+    char name[200];
+    double norm, product;
+    double dot = 0;
+
+    assert_int_equal(sscanf(line, "grad %199s %lf %lf", name, &norm, &product), 3);
+    assert_string_equal(name, f->params[index].name);
+    for (size_t i = 0; i < count; i++) {
+        dot += (double)grad[i] * (double)test_number(100 + (uint32_t)index, i);
+    }
+    expect_near(name, norm_of(grad, count), norm, norm + 1e-3);
+    expect_near(name, dot, product, norm + 1e-3);
+}
+
+static void expect_buffer(const struct fixture *f, size_t index, const char *line)
+{
+    size_t count;
+    const cddp_param *buffer = &cddpi_model_buffers(f->model, &count)[index];
+    char name[200];
+    double norm;
+
+    assert_true(index < count);
+    assert_int_equal(sscanf(line, "buffer %199s %lf", name, &norm), 2);
+    assert_string_equal(name, buffer->name);
+    expect_near(name, norm_of(buffer->data, cddpi_tensor_elements(buffer)), norm, norm);
+}
+
+static void presets_compute_what_pytorch_does(void **state)
+{
+    char path[4096];
+    char line[8192];
+    struct fixture f = {0};
+    size_t grads = 0;
+    size_t buffers = 0;
+    int models = 0;
+    FILE *file;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/tests/data/nn_vectors.txt", getenv("CDDP_TEST_SOURCE"));
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        char name[64];
+        double loss;
+
+        if (sscanf(line, "model %63s %lf", name, &loss) == 2) {
+            setup(&f, preset_named(name), 4);
+            expect_near("loss", fixture_loss(&f), loss, loss);
+            grads = buffers = 0;
+            models++;
+        } else if (strncmp(line, "outputs ", 8) == 0) {
+            expect_outputs(&f, line + 8);
+            assert_int_equal(cddpi_model_backward(f.model, 1, false, NULL, NULL), CDDP_OK);
+        } else if (strncmp(line, "grad ", 5) == 0) {
+            assert_true(grads < f.param_count);
+            expect_grad(&f, grads++, line);
+        } else if (strncmp(line, "buffer ", 7) == 0) {
+            expect_buffer(&f, buffers++, line);
+        } else if (strncmp(line, "evaluated ", 10) == 0) {
+            struct cddpi_result result;
+
+            assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+            expect_outputs(&f, line + 10);
+            assert_int_equal(grads, f.param_count);
+            fixture_fini(&f);
+        }
+    }
+    assert_int_equal(models, 3);
+    fclose(file);
+}
+
+/* Memory. */
+
+static void plans_overlap_nothing_that_is_alive_and_share_the_rest(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        for (int training = 0; training < 2; training++) {
+            struct fixture f;
+            struct cddpi_plan *plan;
+
+            setup(&f, presets[i], 4);
+            assert_int_equal(cddpi_model_plan(f.model, 4, training, &plan), CDDP_OK);
+            assert_true(cddpi_memory_valid(&plan->memory));
+            assert_true(plan->memory.bytes < cddpi_memory_sum(&plan->memory));
+            assert_true(cddpi_model_arena_bytes(f.model) >= plan->memory.bytes);
+            assert_int_equal((uintptr_t)f.model->arena % CDDPI_ALIGNMENT, 0);
+            fixture_fini(&f);
+        }
+    }
+}
+
+static void placing_keeps_what_is_alive_together_apart(void **state)
+{
+    struct cddpi_memory memory = {0};
+    int a = cddpi_memory_add(&memory, 1000, 0, 3);
+    int b = cddpi_memory_add(&memory, 500, 2, 5);
+    int c = cddpi_memory_add(&memory, 700, 4, 9);
+    int d = cddpi_memory_add(&memory, 500, 5, 6);
+
+    (void)state;
+    assert_false(cddpi_memory_replace(&memory, d, a, 2)); /* a is read at 3 */
+    assert_true(cddpi_memory_replace(&memory, d, b, 5));
+    assert_int_equal(cddpi_memory_place(&memory), CDDP_OK);
+    assert_true(cddpi_memory_valid(&memory));
+    assert_int_equal(memory.buffers[d].offset, memory.buffers[b].offset);
+    assert_int_equal(memory.buffers[a].offset, memory.buffers[c].offset);
+    assert_true(memory.bytes < cddpi_memory_sum(&memory));
+    memory.buffers[b].offset = memory.buffers[a].offset; /* the check can fail */
+    assert_false(cddpi_memory_valid(&memory));
+    cddpi_memory_fini(&memory);
+}
+
+static void the_first_layer_makes_no_gradient_of_the_data(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        struct cddpi_plan *plan;
+        struct fixture f;
+
+        setup(&f, presets[i], 2);
+        assert_int_equal(cddpi_model_plan(f.model, 2, true, &plan), CDDP_OK);
+        for (int op = 0; op < f.model->graph.op_count; op++) {
+            bool of_data = !f.model->graph.values[f.model->graph.ops[op].inputs[0]].needs_grad;
+
+            assert_int_equal(plan->ops[op].grad_inputs[0] < 0, of_data);
+        }
+        assert_int_equal(f.model->graph.values[CDDPI_VALUE_INPUT].needs_grad, false);
+        fixture_fini(&f);
+    }
+}
+
+static void expect_same(const struct fixture *a, const struct fixture *b)
+{
+    assert_int_equal(a->param_count, b->param_count);
+    for (size_t i = 0; i < a->param_count; i++) {
+        assert_memory_equal(a->grads[i], b->grads[i],
+                            cddpi_tensor_elements(&a->params[i]) * sizeof(float));
+    }
+    assert_memory_equal(cddpi_model_outputs(a->model), cddpi_model_outputs(b->model),
+                        (size_t)a->batch.count * 10 * sizeof(float));
+}
+
+static void other_batch_sizes_in_between_change_nothing(void **state)
+{
+    static const int counts[] = {13, 5, 13};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        struct fixture used;
+
+        setup(&used, presets[i], 13);
+        for (size_t j = 0; j < COUNT_OF(counts); j++) {
+            struct fixture fresh;
+            struct cddpi_result result;
+
+            setup(&fresh, presets[i], counts[j]);
+            fixture_batch(&used, 0, counts[j]);
+            assert_int_equal(cddpi_model_forward(used.model, &used.batch, false, &result), CDDP_OK);
+            assert_int_equal(fixture_step(&used, 0.5, false), CDDP_OK);
+            assert_int_equal(fixture_step(&fresh, 0.5, false), CDDP_OK);
+            expect_same(&used, &fresh);
+            fixture_fini(&fresh);
+        }
+        fixture_fini(&used);
+    }
+}
+
+static void more_batch_sizes_than_are_kept_still_work(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f, &mlp, 1);
+    for (int count = 1; count <= 2 * CDDPI_MODEL_PLANS; count++) {
+        fixture_batch(&f, 0, count);
+        assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
+    }
+    fixture_fini(&f);
+}
+
+static void accumulated_gradients_are_added_to_what_is_there(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        struct fixture once, twice;
+
+        setup(&once, presets[i], 3);
+        setup(&twice, presets[i], 3);
+        assert_int_equal(fixture_step(&once, 3, false), CDDP_OK);
+        assert_int_equal(fixture_step(&twice, 1, false), CDDP_OK);
+        assert_int_equal(fixture_step(&twice, 2, true), CDDP_OK);
+        for (size_t p = 0; p < once.param_count; p++) {
+            assert_true(relative_difference(once.grads[p], twice.grads[p],
+                                            cddpi_tensor_elements(&once.params[p])) < 1e-4);
+        }
+        fixture_fini(&once);
+        fixture_fini(&twice);
+    }
+}
+
+/* Batch normalisation. */
+
+static void running_statistics_are_those_of_a_scalar_loop(void **state)
+{
+    static const struct cddpi_layer layers[] = {
+        {.type = CDDPI_LAYER_BATCH_NORM, .momentum = 0.3},
+        {.type = CDDPI_LAYER_FLATTEN},
+        {.type = CDDPI_LAYER_LINEAR, .units = 2},
+    };
+    struct cddpi_model_spec spec = {
+        .layers = layers, .layer_count = 3, .channels = 5, .height = 3, .width = 4, .classes = 2};
+    struct fixture f;
+    size_t count;
+    const cddp_param *buffers;
+
+    (void)state;
+    setup(&f, &spec, 6);
+    buffers = cddpi_model_buffers(f.model, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(buffers[0].name, "batch_norm1.running_mean");
+    assert_string_equal(buffers[1].name, "batch_norm1.running_var");
+    assert_false(isnan(fixture_loss(&f)));
+    for (int c = 0; c < 5; c++) {
+        double sum = 0;
+        double squares = 0;
+
+        for (int i = 0; i < 6 * 12; i++) {
+            sum += (double)f.input[i / 12 * 60 + c * 12 + i % 12];
+        }
+        for (int i = 0; i < 6 * 12; i++) {
+            squares += pow((double)f.input[i / 12 * 60 + c * 12 + i % 12] - sum / 72, 2);
+        }
+        assert_float_equal(((const float *)buffers[0].data)[c], 0.3 * sum / 72, 1e-6);
+        assert_float_equal(((const float *)buffers[1].data)[c], 0.7 + 0.3 * squares / 71, 1e-6);
+    }
+    fixture_fini(&f);
+}
+
+static void evaluation_leaves_running_statistics_alone_and_uses_them(void **state)
+{
+    struct fixture f;
+    struct cddpi_result result;
+    const cddp_param *buffers;
+    size_t count;
+    float before[16];
+    float *outputs;
+
+    (void)state;
+    setup(&f, &resnet20, 4);
+    assert_false(isnan(fixture_loss(&f)));
+    buffers = cddpi_model_buffers(f.model, &count);
+    memcpy(before, buffers[0].data, sizeof before);
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+    assert_memory_equal(before, buffers[0].data, sizeof before);
+    outputs = malloc(40 * sizeof *outputs);
+    memcpy(outputs, cddpi_model_outputs(f.model), 40 * sizeof *outputs);
+    fixture_batch(&f, 1, 1); /* alone a sample gets the same outputs as in company */
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+    assert_true(relative_difference(outputs + 10, cddpi_model_outputs(f.model), 10) < 1e-5);
+    ((float *)buffers[1].data)[0] *= 4;
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+    assert_true(relative_difference(outputs + 10, cddpi_model_outputs(f.model), 10) > 1e-4);
+    free(outputs);
+    fixture_fini(&f);
+}
+
+/* Dropout. */
+
+static const struct cddpi_layer dropped[] = {
+    {.type = CDDPI_LAYER_FLATTEN},
+    {.type = CDDPI_LAYER_LINEAR, .units = 500},
+    {.type = CDDPI_LAYER_DROPOUT, .probability = 0.2},
+};
+static const struct cddpi_model_spec dropping = {
+    .layers = dropped, .layer_count = 3, .channels = 1, .height = 4, .width = 4, .classes = 500};
+
+static uint8_t *zeros_of(struct fixture *f, int first, int count, uint64_t step)
+{
+    uint8_t *zeros = malloc((size_t)count * 500);
+
+    fixture_batch(f, first, count);
+    f->batch.step = step;
+    assert_false(isnan(fixture_loss(f)));
+    for (int i = 0; i < count * 500; i++) {
+        zeros[i] = cddpi_model_outputs(f->model)[i] == 0;
+    }
+    return zeros;
+}
+
+static void a_sample_is_dropped_alike_in_any_batch(void **state)
+{
+    struct fixture f;
+    uint8_t *whole, *half, *later;
+    int dropped_count = 0;
+    int different = 0;
+
+    (void)state;
+    setup(&f, &dropping, 1);
+    whole = zeros_of(&f, 0, 4, 3);
+    half = zeros_of(&f, 2, 2, 3);
+    later = zeros_of(&f, 0, 4, 4);
+    assert_memory_equal(whole + 1000, half, 1000);
+    for (int i = 0; i < 2000; i++) {
+        dropped_count += whole[i];
+        different += whole[i] != later[i];
+    }
+    assert_in_range(dropped_count, 330,
+                    470);                 /* of 2000, with probability 0.2: within 4 deviations */
+    assert_in_range(different, 550, 730); /* 2 x 0.2 x 0.8 */
+    assert_memory_not_equal(whole, whole + 500, 500);
+    free(whole);
+    free(half);
+    free(later);
+    fixture_fini(&f);
+}
+
+static void evaluation_drops_nothing_and_training_scales_up(void **state)
+{
+    struct fixture f;
+    struct cddpi_result result;
+    float outputs[500];
+
+    (void)state;
+    setup(&f, &dropping, 1);
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+    memcpy(outputs, cddpi_model_outputs(f.model), sizeof outputs);
+    assert_false(isnan(fixture_loss(&f)));
+    for (int i = 0; i < 500; i++) {
+        float y = cddpi_model_outputs(f.model)[i];
+
+        assert_true(outputs[i] != 0);
+        assert_true(y == 0 || fabsf(y - outputs[i] * 1.25f) < 1e-5f);
+    }
+    fixture_fini(&f);
+}
+
+/* The order of gradients. */
+
+struct arrivals {
+    struct fixture *f;
+    size_t count;
+    uint32_t order[128];
+    float first[128]; /* each gradient's first element as it was reported */
+    cddp_status answer;
+};
+
+static cddp_status arrive(void *context, size_t index)
+{
+    struct arrivals *arrivals = context;
+
+    arrivals->first[arrivals->count] = *(float *)arrivals->f->grads[index];
+    arrivals->order[arrivals->count++] = (uint32_t)index;
+    return arrivals->answer;
+}
+
+static void gradients_are_reported_complete_once_and_in_the_order_announced(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        struct fixture f;
+        struct arrivals arrivals = {.f = &f, .answer = CDDP_OK};
+
+        setup(&f, presets[i], 2);
+        assert_false(isnan(fixture_loss(&f)));
+        assert_int_equal(cddpi_model_backward(f.model, 1, false, arrive, &arrivals), CDDP_OK);
+        assert_int_equal(arrivals.count, f.param_count);
+        assert_memory_equal(arrivals.order, cddpi_model_ready_order(f.model),
+                            f.param_count * sizeof *arrivals.order);
+        for (size_t p = 0; p < f.param_count; p++) {
+            assert_true(arrivals.first[p] == *(float *)f.grads[arrivals.order[p]]);
+        }
+        fixture_fini(&f);
+    }
+}
+
+static void a_failure_of_the_receiver_ends_backward(void **state)
+{
+    struct fixture f;
+    struct arrivals arrivals = {.f = &f, .answer = CDDP_ERR_PEER};
+
+    (void)state;
+    setup(&f, &mlp, 2);
+    assert_false(isnan(fixture_loss(&f)));
+    assert_int_equal(cddpi_model_backward(f.model, 1, false, arrive, &arrivals), CDDP_ERR_PEER);
+    assert_int_equal(arrivals.count, 1);
+    fixture_fini(&f);
+}
+
+static void a_batch_without_samples_gives_zeros_in_the_same_order(void **state)
+{
+    struct fixture f;
+    struct arrivals arrivals = {.f = &f, .answer = CDDP_OK};
+
+    (void)state;
+    setup(&f, &resnet20, 2);
+    assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
+    fixture_batch(&f, 0, 0);
+    assert_true(fixture_loss(&f) == 0);
+    assert_int_equal(cddpi_model_backward(f.model, 1, true, NULL, NULL), CDDP_OK);
+    assert_true(*(float *)f.grads[0] != 0);
+    assert_true(fixture_loss(&f) == 0);
+    assert_int_equal(cddpi_model_backward(f.model, 1, false, arrive, &arrivals), CDDP_OK);
+    assert_memory_equal(arrivals.order, cddpi_model_ready_order(f.model),
+                        f.param_count * sizeof *arrivals.order);
+    assert_true(*(float *)f.grads[0] == 0);
+    fixture_fini(&f);
+}
+
+/* Initial values. */
+
+static void initial_values_have_their_mean_and_spread(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f, &resnet20, 1);
+    for (size_t p = 0; p < f.param_count; p++) {
+        const cddp_param *param = &f.params[p];
+        size_t count = cddpi_tensor_elements(param);
+        double deviation = sqrt(2.0 / (double)(param->shape[0] * 9));
+        double sum = 0;
+
+        for (size_t i = 0; i < count; i++) {
+            sum += (double)((float *)param->data)[i];
+        }
+        assert_int_equal(cddpi_model_param_decays(f.model, p), param->dims > 1);
+        if (param->dims == 4 && param->shape[2] == 3 && param->shape[1] > 1) {
+            double spread = norm_of(param->data, count) / sqrt((double)count);
+
+            assert_true(fabs(sum / (double)count) < 4.5 * deviation / sqrt((double)count));
+            assert_true(fabs(spread / deviation - 1) < 4.5 / sqrt(2.0 * (double)count));
+        }
+    }
+    fixture_fini(&f);
+}
+
+static void initial_values_depend_on_the_seed_alone(void **state)
+{
+    struct fixture a, b, c;
+    size_t bytes;
+
+    (void)state;
+    assert_true(fixture_init(&a, &mlp, 1, NULL, 0, 1));
+    assert_true(fixture_init(&b, &mlp, 1, NULL, 0, 9));
+    assert_true(fixture_init(&c, &mlp, 2, NULL, 0, 1));
+    bytes = cddpi_tensor_elements(&a.params[0]) * sizeof(float);
+    assert_memory_equal(a.params[0].data, b.params[0].data, bytes);
+    assert_memory_not_equal(a.params[0].data, c.params[0].data, bytes);
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
+        assert_true(fabsf(((float *)a.params[0].data)[i]) <= 1 / 28.0f);
+    }
+    fixture_fini(&a);
+    fixture_fini(&b);
+    fixture_fini(&c);
+}
+
+/* What does not fit. */
+
+struct wrong {
+    struct cddpi_layer layers[4];
+    const char *text; /* part of the error's */
+};
+
+#define LAYER(kind, ...)                                                                           \
+    {                                                                                              \
+        .type = CDDPI_LAYER_##kind, __VA_ARGS__                                                    \
+    }
+
+static const struct wrong wrongs[] = {
+    {{LAYER(LINEAR, .units = 3)}, "layer \"linear1\": linear takes flat inputs"},
+    {{LAYER(FLATTEN, .name = "f"), LAYER(LINEAR, .name = "out", .units = 4)},
+     "layer \"out\": the last layer's output is 4 x 1 x 1, but there are 3 classes"},
+    {{LAYER(CONV2D, .units = 3, .kernel = 9)},
+     "layer \"conv2d1\": its kernel of 9 x 9 is larger than its input of 6 x 6"},
+    {{LAYER(MAX_POOL, .kernel = 7)}, "layer \"max_pool1\": its kernel of 7 x 7 is larger"},
+    {{LAYER(MAX_POOL, .kernel = 2, .padding = 2)}, "padding is 2; 0 to 1 are possible"},
+    {{LAYER(CONV2D, .kernel = 3)}, "layer \"conv2d1\": units is 0"},
+    {{LAYER(CONV2D, .units = 3)}, "layer \"conv2d1\": kernel is 0"},
+    {{LAYER(CONV2D, .units = 3, .kernel = 3, .stride = -1)}, "stride is -1"},
+    {{LAYER(RELU, .units = 3)}, "layer \"relu1\": relu takes no units"},
+    {{LAYER(RELU, .input = "nowhere")}, "layer \"relu1\": no layer is called \"nowhere\""},
+    {{LAYER(RELU, .input = "later"), LAYER(RELU, .name = "later")},
+     "layer \"relu1\": its input \"later\" comes only after it"},
+    {{LAYER(RELU, .name = "a"), LAYER(RELU, .name = "a")},
+     "layer \"a\": layers 1 and 2 both are called so"},
+    {{LAYER(RELU, .name = "input")}, "layer \"input\": a layer cannot be called so"},
+    {{LAYER(CONV2D, .name = "c", .units = 2, .kernel = 1), LAYER(ADD, .input2 = "input")},
+     "layer \"add2\": add takes equal shapes, but its inputs are 2 x 6 x 6 and 1 x 6 x 6"},
+    {{LAYER(ADD, .name = "a")}, "layer \"a\": it needs a second summand"},
+    {{LAYER(DROPOUT, .probability = 1)}, "layer \"dropout1\": probability is 1"},
+    {{LAYER(DROPOUT, .probability = -0.5)}, "layer \"dropout1\": probability is -0.5"},
+    {{LAYER(BATCH_NORM, .momentum = 2)}, "layer \"batch_norm1\": momentum is 2"},
+    {{LAYER(BATCH_NORM, .epsilon = -1)}, "layer \"batch_norm1\": epsilon is -1"},
+    {{LAYER(FLATTEN, .name = "f"), LAYER(LINEAR, .name = "lost", .units = 3),
+      LAYER(LINEAR, .input = "f", .units = 3)},
+     "layer \"lost\": its output goes into no other layer"},
+    {{LAYER(MAX_POOL, .kernel = 6), LAYER(CONV2D, .units = 3, .kernel = 1),
+      LAYER(GLOBAL_AVG_POOL, .padding = 1)},
+     "global_avg_pool takes no padding"},
+    {{LAYER(COUNT, .name = "x")}, "layer 1 has the unknown type"},
+    {{LAYER(RELU, .name = "")}, "the name of layer 1 has 0 bytes"},
+};
+
+static void descriptions_that_do_not_fit_name_the_layer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
+        struct cddpi_model_spec spec = {
+            .layers = wrongs[i].layers, .channels = 1, .height = 6, .width = 6, .classes = 3};
+        struct cddpi_model *model = NULL;
+
+        while (spec.layer_count < 4 && (wrongs[i].layers[spec.layer_count].type != 0 ||
+                                        wrongs[i].layers[spec.layer_count].units != 0)) {
+            spec.layer_count++;
+        }
+        assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
+        assert_null(model);
+        if (strstr(cddp_last_error(), wrongs[i].text) == NULL) {
+            fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), wrongs[i].text);
+        }
+    }
+}
+
+static void expect_refused(struct cddpi_model_spec spec, const char *text)
+{
+    struct cddpi_model *model = NULL;
+
+    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
+    if (strstr(cddp_last_error(), text) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), text);
+    }
+}
+
+static void models_that_cannot_be_are_refused(void **state)
+{
+    static const int no_width[] = {10, 0};
+    static const struct cddpi_layer relu[] = {{.type = CDDPI_LAYER_RELU}};
+
+    (void)state;
+    expect_refused((struct cddpi_model_spec){.preset = "gpt9", IMAGE}, "no preset is called");
+    expect_refused((struct cddpi_model_spec){.preset = "mlp", .channels = 1, .classes = 3},
+                   "data of 1 x 0 x 0");
+    expect_refused(
+        (struct cddpi_model_spec){.preset = "mlp", .channels = 1, .height = 1, .width = 1},
+        "0 classes");
+    expect_refused((struct cddpi_model_spec){.preset = "mlp", .dropout = 1, IMAGE}, "dropout is 1");
+    expect_refused(
+        (struct cddpi_model_spec){.preset = "mlp", .hidden = no_width, .hidden_count = 2, IMAGE},
+        "layer \"fc2\": units is 0");
+    expect_refused((struct cddpi_model_spec){.layers = relu, IMAGE}, "0 layers");
+    expect_refused(
+        (struct cddpi_model_spec){
+            .layers = relu, .layer_count = 1, .channels = 3, .height = 1, .width = 1, .classes = 3},
+        "no layer has parameters");
+}
+
+static void wrong_calls_are_refused(void **state)
+{
+    struct fixture f;
+    struct cddpi_result result = {-1, -1, -1};
+    void *none[6] = {NULL};
+
+    (void)state;
+    setup(&f, &mlp, 2);
+    assert_int_equal(cddpi_model_backward(f.model, 1, false, NULL, NULL), CDDP_ERR_STATE);
+    f.label[1] = 10;
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "the label of sample 1 is 10"));
+    assert_int_equal(result.count, -1);
+    f.label[1] = -1;
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    f.label[1] = 9;
+    assert_int_equal(cddpi_model_prepare(f.model, 0, true), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+    assert_int_equal(cddpi_model_backward(f.model, 1, false, NULL, NULL), CDDP_ERR_STATE);
+    assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
+    assert_int_equal(cddpi_model_backward(f.model, 1, false, NULL, NULL), CDDP_ERR_STATE);
+    cddpi_model_bind_grads(f.model, none);
+    assert_int_equal(fixture_step(&f, 1, false), CDDP_ERR_STATE);
+    assert_non_null(strstr(cddp_last_error(), "fc1.weight"));
+    fixture_fini(&f);
+}
+
+static void every_failing_allocation_is_an_error(void **state)
+{
+    static const struct cddpi_model_spec spec = {.preset = "cnn", .dropout = 0.5, IMAGE};
+    unsigned nth = 0;
+    cddp_status status;
+
+    (void)state;
+    do {
+        struct cddpi_model *model = NULL;
+
+        cddpi_alloc_fail_nth(++nth);
+        status = cddpi_model_create(&spec, 1, NULL, &model);
+        if (status == CDDP_OK) {
+            status = cddpi_model_prepare(model, 2, true);
+        }
+        cddpi_alloc_fail_nth(0);
+        cddpi_model_destroy(model);
+        assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+    } while (status != CDDP_OK && nth < 1000);
+    assert_true(nth > 50);
+    assert_int_equal(status, CDDP_OK);
+}
+
+static void outputs_are_counted_as_correct_by_their_largest(void **state)
+{
+    struct fixture f;
+    struct cddpi_result result;
+    int correct = 0;
+
+    (void)state;
+    setup(&f, &mlp, 50);
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+    for (int i = 0; i < 50; i++) {
+        const float *row = cddpi_model_outputs(f.model) + 10 * i;
+        int best = 0;
+
+        for (int c = 1; c < 10; c++) {
+            best = row[c] > row[best] ? c : best;
+        }
+        correct += best == f.label[i];
+    }
+    assert_int_equal(result.correct, correct);
+    assert_int_equal(result.count, 50);
+    f.input[0] = NAN;
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &result), CDDP_OK);
+    assert_true(isnan(result.loss_sum));
+    fixture_fini(&f);
+}
+
+static void the_description_shows_layers_shapes_and_counts(void **state)
+{
+    struct fixture f;
+    char *text;
+
+    (void)state;
+    setup(&f, &resnet20, 1);
+    text = cddpi_model_describe(f.model);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "layer2.0.shortcut.0"));
+    assert_non_null(strstr(text, "32 x 14 x 14"));
+    assert_non_null(strstr(text, "batch_norm + relu"));
+    assert_non_null(strstr(text, "resnet20: 272186 parameters in 65 tensors"));
+    cddp_free(text);
+    fixture_fini(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets_compute_what_pytorch_does),
+        cmocka_unit_test(plans_overlap_nothing_that_is_alive_and_share_the_rest),
+        cmocka_unit_test(placing_keeps_what_is_alive_together_apart),
+        cmocka_unit_test(the_first_layer_makes_no_gradient_of_the_data),
+        cmocka_unit_test(other_batch_sizes_in_between_change_nothing),
+        cmocka_unit_test(more_batch_sizes_than_are_kept_still_work),
+        cmocka_unit_test(accumulated_gradients_are_added_to_what_is_there),
+        cmocka_unit_test(running_statistics_are_those_of_a_scalar_loop),
+        cmocka_unit_test(evaluation_leaves_running_statistics_alone_and_uses_them),
+        cmocka_unit_test(a_sample_is_dropped_alike_in_any_batch),
+        cmocka_unit_test(evaluation_drops_nothing_and_training_scales_up),
+        cmocka_unit_test(gradients_are_reported_complete_once_and_in_the_order_announced),
+        cmocka_unit_test(a_failure_of_the_receiver_ends_backward),
+        cmocka_unit_test(a_batch_without_samples_gives_zeros_in_the_same_order),
+        cmocka_unit_test(initial_values_have_their_mean_and_spread),
+        cmocka_unit_test(initial_values_depend_on_the_seed_alone),
+        cmocka_unit_test(descriptions_that_do_not_fit_name_the_layer),
+        cmocka_unit_test(models_that_cannot_be_are_refused),
+        cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(every_failing_allocation_is_an_error),
+        cmocka_unit_test(outputs_are_counted_as_correct_by_their_largest),
+        cmocka_unit_test(the_description_shows_layers_shapes_and_counts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

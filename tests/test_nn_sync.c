@@ -1,0 +1,147 @@
+/* test_nn_sync.c - batch normalisation over ranks: together they do what one rank does with all
+ * their samples, however unevenly these are spread. */
+#include "nn_support.h"
+
+#include <cddp/group.h>
+
+enum { TOTAL = 7 };
+
+static const struct cddpi_layer layers[] = {
+    {.type = CDDPI_LAYER_BATCH_NORM, .sync = true},
+    {.type = CDDPI_LAYER_CONV2D, .units = 20, .kernel = 3, .padding = 1},
+    {.type = CDDPI_LAYER_BATCH_NORM, .sync = true},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_CONV2D, .units = 16, .kernel = 3},
+    {.type = CDDPI_LAYER_BATCH_NORM, .name = "a", .sync = true},
+    {.type = CDDPI_LAYER_BATCH_NORM, .name = "b", .input = "a", .sync = true},
+    {.type = CDDPI_LAYER_ADD, .input2 = "a"},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_FLATTEN},
+    {.type = CDDPI_LAYER_LINEAR, .units = 9},
+    {.type = CDDPI_LAYER_BATCH_NORM, .sync = true},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_LINEAR, .units = 3},
+};
+static const struct cddpi_model_spec spec = {.layers = layers,
+                                             .layer_count = COUNT_OF(layers),
+                                             .channels = 3,
+                                             .height = 5,
+                                             .width = 6,
+                                             .classes = 3};
+
+struct spread {
+    const char *url;
+    int counts[4]; /* samples of each rank */
+};
+
+static int join(const struct spread *spread, int rank, int n, cddp_group **out)
+{
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+
+    options.rendezvous = spread->url;
+    options.token = "secret";
+    options.rank = rank;
+    options.world_size = n;
+    options.timeout_ms = 20000;
+    CHECK(cddp_group_create(&options, out) == CDDP_OK);
+    return 0;
+}
+
+static int compare_grads(cddp_group *group, const struct fixture *mine, const struct fixture *whole)
+{
+    for (size_t i = 0; i < mine->param_count; i++) {
+        size_t count = cddpi_tensor_elements(&mine->params[i]);
+
+        CHECK(cddp_all_reduce_weighted(group, mine->grads[i], mine->grads[i], count, CDDP_F32,
+                                       mine->batch.count, NULL) == CDDP_OK);
+        /* what is normalised away has a gradient of zero, but for rounding */
+        CHECK(difference_over(whole->grads[i], mine->grads[i], count, 1e-3) < 1e-3);
+    }
+    return 0;
+}
+
+static int compare_buffers(const struct fixture *mine, const struct fixture *whole)
+{
+    size_t count;
+    const cddp_param *a = cddpi_model_buffers(mine->model, &count);
+    const cddp_param *b = cddpi_model_buffers(whole->model, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        CHECK(difference_over(a[i].data, b[i].data, cddpi_tensor_elements(&a[i]), 1) < 1e-5);
+    }
+    return 0;
+}
+
+static int sync_rank(int rank, int n, void *argument)
+{
+    const struct spread *spread = argument;
+    struct fixture mine, whole;
+    cddp_group *group;
+    int count = spread->counts[rank];
+    int first = 0;
+
+    for (int r = 0; r < rank; r++) {
+        first += spread->counts[r];
+    }
+    if (join(spread, rank, n, &group) != 0) {
+        return 1;
+    }
+    CHECK(fixture_init(&whole, &spec, 3, NULL, 0, TOTAL));
+    CHECK(fixture_init(&mine, &spec, 3, group, first, count));
+    for (int step = 0; step < 2; step++) {
+        /* each rank's own mean, as a trainer makes it that then weighs ranks by their samples */
+        CHECK(fixture_step(&whole, 1.0 / TOTAL, false) == CDDP_OK);
+        CHECK(fixture_step(&mine, count > 0 ? 1.0 / count : 1, false) == CDDP_OK);
+        if (count > 0) {
+            CHECK(relative_difference(cddpi_model_outputs(whole.model) + 3 * first,
+                                      cddpi_model_outputs(mine.model), 3 * (size_t)count) < 1e-4);
+        }
+        CHECK(compare_grads(group, &mine, &whole) == 0);
+        CHECK(compare_buffers(&mine, &whole) == 0);
+    }
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    fixture_fini(&mine);
+    fixture_fini(&whole);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void run_spread(int n, struct spread spread)
+{
+    char *folder = support_mkdtemp();
+    char url[4200];
+
+    snprintf(url, sizeof url, "file://%s/store", folder);
+    spread.url = url;
+    assert_int_equal(run_ranks(n, 60, sync_rank, &spread), 0);
+    support_rmdir(folder);
+}
+
+static void two_ranks_normalise_as_one_does(void **state)
+{
+    (void)state;
+    run_spread(2, (struct spread){NULL, {5, 2}});
+}
+
+static void three_ranks_normalise_as_one_does(void **state)
+{
+    (void)state;
+    run_spread(3, (struct spread){NULL, {1, 4, 2}});
+}
+
+static void a_rank_without_samples_takes_part(void **state)
+{
+    (void)state;
+    run_spread(3, (struct spread){NULL, {3, 0, 4}});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks_normalise_as_one_does),
+        cmocka_unit_test(three_ranks_normalise_as_one_does),
+        cmocka_unit_test(a_rank_without_samples_takes_part),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
