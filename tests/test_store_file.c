@@ -3,6 +3,7 @@
 #include "store_support.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 static const char *path_of(const struct place *place)
@@ -319,6 +320,7 @@ static void writers_killed_at_any_moment_leave_whole_values(void **state)
         size_t bytes;
 
         if (pid == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
             _exit(writing_rank(round, 0, place));
         }
         while (going <= round) {
