@@ -110,6 +110,10 @@ static void cut(const struct cddpi_backend *host, struct cddpi_op *op)
 
     op->chunk = bytes / element;
     op->chunks = (op->count + op->chunk - 1) / op->chunk;
+    /* pieces of equal size, so that all ranks have work in the last one too */
+    bytes = (op->count + op->chunks - 1) / op->chunks * element;
+    op->chunk = (bytes + 63) / 64 * 64 / element;
+    op->chunks = (op->count + op->chunk - 1) / op->chunk;
 }
 
 /* How many bytes of `in` and `out` this rank's part of @p op uses. */
