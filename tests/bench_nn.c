@@ -99,14 +99,26 @@ static void time_steps(struct bench *bench, double *forward, double *backward)
     free(backwards);
 }
 
+/* Written to, so that it is memory, and not the page of zeros. */
+static float *numbers(size_t count)
+{
+    float *values = malloc(count * sizeof *values);
+
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (float)(i % 7) * 0.1f;
+    }
+    return values;
+}
+
 /* One op's heavy part alone, over memory of its own. */
 static double time_linear(const struct cddpi_op *op, size_t rows, int steps, bool input_grad)
 {
     size_t in = (size_t)op->in.channels;
     size_t out = (size_t)op->out.channels;
-    float *x = calloc(rows * in, sizeof *x);
-    float *w = calloc(out * in, sizeof *w);
-    float *y = calloc(rows * out, sizeof *y);
+    float *x = numbers(rows * in);
+    float *w = numbers(out * in);
+    float *dw = numbers(out * in);
+    float *y = numbers(rows * out);
     double *times = calloc((size_t)steps, sizeof *times);
     double result;
 
@@ -114,7 +126,7 @@ static double time_linear(const struct cddpi_op *op, size_t rows, int steps, boo
         int64_t begin = cddpi_now_ns();
 
         cddpi_blas_gemm(false, true, rows, out, in, x, w, 0, y);
-        cddpi_blas_gemm(true, false, out, in, rows, y, x, 0, w);
+        cddpi_blas_gemm(true, false, out, in, rows, y, x, 0, dw);
         if (input_grad) {
             cddpi_blas_gemm(false, false, rows, in, out, y, w, 0, x);
         }
@@ -123,6 +135,7 @@ static double time_linear(const struct cddpi_op *op, size_t rows, int steps, boo
     result = median(times, steps);
     free(x);
     free(w);
+    free(dw);
     free(y);
     free(times);
     return result;

@@ -86,11 +86,12 @@ const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model);
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
 
 /** Prepare for batches of @p count samples in @p training or evaluation mode, so that the first
- * step does not pay for it. Optional: running prepares what is missing. */
+ * step does not pay for it. Optional: running prepares what is missing. May end the validity of the
+ * last forward: its outputs are NULL then, and backward is CDDP_ERR_STATE. */
 CDDP_CHECKED cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training);
 
 struct cddpi_batch {
-    const float *input;   /* count x channels x height x width */
+    const float *input;   /* count x channels x height x width; backward reads it, too */
     const int32_t *label; /* count, each in [0, classes) */
     int count;
     uint64_t step;              /* for dropout's random numbers ... */
@@ -103,7 +104,8 @@ struct cddpi_result {
     int count;
 };
 
-/** Forward and loss. In training mode activations are kept for backward. */
+/** Forward and loss. In training mode activations are kept for backward. A batch of 0 samples is
+ * allowed: it takes part in what sync batch_norm does over ranks, and its gradients are zero. */
 CDDP_CHECKED cddp_status cddpi_model_forward(struct cddpi_model *model,
                                              const struct cddpi_batch *batch, bool training,
                                              struct cddpi_result *out);
@@ -112,7 +114,8 @@ CDDP_CHECKED cddp_status cddpi_model_forward(struct cddpi_model *model,
 typedef cddp_status (*cddpi_grad_ready_fn)(void *context, size_t index);
 
 /** Gradients of @p scale x (sum of the samples' losses) of the last training forward. @p
- * accumulate: add to what the gradients hold instead of replacing it. @p ready may be NULL. */
+ * accumulate: add to what the gradients hold instead of replacing it. @p ready may be NULL. Each
+ * rank may have a @p scale of its own (sync batch_norm takes it out of what it shares). */
 CDDP_CHECKED cddp_status cddpi_model_backward(struct cddpi_model *model, double scale,
                                               bool accumulate, cddpi_grad_ready_fn ready,
                                               void *context);

@@ -27,7 +27,7 @@ struct state {
     int plain_grad, bias_grad;        /* buffers, used when gradients are accumulated */
     int dst_block;
     /* of the op, for oneDNN */
-    dnnl_memory_desc_t src, dst, plain_weight, bias;
+    dnnl_memory_desc_t src, dst, plain_weight, any_weight, bias;
     dnnl_dims_t strides, before, after;
 };
 
@@ -78,20 +78,14 @@ static cddp_status describe_forward(struct state *state, const struct cddpi_plan
                                     const dnnl_memory_desc_t *dst, dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t desc;
-    dnnl_memory_desc_t weight = state->plain_weight;
-    cddp_status status;
+    cddp_status status = cddpi_dnnl_check(
+        dnnl_convolution_forward_desc_init(
+            &desc, plan->training ? dnnl_forward_training : dnnl_forward_inference,
+            dnnl_convolution_direct, src, &state->any_weight,
+            op->layer.no_bias ? NULL : &state->bias, dst, state->strides, state->before,
+            state->after),
+        "convolution");
 
-    status = cddpi_dnnl_check(dnnl_memory_desc_init_by_tag(&weight, 4, state->plain_weight.dims,
-                                                           dnnl_f32, dnnl_format_tag_any),
-                              "convolution");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(
-            dnnl_convolution_forward_desc_init(
-                &desc, plan->training ? dnnl_forward_training : dnnl_forward_inference,
-                dnnl_convolution_direct, src, &weight, op->layer.no_bias ? NULL : &state->bias, dst,
-                state->strides, state->before, state->after),
-            "convolution");
-    }
     return status == CDDP_OK
                ? cddpi_dnnl_describe(state->dnnl, &desc, op->relu, NULL, "convolution", out)
                : status;
@@ -205,22 +199,17 @@ static cddp_status plan_forward(struct state *state, struct cddpi_plan *plan, in
 static cddp_status plan_weights(struct state *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    dnnl_memory_desc_t any = state->plain_weight;
+    dnnl_memory_desc_t packed;
     const dnnl_memory_desc_t *bias = op->layer.no_bias ? NULL : &state->bias;
     size_t weight_bytes = dnnl_memory_desc_get_size(&state->plain_weight);
     dnnl_convolution_desc_t conv;
     dnnl_primitive_desc_t desc;
     cddp_status status;
 
-    status = cddpi_dnnl_check(
-        dnnl_memory_desc_init_by_tag(&any, 4, any.dims, dnnl_f32, dnnl_format_tag_any),
-        "convolution");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(dnnl_convolution_backward_weights_desc_init(
-                                      &conv, dnnl_convolution_direct, &state->src, &any, bias,
-                                      &state->dst, state->strides, state->before, state->after),
-                                  "gradient of the filters");
-    }
+    status = cddpi_dnnl_check(dnnl_convolution_backward_weights_desc_init(
+                                  &conv, dnnl_convolution_direct, &state->src, &state->any_weight,
+                                  bias, &state->dst, state->strides, state->before, state->after),
+                              "gradient of the filters");
     if (status == CDDP_OK) {
         status = cddpi_dnnl_describe(state->dnnl, &conv, false, state->forward.desc,
                                      "gradient of the filters", &desc);
@@ -230,15 +219,15 @@ static cddp_status plan_weights(struct state *state, struct cddpi_plan *plan, in
     }
     status = cddpi_primitive_init(&state->weights, state->dnnl, desc, plan, index,
                                   CDDPI_IN_BACKWARD);
-    any = *cddpi_dnnl_query(desc, dnnl_query_diff_weights_md);
+    packed = *cddpi_dnnl_query(desc, dnnl_query_diff_weights_md);
     if (status == CDDP_OK) {
         status = add_args(
             &state->weights,
             (int[]){DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS},
-            (const dnnl_memory_desc_t *[]){&state->src, &state->dst, &any, bias}, 4);
+            (const dnnl_memory_desc_t *[]){&state->src, &state->dst, &packed, bias}, 4);
     }
     if (status == CDDP_OK) {
-        status = plan_packed(state, plan, index, &any, CDDPI_IN_BACKWARD, true, &state->grad);
+        status = plan_packed(state, plan, index, &packed, CDDPI_IN_BACKWARD, true, &state->grad);
     }
     if (status == CDDP_OK) {
         status = cddpi_plan_buffer(plan, index, weight_bytes, CDDPI_IN_BACKWARD,
@@ -252,20 +241,15 @@ static cddp_status plan_weights(struct state *state, struct cddpi_plan *plan, in
 
 static cddp_status plan_data(struct state *state, struct cddpi_plan *plan, int index)
 {
-    dnnl_memory_desc_t weight = state->plain_weight;
+    dnnl_memory_desc_t weight;
     dnnl_convolution_desc_t conv;
     dnnl_primitive_desc_t desc;
     cddp_status status;
 
-    status = cddpi_dnnl_check(
-        dnnl_memory_desc_init_by_tag(&weight, 4, weight.dims, dnnl_f32, dnnl_format_tag_any),
-        "convolution");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(dnnl_convolution_backward_data_desc_init(
-                                      &conv, dnnl_convolution_direct, &state->src, &weight,
-                                      &state->dst, state->strides, state->before, state->after),
-                                  "gradient of the input");
-    }
+    status = cddpi_dnnl_check(dnnl_convolution_backward_data_desc_init(
+                                  &conv, dnnl_convolution_direct, &state->src, &state->any_weight,
+                                  &state->dst, state->strides, state->before, state->after),
+                              "gradient of the input");
     if (status == CDDP_OK) {
         status = cddpi_dnnl_describe(state->dnnl, &conv, false, state->forward.desc,
                                      "gradient of the input", &desc);
@@ -291,7 +275,7 @@ static cddp_status plan_data(struct state *state, struct cddpi_plan *plan, int i
     return status;
 }
 
-static void describe_window(struct state *state, const struct cddpi_op *op)
+static cddp_status describe_window(struct state *state, const struct cddpi_op *op)
 {
     dnnl_dim_t weight[] = {op->out.channels, op->in.channels, op->layer.kernel, op->layer.kernel};
 
@@ -303,6 +287,10 @@ static void describe_window(struct state *state, const struct cddpi_op *op)
     }
     state->after[0] = cddpi_window_padding_after(op, op->in.height, op->out.height);
     state->after[1] = cddpi_window_padding_after(op, op->in.width, op->out.width);
+    return cddpi_dnnl_check(dnnl_memory_desc_init_by_tag(&state->any_weight, 4,
+                                                         state->plain_weight.dims, dnnl_f32,
+                                                         dnnl_format_tag_any),
+                            "convolution");
 }
 
 static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
@@ -315,8 +303,10 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv2d: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    describe_window(state, op);
-    status = cddpi_dnnl_get(plan->model, &state->dnnl);
+    status = describe_window(state, op);
+    if (status == CDDP_OK) {
+        status = cddpi_dnnl_get(plan->model, &state->dnnl);
+    }
     if (status == CDDP_OK) {
         status = plan_forward(state, plan, index);
     }
