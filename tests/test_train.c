@@ -208,6 +208,30 @@ static void a_batch_that_leaves_ranks_without_samples_counts_right(void **state)
     }
 }
 
+static void a_named_checkpoint_can_be_gone_on_from(void **state)
+{
+    struct run_options options = {
+        .ranks = 2,
+        .arguments = {run_dir_argument("from"), "train.keep=0", "train.checkpoint_steps=10"}};
+
+    (void)state;
+    run_well(&options);
+    /* of another run: it stays as it is */
+    options.arguments[0] = run_dir_argument("other");
+    options.arguments[3] = argument("train.resume=%s", in_work("from/checkpoints/step-%08d", 10));
+    run_well(&options);
+    assert_same_checkpoint("from", "other", 30);
+    assert_int_not_equal(access(in_work("other/checkpoints/step-%08d", 10), F_OK), 0);
+    assert_true(isnan(metric("other", 10, "loss")));
+    assert_false(isnan(metric("other", 11, "loss")));
+    /* of the run itself: what came after it is done again */
+    options.arguments[0] = run_dir_argument("from");
+    run_well(&options);
+    assert_same_checkpoint("from", "other", 30);
+    assert_same_checkpoint("from", "other", 20);
+    assert_false(isnan(metric("from", 10, "loss")));
+}
+
 static void an_earlier_run_is_put_aside_and_kept(void **state)
 {
     struct run_options options = {.ranks = 1,
@@ -348,6 +372,7 @@ int main(void)
         cmocka_unit_test(another_number_of_ranks_sees_the_same_samples_once),
         cmocka_unit_test(a_signal_to_one_rank_stops_all_after_the_same_step),
         cmocka_unit_test(a_batch_that_leaves_ranks_without_samples_counts_right),
+        cmocka_unit_test(a_named_checkpoint_can_be_gone_on_from),
         cmocka_unit_test(an_earlier_run_is_put_aside_and_kept),
         cmocka_unit_test(checkpoints_by_time_are_written),
         cmocka_unit_test(layers_with_statistics_over_all_ranks_agree),

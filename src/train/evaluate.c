@@ -60,6 +60,7 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
     int64_t began = cddpi_now_ns();
     double loss = 0;
     int64_t counts[2] = {0, 0};
+    uint64_t epoch = trainer->at.epoch + (trainer->at.position > 0); /* the one under way or done */
     double values[4];
     cddp_status status = share_buffers(trainer);
 
@@ -83,13 +84,11 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
         values[1] = trainer->test_accuracy;
         values[2] = (double)counts[1];
         values[3] = (double)(cddpi_now_ns() - began) * 1e-6;
-        cddpi_metrics_add(trainer->metrics, "eval", trainer->at.step, trainer->at.epoch, names,
-                          values, 4);
+        cddpi_metrics_add(trainer->metrics, "eval", trainer->at.step, epoch, names, values, 4);
     }
     cddpi_progress_line(
         &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
-        (unsigned long long)(trainer->at.epoch + (trainer->at.position > 0)),
-        (long long)trainer->config->train.epochs, (unsigned long long)trainer->at.step,
-        trainer->test_loss, trainer->test_accuracy * 100);
+        (unsigned long long)epoch, (long long)trainer->config->train.epochs,
+        (unsigned long long)trainer->at.step, trainer->test_loss, trainer->test_accuracy * 100);
     return CDDP_OK;
 }

@@ -97,6 +97,7 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     int result = 0;
 
     if (status == CDDP_OK) {
+        cddpi_stop_install(); /* before, there is nothing to save: a signal simply ends it */
         status = cddpi_trainer_run(trainer);
     }
     if (status != CDDP_OK) {
@@ -183,6 +184,5 @@ int main(int argc, char **argv)
         fputs(usage, stderr);
         return EXIT_CONFIG;
     }
-    cddpi_stop_install();
     return end_output(with_config(mode, argv + first, argc - first));
 }
