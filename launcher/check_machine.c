@@ -1,0 +1,214 @@
+/* check_machine.c - owns what --check says of processors, memory, limits and processes. */
+#include "show.h"
+
+#include "cores.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Instruction sets that kernels, OpenBLAS or oneDNN choose by, as /proc/cpuinfo calls them. */
+static const char *const simd_names[] = {
+    "sse4_2",   "avx",      "avx2",        "fma",         "f16c",        "avx512f",
+    "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16",
+    "amx_int8", "asimd",    "asimdhp",     "bf16",        "sve",         "sve2"};
+
+/* The first line of @path that starts with @start, behind its colon; false if there is none. */
+static bool find_line(const char *path, const char *start, char *out, size_t bytes)
+{
+    char line[8192];
+    bool is_found = false;
+    FILE *file = fopen(path, "re");
+
+    while (file != NULL && !is_found && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, start, strlen(start)) == 0) {
+            const char *colon = strchr(line, ':');
+            const char *value = colon != NULL ? colon + 1 : line;
+
+            value += strspn(value, " \t");
+            snprintf(out, bytes, "%.*s", (int)strcspn(value, "\n"), value);
+            is_found = true;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return is_found;
+}
+
+static bool has_word(const char *text, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        if ((at == text || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void print_simd(void)
+{
+    char flags[8192];
+
+    if (!find_line("/proc/cpuinfo", "flags", flags, sizeof flags) &&
+        !find_line("/proc/cpuinfo", "Features", flags, sizeof flags)) {
+        printf("  SIMD: /proc/cpuinfo does not say\n");
+        return;
+    }
+    printf("  SIMD:");
+    for (size_t i = 0; i < sizeof simd_names / sizeof simd_names[0]; i++) {
+        if (has_word(flags, simd_names[i])) {
+            printf(" %s", simd_names[i]);
+        }
+    }
+    putchar('\n');
+}
+
+void cddpi_check_processors(void)
+{
+    struct cddpi_cores cores;
+    struct cddpi_share all;
+    char text[512];
+
+    if (find_line("/proc/cpuinfo", "model name", text, sizeof text)) {
+        printf("  %s\n", text);
+    }
+    print_simd();
+    if (cddpi_cores_read("/sys/devices/system", &cores) != CDDP_OK) {
+        printf("  affinity: %s\n", cddp_last_error());
+        return;
+    }
+    all = cddpi_cores_share(&cores, 0, 1, true);
+    cddpi_cores_text(&cores, &all, text, sizeof text);
+    printf("  this process may use %d cores (%d hardware threads) on %d NUMA nodes: %s\n",
+           cores.core_count, cores.cpu_count, cores.node_count, text);
+    cddpi_cores_fini(&cores);
+}
+
+void cddpi_check_memory(void)
+{
+    struct statvfs shm;
+    char text[128];
+
+    if (find_line("/proc/meminfo", "MemTotal", text, sizeof text)) {
+        printf("  total     %.1f GiB\n", atof(text) / (1 << 20));
+    }
+    if (find_line("/proc/meminfo", "MemAvailable", text, sizeof text)) {
+        printf("  available %.1f GiB\n", atof(text) / (1 << 20));
+    }
+    if (find_line("/sys/fs/cgroup/memory.max", "", text, sizeof text)) {
+        printf("  limit of this control group: %s\n", text);
+    }
+    if (statvfs("/dev/shm", &shm) == 0) {
+        printf("  /dev/shm  %.1f GiB, %.1f GiB of it free\n",
+               (double)shm.f_blocks * (double)shm.f_frsize / (1 << 30),
+               (double)shm.f_bavail * (double)shm.f_frsize / (1 << 30));
+    } else {
+        printf("  /dev/shm: %s\n", strerror(errno));
+    }
+}
+
+static void print_limit(const char *name, int resource, double unit, const char *unit_name)
+{
+    struct rlimit limit;
+
+    if (getrlimit(resource, &limit) != 0) {
+        return;
+    }
+    printf("  %-10s", name);
+    if (limit.rlim_cur == RLIM_INFINITY) {
+        printf(" unlimited\n");
+    } else {
+        printf(" %.0f%s", (double)limit.rlim_cur / unit, unit_name);
+        if (limit.rlim_max == RLIM_INFINITY) {
+            printf(" (may be raised without limit)\n");
+        } else {
+            printf(" (may be raised to %.0f%s)\n", (double)limit.rlim_max / unit, unit_name);
+        }
+    }
+}
+
+static void print_setting(const char *name, const char *path)
+{
+    char text[128];
+
+    if (find_line(path, "", text, sizeof text)) {
+        printf("  %-10s %s\n", name, text);
+    } else {
+        printf("  %-10s this kernel has no %s\n", name, path);
+    }
+}
+
+void cddpi_check_limits(void)
+{
+    print_limit("memlock", RLIMIT_MEMLOCK, 1024, " KiB");
+    print_limit("nofile", RLIMIT_NOFILE, 1, " files");
+    print_limit("nproc", RLIMIT_NPROC, 1, " processes");
+    print_setting("somaxconn", "/proc/sys/net/core/somaxconn");
+}
+
+/* Whether this process can open descriptor @fd of process @pid; an errno if not. */
+static int open_of_sibling(pid_t pid, int fd)
+{
+    char path[64];
+    int copy;
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+    copy = open(path, O_RDWR | O_CLOEXEC);
+    if (copy < 0) {
+        return errno;
+    }
+    close(copy);
+    return 0;
+}
+
+/* Two children as two ranks would be: one holds shared memory, the other opens it. */
+static int try_shared_memory(void)
+{
+    int fd = memfd_create("cddp-check", MFD_CLOEXEC);
+    int status = 0;
+    pid_t holder;
+    pid_t opener;
+
+    if (fd < 0) {
+        return errno;
+    }
+    fflush(NULL);
+    holder = fork();
+    if (holder == 0) {
+        pause();
+        _exit(0);
+    }
+    close(fd);
+    opener = holder > 0 ? fork() : -1;
+    if (opener == 0) {
+        _exit(open_of_sibling(holder, fd));
+    }
+    if (opener > 0) {
+        waitpid(opener, &status, 0);
+    }
+    if (holder > 0) {
+        kill(holder, SIGKILL);
+        waitpid(holder, NULL, 0);
+    }
+    return opener > 0 ? WEXITSTATUS(status) : EAGAIN;
+}
+
+void cddpi_check_processes(void)
+{
+    int error = try_shared_memory();
+
+    printf("  ranks can open each other's memory through /proc/PID/fd: %s%s\n",
+           error == 0 ? "yes" : "no: ", error == 0 ? "" : strerror(error));
+    print_setting("ptrace_scope", "/proc/sys/kernel/yama/ptrace_scope");
+}

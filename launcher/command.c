@@ -1,0 +1,252 @@
+/* command.c - owns the search for what the ranks execute, and asks cddp-train about a train.conf.
+ */
+#include "command.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/number.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* 0 if @path can be executed, else an errno. */
+static int why_not_executable(const char *path)
+{
+    struct stat status;
+
+    if (stat(path, &status) != 0) {
+        return errno;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return S_ISDIR(status.st_mode) ? EISDIR : EACCES;
+    }
+    return access(path, X_OK) == 0 ? 0 : errno;
+}
+
+static cddp_status found(const char *path, char **out)
+{
+    *out = cddpi_strdup(path);
+    return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a path");
+}
+
+/* Look for @name in every folder of $PATH, as execvp() does. */
+static cddp_status find_in_path(const char *name, char **out)
+{
+    const char *folder = getenv("PATH");
+    bool is_there = false;
+    char path[PATH_MAX];
+
+    if (folder == NULL) {
+        folder = "/usr/local/bin:/usr/bin:/bin";
+    }
+    for (;;) {
+        size_t length = strcspn(folder, ":");
+        int error;
+
+        if (snprintf(path, sizeof path, "%.*s%s%s", (int)length, folder, length > 0 ? "/" : "./",
+                     name) < (int)sizeof path) {
+            error = why_not_executable(path);
+            if (error == 0) {
+                return found(path, out);
+            }
+            is_there = is_there || error == EACCES;
+        }
+        if (folder[length] == '\0') {
+            break;
+        }
+        folder += length + 1;
+    }
+    return is_there
+               ? cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: found in $PATH, but not executable", name)
+               : cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: no such program in $PATH", name);
+}
+
+static cddp_status find_program(const char *name, char **out)
+{
+    int error;
+
+    if (strchr(name, '/') == NULL) {
+        return find_in_path(name, out);
+    }
+    error = why_not_executable(name);
+    if (error == 0) {
+        return found(name, out);
+    }
+    return cddpi_fail_errno(error == ENOENT || error == ENOTDIR ? CDDP_ERR_NOT_FOUND
+                                                                : CDDP_ERR_UNAVAILABLE,
+                            error, "%s", name);
+}
+
+/* cddp-train: beside our own binary, where the build tree has it, or in $PATH. */
+static cddp_status find_train(char **out)
+{
+    static const char *const places[] = {"cddp-train", "../src/cddp-train"};
+    char self[PATH_MAX];
+    char path[PATH_MAX + 32];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (length > 0) {
+        self[length] = '\0';
+        *strrchr(self, '/') = '\0';
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof path, "%s/%s", self, places[i]);
+            if (why_not_executable(path) == 0) {
+                return found(path, out);
+            }
+        }
+    }
+    if (find_in_path("cddp-train", out) == CDDP_OK) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_NOT_FOUND, "cddp-train is neither beside cddp-run nor in $PATH");
+}
+
+cddp_status cddpi_command_find(const struct cddpi_launch_options *options,
+                               struct cddpi_command *out)
+{
+    struct cddpi_command command = {NULL, NULL};
+    int used = 0;
+    cddp_status status;
+
+    if (options->config != NULL && access(options->config, R_OK) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", options->config);
+    }
+    status = options->config != NULL ? find_train(&command.path)
+                                     : find_program(options->arguments[0], &command.path);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    command.argv = cddpi_zalloc_array((size_t)options->argument_count + 3, sizeof *command.argv);
+    if (command.argv == NULL) {
+        cddpi_command_fini(&command);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d arguments",
+                          options->argument_count);
+    }
+    if (options->config != NULL) {
+        command.argv[used++] = command.path;
+        command.argv[used++] = (char *)options->config;
+    }
+    for (int i = 0; i < options->argument_count; i++) {
+        command.argv[used++] = options->arguments[i];
+    }
+    *out = command;
+    return CDDP_OK;
+}
+
+void cddpi_command_fini(struct cddpi_command *command)
+{
+    cddpi_free(command->path);
+    cddpi_free(command->argv);
+    *command = (struct cddpi_command){NULL, NULL};
+}
+
+/* Start the command with @option put before its arguments. @stdout_fd: -1 for ours; otherwise
+ * nothing is read and its messages are not wanted. Returns the pid, or -1. */
+static pid_t start_with_option(const struct cddpi_command *command, const char *option,
+                               int stdout_fd)
+{
+    size_t count = 0;
+    char **argv;
+    pid_t pid;
+
+    while (command->argv[count] != NULL) {
+        count++;
+    }
+    argv = cddpi_zalloc_array(count + 2, sizeof *argv);
+    if (argv == NULL) {
+        return -1;
+    }
+    argv[0] = command->argv[0];
+    argv[1] = (char *)option;
+    memcpy(argv + 2, command->argv + 1, (count - 1) * sizeof *argv);
+    pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        if (null >= 0) {
+            dup2(null, STDIN_FILENO);
+        }
+        if (stdout_fd >= 0 && null >= 0) {
+            dup2(stdout_fd, STDOUT_FILENO);
+            dup2(null, STDERR_FILENO);
+        }
+        execv(command->path, argv);
+        _exit(127);
+    }
+    cddpi_free(argv);
+    return pid;
+}
+
+static int wait_for(pid_t pid)
+{
+    int status;
+
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return 1;
+        }
+    }
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Read what @fd gives within ten seconds, to its end or until @bytes are full. */
+static void read_answer(int fd, char *out, size_t bytes)
+{
+    struct pollfd readable = {fd, POLLIN, 0};
+    size_t used = 0;
+
+    while (used + 1 < bytes && poll(&readable, 1, 10000) > 0) {
+        ssize_t got = read(fd, out + used, bytes - 1 - used);
+
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    out[used] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+int cddpi_command_nproc(const struct cddpi_command *command, int cores)
+{
+    char text[64];
+    int64_t nproc;
+    int ends[2];
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return cores;
+    }
+    snprintf(text, sizeof text, "%d", cores);
+    setenv("CDDP_AVAILABLE_CORES", text, 1);
+    pid = start_with_option(command, "--print-nproc", ends[1]);
+    unsetenv("CDDP_AVAILABLE_CORES");
+    close(ends[1]);
+    text[0] = '\0';
+    if (pid > 0) {
+        read_answer(ends[0], text, sizeof text);
+    }
+    close(ends[0]);
+    if (pid > 0) {
+        kill(pid, SIGKILL); /* it has answered, or never will */
+        (void)wait_for(pid);
+    }
+    return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
+}
+
+int cddpi_command_dry_run(const struct cddpi_command *command)
+{
+    pid_t pid;
+
+    fflush(NULL);
+    pid = start_with_option(command, "--dry-run", -1);
+    return pid > 0 ? wait_for(pid) : 1;
+}

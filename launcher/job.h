@@ -1,0 +1,24 @@
+/* job.h - what is fixed for a job once its command line was read and its machine was looked at. */
+#ifndef CDDPI_LAUNCHER_JOB_H
+#define CDDPI_LAUNCHER_JOB_H
+
+#include "command.h"
+#include "cores.h"
+#include "options.h"
+#include "rendezvous.h"
+
+#include <sys/resource.h>
+
+struct cddpi_job {
+    struct cddpi_launch_options options;
+    struct cddpi_cores cores;
+    struct cddpi_command command;
+    struct cddpi_rendezvous rendezvous; /* not when only a dry run is wanted */
+    int world_size;
+    int generation;
+    bool bind;
+    struct rlimit file_limit; /* that we were started with, and ranks get */
+    char log_dir[4096];       /* "": none */
+};
+
+#endif

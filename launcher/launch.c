@@ -1,0 +1,241 @@
+/* launch.c - owns the job: what it is made of, its generations, and its dry run. */
+#include "launch.h"
+
+#include "environment.h"
+#include "guard.h"
+#include "job.h"
+#include "output.h"
+#include "supervise.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int exit_status_of(cddp_status status)
+{
+    switch (status) {
+    case CDDP_OK:
+        return 0;
+    case CDDP_ERR_CONFIG:
+    case CDDP_ERR_ARGUMENT:
+        return 2;
+    case CDDP_ERR_UNAVAILABLE:
+        return 126;
+    case CDDP_ERR_NOT_FOUND:
+        return 127;
+    default:
+        return 1;
+    }
+}
+
+static cddp_status choose_log_dir(struct cddpi_job *job)
+{
+    const struct cddpi_launch_options *options = &job->options;
+    int length = 0;
+
+    if (options->log_dir != NULL) {
+        length = snprintf(job->log_dir, sizeof job->log_dir, "%s", options->log_dir);
+    } else if (options->config != NULL && options->run_dir != NULL) {
+        length = snprintf(job->log_dir, sizeof job->log_dir, "%s/logs", options->run_dir);
+    }
+    return length < (int)sizeof job->log_dir
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "the name of the log folder is too long");
+}
+
+/* Everything that can be known before a process is started. */
+static cddp_status prepare(struct cddpi_job *job)
+{
+    cddp_status status = cddpi_command_find(&job->options, &job->command);
+
+    if (status == CDDP_OK) {
+        status = choose_log_dir(job);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_cores_read("/sys/devices/system", &job->cores);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    job->world_size = job->options.nproc;
+    if (job->world_size == 0) {
+        job->world_size = job->options.config != NULL
+                              ? cddpi_command_nproc(&job->command, job->cores.core_count)
+                              : job->cores.core_count;
+    }
+    job->bind = job->options.bind == CDDPI_BIND_CORE ||
+                (job->options.bind == CDDPI_BIND_AUTO && job->cores.core_count >= job->world_size);
+    return CDDP_OK;
+}
+
+/* mkdir -p */
+static cddp_status make_folders(const char *path)
+{
+    char part[4096];
+
+    for (size_t i = 1; path[0] != '\0' && i <= strlen(path); i++) {
+        if (path[i] != '/' && path[i] != '\0') {
+            continue;
+        }
+        snprintf(part, sizeof part, "%.*s", (int)i, path);
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+            return cddpi_fail_errno(CDDP_ERR_IO, errno, "making the folder %s", part);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Several descriptors are open for each rank. Ranks themselves get the limit that we had. */
+static void raise_file_limit(struct cddpi_job *job)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &job->file_limit) == 0) {
+        limit = job->file_limit;
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* Wait until our readers have all, unless they are given up: by a signal, or the guard's death. */
+static void flush_output(struct cddpi_output *output, const struct cddpi_guard *guard,
+                         int signal_fd)
+{
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_sink *sink = &output->sinks[i];
+        struct pollfd events[] = {
+            {sink->fd, POLLOUT, 0}, {guard->lifeline, POLLIN, 0}, {signal_fd, POLLIN, 0}};
+
+        for (cddpi_sink_flush(sink); cddpi_sink_queued(sink) > 0; cddpi_sink_flush(sink)) {
+            struct signalfd_siginfo got;
+
+            if (poll(events, 3, -1) < 0 && errno != EINTR) {
+                return;
+            }
+            if (events[1].revents != 0 ||
+                ((events[2].revents & POLLIN) != 0 &&
+                 read(signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
+                 (got.ssi_signo == SIGINT || got.ssi_signo == SIGTERM))) {
+                return;
+            }
+        }
+    }
+}
+
+static int run_generations(struct cddpi_job *job, const struct cddpi_guard *guard, int signal_fd,
+                           struct cddpi_output *output)
+{
+    for (;;) {
+        struct cddpi_outcome outcome = cddpi_supervise(job, guard, signal_fd, output);
+
+        if (!outcome.may_restart || job->generation == job->options.max_restarts) {
+            return outcome.exit_status;
+        }
+        job->generation++;
+        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
+                         job->options.max_restarts, job->generation);
+    }
+}
+
+/* The supervising process. */
+static int supervise(const struct cddpi_guard *guard, void *argument)
+{
+    struct cddpi_job *job = argument;
+    struct cddpi_output output;
+    int signal_fd = signalfd(-1, &guard->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    int exit_status = 1;
+    cddp_status status;
+
+    cddpi_output_init(&output);
+    raise_file_limit(job);
+    status = signal_fd >= 0 ? make_folders(job->log_dir)
+                            : cddpi_fail_errno(CDDP_ERR_IO, errno, "opening a signalfd");
+    if (status == CDDP_OK) {
+        status = cddpi_rendezvous_init(&job->rendezvous);
+    }
+    if (status == CDDP_OK) {
+        exit_status = run_generations(job, guard, signal_fd, &output);
+        cddpi_rendezvous_fini(&job->rendezvous);
+    } else {
+        cddpi_output_say(&output, "%s", cddp_last_error());
+    }
+    flush_output(&output, guard, signal_fd);
+    cddpi_output_fini(&output);
+    return exit_status;
+}
+
+static void print_rank(const struct cddpi_job *job, int rank)
+{
+    struct cddpi_share share = cddpi_cores_share(&job->cores, rank, job->world_size, job->bind);
+    char cores[256];
+
+    cddpi_cores_text(&job->cores, &share, cores, sizeof cores);
+    printf("rank %d: local rank %d, %s %s, threads %d, store tcp://127.0.0.1:(chosen at the start)",
+           rank, rank, share.bound ? "cores" : "not bound: any of", cores, share.threads);
+    if (job->log_dir[0] != '\0') {
+        printf(", log %s/rank-%d.log", job->log_dir, rank);
+    }
+}
+
+static int print_dry_run(const struct cddpi_job *job)
+{
+    if (job->options.config != NULL) {
+        int exit_status = cddpi_command_dry_run(&job->command);
+
+        if (exit_status != 0) {
+            return exit_status;
+        }
+    } else {
+        printf("%s", job->command.path);
+        for (char **argument = job->command.argv + 1; *argument != NULL; argument++) {
+            printf(" %s", *argument);
+        }
+        putchar('\n');
+    }
+    for (int rank = 0; rank < job->world_size; rank++) {
+        char **own = NULL;
+
+        print_rank(job, rank);
+        if (job->options.config == NULL) {
+            if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
+                fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+                return 1;
+            }
+            for (char **variable = own; *variable != NULL; variable++) {
+                printf("%s %s", variable == own ? ":" : "", *variable);
+            }
+            cddp_free(own);
+        }
+        putchar('\n');
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+int cddpi_launch(const struct cddpi_launch_options *options)
+{
+    static struct cddpi_job job; /* zeroed; too large for a small stack */
+    int exit_status;
+    cddp_status status;
+
+    job.options = *options;
+    job.rendezvous.master_fd = -1;
+    status = prepare(&job);
+    if (status != CDDP_OK) {
+        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        exit_status = exit_status_of(status);
+    } else if (options->action == CDDPI_ACTION_DRY_RUN) {
+        exit_status = print_dry_run(&job);
+    } else {
+        exit_status = cddpi_guard_run(supervise, &job);
+    }
+    cddpi_command_fini(&job.command);
+    cddpi_cores_fini(&job.cores);
+    return exit_status;
+}

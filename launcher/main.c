@@ -1,0 +1,35 @@
+/* main.c - the program cddp-run. */
+#include "launch.h"
+#include "options.h"
+#include "show.h"
+
+int main(int argc, char **argv)
+{
+    struct cddpi_launch_options options;
+    int exit_status = 0;
+
+    if (cddpi_launch_options_parse(argc, argv, &options) != CDDP_OK) {
+        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        return 2;
+    }
+    switch (options.action) {
+    case CDDPI_ACTION_HELP:
+        cddpi_launch_options_help(stdout);
+        break;
+    case CDDPI_ACTION_VERSION:
+        printf("cddp-run %s\n", cddp_version());
+        break;
+    case CDDPI_ACTION_ENV:
+        cddpi_show_env();
+        break;
+    case CDDPI_ACTION_CHECK:
+        exit_status = cddpi_show_check();
+        break;
+    case CDDPI_ACTION_RUN:
+    case CDDPI_ACTION_DRY_RUN:
+        exit_status = cddpi_launch(&options);
+        break;
+    }
+    cddpi_launch_options_fini(&options);
+    return exit_status;
+}

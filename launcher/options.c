@@ -1,0 +1,393 @@
+/* options.c - owns cddp-run's option table: what is parsed, helped with and suggested. */
+#include "options.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/number.h"
+
+#include <string.h>
+
+enum { HELP_COLUMN = 26, HELP_WIDTH = 96 };
+
+/* id, name, letter (0: none), argument (NULL: none), sentence */
+#define OPTION_MAP(X)                                                                              \
+    X(NPROC, "nproc", 'n', "N|auto",                                                               \
+      "ranks to start; auto (the default) is one per physical core that this process may use, "    \
+      "and for a train.conf no more than its batches can feed")                                    \
+    X(RUN_DIR, "run-dir", 0, "DIR",                                                                \
+      "folder of this run's files, given to the ranks as CDDP_RUN_DIR")                            \
+    X(LOG_DIR, "log-dir", 0, "DIR",                                                                \
+      "append what each rank writes to DIR/rank-R.log as well; with a train.conf and --run-dir "   \
+      "the default is RUN_DIR/logs, else there are no such files")                                 \
+    X(MAX_RESTARTS, "max-restarts", 0, "K",                                                        \
+      "after a failure start all ranks again, under the next generation, at most K times "         \
+      "(default 0)")                                                                               \
+    X(GRACE, "grace", 0, "SECONDS",                                                                \
+      "time that ranks have to end when another has failed (default 10) before they are killed; "  \
+      "three times as much when it was you who asked them to end")                                 \
+    X(BIND, "bind", 0, "auto|core|none",                                                           \
+      "give each rank cores of its own; auto (the default) does so unless ranks outnumber cores")  \
+    X(TIMEOUT, "timeout", 0, "SECONDS",                                                            \
+      "deadline of joining and of each collective, given to the ranks as CDDP_TIMEOUT_MS")         \
+    X(TAG_OUTPUT, "tag-output", 0, NULL,                                                           \
+      "put \"[rank] \" before the lines of every rank, not only of those above 0")                 \
+    X(NO_TAG, "no-tag", 0, NULL, "put it before no line")                                          \
+    X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
+      "start nothing: print the resolved configuration or the command, and one line a rank")       \
+    X(CHECK, "check", 0, NULL,                                                                     \
+      "print what was found on this machine: libraries, cores, memory, limits")                    \
+    X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+enum option_id {
+#define OPTION_ID(id, name, letter, argument, text) OPTION_##id,
+    OPTION_MAP(OPTION_ID)
+#undef OPTION_ID
+        OPTION_COUNT
+};
+
+static const struct option_row {
+    const char *name;
+    char letter;
+    const char *argument;
+    const char *text;
+} rows[OPTION_COUNT] = {
+#define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
+    OPTION_MAP(OPTION_ROW)};
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+
+    return least < c ? least : c;
+}
+
+/* How many letters must change, come or go to make @a of @b. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[64];
+    size_t columns = strlen(b);
+
+    if (columns >= 64) {
+        return columns;
+    }
+    for (size_t j = 0; j <= columns; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; a[i] != '\0'; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i + 1;
+        for (size_t j = 0; j < columns; j++) {
+            size_t above = row[j + 1];
+
+            row[j + 1] = smallest(above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1));
+            diagonal = above;
+        }
+    }
+    return row[columns];
+}
+
+/* The known option that @name may have meant, or NULL. */
+static const char *nearest(const char *name)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(name) / 3 + 2;
+
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        size_t length = strlen(rows[id].name);
+        size_t distance = edit_distance(name, rows[id].name);
+
+        if (length > 3 && strncmp(name, rows[id].name, length) == 0) {
+            distance = 1; /* such as --nproc-per-node of torchrun */
+        }
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = rows[id].name;
+        }
+    }
+    return best;
+}
+
+static cddp_status unknown_option(const char *argument, const char *name)
+{
+    const char *known = name[0] != '\0' ? nearest(name) : NULL;
+
+    if (known != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: did you mean --%s?", argument,
+                          known);
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: see cddp-run --help", argument);
+}
+
+static int find_row(const char *name, size_t length, char letter)
+{
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        if (letter != '\0'
+                ? rows[id].letter == letter
+                : strlen(rows[id].name) == length && strncmp(rows[id].name, name, length) == 0) {
+            return id;
+        }
+    }
+    return -1;
+}
+
+/* Read the option at argv[*index], and its argument, into values. */
+static cddp_status read_option(char **argv, int *index, const char *values[OPTION_COUNT])
+{
+    char *argument = argv[*index];
+    bool is_long = argument[1] == '-';
+    char *name = argument + (is_long ? 2 : 1);
+    size_t length = strcspn(name, "=");
+    const char *value = NULL;
+    int id;
+
+    if (is_long) {
+        id = find_row(name, length, '\0');
+        value = name[length] == '=' ? name + length + 1 : NULL;
+    } else {
+        id = find_row(NULL, 0, name[0]);
+        value = name[0] != '\0' && name[1] != '\0' ? name + 1 : NULL; /* as in -n4 */
+        if (id >= 0 && rows[id].argument == NULL && value != NULL) {
+            id = -1;
+        }
+    }
+    if (id < 0) {
+        char text[64];
+
+        snprintf(text, sizeof text, "%.*s", (int)(length < 63 ? length : 63), name);
+        return unknown_option(argument, text);
+    }
+    if (rows[id].argument == NULL) {
+        if (value != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s takes no value", rows[id].name);
+        }
+        value = "";
+    } else if (value == NULL) {
+        value = argv[*index + 1];
+        if (value == NULL || strcmp(value, "--") == 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs a value: %s", rows[id].name,
+                              rows[id].argument);
+        }
+        (*index)++;
+    }
+    values[id] = value;
+    return CDDP_OK;
+}
+
+static cddp_status read_whole(const char *const values[OPTION_COUNT], enum option_id id,
+                              int64_t low, int64_t high, int *out)
+{
+    int64_t number;
+
+    if (values[id] == NULL) {
+        return CDDP_OK;
+    }
+    if (!cddpi_parse_integer(values[id], low, high, &number)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: not a whole number from %lld to %lld",
+                          rows[id].name, values[id], (long long)low, (long long)high);
+    }
+    *out = (int)number;
+    return CDDP_OK;
+}
+
+static cddp_status read_seconds(const char *const values[OPTION_COUNT], enum option_id id,
+                                double low, double high, int64_t *out_ms)
+{
+    double seconds;
+
+    if (values[id] == NULL) {
+        return CDDP_OK;
+    }
+    if (!cddpi_parse_real(values[id], &seconds) || seconds < low || seconds > high) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: not a number of seconds from %g to %g",
+                          rows[id].name, values[id], low, high);
+    }
+    *out_ms = (int64_t)(seconds * 1000 + 0.5);
+    return CDDP_OK;
+}
+
+static cddp_status read_bind(const char *value, enum cddpi_bind *out)
+{
+    static const char *const names[] = {"auto", "core", "none"};
+
+    for (int i = 0; value != NULL && i < 3; i++) {
+        if (strcmp(value, names[i]) == 0) {
+            *out = (enum cddpi_bind)i;
+            return CDDP_OK;
+        }
+    }
+    return value == NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "--bind %s: it is auto, core or none", value);
+}
+
+static cddp_status interpret(const char *const values[OPTION_COUNT],
+                             struct cddpi_launch_options *options)
+{
+    int64_t timeout_ms = 0;
+    cddp_status status = CDDP_OK;
+
+    if (values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "auto") != 0) {
+        status = read_whole(values, OPTION_NPROC, 1, CDDPI_MAX_RANKS, &options->nproc);
+    }
+    if (status == CDDP_OK) {
+        status = read_whole(values, OPTION_MAX_RESTARTS, 0, 1000000, &options->max_restarts);
+    }
+    if (status == CDDP_OK) {
+        status = read_seconds(values, OPTION_GRACE, 0, 86400, &options->grace_ms);
+    }
+    if (status == CDDP_OK) {
+        status = read_seconds(values, OPTION_TIMEOUT, 0.001, 2000000, &timeout_ms);
+    }
+    if (status == CDDP_OK) {
+        status = read_bind(values[OPTION_BIND], &options->bind);
+    }
+    if (status == CDDP_OK && values[OPTION_TAG_OUTPUT] != NULL && values[OPTION_NO_TAG] != NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--tag-output and --no-tag exclude each other");
+    }
+    if (values[OPTION_TIMEOUT] != NULL) {
+        snprintf(options->timeout_ms, sizeof options->timeout_ms, "%lld", (long long)timeout_ms);
+    }
+    options->run_dir = values[OPTION_RUN_DIR];
+    options->log_dir = values[OPTION_LOG_DIR];
+    options->tag = values[OPTION_TAG_OUTPUT] != NULL ? CDDPI_TAG_ALL
+                   : values[OPTION_NO_TAG] != NULL   ? CDDPI_TAG_NONE
+                                                     : CDDPI_TAG_AUTO;
+    options->action = values[OPTION_HELP] != NULL      ? CDDPI_ACTION_HELP
+                      : values[OPTION_VERSION] != NULL ? CDDPI_ACTION_VERSION
+                      : values[OPTION_CHECK] != NULL   ? CDDPI_ACTION_CHECK
+                      : values[OPTION_ENV] != NULL     ? CDDPI_ACTION_ENV
+                      : values[OPTION_DRY_RUN] != NULL ? CDDPI_ACTION_DRY_RUN
+                                                       : CDDPI_ACTION_RUN;
+    return status;
+}
+
+/* What is to be started: the program after "--", or a train.conf and its key=value texts. */
+static cddp_status take_command(struct cddpi_launch_options *options, bool after_dashes)
+{
+    if (options->action != CDDPI_ACTION_RUN && options->action != CDDPI_ACTION_DRY_RUN) {
+        return CDDP_OK;
+    }
+    if (options->argument_count == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          after_dashes ? "there is no program after --"
+                                       : "what is to be run? A train.conf, or -- PROGRAM: see "
+                                         "cddp-run --help");
+    }
+    if (after_dashes) {
+        return CDDP_OK;
+    }
+    options->config = *options->arguments++;
+    options->argument_count--;
+    for (int i = 0; i < options->argument_count; i++) {
+        if (strchr(options->arguments[i], '=') == NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "%s is not key=value; to start a program write cddp-run ... -- %s %s",
+                              options->arguments[i], options->config, options->arguments[i]);
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launch_options *out)
+{
+    struct cddpi_launch_options options = {.grace_ms = 10000};
+    const char *values[OPTION_COUNT] = {NULL};
+    bool after_dashes = false;
+    cddp_status status = CDDP_OK;
+
+    options.positional = cddpi_zalloc_array((size_t)argc + 1, sizeof *options.positional);
+    if (options.positional == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d arguments", argc);
+    }
+    options.arguments = options.positional;
+    for (int i = 1; i < argc && status == CDDP_OK; i++) {
+        if (!after_dashes && strcmp(argv[i], "--") == 0) {
+            if (options.argument_count > 0) {
+                status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                                    "%s stands before --: give either a "
+                                    "train.conf or -- and a program",
+                                    options.arguments[0]);
+            }
+            after_dashes = true;
+        } else if (!after_dashes && argv[i][0] == '-' && argv[i][1] != '\0') {
+            status = read_option(argv, &i, values);
+        } else {
+            options.arguments[options.argument_count++] = argv[i];
+        }
+    }
+    if (status == CDDP_OK) {
+        status = interpret(values, &options);
+    }
+    if (status == CDDP_OK) {
+        status = take_command(&options, after_dashes);
+    }
+    if (status != CDDP_OK) {
+        cddpi_launch_options_fini(&options);
+        return status;
+    }
+    *out = options;
+    return CDDP_OK;
+}
+
+void cddpi_launch_options_fini(struct cddpi_launch_options *options)
+{
+    cddpi_free(options->positional);
+    options->positional = NULL;
+}
+
+/* Print @text from HELP_COLUMN on, broken at spaces. */
+static void print_wrapped(FILE *to, const char *text)
+{
+    int column = HELP_COLUMN;
+
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+
+        if (column > HELP_COLUMN && column + 1 + length > HELP_WIDTH) {
+            fprintf(to, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else if (column > HELP_COLUMN) {
+            fputc(' ', to);
+            column++;
+        }
+        fwrite(text, 1, (size_t)length, to);
+        column += length;
+        text += length + (text[length] == ' ' ? 1 : 0);
+    }
+    fputc('\n', to);
+}
+
+void cddpi_launch_options_help(FILE *to)
+{
+    fputs(
+        "usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
+        "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
+        "\nStarts the ranks of a job on this machine and owns them: when one fails the others are\n"
+        "told and ended, and when cddp-run dies they die.\n\n",
+        to);
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        char left[64];
+        int used = rows[id].letter != '\0'
+                       ? snprintf(left, sizeof left, "  -%c, --%s", rows[id].letter, rows[id].name)
+                       : snprintf(left, sizeof left, "  --%s", rows[id].name);
+
+        if (rows[id].argument != NULL) {
+            snprintf(left + used, sizeof left - (size_t)used, " %s", rows[id].argument);
+        }
+        if (strlen(left) < HELP_COLUMN) {
+            fprintf(to, "%-*s", HELP_COLUMN, left);
+        } else {
+            fprintf(to, "%s\n%*s", left, HELP_COLUMN, "");
+        }
+        print_wrapped(to, rows[id].text);
+    }
+    fputs(
+        "\nThe exit status is 0 when every rank ended with 0, else that of the rank that failed "
+        "first\n"
+        "(128 + the signal's number if a signal ended it), 2 for a wrong command line, 127 if the\n"
+        "program does not exist. More: man cddp-run.\n",
+        to);
+}

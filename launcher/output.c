@@ -1,0 +1,155 @@
+/* output.c - owns the queues before our stdout and stderr. The descriptors are shared with the
+ * shell, so they are not made non-blocking: poll() tells when a page fits. */
+#include "output.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    OWN_LINES = 1 << 30, /* the owner of what cddpi_output_say() writes */
+    PIPE_PIECE = 4096,   /* what a pipe that is ready takes at once */
+    FILE_PIECE = 1 << 16
+};
+
+static void init_sink(struct cddpi_sink *sink, int fd)
+{
+    struct stat status;
+
+    *sink = (struct cddpi_sink){.fd = fd, .line_owner = -1};
+    sink->is_regular = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+    sink->is_terminal = isatty(fd) == 1;
+}
+
+void cddpi_output_init(struct cddpi_output *output)
+{
+    struct stat out;
+    struct stat err;
+
+    init_sink(&output->sinks[0], STDOUT_FILENO);
+    init_sink(&output->sinks[1], STDERR_FILENO);
+    output->out = &output->sinks[0];
+    output->err = &output->sinks[1];
+    if (fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+        out.st_dev == err.st_dev && out.st_ino == err.st_ino) {
+        output->out = output->err;
+    }
+}
+
+void cddpi_output_fini(struct cddpi_output *output)
+{
+    cddpi_free(output->sinks[0].queue);
+    cddpi_free(output->sinks[1].queue);
+    output->sinks[0].queue = NULL;
+    output->sinks[1].queue = NULL;
+}
+
+static bool is_ready(const struct cddpi_sink *sink)
+{
+    struct pollfd writable = {sink->fd, POLLOUT, 0};
+
+    return sink->is_regular || poll(&writable, 1, 0) > 0;
+}
+
+void cddpi_sink_flush(struct cddpi_sink *sink)
+{
+    size_t piece = sink->is_regular ? FILE_PIECE : PIPE_PIECE;
+
+    while (sink->begin < sink->end && is_ready(sink)) {
+        size_t bytes = sink->end - sink->begin;
+        ssize_t written = write(sink->fd, sink->queue + sink->begin, bytes < piece ? bytes : piece);
+
+        if (written < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return;
+        }
+        if (written < 0) {
+            sink->is_broken = true;
+            sink->begin = sink->end;
+        } else {
+            sink->begin += (size_t)written;
+        }
+    }
+    if (sink->begin == sink->end) {
+        sink->begin = 0;
+        sink->end = 0;
+    }
+}
+
+static void append(struct cddpi_sink *sink, const char *text, size_t bytes)
+{
+    if (sink->end + bytes > sink->capacity && sink->begin > 0) {
+        memmove(sink->queue, sink->queue + sink->begin, sink->end - sink->begin);
+        sink->end -= sink->begin;
+        sink->begin = 0;
+    }
+    if (sink->end + bytes > sink->capacity) {
+        size_t wanted = (sink->end + bytes) * 2;
+        char *grown = cddpi_realloc(sink->queue, wanted);
+
+        if (grown == NULL) {
+            sink->lost += bytes;
+            return;
+        }
+        sink->queue = grown;
+        sink->capacity = wanted;
+    }
+    memcpy(sink->queue + sink->end, text, bytes);
+    sink->end += bytes;
+}
+
+/* End a line that @owner did not begin. */
+static void end_line(struct cddpi_sink *sink, int owner)
+{
+    if (sink->line_owner < 0 || sink->line_owner == owner) {
+        return;
+    }
+    if (sink->is_terminal && sink->is_redrawn) {
+        append(sink, "\r\033[K", 4);
+    } else {
+        append(sink, "\n", 1);
+    }
+    sink->line_owner = -1;
+}
+
+void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size_t bytes)
+{
+    const char *newline;
+
+    if (sink->is_broken || bytes == 0) {
+        return;
+    }
+    end_line(sink, owner);
+    append(sink, text, bytes);
+    newline = memrchr(text, '\n', bytes);
+    if (newline == text + bytes - 1) {
+        sink->line_owner = -1;
+        sink->is_redrawn = false;
+    } else {
+        size_t rest = newline != NULL ? (size_t)(text + bytes - 1 - newline) : bytes;
+
+        sink->is_redrawn = (newline == NULL && sink->line_owner == owner && sink->is_redrawn) ||
+                           memchr(text + bytes - rest, '\r', rest) != NULL;
+        sink->line_owner = owner;
+    }
+    cddpi_sink_flush(sink);
+}
+
+void cddpi_output_say(struct cddpi_output *output, const char *format, ...)
+{
+    static const char name[] = "cddp-run: ";
+    char line[4096];
+    va_list arguments;
+
+    memcpy(line, name, sizeof name);
+    va_start(arguments, format);
+    vsnprintf(line + sizeof name - 1, sizeof line - sizeof name, format, arguments);
+    va_end(arguments);
+    strcpy(line + strlen(line), "\n"); /* a byte was kept for it */
+    cddpi_sink_write(output->err, OWN_LINES, line, strlen(line));
+}

@@ -1,0 +1,94 @@
+/* rendezvous.c - owns the job's store server and the port that torch.distributed will bind. */
+#include "rendezvous.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+cddp_status cddpi_rendezvous_init(struct cddpi_rendezvous *out)
+{
+    struct cddpi_rendezvous rendezvous = {.master_fd = -1};
+    struct cddpi_store_server_options options = {.token = rendezvous.token};
+    cddp_status status;
+
+    cddpi_store_token(rendezvous.token);
+    cddpi_store_token(rendezvous.job);
+    rendezvous.job[16] = '\0'; /* 64 bits tell jobs apart; only the token is a secret */
+    status = cddpi_store_server_create(&options, &rendezvous.server);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    *out = rendezvous;
+    return CDDP_OK;
+}
+
+void cddpi_rendezvous_fini(struct cddpi_rendezvous *rendezvous)
+{
+    cddpi_rendezvous_release(rendezvous);
+    cddpi_store_server_destroy(rendezvous->server);
+    rendezvous->server = NULL;
+}
+
+cddp_status cddpi_rendezvous_reserve(struct cddpi_rendezvous *rendezvous)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof address;
+    int yes = 1;
+    int fd;
+
+    cddpi_rendezvous_release(rendezvous);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
+        cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "choosing a free port");
+
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    rendezvous->master_fd = fd;
+    rendezvous->master_port = ntohs(address.sin_port);
+    return CDDP_OK;
+}
+
+void cddpi_rendezvous_release(struct cddpi_rendezvous *rendezvous)
+{
+    if (rendezvous->master_fd >= 0) {
+        close(rendezvous->master_fd);
+    }
+    rendezvous->master_fd = -1;
+}
+
+void cddpi_rendezvous_tell(const struct cddpi_rendezvous *rendezvous, int generation,
+                           const char *text)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+    cddp_store *store = NULL;
+    char url[64];
+    char prefix[64];
+    cddp_status status;
+
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", cddpi_store_server_port(rendezvous->server));
+    snprintf(prefix, sizeof prefix, "%s/%d/", rendezvous->job, generation);
+    options.url = url;
+    options.token = rendezvous->token;
+    options.prefix = prefix;
+    options.timeout_ms = 500;
+    status = cddp_store_open(&options, &store);
+    if (status == CDDP_OK) {
+        status = cddp_store_set(store, "failure", text, strlen(text));
+    }
+    if (status != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "telling the ranks of a failure: %s", cddp_last_error());
+    }
+    cddp_store_close(store);
+}

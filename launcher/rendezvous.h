@@ -1,0 +1,32 @@
+/* rendezvous.h - where the ranks of a job meet: the store's server, its token, the job's id, and a
+ * port for programs that were written for torchrun. */
+#ifndef CDDPI_LAUNCHER_RENDEZVOUS_H
+#define CDDPI_LAUNCHER_RENDEZVOUS_H
+
+#include "store/server.h"
+
+struct cddpi_rendezvous {
+    struct cddpi_store_server *server;
+    char token[33];
+    char job[33];
+    int master_fd; /* holds master_port until the ranks run; -1: none */
+    uint16_t master_port;
+};
+
+/** Start the server on loopback, with a new token and id. Starts a thread.
+ *  @param out  Release with cddpi_rendezvous_fini(). */
+CDDP_CHECKED cddp_status cddpi_rendezvous_init(struct cddpi_rendezvous *out);
+void cddpi_rendezvous_fini(struct cddpi_rendezvous *rendezvous);
+
+/** Let the kernel choose a new free port as master_port, and hold it. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_reserve(struct cddpi_rendezvous *rendezvous);
+
+/** Let master_port go, so that rank 0 can bind it. */
+void cddpi_rendezvous_release(struct cddpi_rendezvous *rendezvous);
+
+/** Put @p text under the key "failure" of @p generation, so that waiting ranks can say why. Takes
+ *  a second at most; a failure to do so is only logged. */
+void cddpi_rendezvous_tell(const struct cddpi_rendezvous *rendezvous, int generation,
+                           const char *text);
+
+#endif

@@ -1,0 +1,133 @@
+/* start.c - owns the start of all ranks of a generation. */
+#include "supervision.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/* How a rank's stream is shown. Rank 0's stderr always passes byte for byte: it redraws its
+ * progress line. */
+static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, bool is_stderr)
+{
+    enum cddpi_tag tag = job->options.tag;
+
+    if (tag == CDDPI_TAG_ALL || (tag == CDDPI_TAG_AUTO && rank > 0)) {
+        return CDDPI_RELAY_TAGGED;
+    }
+    if (job->world_size == 1 || (rank == 0 && is_stderr)) {
+        return CDDPI_RELAY_RAW;
+    }
+    return CDDPI_RELAY_LINES;
+}
+
+static bool open_log(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    struct cddpi_rank_log *log = &worker->log;
+
+    if (run->job->log_dir[0] == '\0') {
+        return true;
+    }
+    snprintf(log->path, sizeof log->path, "%s/rank-%d.log", run->job->log_dir, worker->rank);
+    log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (log->fd < 0) {
+        cddpi_output_say(run->output, "%s: %s", log->path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *worker, int rank)
+{
+    worker->rank = rank;
+    worker->pidfd = -1;
+    worker->exec_fd = -1;
+    worker->log.fd = -1;
+    worker->out = (struct cddpi_relay){.fd = -1,
+                                       .rank = rank,
+                                       .owner = 2 * rank,
+                                       .form = choose_form(run->job, rank, false),
+                                       .sink = run->output->out,
+                                       .log = &worker->log};
+    worker->err = (struct cddpi_relay){.fd = -1,
+                                       .rank = rank,
+                                       .owner = 2 * rank + 1,
+                                       .form = choose_form(run->job, rank, true),
+                                       .sink = run->output->err,
+                                       .log = &worker->log,
+                                       .tail = &worker->tail};
+}
+
+bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
+                             enum cddpi_source source, int rank)
+{
+    struct epoll_event event = {.events = events};
+
+    event.data.u64 = (uint64_t)source << 32 | (uint32_t)rank;
+    return epoll_ctl(run->epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EPERM;
+}
+
+static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worker *worker)
+{
+    return cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, worker->rank) &&
+           cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, worker->rank) &&
+           (worker->pidfd < 0 ||
+            cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, worker->rank));
+}
+
+static bool start_all(struct cddpi_supervision *run)
+{
+    struct cddpi_job *job = run->job;
+
+    for (int rank = 0; rank < job->world_size; rank++) {
+        struct cddpi_worker *worker = &run->workers[rank];
+
+        init_worker(run, worker, rank);
+    }
+    for (int rank = 0; rank < job->world_size; rank++) {
+        struct cddpi_worker *worker = &run->workers[rank];
+
+        if (!open_log(run, worker)) {
+            return false;
+        }
+        if (cddpi_worker_start(worker, job, run->output, &run->guard->inherited) != CDDP_OK) {
+            cddpi_output_say(run->output, "%s", cddp_last_error());
+            return false;
+        }
+        run->alive++;
+        if (!watch_worker(run, worker)) {
+            cddpi_output_say(run->output, "rank %d: watching it: %s", rank, strerror(errno));
+            return false;
+        }
+    }
+    return true;
+}
+
+bool cddpi_supervision_start(struct cddpi_supervision *run)
+{
+    run->outcome.exit_status = 1;
+    if (cddpi_rendezvous_reserve(&run->job->rendezvous) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s", cddp_last_error());
+        return false;
+    }
+    if (!start_all(run)) {
+        return false;
+    }
+    for (int rank = 0; rank < run->job->world_size; rank++) {
+        int error = cddpi_worker_exec_error(&run->workers[rank]);
+
+        if (error != 0) {
+            cddpi_output_say(run->output, "%s cannot be executed: %s%s", run->job->command.path,
+                             strerror(error),
+                             error == ENOENT ? " (is its interpreter there?)" : "");
+            run->outcome.exit_status = error == ENOENT ? 127 : 126;
+            return false;
+        }
+    }
+    cddpi_rendezvous_release(&run->job->rendezvous);
+    run->outcome.exit_status = 0;
+    return true;
+}

@@ -1,0 +1,246 @@
+/* supervise.c - owns the loop: one epoll for signals, ends of ranks, their output and our readers.
+ * epoll hands events out in the order in which they happened, so when several ranks have died
+ * before we look, the one that died first is seen first. */
+#include "supervision.h"
+
+#include "descendants.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 5000 };
+
+/* Read what a rank wrote before it ended. Bounded, since what it left behind may write on. */
+static void drain(struct cddpi_worker *worker)
+{
+    for (int i = 0; i < DRAIN_READS; i++) {
+        bool more = cddpi_relay_read(&worker->out);
+
+        if (!cddpi_relay_read(&worker->err) && !more) {
+            return;
+        }
+    }
+}
+
+/* Reap @worker if it has ended. */
+static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    int status;
+
+    if (worker->has_ended || waitpid(worker->pid, &status, WNOHANG) != worker->pid) {
+        return;
+    }
+    worker->status = status;
+    if (worker->pidfd >= 0) {
+        close(worker->pidfd); /* and so out of the epoll set */
+        worker->pidfd = -1;
+    }
+    drain(worker);
+    cddpi_supervision_ended(run, worker);
+}
+
+static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid)
+{
+    for (int rank = 0; rank < run->job->world_size; rank++) {
+        if (run->workers[rank].pid == pid && !run->workers[rank].has_ended) {
+            return &run->workers[rank];
+        }
+    }
+    return NULL;
+}
+
+/* Reap orphans that became our children. It stops at a rank that has ended: the event of its pidfd
+ * is there or comes, in the order of the ends, and then the sweep goes on. */
+static void sweep(struct cddpi_supervision *run)
+{
+    for (;;) {
+        siginfo_t ended = {0};
+        struct cddpi_worker *worker;
+
+        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) {
+            return;
+        }
+        worker = find_worker(run, ended.si_pid);
+        if (worker == NULL) {
+            waitpid(ended.si_pid, NULL, WNOHANG);
+        } else if (worker->pidfd < 0) {
+            reap(run, worker);
+        } else {
+            return;
+        }
+    }
+}
+
+static void read_signals(struct cddpi_supervision *run)
+{
+    struct signalfd_siginfo signals[8];
+    ssize_t got = read(run->signal_fd, signals, sizeof signals);
+
+    for (size_t i = 0; got > 0 && i < (size_t)got / sizeof signals[0]; i++) {
+        struct cddpi_worker *worker;
+
+        if (signals[i].ssi_signo != SIGCHLD) {
+            cddpi_supervision_signal(run, (int)signals[i].ssi_signo);
+            continue;
+        }
+        /* of several ends in a row the signal names the first one */
+        worker = find_worker(run, (pid_t)signals[i].ssi_pid);
+        if (worker != NULL && worker->pidfd < 0) {
+            reap(run, worker);
+        }
+    }
+}
+
+static void lose_guard(struct cddpi_supervision *run)
+{
+    cddpi_output_say(run->output, "the launcher was killed: ending all ranks");
+    epoll_ctl(run->epoll, EPOLL_CTL_DEL, run->guard->lifeline, NULL);
+    run->outcome.exit_status = 128 + SIGKILL;
+    run->outcome.may_restart = false;
+    cddpi_supervision_kill(run);
+}
+
+static void handle(struct cddpi_supervision *run, uint64_t number)
+{
+    struct cddpi_worker *worker = &run->workers[(uint32_t)number];
+
+    switch ((enum cddpi_source)(number >> 32)) {
+    case CDDPI_FROM_SIGNALS:
+        read_signals(run);
+        break;
+    case CDDPI_FROM_GUARD:
+        lose_guard(run);
+        break;
+    case CDDPI_FROM_SINK:
+        cddpi_sink_flush(&run->output->sinks[(uint32_t)number]);
+        break;
+    case CDDPI_FROM_WORKER:
+        reap(run, worker);
+        break;
+    case CDDPI_FROM_STDOUT:
+        (void)cddpi_relay_read(&worker->out);
+        break;
+    case CDDPI_FROM_STDERR:
+        (void)cddpi_relay_read(&worker->err);
+        break;
+    }
+}
+
+/* Stop or go on reading what ranks write. */
+static void pause_reading(struct cddpi_supervision *run, bool paused)
+{
+    for (int rank = 0; rank < run->job->world_size; rank++) {
+        struct cddpi_relay *relays[] = {&run->workers[rank].out, &run->workers[rank].err};
+
+        for (int i = 0; i < 2; i++) {
+            if (relays[i]->fd < 0) {
+                continue;
+            }
+            if (paused) {
+                epoll_ctl(run->epoll, EPOLL_CTL_DEL, relays[i]->fd, NULL);
+            } else {
+                cddpi_supervision_watch(run, relays[i]->fd, EPOLLIN,
+                                        i == 0 ? CDDPI_FROM_STDOUT : CDDPI_FROM_STDERR, rank);
+            }
+        }
+    }
+    run->is_paused = paused;
+}
+
+/* Wait for readers of ours that are slow; with too much queued let the ranks wait as well, as they
+ * would in front of the same reader without us. */
+static void follow_readers(struct cddpi_supervision *run)
+{
+    size_t queued = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_sink *sink = &run->output->sinks[i];
+        bool is_waiting = cddpi_sink_queued(sink) > 0;
+
+        queued += cddpi_sink_queued(sink);
+        if (is_waiting && !run->is_sink_watched[i]) {
+            cddpi_supervision_watch(run, sink->fd, EPOLLOUT, CDDPI_FROM_SINK, i);
+        } else if (!is_waiting && run->is_sink_watched[i]) {
+            epoll_ctl(run->epoll, EPOLL_CTL_DEL, sink->fd, NULL);
+        }
+        run->is_sink_watched[i] = is_waiting;
+    }
+    if (run->is_paused ? queued < CDDPI_OUTPUT_FULL / 2 : queued > CDDPI_OUTPUT_FULL) {
+        pause_reading(run, !run->is_paused);
+    }
+}
+
+static void turn(struct cddpi_supervision *run)
+{
+    struct epoll_event events[EVENTS_AT_ONCE];
+    int timeout = run->deadline_ns == CDDPI_NEVER ? -1 : cddpi_left_ms(run->deadline_ns);
+    int count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
+
+    for (int i = 0; i < count; i++) {
+        handle(run, events[i].data.u64);
+    }
+    sweep(run);
+    if (run->deadline_ns != CDDPI_NEVER && cddpi_left_ms(run->deadline_ns) == 0 && run->alive > 0) {
+        cddpi_supervision_overdue(run);
+    }
+    follow_readers(run);
+}
+
+/* All ranks have ended: end what they left behind, and pass on the last output. */
+static void finish(struct cddpi_supervision *run)
+{
+    if (!cddpi_descendants_kill(KILL_TIMEOUT_MS)) {
+        cddpi_output_say(run->output, "some processes of the job cannot be killed");
+    }
+    for (int rank = 0; rank < run->job->world_size; rank++) {
+        drain(&run->workers[rank]);
+        cddpi_worker_close(&run->workers[rank]);
+    }
+}
+
+static bool prepare(struct cddpi_supervision *run)
+{
+    run->workers = cddpi_zalloc_array((size_t)run->job->world_size, sizeof *run->workers);
+    run->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (run->workers == NULL || run->epoll < 0 ||
+        !cddpi_supervision_watch(run, run->signal_fd, EPOLLIN, CDDPI_FROM_SIGNALS, 0) ||
+        !cddpi_supervision_watch(run, run->guard->lifeline, EPOLLIN, CDDPI_FROM_GUARD, 0)) {
+        cddpi_output_say(run->output, "preparing for %d ranks: %s", run->job->world_size,
+                         strerror(run->workers == NULL ? ENOMEM : errno));
+        return false;
+    }
+    return true;
+}
+
+struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_guard *guard,
+                                     int signal_fd, struct cddpi_output *output)
+{
+    struct cddpi_supervision run = {.job = job,
+                                    .guard = guard,
+                                    .output = output,
+                                    .signal_fd = signal_fd,
+                                    .deadline_ns = CDDPI_NEVER,
+                                    .outcome = {1, false}};
+
+    if (prepare(&run)) {
+        if (!cddpi_supervision_start(&run)) {
+            cddpi_supervision_kill(&run);
+        }
+        while (run.alive > 0) {
+            turn(&run);
+        }
+        finish(&run);
+    }
+    cddpi_free(run.workers);
+    if (run.epoll >= 0) {
+        close(run.epoll);
+    }
+    return run.outcome;
+}
