@@ -60,7 +60,7 @@ static void reduce_small(struct cddpi_backend *host, struct cddpi_op *op, unsign
 {
     struct cddpi_reduce how;
 
-    if (stage == 0) {
+    if (stage <= op->lag) {
         memcpy(host_staging(host, host->rank, op->parity), op->in,
                op->count * cddp_type_bytes(op->type));
         return;
