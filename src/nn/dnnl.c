@@ -2,12 +2,10 @@
 #include "nn/dnnl.h"
 
 #include "base/alloc.h"
-#include "base/env.h"
 #include "base/error.h"
 #include "nn/model_state.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <string.h>
 
 cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what)
@@ -25,17 +23,6 @@ cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what)
     }
 }
 
-/* Debian's oneDNN runs on OpenMP, whichever implementation the process has. */
-static void set_threads(void)
-{
-    void (*set_num_threads)(int);
-
-    *(void **)&set_num_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (set_num_threads != NULL) {
-        set_num_threads((int)cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1));
-    }
-}
-
 cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
 {
     struct cddpi_dnnl *dnnl = model->dnnl;
@@ -49,7 +36,6 @@ cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
     if (dnnl == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "oneDNN: no memory for %zu bytes", sizeof *dnnl);
     }
-    set_threads();
     status = cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine");
     if (status == CDDP_OK) {
         status = cddpi_dnnl_check(
