@@ -41,8 +41,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Training images are padded by so many zeros and cropped at random; 0: not."},
     {KEY(data.flip), CDDPI_KEY_BOOL, "false",
      .text = "Training images are mirrored with probability 1/2."},
-    {KEY(data.threads), CDDPI_KEY_INT, "1", 0, 64, .local = true,
-     .text = "Threads of a rank that prepare batches; 0: the compute thread does it."},
+    {KEY(data.threads), CDDPI_KEY_INT, "-1", -1, 64, .local = true,
+     .text =
+         "Threads of a rank that prepare batches; 0: the compute thread does it; -1: one thread if "
+         "the rank may run on more than one core, else none."},
     {KEY(data.prefetch), CDDPI_KEY_INT, "4", 1, 1024, .local = true,
      .text = "Batches that are kept ready."},
     {KEY(data.order), CDDPI_KEY_ENUM, "\"random\"", .choices = "random|torch|sequential",
