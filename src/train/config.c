@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/nearest.h"
 
 #include <assert.h>
 #include <libconfig.h>

@@ -158,7 +158,4 @@ void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *p
 /** Copy choice @p index of "a|b|c" to @p out; false when there are fewer. */
 bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes);
 
-/** Number of edits (insert, delete, replace, swap neighbours) that make @p a from @p b. */
-unsigned cddpi_edit_distance(const char *a, const char *b);
-
 #endif
