@@ -181,6 +181,16 @@ const char *cddpi_key_expects(const struct cddpi_key *key)
     return "";
 }
 
+const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count, const char *path)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(keys[i].path, path) == 0) {
+            return &keys[i];
+        }
+    }
+    return NULL;
+}
+
 bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes)
 {
     while (choices != NULL) {
