@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -94,6 +95,27 @@ static inline int run_ranks(int world_size, int seconds, rank_fn body, void *arg
     return run_ranks_status(world_size, seconds, body, argument, NULL);
 }
 
+/* How many descriptors this process has, and one more for looking. */
+static inline int support_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+static inline void support_setenv_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
 /* A new empty folder below $TMPDIR or /tmp, removed by support_rmdir(). */
 static inline char *support_mkdtemp(void)
 {
@@ -113,6 +135,16 @@ static inline void support_rmdir(char *path)
         fprintf(stderr, "could not remove %s\n", path);
     }
     free(path);
+}
+
+/* A file of exactly these bytes. Not for ranks: it asserts. */
+static inline void support_write_file(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "we");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
 }
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/number.h"
 #include "base/philox.h"
 #include "support.h"
@@ -105,6 +106,16 @@ static void every_type_has_a_size_and_a_name(void **state)
     assert_string_equal(cddp_op_name(CDDP_OP_MEAN), "mean");
 }
 
+static void distances_count_edits(void **state)
+{
+    (void)state;
+    assert_int_equal(cddpi_edit_distance("same", "same"), 0);
+    assert_int_equal(cddpi_edit_distance("abc", "acb"), 1);
+    assert_int_equal(cddpi_edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(cddpi_edit_distance("", "ab"), 2);
+    assert_int_equal(cddpi_edit_distance("abc", ""), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +127,7 @@ int main(void)
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(an_environment_variable_falls_back_to_its_default),
         cmocka_unit_test(every_type_has_a_size_and_a_name),
+        cmocka_unit_test(distances_count_edits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

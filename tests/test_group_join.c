@@ -47,14 +47,6 @@ static int clear_environment(void **state)
     return 0;
 }
 
-static void set_number(const char *name, int value)
-{
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 static int free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
@@ -210,11 +202,11 @@ static int port;
 
 static void torchrun_environment(int rank, int n)
 {
-    set_number("RANK", rank);
-    set_number("WORLD_SIZE", n);
-    set_number("LOCAL_RANK", rank);
-    set_number("LOCAL_WORLD_SIZE", n);
-    set_number("MASTER_PORT", port);
+    support_setenv_number("RANK", rank);
+    support_setenv_number("WORLD_SIZE", n);
+    support_setenv_number("LOCAL_RANK", rank);
+    support_setenv_number("LOCAL_WORLD_SIZE", n);
+    support_setenv_number("MASTER_PORT", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
 }
 
@@ -228,19 +220,19 @@ static void agent_environment(int rank, int n)
 
 static void open_mpi_environment(int rank, int n)
 {
-    set_number("OMPI_COMM_WORLD_RANK", rank);
-    set_number("OMPI_COMM_WORLD_SIZE", n);
-    set_number("OMPI_COMM_WORLD_LOCAL_RANK", rank);
-    set_number("OMPI_COMM_WORLD_LOCAL_SIZE", n);
+    support_setenv_number("OMPI_COMM_WORLD_RANK", rank);
+    support_setenv_number("OMPI_COMM_WORLD_SIZE", n);
+    support_setenv_number("OMPI_COMM_WORLD_LOCAL_RANK", rank);
+    support_setenv_number("OMPI_COMM_WORLD_LOCAL_SIZE", n);
     setenv("PMIX_NAMESPACE", "1898053633", 1);
     setenv("PMIX_SERVER_TMPDIR", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp", 1);
 }
 
 static void slurm_environment(int rank, int n)
 {
-    set_number("SLURM_PROCID", rank);
-    set_number("SLURM_NTASKS", n);
-    set_number("SLURM_LOCALID", rank);
+    support_setenv_number("SLURM_PROCID", rank);
+    support_setenv_number("SLURM_NTASKS", n);
+    support_setenv_number("SLURM_LOCALID", rank);
     setenv("SLURM_JOB_ID", "77", 1);
     setenv("SLURM_STEP_ID", "0", 1);
 }
