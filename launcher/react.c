@@ -69,8 +69,8 @@ static void fail(struct cddpi_supervision *run, struct cddpi_worker *worker)
         cddpi_supervision_kill(run);
         return;
     }
-    cddpi_output_say(run->output, "asking the other %d to end; in %g s they are killed", run->alive,
-                     (double)options->grace_ms / 1000);
+    cddpi_output_say(run->output, "asking the other %d rank%s to end; in %g s they are killed",
+                     run->alive, run->alive == 1 ? "" : "s", (double)options->grace_ms / 1000);
     signal_all(run, SIGTERM);
     signal_all(run, SIGCONT); /* one that is stopped could not hear it */
     run->deadline_ns = cddpi_deadline_ns((uint32_t)options->grace_ms);

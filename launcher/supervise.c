@@ -186,7 +186,10 @@ static void turn(struct cddpi_supervision *run)
     for (int i = 0; i < count; i++) {
         handle(run, events[i].data.u64);
     }
-    sweep(run);
+    if (count >=
+        0) { /* not if interrupted: events that wait know the order of ends, a sweep does not */
+        sweep(run);
+    }
     if (run->deadline_ns != CDDPI_NEVER && cddpi_left_ms(run->deadline_ns) == 0 && run->alive > 0) {
         cddpi_supervision_overdue(run);
     }

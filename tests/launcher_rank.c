@@ -1,0 +1,77 @@
+/* launcher_rank.c - what test_launcher starts where a shell will not do.
+ *
+ *     launcher_rank failure          wait in the job's store for the text of a failure, print it
+ *     launcher_rank no-pidfd CMD...  run CMD as on a kernel without pidfd_open() */
+#include <cddp/store.h>
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int print_failure(void)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+    cddp_store *store = NULL;
+    char prefix[128];
+    void *text = NULL;
+    cddp_status status;
+
+    snprintf(prefix, sizeof prefix, "%s/%s/", getenv("CDDP_JOB"), getenv("CDDP_GENERATION"));
+    options.url = getenv("CDDP_STORE");
+    options.prefix = prefix;
+    options.timeout_ms = 10000;
+    status = cddp_store_open(&options, &store);
+    if (status == CDDP_OK) {
+        size_t bytes;
+
+        puts("waiting");
+        fflush(stdout);
+        status = cddp_store_get(store, "failure", 0, &text, &bytes);
+    }
+    if (status == CDDP_OK) {
+        printf("heard: %s\n", (char *)text);
+    } else {
+        fprintf(stderr, "launcher_rank: %s\n", cddp_last_error());
+    }
+    cddp_free(text);
+    cddp_store_close(store);
+    return status == CDDP_OK ? 0 : 1;
+}
+
+static int run_without_pidfd(char **command)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        perror("launcher_rank: seccomp");
+        return 77;
+    }
+    execv(command[0], command);
+    perror(command[0]);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "failure") == 0) {
+        return print_failure();
+    }
+    if (argc > 2 && strcmp(argv[1], "no-pidfd") == 0) {
+        return run_without_pidfd(argv + 2);
+    }
+    return 2;
+}

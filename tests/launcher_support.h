@@ -1,0 +1,216 @@
+/* launcher_support.h - start the real cddp-run, with a deadline, and look at all that it gives. */
+#ifndef CDDP_TESTS_LAUNCHER_SUPPORT_H
+#define CDDP_TESTS_LAUNCHER_SUPPORT_H
+
+#include "support.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+enum { LAUNCHER_ARGUMENTS = 32 };
+
+/* A running cddp-run; its output goes to files in a folder of its own, which is also its working
+ * folder. */
+struct launched {
+    pid_t pid;
+    char *dir;
+    char *out; /* after launcher_wait() */
+    char *err;
+    int exit_status; /* 128 + signal if a signal ended it */
+};
+
+static inline const char *launcher_path(const char *below_build)
+{
+    static char path[4096];
+    const char *build = getenv("CDDP_TEST_BUILD");
+
+    snprintf(path, sizeof path, "%s/%s", build != NULL ? build : "build", below_build);
+    return path;
+}
+
+/* The text of @dir/@name, or NULL. */
+static inline char *launcher_read(const char *dir, const char *name)
+{
+    char path[4200];
+    char *text;
+    size_t used = 0;
+    size_t room = 1 << 16;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return NULL;
+    }
+    text = malloc(room + 1);
+    for (size_t got; (got = fread(text + used, 1, room - used, file)) > 0;) {
+        used += got;
+        if (used == room) {
+            room *= 2;
+            text = realloc(text, room + 1);
+        }
+    }
+    text[used] = '\0';
+    fclose(file);
+    return text;
+}
+
+/* A new file @dir/@name with @text, executable. */
+static inline void launcher_write(const char *dir, const char *name, const char *text)
+{
+    char path[4200];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    chmod(path, 0755);
+}
+
+/* Start @program, which is cddp-run or something that starts it. */
+static inline void launcher_start_program(struct launched *job, const char *program,
+                                          const char *const *arguments)
+{
+    const char *argv[LAUNCHER_ARGUMENTS + 2] = {program};
+
+    for (int i = 0; i < LAUNCHER_ARGUMENTS && arguments[i] != NULL; i++) {
+        argv[i + 1] = arguments[i];
+    }
+    if (job->dir == NULL) {
+        job->dir = support_mkdtemp();
+    }
+    fflush(NULL);
+    job->pid = fork();
+    assert_true(job->pid >= 0);
+    if (job->pid == 0) {
+        if (chdir(job->dir) != 0 || freopen("out", "w", stdout) == NULL ||
+            freopen("err", "w", stderr) == NULL || freopen("/dev/null", "r", stdin) == NULL) {
+            _exit(99);
+        }
+        unsetenv("OMP_NUM_THREADS");
+        unsetenv("OPENBLAS_NUM_THREADS");
+        setenv("LC_ALL", "C", 1);
+        execvp(program, (char *const *)argv);
+        _exit(98);
+    }
+}
+
+static inline void launcher_start(struct launched *job, const char *const *arguments)
+{
+    launcher_start_program(job, launcher_path("launcher/cddp-run"), arguments);
+}
+
+/* Wait for its end; after @seconds it is killed, and the test fails. */
+static inline void launcher_wait(struct launched *job, int seconds)
+{
+    long left_ms = seconds * 1000L;
+    int status;
+
+    while (waitpid(job->pid, &status, WNOHANG) == 0) {
+        support_sleep_ms(2);
+        left_ms -= 2;
+        if (left_ms <= 0) {
+            kill(job->pid, SIGKILL);
+            waitpid(job->pid, &status, 0);
+            fail_msg("cddp-run did not end within %d s; stderr: %s", seconds,
+                     launcher_read(job->dir, "err"));
+        }
+    }
+    job->exit_status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    job->out = launcher_read(job->dir, "out");
+    job->err = launcher_read(job->dir, "err");
+}
+
+static inline void launcher_end(struct launched *job)
+{
+    free(job->out);
+    free(job->err);
+    if (job->dir != NULL) {
+        support_rmdir(job->dir);
+    }
+    *job = (struct launched){0};
+}
+
+/* Start, wait at most 20 s. */
+#define LAUNCH(job, ...)                                                                           \
+    do {                                                                                           \
+        launcher_start((job), (const char *const[]){__VA_ARGS__, NULL});                           \
+        launcher_wait((job), 20);                                                                  \
+    } while (0)
+
+static inline void launcher_need_text(const char *text, const char *part, const char *where)
+{
+    if (text == NULL || strstr(text, part) == NULL) {
+        fail_msg("there is no \"%s\" in %s:\n%s", part, where, text != NULL ? text : "(nothing)");
+    }
+}
+
+static inline void launcher_need_absence(const char *text, const char *part, const char *where)
+{
+    if (text != NULL && strstr(text, part) != NULL) {
+        fail_msg("there is \"%s\" in %s:\n%s", part, where, text);
+    }
+}
+
+#define assert_out(job, part) launcher_need_text((job)->out, part, "stdout")
+#define assert_err(job, part) launcher_need_text((job)->err, part, "stderr")
+#define assert_no_err(job, part) launcher_need_absence((job)->err, part, "stderr")
+
+/* How often @part is in @text. */
+static inline int launcher_count(const char *text, const char *part)
+{
+    int count = 0;
+
+    for (const char *at = text; at != NULL && (at = strstr(at, part)) != NULL; at++) {
+        count++;
+    }
+    return count;
+}
+
+/* Wait until @dir/@name holds a whole line, and give its number; fails after 10 s. */
+static inline long launcher_number(const struct launched *job, const char *name)
+{
+    for (int waited_ms = 0; waited_ms < 10000; waited_ms += 2) {
+        char *text = launcher_read(job->dir, name);
+
+        if (text != NULL && strchr(text, '\n') != NULL) {
+            long number = atol(text);
+
+            free(text);
+            return number;
+        }
+        free(text);
+        support_sleep_ms(2);
+    }
+    kill(job->pid, SIGKILL);
+    fail_msg("no %s within 10 s; stderr: %s", name, launcher_read(job->dir, "err"));
+    return -1;
+}
+
+/* Whether process @pid is gone (or dead and only not reaped yet) within 10 s. */
+static inline int launcher_is_gone(pid_t pid)
+{
+    char path[64];
+    char *text = NULL;
+
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    for (int waited_ms = 0; waited_ms < 10000; waited_ms += 2) {
+        int is_zombie;
+
+        text = launcher_read(path, "stat");
+        if (text == NULL) {
+            return 1;
+        }
+        is_zombie = strstr(text, ") Z ") != NULL || strstr(text, ") X ") != NULL;
+        free(text);
+        if (is_zombie) {
+            return 1;
+        }
+        support_sleep_ms(2);
+    }
+    return 0;
+}
+
+#endif
