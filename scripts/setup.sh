@@ -40,12 +40,14 @@ need() {
   }
 }
 
-# build FOLDER [meson options...] : configure once, then build.
+# build FOLDER [meson options...] : configure, or configure again with these options, then build.
 build() {
   local folder=$1
   shift
   if [ ! -f "$folder/build.ninja" ]; then
     meson setup "$folder" "$@" || exit 1
+  else
+    meson configure "$folder" "$@" || exit 1
   fi
   ninja -C "$folder" || exit 1
 }
