@@ -230,7 +230,7 @@ static void the_informing_options_say_what_they_must(void **state)
         {"--env", {"CDDP_TIMEOUT_MS\n", "default: 300000; now: ", "CDDP_SPIN_US", "CDDP_LOG"}},
         {"--check",
          {"cddp 0.", "SIMD:", "this process may use", "/dev/shm", "memlock", "somaxconn",
-          "/proc/PID/fd", "OpenBLAS"}},
+          "/proc/PID/fd", "oneDNN"}},
     };
 
     (void)state;
