@@ -209,6 +209,20 @@ cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
     return CDDP_OK;
 }
 
+cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan,
+                                      int index, int *out)
+{
+    const dnnl_memory_desc_t *desc = cddpi_dnnl_query(primitive->desc, dnnl_query_workspace_md);
+    size_t bytes = desc != NULL ? dnnl_memory_desc_get_size(desc) : 0;
+    cddp_status status;
+
+    if (bytes == 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, out);
+    return status == CDDP_OK ? cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, desc) : status;
+}
+
 cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
                                  dnnl_primitive_desc_t desc, struct cddpi_plan *plan, int op,
                                  enum cddpi_lifetime lifetime)
