@@ -233,7 +233,11 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
         exit_status = print_dry_run(&job);
     } else {
-        exit_status = cddpi_guard_run(supervise, &job);
+        exit_status = options->config != NULL ? cddpi_command_validate(&job.command, job.world_size)
+                                              : 0;
+        if (exit_status == 0) {
+            exit_status = cddpi_guard_run(supervise, &job);
+        }
     }
     cddpi_command_fini(&job.command);
     cddpi_cores_fini(&job.cores);
