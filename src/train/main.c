@@ -1,5 +1,6 @@
 /* main.c - the program cddp-train: one rank of a training run. */
 #include "base/env.h"
+#include "base/shell.h"
 #include "train/trainer.h"
 
 #include <sched.h>
@@ -52,40 +53,26 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
     return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
 }
 
-/* A word as the shell reads it back. */
-static void print_word(const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-+=./:,@%";
-
-    if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
-        printf(" %s", word);
-        return;
-    }
-    printf(" '");
-    for (; *word != '\0'; word++) {
-        if (*word == '\'') {
-            printf("'\\''");
-        } else {
-            putchar(*word);
-        }
-    }
-    putchar('\'');
-}
-
+/* The command line that was given, so that it can be pasted: cddp-run's own words come from it. */
 static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
 {
+    const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
     const char *run_dir = cddpi_env(CDDPI_ENV_RUN_DIR);
 
-    printf("stopped after step %llu; to go on: cddp-run --nproc %d",
-           (unsigned long long)trainer->at.step, trainer->world_size);
-    if (run_dir != NULL) {
-        printf(" --run-dir");
-        print_word(run_dir);
+    printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->at.step);
+    if (launch != NULL) {
+        printf("%s", launch);
+    } else {
+        printf("cddp-run --nproc %d", trainer->world_size);
+        if (run_dir != NULL) {
+            printf(" --run-dir ");
+            cddpi_shell_print(stdout, run_dir);
+        }
     }
     for (int i = 0; i < count; i++) {
         if (strncmp(words[i], "train.resume=", 13) != 0) {
-            print_word(words[i]);
+            putchar(' ');
+            cddpi_shell_print(stdout, words[i]);
         }
     }
     printf(" train.resume=auto\n");
