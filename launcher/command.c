@@ -148,10 +148,10 @@ void cddpi_command_fini(struct cddpi_command *command)
     *command = (struct cddpi_command){NULL, NULL};
 }
 
-/* Start the command with @option put before its arguments. @stdout_fd: -1 for ours; otherwise
- * nothing is read and its messages are not wanted. Returns the pid, or -1. */
+/* Start the command with @option put before its arguments. @stdout_fd: -1 for ours. Returns the
+ * pid, or -1. */
 static pid_t start_with_option(const struct cddpi_command *command, const char *option,
-                               int stdout_fd)
+                               int stdout_fd, bool shows_errors)
 {
     size_t count = 0;
     char **argv;
@@ -174,8 +174,10 @@ static pid_t start_with_option(const struct cddpi_command *command, const char *
         if (null >= 0) {
             dup2(null, STDIN_FILENO);
         }
-        if (stdout_fd >= 0 && null >= 0) {
+        if (stdout_fd >= 0) {
             dup2(stdout_fd, STDOUT_FILENO);
+        }
+        if (!shows_errors && null >= 0) {
             dup2(null, STDERR_FILENO);
         }
         execv(command->path, argv);
@@ -227,7 +229,7 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     }
     snprintf(text, sizeof text, "%d", cores);
     setenv("CDDP_AVAILABLE_CORES", text, 1);
-    pid = start_with_option(command, "--print-nproc", ends[1]);
+    pid = start_with_option(command, "--print-nproc", ends[1], false);
     unsetenv("CDDP_AVAILABLE_CORES");
     close(ends[1]);
     text[0] = '\0';
@@ -242,11 +244,26 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
 }
 
+int cddpi_command_validate(const struct cddpi_command *command, int world_size)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    char text[16];
+    pid_t pid;
+
+    snprintf(text, sizeof text, "%d", world_size);
+    setenv("CDDP_WORLD_SIZE", text, 1); /* ranks get their own */
+    pid = start_with_option(command, "--validate", null, true);
+    if (null >= 0) {
+        close(null);
+    }
+    return pid > 0 ? wait_for(pid) : 1;
+}
+
 int cddpi_command_dry_run(const struct cddpi_command *command)
 {
     pid_t pid;
 
     fflush(NULL);
-    pid = start_with_option(command, "--dry-run", -1);
+    pid = start_with_option(command, "--dry-run", -1, true);
     return pid > 0 ? wait_for(pid) : 1;
 }

@@ -22,6 +22,10 @@ void cddpi_command_fini(struct cddpi_command *command);
  *  @p cores when it prints none. */
 int cddpi_command_nproc(const struct cddpi_command *command, int cores);
 
+/** Run `cddp-train --validate ...`, so that what is wrong with the configuration is said once and
+ *  not by each rank. Returns its exit status: 0, or it has said what is wrong. */
+int cddpi_command_validate(const struct cddpi_command *command, int world_size);
+
 /** Run `cddp-train --dry-run ...` to its end, its output to ours. Returns its exit status. */
 int cddpi_command_dry_run(const struct cddpi_command *command);
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/shell.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -201,6 +202,29 @@ static int print_dry_run(const struct cddpi_job *job)
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
+/* Let the ranks know how we were started, for the line that says how to go on. */
+static void export_words(const struct cddpi_launch_options *options)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = options->config != NULL ? open_memstream(&text, &bytes) : NULL;
+
+    unsetenv("CDDP_LAUNCH");
+    if (to == NULL) {
+        return;
+    }
+    for (int i = 0; options->words[i] != NULL; i++) {
+        if (i > 0) {
+            fputc(' ', to);
+        }
+        cddpi_shell_print(to, options->words[i]);
+    }
+    if (fclose(to) == 0) {
+        setenv("CDDP_LAUNCH", text, 1);
+    }
+    free(text);
+}
+
 int cddpi_launch(const struct cddpi_launch_options *options)
 {
     static struct cddpi_job job; /* zeroed; too large for a small stack */
@@ -216,7 +240,12 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
         exit_status = print_dry_run(&job);
     } else {
-        exit_status = cddpi_guard_run(supervise, &job);
+        export_words(options);
+        exit_status = options->config != NULL ? cddpi_command_validate(&job.command, job.world_size)
+                                              : 0;
+        if (exit_status == 0) {
+            exit_status = cddpi_guard_run(supervise, &job);
+        }
     }
     cddpi_command_fini(&job.command);
     cddpi_cores_fini(&job.cores);

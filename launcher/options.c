@@ -264,13 +264,17 @@ cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launc
     struct cddpi_launch_options options = {.grace_ms = 10000};
     const char *values[OPTION_COUNT] = {NULL};
     bool after_dashes = false;
+    int word_count = 0;
     cddp_status status = CDDP_OK;
 
     options.positional = cddpi_zalloc_array((size_t)argc + 1, sizeof *options.positional);
-    if (options.positional == NULL) {
+    options.words = cddpi_zalloc_array((size_t)argc + 1, sizeof *options.words);
+    if (options.positional == NULL || options.words == NULL) {
+        cddpi_launch_options_fini(&options);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d arguments", argc);
     }
     options.arguments = options.positional;
+    options.words[word_count++] = argv[0];
     for (int i = 1; i < argc && status == CDDP_OK; i++) {
         if (!after_dashes && strcmp(argv[i], "--") == 0) {
             if (options.argument_count > 0) {
@@ -281,7 +285,12 @@ cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launc
             }
             after_dashes = true;
         } else if (!after_dashes && argv[i][0] == '-' && argv[i][1] != '\0') {
+            int first = i;
+
             status = read_option(argv, &i, values);
+            while (first <= i) {
+                options.words[word_count++] = argv[first++];
+            }
         } else {
             options.arguments[options.argument_count++] = argv[i];
         }
@@ -303,7 +312,9 @@ cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launc
 void cddpi_launch_options_fini(struct cddpi_launch_options *options)
 {
     cddpi_free(options->positional);
+    cddpi_free(options->words);
     options->positional = NULL;
+    options->words = NULL;
 }
 
 /* Print @text from HELP_COLUMN on, broken at spaces. */

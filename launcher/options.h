@@ -37,6 +37,7 @@ struct cddpi_launch_options {
     char **arguments;    /* key=value ..., or the program and its arguments */
     int argument_count;
     char **positional; /* memory of `arguments`, owned */
+    char **words;      /* argv[0] and the options, ended by NULL; owned */
 };
 
 /** Read @p argv. Texts are borrowed from it.

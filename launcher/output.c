@@ -117,6 +117,17 @@ static void end_line(struct cddpi_sink *sink, int owner)
     sink->line_owner = -1;
 }
 
+static size_t count_lines(const char *text, size_t bytes)
+{
+    const char *end = text + bytes;
+    size_t lines = 0;
+
+    for (const char *at = text; (at = memchr(at, '\n', (size_t)(end - at))) != NULL; at++) {
+        lines++;
+    }
+    return lines;
+}
+
 void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size_t bytes)
 {
     const char *newline;
@@ -126,6 +137,7 @@ void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size
     }
     end_line(sink, owner);
     append(sink, text, bytes);
+    sink->lines += count_lines(text, bytes);
     newline = memrchr(text, '\n', bytes);
     if (newline == text + bytes - 1) {
         sink->line_owner = -1;

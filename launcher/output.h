@@ -17,6 +17,7 @@ struct cddpi_sink {
     size_t end;
     size_t capacity;
     size_t lost;     /* bytes dropped for want of memory */
+    size_t lines;    /* that were ever written */
     bool is_regular; /* a file on a disk, always ready */
     bool is_terminal;
     bool is_broken;  /* nobody reads it any more: what comes is dropped */

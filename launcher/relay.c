@@ -9,7 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 1 << 16, READS_AT_ONCE = 4, LINE_BYTES = 1 << 16 };
+enum {
+    READ_BYTES = 1 << 16,
+    READS_AT_ONCE = 4,
+    LINE_BYTES = 1 << 16,
+    SCREEN_LINES = 40 /* what was shown so many lines ago need not be repeated */
+};
 
 static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
@@ -36,10 +41,44 @@ static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
 
 static void keep_tail(struct cddpi_tail *tail, const char *text, size_t bytes)
 {
-    for (size_t i = bytes > CDDPI_TAIL_BYTES ? bytes - CDDPI_TAIL_BYTES : 0; i < bytes; i++) {
+    for (size_t i = 0; i < bytes; i++) {
         tail->bytes[(tail->total + i) % CDDPI_TAIL_BYTES] = text[i];
+        tail->lines += text[i] == '\n';
     }
     tail->total += bytes;
+}
+
+/* Whether @line, without its newline, is not to be shown. */
+static bool is_echo(struct cddpi_relay *relay, const char *line, size_t bytes)
+{
+    if (relay->echo == NULL ||
+        !cddpi_echo_is_known(relay->echo, relay->rank, line, bytes, &relay->in_failure)) {
+        return false;
+    }
+    relay->echo->ranks += relay->has_echoed ? 0 : 1;
+    relay->has_echoed = true;
+    return true;
+}
+
+/* Pass every byte as it comes, but for whole lines that another rank has told. */
+static void pass_raw(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    const char *shown = text; /* what lies from here to `at` is to be written */
+    const char *at = text;
+    const char *end = text + bytes;
+
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *next = newline != NULL ? newline + 1 : end;
+
+        if (!relay->is_mid_line && newline != NULL && is_echo(relay, at, (size_t)(newline - at))) {
+            cddpi_sink_write(relay->sink, relay->owner, shown, (size_t)(at - shown));
+            shown = next;
+        }
+        relay->is_mid_line = newline == NULL;
+        at = next;
+    }
+    cddpi_sink_write(relay->sink, relay->owner, shown, (size_t)(at - shown));
 }
 
 /* What a terminal would show of a line that was redrawn: all behind its last carriage return. */
@@ -73,6 +112,10 @@ static void write_tagged(struct cddpi_sink *sink, int owner, int rank, const cha
 /* Pass on relay->line; @is_whole: a newline came behind it. */
 static void pass_line(struct cddpi_relay *relay, bool is_whole)
 {
+    if (is_echo(relay, relay->line, relay->line_bytes)) {
+        relay->line_bytes = 0;
+        return;
+    }
     if (relay->form == CDDPI_RELAY_TAGGED) {
         write_tagged(relay->sink, relay->owner, relay->rank, relay->line, relay->line_bytes);
     } else {
@@ -114,10 +157,13 @@ static void pass(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
     write_log(relay, text, bytes);
     if (relay->tail != NULL) {
+        if (relay->tail->total == 0) {
+            relay->tail->begun = relay->sink->lines;
+        }
         keep_tail(relay->tail, text, bytes);
     }
     if (relay->form == CDDPI_RELAY_RAW) {
-        cddpi_sink_write(relay->sink, relay->owner, text, bytes);
+        pass_raw(relay, text, bytes);
     } else {
         pass_lines(relay, text, bytes);
     }
@@ -173,7 +219,8 @@ void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_outp
             break;
         }
     }
-    if (bytes == 0) {
+    if (bytes == 0 ||
+        (tail->lines <= CDDPI_TAIL_LINES && output->err->lines - tail->begun <= SCREEN_LINES)) {
         return;
     }
     cddpi_output_say(output, "last lines of rank %d's stderr:", rank);

@@ -3,6 +3,7 @@
 #ifndef CDDPI_LAUNCHER_RELAY_H
 #define CDDPI_LAUNCHER_RELAY_H
 
+#include "echo.h"
 #include "output.h"
 
 enum { CDDPI_TAIL_BYTES = 8192, CDDPI_TAIL_LINES = 20 };
@@ -11,6 +12,8 @@ enum { CDDPI_TAIL_BYTES = 8192, CDDPI_TAIL_LINES = 20 };
 struct cddpi_tail {
     char bytes[CDDPI_TAIL_BYTES];
     size_t total; /* bytes that ever came; the next goes to total modulo CDDPI_TAIL_BYTES */
+    size_t lines; /* that ever came */
+    size_t begun; /* lines that our stderr had when the first one came */
 };
 
 /* A rank's log file, both streams in it. */
@@ -35,6 +38,10 @@ struct cddpi_relay {
     struct cddpi_sink *sink;
     struct cddpi_rank_log *log;
     struct cddpi_tail *tail; /* NULL: not kept */
+    struct cddpi_echo *echo; /* NULL: show what another rank has told, too */
+    bool in_failure;         /* see cddpi_echo_is_known() */
+    bool has_echoed;         /* something of it was not shown */
+    bool is_mid_line;        /* raw: what came last was no whole line */
     char *line;              /* unfinished line */
     size_t line_bytes;
 };
@@ -45,7 +52,8 @@ bool cddpi_relay_read(struct cddpi_relay *relay);
 /** Pass on an unfinished line and close. */
 void cddpi_relay_finish(struct cddpi_relay *relay);
 
-/** Print the last lines in @p tail, each with "[rank] " in front. */
+/** Print the last lines in @p tail, each with "[rank] " in front, unless they are all there is and
+ *  were shown a moment ago. */
 void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_output *output);
 
 #endif

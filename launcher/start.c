@@ -59,6 +59,9 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
                                        .sink = run->output->err,
                                        .log = &worker->log,
                                        .tail = &worker->tail};
+    if (run->job->options.tag == CDDPI_TAG_AUTO) {
+        worker->err.echo = &run->echo;
+    }
 }
 
 bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,

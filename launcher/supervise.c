@@ -206,6 +206,10 @@ static void finish(struct cddpi_supervision *run)
         drain(&run->workers[rank]);
         cddpi_worker_close(&run->workers[rank]);
     }
+    if (run->echo.ranks > 0) {
+        cddpi_output_say(run->output, "%d other rank%s said the same (--tag-output shows all)",
+                         run->echo.ranks, run->echo.ranks == 1 ? "" : "s");
+    }
 }
 
 static bool prepare(struct cddpi_supervision *run)

@@ -29,6 +29,7 @@ struct cddpi_supervision {
     struct cddpi_job *job;
     const struct cddpi_guard *guard;
     struct cddpi_output *output;
+    struct cddpi_echo echo;
     int signal_fd;
     int epoll;
     struct cddpi_worker *workers; /* job->world_size */

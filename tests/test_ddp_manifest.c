@@ -75,7 +75,7 @@ static void another_shape_is_shown_with_both_ranks(void **state)
     init_model(&b);
     b.params[2].shape[1] = 256;
     diff_of(&a, &b, out);
-    assert_string_equal(out, "parameter 2: rank 0 has fc2.weight f32 [10, 512], rank 1 has "
+    assert_string_equal(out, "\n  parameter 2: rank 0 has fc2.weight f32 [10, 512], rank 1 has "
                              "fc2.weight f32 [10, 256]");
 }
 
@@ -93,10 +93,10 @@ static void order_type_frozen_option_and_config_are_compared(void **state)
     b.options.bucket_bytes = 7;
     b.options.config = "lr 0.2\nseed 3";
     diff_of(&a, &b, out);
-    assert_string_equal(out, "bucket_bytes: rank 0 has 0, rank 1 has 7; "
-                             "config line 1: rank 0 has lr 0.1, rank 1 has lr 0.2; "
+    assert_string_equal(out, "\n  bucket_bytes: rank 0 has 0, rank 1 has 7\n  "
+                             "config line 1: rank 0 has lr 0.1, rank 1 has lr 0.2\n  "
                              "parameter 0: rank 0 has fc1.weight f32 [512, 784], rank 1 has "
-                             "fc1.weight bf16 [512, 784]; "
+                             "fc1.weight bf16 [512, 784]\n  "
                              "parameter 1: rank 0 has fc1.bias f32 [512], rank 1 has fc1.bias f32 "
                              "[512] frozen");
 }
@@ -114,10 +114,10 @@ static void a_missing_parameter_or_line_is_said_to_be_missing(void **state)
     b.manifest.buffer_count = 0;
     a.options.config = "lr 0.1";
     diff_of(&a, &b, out);
-    assert_string_equal(out, "parameters: rank 0 has 3, rank 1 has 2; "
-                             "buffers: rank 0 has 1, rank 1 has 0; "
-                             "config line 2: rank 0 has none, rank 1 has seed 3; "
-                             "parameter 2: rank 0 has fc2.weight f32 [10, 512], rank 1 has none; "
+    assert_string_equal(out, "\n  parameters: rank 0 has 3, rank 1 has 2\n  "
+                             "buffers: rank 0 has 1, rank 1 has 0\n  "
+                             "config line 2: rank 0 has none, rank 1 has seed 3\n  "
+                             "parameter 2: rank 0 has fc2.weight f32 [10, 512], rank 1 has none\n  "
                              "buffer 0: rank 0 has mean f64 [], rank 1 has none");
 }
 
@@ -141,7 +141,7 @@ static void a_long_difference_is_cut(void **state)
     a.options.config = x;
     b.options.config = y;
     diff_of(&a, &b, out);
-    assert_non_null(strstr(out, "config line 12: rank 0 has x, rank 1 has y; and 38 more"));
+    assert_non_null(strstr(out, "config line 12: rank 0 has x, rank 1 has y\n  and 38 more"));
     assert_null(strstr(out, "config line 13"));
     memset(y, 'y', sizeof y - 1);
     y[sizeof y - 1] = '\0';
@@ -160,7 +160,7 @@ static void a_name_cannot_break_a_line(void **state)
     init_model(&b);
     b.params[1].name = "fc1\n3 9 parameter 9\tghost";
     diff_of(&a, &b, out);
-    assert_string_equal(out, "parameter 1: rank 0 has fc1.bias f32 [512], rank 1 has "
+    assert_string_equal(out, "\n  parameter 1: rank 0 has fc1.bias f32 [512], rank 1 has "
                              "fc1\\x0a3 9 parameter 9\\x09ghost f32 [512]");
 }
 

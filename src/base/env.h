@@ -31,6 +31,12 @@
     X(COMM_THREAD, "CDDP_COMM_THREAD", "",                                                         \
       "1: collectives that overlap run on a thread of their own, 0: the compute thread advances "  \
       "them; unset: 1 if the rank has a core to spare")                                            \
+    X(AVAILABLE_CORES, "CDDP_AVAILABLE_CORES", "",                                                 \
+      "cores that cddp-run --nproc auto has found, when it asks cddp-train how many ranks make "   \
+      "sense; set by cddp-run")                                                                    \
+    X(LAUNCH, "CDDP_LAUNCH", "",                                                                   \
+      "the words before the train.conf on cddp-run's command line, as a stopped run shows them "   \
+      "again; set by cddp-run")                                                                    \
     X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \

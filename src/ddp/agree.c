@@ -132,7 +132,7 @@ static cddp_status word_diff(const struct claim *claims, int world_size, const s
 
         name_camp(claims, world_size, camps[camp].rank, who, sizeof who);
         length += (size_t)snprintf(text + length, sizeof text - length,
-                                   "%s(%s against %s): ", camp > 1 ? " " : "", first, who);
+                                   "%s(%s against %s):", camp > 1 ? "\n  " : "", first, who);
         if (length >= sizeof text) {
             break;
         }
@@ -143,7 +143,7 @@ static cddp_status word_diff(const struct claim *claims, int world_size, const s
         length += strlen(text + length);
     }
     return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree about the model %s%s", text,
-                      count == MOST_CAMPS ? " (more manifests may differ)" : "");
+                      count == MOST_CAMPS ? "\n  (more manifests may differ)" : "");
 }
 
 static cddp_status compare(cddp_group *group, const struct claim *claims, const char *text)

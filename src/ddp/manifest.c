@@ -220,12 +220,19 @@ __attribute__((format(printf, 2, 3))) static void append(struct diff *diff, cons
 
 static void append_value(struct diff *diff, int rank, const struct line *line)
 {
+    const char *value = line != NULL ? line->value : NULL;
+    int length = line != NULL ? line->value_length : 0;
+
     if (line == NULL) {
         append(diff, "rank %d has none", rank);
         return;
     }
-    append(diff, "rank %d has %.*s%s", rank, bounded((size_t)line->value_length, SHOWN_VALUE),
-           line->value, line->value_length > SHOWN_VALUE ? "..." : "");
+    while (length > 0 && *value == ' ') { /* a line of a configuration may be indented */
+        value++;
+        length--;
+    }
+    append(diff, "rank %d has %.*s%s", rank, bounded((size_t)length, SHOWN_VALUE), value,
+           length > SHOWN_VALUE ? "..." : "");
 }
 
 static void report(struct diff *diff, const struct line *a, const struct line *b)
@@ -235,7 +242,7 @@ static void report(struct diff *diff, const struct line *a, const struct line *b
     if (diff->lines++ >= diff->max_lines) {
         return;
     }
-    append(diff, "%s%.*s: ", diff->lines > 1 ? "; " : "", any->title_length, any->title);
+    append(diff, "\n  %.*s: ", any->title_length, any->title);
     append_value(diff, diff->a_rank, a);
     append(diff, ", ");
     append_value(diff, diff->b_rank, b);
@@ -279,6 +286,6 @@ void cddpi_manifest_diff(const char *a, int a_rank, const char *b, int b_rank, s
         has_y = side >= 0 ? next_line(&b, &y) : has_y;
     }
     if (diff.lines > max_lines) {
-        append(&diff, "; and %zu more differences", diff.lines - max_lines);
+        append(&diff, "\n  and %zu more differences", diff.lines - max_lines);
     }
 }

@@ -19,8 +19,9 @@ struct cddpi_manifest {
 char *cddpi_manifest_text(const struct cddpi_manifest *manifest);
 
 /** Write the differences of the texts @p a of rank @p a_rank and @p b of rank @p b_rank into @p
- * out, like "parameter 2: rank 0 has w f32 [10, 512], rank 1 has w f32 [10, 256]; ...", at most
- *  @p max_lines of them, then how many more there are. The texts may be anything. */
+ *  out, each as a line of its own behind a newline ("\n  parameter 2: rank 0 has w f32 [10, 512],
+ *  rank 1 has w f32 [10, 256]"), at most @p max_lines of them, then how many more there are. The
+ *  texts may be anything. */
 void cddpi_manifest_diff(const char *a, int a_rank, const char *b, int b_rank, size_t max_lines,
                          char *out, size_t out_bytes);
 

@@ -1,5 +1,6 @@
 /* main.c - the program cddp-train: one rank of a training run. */
 #include "base/env.h"
+#include "base/shell.h"
 #include "train/trainer.h"
 
 #include <sched.h>
@@ -10,12 +11,13 @@
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2 };
 
 static const char usage[] =
-    "usage: cddp-train [--dry-run | --print-nproc] train.conf [key=value ...]\n"
+    "usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
     "       cddp-train --keys | --help | --version\n"
     "\n"
     "Trains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun starts.\n"
     "\n"
     "  --dry-run      print the resolved configuration, the model and sizes, and end\n"
+    "  --validate     say what is wrong with the configuration, if anything is, and end\n"
     "  --print-nproc  print how many ranks make sense on this machine, and end\n"
     "  --keys         print the table of keys of train.conf\n"
     "  --help         print this text\n"
@@ -51,40 +53,26 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
     return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
 }
 
-/* A word as the shell reads it back. */
-static void print_word(const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-+=./:,@%";
-
-    if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
-        printf(" %s", word);
-        return;
-    }
-    printf(" '");
-    for (; *word != '\0'; word++) {
-        if (*word == '\'') {
-            printf("'\\''");
-        } else {
-            putchar(*word);
-        }
-    }
-    putchar('\'');
-}
-
+/* The command line that was given, so that it can be pasted: cddp-run's own words come from it. */
 static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
 {
+    const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
     const char *run_dir = cddpi_env(CDDPI_ENV_RUN_DIR);
 
-    printf("stopped after step %llu; to go on: cddp-run --nproc %d",
-           (unsigned long long)trainer->at.step, trainer->world_size);
-    if (run_dir != NULL) {
-        printf(" --run-dir");
-        print_word(run_dir);
+    printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->at.step);
+    if (launch != NULL) {
+        printf("%s", launch);
+    } else {
+        printf("cddp-run --nproc %d", trainer->world_size);
+        if (run_dir != NULL) {
+            printf(" --run-dir ");
+            cddpi_shell_print(stdout, run_dir);
+        }
     }
     for (int i = 0; i < count; i++) {
         if (strncmp(words[i], "train.resume=", 13) != 0) {
-            print_word(words[i]);
+            putchar(' ');
+            cddpi_shell_print(stdout, words[i]);
         }
     }
     printf(" train.resume=auto\n");
@@ -113,18 +101,20 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     return result;
 }
 
-/* No more ranks than cores that this process may use, nor than samples in a batch. */
+/* No more ranks than cores that this process may use (cddp-run has counted them: hardware threads
+ * of one core are one), nor than samples in a batch. */
 static int print_nproc(const struct cddpi_config *config)
 {
+    int64_t count = cddpi_env_integer(CDDPI_ENV_AVAILABLE_CORES, 1, INT32_MAX, 0);
     cpu_set_t cores;
-    int64_t count = 1;
 
     CPU_ZERO(&cores);
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+    if (count == 0 && sched_getaffinity(0, sizeof cores, &cores) == 0) {
         count = CPU_COUNT(&cores);
-    } else if (sysconf(_SC_NPROCESSORS_ONLN) > 0) {
+    } else if (count == 0) {
         count = sysconf(_SC_NPROCESSORS_ONLN);
     }
+    count = count > 0 ? count : 1;
     printf("%lld\n",
            (long long)(count < config->train.batch_size ? count : config->train.batch_size));
     return 0;
@@ -141,6 +131,10 @@ static int with_config(const char *mode, char *const *words, int count)
     }
     if (strcmp(mode, "--print-nproc") == 0) {
         result = print_nproc(&config);
+    } else if (strcmp(mode, "--validate") == 0) {
+        status = cddpi_trainer_validate(
+            &config, (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, 1));
+        result = status == CDDP_OK ? 0 : fail(status, NULL);
     } else if (strcmp(mode, "--dry-run") == 0) {
         status = cddpi_trainer_dry_run(&config, stdout);
         result = status == CDDP_OK ? 0 : fail(status, NULL);
@@ -179,8 +173,8 @@ int main(int argc, char **argv)
         cddpi_config_print_keys(stdout);
         return end_output(0);
     }
-    if (first >= argc ||
-        (mode[0] != '\0' && strcmp(mode, "--dry-run") != 0 && strcmp(mode, "--print-nproc") != 0)) {
+    if (first >= argc || (mode[0] != '\0' && strcmp(mode, "--dry-run") != 0 &&
+                          strcmp(mode, "--validate") != 0 && strcmp(mode, "--print-nproc") != 0)) {
         fputs(usage, stderr);
         return EXIT_CONFIG;
     }

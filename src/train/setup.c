@@ -7,6 +7,40 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
+
+static cddp_status check_batch(const struct cddpi_config *config, int world_size)
+{
+    if (config->train.batch_size < world_size) {
+        return cddpi_config_fail(config, "train.batch_size",
+                                 "%lld samples cannot be divided among a world size of %d: each "
+                                 "rank needs at least one",
+                                 (long long)config->train.batch_size, world_size);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
+{
+    const struct {
+        const char *key, *path;
+    } files[] = {{"data.train_images", config->data.train_images},
+                 {"data.train_labels", config->data.train_labels},
+                 {"data.test_images", config->data.test_images},
+                 {"data.test_labels", config->data.test_labels},
+                 {"model.weights", config->model.weights}};
+    cddp_status status = check_batch(config, world_size);
+
+    for (size_t i = 0; status == CDDP_OK && i < sizeof files / sizeof files[0]; i++) {
+        if (files[i].path[0] != '\0' && access(files[i].path, R_OK) != 0) {
+            char text[128];
+
+            status = cddpi_config_fail(config, files[i].key, "%s: %s", files[i].path,
+                                       strerror_r(errno, text, sizeof text));
+        }
+    }
+    return status;
+}
 
 static cddp_status join_group(struct cddpi_trainer *trainer)
 {
@@ -25,13 +59,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     trainer->rank = cddp_group_rank(trainer->group);
     trainer->world_size = cddp_group_world_size(trainer->group);
     cddpi_progress_init(&trainer->progress, trainer->rank != 0);
-    if (config->train.batch_size < trainer->world_size) {
-        return cddpi_config_fail(config, "train.batch_size",
-                                 "%lld samples cannot be divided among a world size of %d: each "
-                                 "rank needs at least one",
-                                 (long long)config->train.batch_size, trainer->world_size);
-    }
-    return CDDP_OK;
+    return check_batch(config, trainer->world_size);
 }
 
 static cddp_status check_channels(const struct cddpi_config *config, const char *key,

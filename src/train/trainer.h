@@ -84,6 +84,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer);
 /** Print what the configuration describes, without joining a group. */
 CDDP_CHECKED cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file);
 
+/** What can be wrong with the configuration for @p world_size ranks, as far as it shows without
+ * joining a group or reading data: cheap enough to be asked before ranks are started. setup.c */
+CDDP_CHECKED cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size);
+
 /* The parts, in their own files. */
 
 /** What the configuration says about the model of @p data; valid as long as both. setup.c */
