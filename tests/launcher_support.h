@@ -133,11 +133,11 @@ static inline void launcher_end(struct launched *job)
     *job = (struct launched){0};
 }
 
-/* Start, wait at most 20 s. */
+/* Start, wait at most 60 s. */
 #define LAUNCH(job, ...)                                                                           \
     do {                                                                                           \
         launcher_start((job), (const char *const[]){__VA_ARGS__, NULL});                           \
-        launcher_wait((job), 20);                                                                  \
+        launcher_wait((job), 60);                                                                  \
     } while (0)
 
 static inline void launcher_need_text(const char *text, const char *part, const char *where)
@@ -169,10 +169,10 @@ static inline int launcher_count(const char *text, const char *part)
     return count;
 }
 
-/* Wait until @dir/@name holds a whole line, and give its number; fails after 10 s. */
+/* Wait until @dir/@name holds a whole line, and give its number; fails after 60 s. */
 static inline long launcher_number(const struct launched *job, const char *name)
 {
-    for (int waited_ms = 0; waited_ms < 10000; waited_ms += 2) {
+    for (int waited_ms = 0; waited_ms < 60000; waited_ms += 2) {
         char *text = launcher_read(job->dir, name);
 
         if (text != NULL && strchr(text, '\n') != NULL) {
@@ -185,18 +185,18 @@ static inline long launcher_number(const struct launched *job, const char *name)
         support_sleep_ms(2);
     }
     kill(job->pid, SIGKILL);
-    fail_msg("no %s within 10 s; stderr: %s", name, launcher_read(job->dir, "err"));
+    fail_msg("no %s within 60 s; stderr: %s", name, launcher_read(job->dir, "err"));
     return -1;
 }
 
-/* Whether process @pid is gone (or dead and only not reaped yet) within 10 s. */
+/* Whether process @pid is gone (or dead and only not reaped yet) within 60 s. */
 static inline int launcher_is_gone(pid_t pid)
 {
     char path[64];
     char *text = NULL;
 
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    for (int waited_ms = 0; waited_ms < 10000; waited_ms += 2) {
+    for (int waited_ms = 0; waited_ms < 60000; waited_ms += 2) {
         int is_zombie;
 
         text = launcher_read(path, "stat");

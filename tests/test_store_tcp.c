@@ -248,13 +248,13 @@ static void a_server_that_goes_away_fails_those_who_wait(void **state)
 
     if (pid == 0) {
         /* ranks 1 to 3: they wait when rank 0, this test's parent, takes the server away */
-        _exit(run_ranks(3, 15, waiting_rank, place));
+        _exit(run_ranks(3, 60, waiting_rank, place));
     }
     while (waiting < 3) {
         assert_int_equal(cddp_store_add(place->store, "waiting", 0, &waiting), CDDP_OK);
         support_sleep_ms(2);
     }
-    support_sleep_ms(20);
+    support_sleep_ms(200); /* from their word to their wait */
     cddpi_store_server_destroy(place->server);
     place->server = NULL;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -288,7 +288,7 @@ static void a_client_may_come_before_its_server(void **state)
     snprintf(place.url, sizeof place.url, "tcp://127.0.0.1:%u", port);
     pid = fork();
     if (pid == 0) {
-        _exit(run_ranks(3, 25, early_rank, &place));
+        _exit(run_ranks(3, 60, early_rank, &place));
     }
     support_sleep_ms(80);
     assert_int_equal(start_server(port, TOKEN, &place.server), CDDP_OK);
@@ -307,7 +307,7 @@ static void where_nobody_listens_opening_ends_at_the_deadline(void **state)
     assert_int_equal(start_server(0, TOKEN, &server), CDDP_OK);
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", cddpi_store_server_port(server));
     cddpi_store_server_destroy(server);
-    assert_int_equal(open_store(url, TOKEN, NULL, 60, &store), CDDP_ERR_TIMEOUT);
+    assert_int_equal(open_store(url, TOKEN, NULL, 400, &store), CDDP_ERR_TIMEOUT);
     assert_true(last_error_has("Connection refused"));
     assert_true(last_error_has(url));
 }
@@ -328,7 +328,7 @@ static void what_is_no_store_is_told_from_one(void **state)
     assert_int_equal(listen(listener, 8), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", ntohs(address.sin_port));
-    assert_int_equal(open_store(url, TOKEN, NULL, 60, &store), CDDP_ERR_TIMEOUT);
+    assert_int_equal(open_store(url, TOKEN, NULL, 400, &store), CDDP_ERR_TIMEOUT);
     assert_true(last_error_has("no cddp store answers"));
     pid = fork();
     if (pid == 0) {
@@ -339,7 +339,7 @@ static void what_is_no_store_is_told_from_one(void **state)
             say(fd, ssh, sizeof ssh);
         }
     }
-    assert_int_equal(open_store(url, TOKEN, NULL, 5000, &store), CDDP_ERR_IO);
+    assert_int_equal(open_store(url, TOKEN, NULL, 30000, &store), CDDP_ERR_IO);
     assert_true(last_error_has("no cddp store"));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
@@ -391,7 +391,7 @@ static void addresses_of_both_families_work(void **state)
         /* the forms hold one %u each, whatever the compiler can see of them */
         snprintf(url, sizeof url, "%.*s%u", (int)(strlen(forms[i]) - 2), forms[i],
                  cddpi_store_server_port(server));
-        assert_int_equal(open_store(url, TOKEN, NULL, 5000, &store), CDDP_OK);
+        assert_int_equal(open_store(url, TOKEN, NULL, 30000, &store), CDDP_OK);
         assert_int_equal(cddp_store_set(store, "k", "v", 1), CDDP_OK);
         cddp_store_close(store);
         cddpi_store_server_destroy(server);

@@ -339,7 +339,7 @@ static inline double metric(const char *run_dir, uint64_t step, const char *name
 static inline void wait_for_steps(const char *run_dir)
 {
     for (int waited = 0; isnan(metric(run_dir, 1, "loss")); waited += 10) {
-        assert_true(waited < 20000);
+        assert_true(waited < 60000);
         support_sleep_ms(10);
     }
 }
