@@ -90,8 +90,9 @@ void cddpi_check_processors(void)
     }
     all = cddpi_cores_share(&cores, 0, 1, true);
     cddpi_cores_text(&cores, &all, text, sizeof text);
-    printf("  this process may use %d cores (%d hardware threads) on %d NUMA nodes: %s\n",
-           cores.core_count, cores.cpu_count, cores.node_count, text);
+    printf("  this process may use %d cores (%d hardware threads) on %d NUMA node%s: %s\n",
+           cores.core_count, cores.cpu_count, cores.node_count, cores.node_count == 1 ? "" : "s",
+           text);
     cddpi_cores_fini(&cores);
 }
 
@@ -107,7 +108,11 @@ void cddpi_check_memory(void)
         printf("  available %.1f GiB\n", atof(text) / (1 << 20));
     }
     if (find_line("/sys/fs/cgroup/memory.max", "", text, sizeof text)) {
-        printf("  limit of this control group: %s\n", text);
+        if (strcmp(text, "max") == 0) {
+            printf("  limit of this control group: none\n");
+        } else {
+            printf("  limit of this control group: %.1f GiB\n", atof(text) / (1 << 30));
+        }
     }
     if (statvfs("/dev/shm", &shm) == 0) {
         printf("  /dev/shm  %.1f GiB, %.1f GiB of it free\n",
@@ -130,7 +135,9 @@ static void print_limit(const char *name, int resource, double unit, const char 
         printf(" unlimited\n");
     } else {
         printf(" %.0f%s", (double)limit.rlim_cur / unit, unit_name);
-        if (limit.rlim_max == RLIM_INFINITY) {
+        if (limit.rlim_max == limit.rlim_cur) {
+            putchar('\n');
+        } else if (limit.rlim_max == RLIM_INFINITY) {
             printf(" (may be raised without limit)\n");
         } else {
             printf(" (may be raised to %.0f%s)\n", (double)limit.rlim_max / unit, unit_name);

@@ -244,14 +244,21 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
 }
 
+/* Tell cddp-train how many ranks there will be; they get the variable anew. */
+static void set_world_size(int world_size)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", world_size);
+    setenv("CDDP_WORLD_SIZE", text, 1);
+}
+
 int cddpi_command_validate(const struct cddpi_command *command, int world_size)
 {
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    char text[16];
     pid_t pid;
 
-    snprintf(text, sizeof text, "%d", world_size);
-    setenv("CDDP_WORLD_SIZE", text, 1); /* ranks get their own */
+    set_world_size(world_size);
     pid = start_with_option(command, "--validate", null, true);
     if (null >= 0) {
         close(null);
@@ -259,10 +266,11 @@ int cddpi_command_validate(const struct cddpi_command *command, int world_size)
     return pid > 0 ? wait_for(pid) : 1;
 }
 
-int cddpi_command_dry_run(const struct cddpi_command *command)
+int cddpi_command_dry_run(const struct cddpi_command *command, int world_size)
 {
     pid_t pid;
 
+    set_world_size(world_size);
     fflush(NULL);
     pid = start_with_option(command, "--dry-run", -1, true);
     return pid > 0 ? wait_for(pid) : 1;

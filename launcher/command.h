@@ -27,6 +27,6 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores);
 int cddpi_command_validate(const struct cddpi_command *command, int world_size);
 
 /** Run `cddp-train --dry-run ...` to its end, its output to ours. Returns its exit status. */
-int cddpi_command_dry_run(const struct cddpi_command *command);
+int cddpi_command_dry_run(const struct cddpi_command *command, int world_size);
 
 #endif

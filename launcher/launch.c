@@ -171,7 +171,7 @@ static void print_rank(const struct cddpi_job *job, int rank)
 static int print_dry_run(const struct cddpi_job *job)
 {
     if (job->options.config != NULL) {
-        int exit_status = cddpi_command_dry_run(&job->command);
+        int exit_status = cddpi_command_dry_run(&job->command, job->world_size);
 
         if (exit_status != 0) {
             return exit_status;
@@ -233,6 +233,9 @@ int cddpi_launch(const struct cddpi_launch_options *options)
 
     job.options = *options;
     job.rendezvous.master_fd = -1;
+    if (options->run_dir != NULL) {
+        setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
+    }
     status = prepare(&job);
     if (status != CDDP_OK) {
         fprintf(stderr, "cddp-run: %s\n", cddp_last_error());

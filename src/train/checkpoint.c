@@ -223,6 +223,9 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     if (status == CDDP_OK && path != NULL) {
         status = load(trainer, path);
     }
+    if (status != CDDP_OK && !automatic && status != CDDP_ERR_CONFIG) {
+        (void)cddpi_fail_prefix(status, "train.resume");
+    }
     if (status == CDDP_OK) {
         status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
                                        &trainer->progress);

@@ -70,8 +70,8 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     if (status == CDDP_OK) {
         table = cddpi_model_describe(model);
         fprintf(file, "\n%s\n", table != NULL ? table : "");
-        fprintf(file, "memory for activations: %zu bytes for %lld samples on each of %lld ranks\n",
-                cddpi_model_arena_bytes(model), (long long)share, (long long)ranks);
+        fprintf(file, "memory for activations: %zu bytes a rank, for %lld samples\n",
+                cddpi_model_arena_bytes(model), (long long)share);
         status = print_buckets(config, group, model, file);
     }
     cddp_free(table);

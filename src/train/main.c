@@ -131,12 +131,12 @@ static int with_config(const char *mode, char *const *words, int count)
     }
     if (strcmp(mode, "--print-nproc") == 0) {
         result = print_nproc(&config);
-    } else if (strcmp(mode, "--validate") == 0) {
+    } else if (mode[0] != '\0') {
         status = cddpi_trainer_validate(
             &config, (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, 1));
-        result = status == CDDP_OK ? 0 : fail(status, NULL);
-    } else if (strcmp(mode, "--dry-run") == 0) {
-        status = cddpi_trainer_dry_run(&config, stdout);
+        if (status == CDDP_OK && strcmp(mode, "--dry-run") == 0) {
+            status = cddpi_trainer_dry_run(&config, stdout);
+        }
         result = status == CDDP_OK ? 0 : fail(status, NULL);
     } else {
         result = train(&config, words, count);

@@ -1,0 +1,127 @@
+/* job_support.h - whole jobs for tests: the real cddp-run starts the real cddp-train on small data,
+ * and its processes are looked at from outside, as a user would. */
+#ifndef CDDP_TESTS_JOB_SUPPORT_H
+#define CDDP_TESTS_JOB_SUPPORT_H
+
+#include "launcher_support.h"
+#include "train_support.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+
+/* Whether the file /proc/PID/@name, whose words end with NUL, has @word. */
+static inline bool proc_has(const char *pid, const char *name, const char *word)
+{
+    static char text[1 << 17];
+    char path[300];
+    size_t bytes = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        bytes = fread(text, 1, sizeof text - 1, file);
+        fclose(file);
+    }
+    text[bytes] = '\0';
+    for (size_t at = 0; at < bytes; at += strlen(text + at) + 1) {
+        if (strcmp(text + at, word) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The process of the job in @run_dir that is @rank; -1: any of its processes. 0: there is none. */
+static inline pid_t find_rank(const char *run_dir, int rank)
+{
+    DIR *folder = opendir("/proc");
+    struct dirent *entry;
+    char variable[32];
+    char argument[4600];
+    pid_t found = 0;
+
+    snprintf(argument, sizeof argument, "train.run_dir=%s", in_work("%s", run_dir));
+    snprintf(variable, sizeof variable, "CDDP_RANK=%d", rank);
+    assert_non_null(folder);
+    while (found == 0 && (entry = readdir(folder)) != NULL) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+
+        if (pid > 0 && proc_has(entry->d_name, "cmdline", argument) &&
+            (rank < 0 || proc_has(entry->d_name, "environ", variable))) {
+            found = pid;
+        }
+    }
+    closedir(folder);
+    return found;
+}
+
+/* No process of the job is left, at the latest in ten seconds. */
+static inline void assert_no_orphan(const char *run_dir)
+{
+    for (int waited = 0; find_rank(run_dir, -1) != 0; waited += 50) {
+        if (waited >= 10000) {
+            fail_msg("process %d of %s is left", (int)find_rank(run_dir, -1), run_dir);
+        }
+        support_sleep_ms(50);
+    }
+}
+
+/* Wait until @dir/@name has @part, at most 20 s. */
+static inline void wait_for_text(const char *dir, const char *name, const char *part)
+{
+    for (int waited = 0;; waited += 10) {
+        char *text = launcher_read(dir, name);
+        bool found = text != NULL && strstr(text, part) != NULL;
+
+        if (!found && waited >= 20000) {
+            fail_msg("no \"%s\" in %s/%s: %s", part, dir, name, text != NULL ? text : "(none)");
+        }
+        free(text);
+        if (found) {
+            return;
+        }
+        support_sleep_ms(10);
+    }
+}
+
+static inline void wait_for_checkpoint(const char *run_dir)
+{
+    wait_for_text(in_work("%s/checkpoints", run_dir), "latest", "step-");
+}
+
+/* Use an empty folder for temporary files, so that one sees what is left there. */
+static inline void set_tmpdir(void)
+{
+    const char *path = in_work("tmp");
+
+    (void)mkdir(path, 0700);
+    setenv("TMPDIR", path, 1);
+}
+
+static inline void assert_tmpdir_is_empty(void)
+{
+    assert_int_equal(rmdir(in_work("tmp")), 0);
+    unsetenv("TMPDIR");
+}
+
+/* How many lines @text has. */
+static inline int count_lines(const char *text)
+{
+    return launcher_count(text, "\n");
+}
+
+/* Start cddp-run; arguments are options, small.conf comes from the caller. */
+#define JOB_START(job, ...) launcher_start((job), (const char *const[]){__VA_ARGS__, NULL})
+
+/* Run cddp-run to its end, which must be good. */
+#define JOB_RUN_WELL(job, ...)                                                                     \
+    do {                                                                                           \
+        JOB_START(job, __VA_ARGS__);                                                               \
+        launcher_wait((job), 60);                                                                  \
+        if ((job)->exit_status != 0) {                                                             \
+            fail_msg("exit status %d: %s", (job)->exit_status, (job)->err);                        \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,274 @@
+/* test_job.c - whole jobs as a user runs them: stopped, gone on with, restarted, started by others
+ * than cddp-run, and the same for any number of ranks. */
+#include "job_support.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+enum { EPOCHS = 300, STEPS = EPOCHS * 10 }; /* long enough to be stopped in the middle */
+
+#define LONG_RUN                                                                                   \
+    in_work("small.conf"), "train.epochs=300", "train.eval_epochs=300", "model.hidden=[192,192]"
+
+/* The uninterrupted run, made once. */
+static void make_whole(void)
+{
+    static bool is_made;
+    struct launched job = {0};
+
+    if (!is_made) {
+        JOB_RUN_WELL(&job, "--nproc", "2", LONG_RUN, run_dir_argument("whole"));
+        launcher_end(&job);
+        is_made = true;
+    }
+}
+
+/* Start @job on 2 ranks and stop it by @number in the middle. Returns the command that it says to
+ * go on with; release with free(). */
+static char *stop_in_the_middle(struct launched *job, const char *run_dir, int number)
+{
+    static const char words[] = "; to go on: ";
+    unsigned long long step = 0;
+    char *command;
+
+    JOB_START(job, "--nproc=2", "--log-dir", "a folder of logs", LONG_RUN,
+              run_dir_argument(run_dir),
+              argument("train.sample_log=%s-log", in_work("%s", run_dir)));
+    wait_for_text(in_work("%s", run_dir), "metrics.jsonl", "\"step\":1,");
+    kill(job->pid, number);
+    launcher_wait(job, 20);
+    assert_int_equal(job->exit_status, 0);
+    assert_int_equal(sscanf(job->out, "stopped after step %llu", &step), 1);
+    assert_in_range(step, 1, STEPS - 1);
+    assert_int_equal(access(in_work("%s/checkpoints/step-%08llu/state.json", run_dir, step), F_OK),
+                     0);
+    assert_out(job, words);
+    command = strdup(strstr(job->out, words) + sizeof words - 1);
+    command[strcspn(command, "\n")] = '\0';
+    return command;
+}
+
+/* Run @command by a shell in the folder of @job. */
+static void run_command(struct launched *job, const char *command)
+{
+    free(job->out);
+    free(job->err);
+    launcher_start_program(job, "sh", (const char *const[]){"-c", command, NULL});
+    launcher_wait(job, 60);
+    if (job->exit_status != 0) {
+        fail_msg("%s: exit status %d: %s", command, job->exit_status, job->err);
+    }
+    assert_err(job, "going on from ");
+    assert_out(job, argument("after %d steps", STEPS));
+}
+
+static void a_stopped_job_goes_on_by_the_command_it_prints(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+    static const char *const names[] = {"term it", "int it"};
+
+    (void)state;
+    make_whole();
+    for (int i = 0; i < 2; i++) {
+        struct launched job = {0};
+        char *command = stop_in_the_middle(&job, names[i], numbers[i]);
+
+        run_command(&job, command);
+        assert_same_checkpoint("whole", names[i], STEPS);
+        free(command);
+        launcher_end(&job);
+    }
+}
+
+/* Every sample of every epoch stands in the logs of three ranks once. */
+static void assert_each_sample_once(const char *run_dir)
+{
+    unsigned char *seen = calloc(EPOCHS, TRAIN_SAMPLES);
+
+    for (int rank = 0; rank < 3; rank++) {
+        char *text = get_file(in_work("%s-log.%d", run_dir, rank), NULL);
+        char *rest = NULL;
+
+        assert_non_null(text);
+        for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+             line = strtok_r(NULL, "\n", &rest)) {
+            char *at = line;
+            long epoch;
+
+            (void)strtol(at, &at, 10);
+            epoch = strtol(at, &at, 10);
+            assert_in_range(epoch, 0, EPOCHS - 1);
+            while (*at != '\0') {
+                long sample = strtol(at, &at, 10);
+
+                assert_in_range(sample, 0, TRAIN_SAMPLES - 1);
+                seen[epoch * TRAIN_SAMPLES + sample]++;
+            }
+        }
+        free(text);
+    }
+    for (int i = 0; i < EPOCHS * TRAIN_SAMPLES; i++) {
+        if (seen[i] != 1) {
+            fail_msg("epoch %d: sample %d was taken %d times", i / TRAIN_SAMPLES, i % TRAIN_SAMPLES,
+                     seen[i]);
+        }
+    }
+    free(seen);
+}
+
+static void another_number_of_ranks_goes_on_with_the_same_samples(void **state)
+{
+    struct launched job = {0};
+    char *command = stop_in_the_middle(&job, "three", SIGTERM);
+    char *nproc = strstr(command, "--nproc=2");
+    double whole;
+
+    (void)state;
+    make_whole();
+    assert_non_null(nproc);
+    nproc[strlen("--nproc=")] = '3';
+    run_command(&job, command);
+    assert_each_sample_once("three");
+    whole = metric("whole", STEPS, "eval_loss");
+    assert_float_equal(metric("three", STEPS, "eval_loss"), whole, 0.02 * whole + 1e-4);
+    free(command);
+    launcher_end(&job);
+}
+
+static void a_job_whose_worker_dies_once_is_restarted_and_finishes(void **state)
+{
+    struct launched job = {0};
+    pid_t pid;
+
+    (void)state;
+    make_whole();
+    JOB_START(&job, "--nproc", "2", "--max-restarts", "1", LONG_RUN, run_dir_argument("again"),
+              "train.checkpoint_steps=50", "train.resume=auto");
+    wait_for_checkpoint("again");
+    pid = find_rank("again", 1);
+    assert_true(pid > 0);
+    kill(pid, SIGKILL);
+    launcher_wait(&job, 60);
+    assert_int_equal(job.exit_status, 0);
+    assert_err(&job, argument("rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid));
+    assert_err(&job, "cddp-run: restarting (1 of 1)");
+    assert_err(&job, "going on from ");
+    assert_same_checkpoint("whole", "again", STEPS);
+    launcher_end(&job);
+}
+
+static void one_two_and_four_ranks_agree_and_two_runs_are_identical(void **state)
+{
+    static const char *const ranks[] = {"1", "2", "4", "4"};
+    static const char *const dirs[] = {"n1", "n2", "n4", "n4-twin"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct launched job = {0};
+
+        JOB_RUN_WELL(&job, "--nproc", ranks[i], in_work("small.conf"), run_dir_argument(dirs[i]));
+        launcher_end(&job);
+        for (uint64_t step = 1; step <= 30; step++) {
+            double expected = metric("n1", step, "loss");
+
+            assert_float_equal(metric(dirs[i], step, "loss"), expected, 1e-4 * expected + 1e-6);
+        }
+    }
+    assert_same_checkpoint("n4", "n4-twin", 30);
+}
+
+static void a_second_run_puts_the_first_aside_and_says_so(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        launcher_end(&job);
+        JOB_RUN_WELL(&job, "--nproc", "2", in_work("small.conf"), "--run-dir", in_work("twice"),
+                     "train.max_steps=3");
+    }
+    assert_err(&job, argument("the earlier run in %s is now in %s/earlier-1\n", in_work("twice"),
+                              in_work("twice")));
+    assert_same_checkpoint("twice", "twice/earlier-1", 3);
+    launcher_end(&job);
+}
+
+static void mpirun_starts_ranks_without_any_setting(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    if (system("command -v mpirun >/dev/null") != 0) {
+        skip();
+    }
+    set_tmpdir();
+    launcher_start_program(
+        &job, "mpirun",
+        (const char *const[]){"--allow-run-as-root", "--oversubscribe", "-n", "2",
+                              argument("%s", launcher_path("src/cddp-train")),
+                              in_work("small.conf"), run_dir_argument("mpi"), NULL});
+    launcher_wait(&job, 60);
+    if (job.exit_status != 0) {
+        fail_msg("mpirun: exit status %d: %s", job.exit_status, job.err);
+    }
+    assert_out(&job, "after 30 steps");
+    assert_int_equal(launcher_count(job.out, "test accuracy"), 1);
+    assert_float_equal(metric("mpi", 0, "world_size"), 2, 0);
+    launcher_end(&job);
+    assert_tmpdir_is_empty();
+}
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void variables_of_torchrun_will_do(void **state)
+{
+    struct launched jobs_of[2] = {{0}, {0}};
+    int port = free_port();
+
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        launcher_start_program(
+            &jobs_of[rank], "env",
+            (const char *const[]){argument("RANK=%d", rank), "WORLD_SIZE=2",
+                                  "MASTER_ADDR=127.0.0.1", argument("MASTER_PORT=%d", port),
+                                  argument("%s", launcher_path("src/cddp-train")),
+                                  in_work("small.conf"), run_dir_argument("torchrun"), NULL});
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        launcher_wait(&jobs_of[rank], 60);
+        if (jobs_of[rank].exit_status != 0) {
+            fail_msg("rank %d: %s", rank, jobs_of[rank].err);
+        }
+    }
+    assert_out(&jobs_of[0], "after 30 steps");
+    assert_string_equal(jobs_of[1].out, "");
+    assert_float_equal(metric("torchrun", 0, "world_size"), 2, 0);
+    launcher_end(&jobs_of[0]);
+    launcher_end(&jobs_of[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stopped_job_goes_on_by_the_command_it_prints),
+        cmocka_unit_test(another_number_of_ranks_goes_on_with_the_same_samples),
+        cmocka_unit_test(a_job_whose_worker_dies_once_is_restarted_and_finishes),
+        cmocka_unit_test(one_two_and_four_ranks_agree_and_two_runs_are_identical),
+        cmocka_unit_test(a_second_run_puts_the_first_aside_and_says_so),
+        cmocka_unit_test(mpirun_starts_ranks_without_any_setting),
+        cmocka_unit_test(variables_of_torchrun_will_do),
+    };
+
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}
