@@ -8,6 +8,7 @@
 #include "supervise.h"
 
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/shell.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static int exit_status_of(cddp_status status)
@@ -73,23 +73,6 @@ static cddp_status prepare(struct cddpi_job *job)
     }
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
                 (job->options.bind == CDDPI_BIND_AUTO && job->cores.core_count >= job->world_size);
-    return CDDP_OK;
-}
-
-/* mkdir -p */
-static cddp_status make_folders(const char *path)
-{
-    char part[4096];
-
-    for (size_t i = 1; path[0] != '\0' && i <= strlen(path); i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        snprintf(part, sizeof part, "%.*s", (int)i, path);
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
-            return cddpi_fail_errno(CDDP_ERR_IO, errno, "making the folder %s", part);
-        }
-    }
     return CDDP_OK;
 }
 
@@ -156,7 +139,7 @@ static int supervise(const struct cddpi_guard *guard, void *argument)
 
     cddpi_output_init(&output);
     raise_file_limit(job);
-    status = signal_fd >= 0 ? make_folders(job->log_dir)
+    status = signal_fd >= 0 ? cddpi_folder_make(job->log_dir)
                             : cddpi_fail_errno(CDDP_ERR_IO, errno, "opening a signalfd");
     if (status == CDDP_OK) {
         status = cddpi_rendezvous_init(&job->rendezvous);

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/number.h"
 
 #include <string.h>
@@ -56,48 +57,15 @@ static const struct option_row {
 #define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
     OPTION_MAP(OPTION_ROW)};
 
-static size_t smallest(size_t a, size_t b, size_t c)
-{
-    size_t least = a < b ? a : b;
-
-    return least < c ? least : c;
-}
-
-/* How many letters must change, come or go to make @a of @b. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[64];
-    size_t columns = strlen(b);
-
-    if (columns >= 64) {
-        return columns;
-    }
-    for (size_t j = 0; j <= columns; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 0; a[i] != '\0'; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i + 1;
-        for (size_t j = 0; j < columns; j++) {
-            size_t above = row[j + 1];
-
-            row[j + 1] = smallest(above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1));
-            diagonal = above;
-        }
-    }
-    return row[columns];
-}
-
 /* The known option that @name may have meant, or NULL. */
 static const char *nearest(const char *name)
 {
     const char *best = NULL;
-    size_t best_distance = strlen(name) / 3 + 2;
+    unsigned best_distance = (unsigned)strlen(name) / 3 + 2;
 
     for (int id = 0; id < OPTION_COUNT; id++) {
         size_t length = strlen(rows[id].name);
-        size_t distance = edit_distance(name, rows[id].name);
+        unsigned distance = cddpi_edit_distance(name, rows[id].name);
 
         if (length > 3 && strncmp(name, rows[id].name, length) == 0) {
             distance = 1; /* such as --nproc-per-node of torchrun */

@@ -34,8 +34,8 @@ static const struct library {
     const char *text;
     const char *names[4];
 } libraries[] = {
-    {"OpenBLAS (products on the CPU)", {"libopenblas.so.0", "libopenblas.so"}},
-    {"oneDNN (convolutions on the CPU)", {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"}},
+
+    {"oneDNN (products, convolutions)", {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"}},
     {"CUDA driver", {"libcuda.so.1"}},
     {"CUDA runtime", {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}},
     {"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}},

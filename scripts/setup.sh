@@ -3,7 +3,7 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-build_packages="gcc libc6-dev pkg-config meson ninja-build libopenblas-dev libdnnl-dev libconfig-dev
+build_packages="gcc libc6-dev pkg-config meson ninja-build libdnnl-dev libconfig-dev
   libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev scdoc"
 data_packages="dataset-fashion-mnist"
 test_packages="libcmocka-dev"
@@ -40,12 +40,14 @@ need() {
   }
 }
 
-# build FOLDER [meson options...] : configure once, then build.
+# build FOLDER [meson options...] : configure, or configure again with these options, then build.
 build() {
   local folder=$1
   shift
   if [ ! -f "$folder/build.ninja" ]; then
     meson setup "$folder" "$@" || exit 1
+  else
+    meson configure "$folder" "$@" || exit 1
   fi
   ninja -C "$folder" || exit 1
 }

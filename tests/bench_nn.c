@@ -125,10 +125,11 @@ static double time_linear(const struct cddpi_op *op, size_t rows, int steps, boo
     for (int i = 0; i < steps; i++) {
         int64_t begin = cddpi_now_ns();
 
-        cddpi_blas_gemm(false, true, rows, out, in, x, w, 0, y);
-        cddpi_blas_gemm(true, false, out, in, rows, y, x, 0, dw);
-        if (input_grad) {
-            cddpi_blas_gemm(false, false, rows, in, out, y, w, 0, x);
+        if (cddpi_gemm(false, true, rows, out, in, x, w, 0, y) != CDDP_OK ||
+            cddpi_gemm(true, false, out, in, rows, y, x, 0, dw) != CDDP_OK ||
+            (input_grad && cddpi_gemm(false, false, rows, in, out, y, w, 0, x) != CDDP_OK)) {
+            fprintf(stderr, "%s\n", cddp_last_error());
+            exit(1);
         }
         times[i] = (double)(cddpi_now_ns() - begin) / 1e6;
     }

@@ -10,11 +10,13 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -94,17 +96,34 @@ static inline int run_ranks(int world_size, int seconds, rank_fn body, void *arg
     return run_ranks_status(world_size, seconds, body, argument, NULL);
 }
 
-/* A new empty folder below $TMPDIR or /tmp, removed by support_rmdir(). */
-static inline char *support_mkdtemp(void)
+/* How many descriptors this process has, and one more for looking. */
+static inline int support_descriptors(void)
 {
-    const char *base = getenv("TMPDIR");
-    char *path = malloc(4096);
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
 
-    snprintf(path, 4096, "%s/cddp-test-XXXXXX", base != NULL ? base : "/tmp");
-    return mkdtemp(path);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
 }
 
-static inline void support_rmdir(char *path)
+static inline void support_setenv_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+/* Folders that are not removed yet, in copies, and the process that made them. */
+static struct {
+    pid_t owner;
+    char *paths[64];
+} support_folders;
+
+static inline void support_remove(const char *path)
 {
     char command[8192];
 
@@ -112,7 +131,71 @@ static inline void support_rmdir(char *path)
     if (system(command) != 0) {
         fprintf(stderr, "could not remove %s\n", path);
     }
+}
+
+/* A failed assertion jumps over the test's own support_rmdir(). */
+static inline void support_remove_rest(void)
+{
+    for (int i = 0; i < 64 && support_folders.owner == getpid(); i++) {
+        if (support_folders.paths[i] != NULL) {
+            support_remove(support_folders.paths[i]);
+        }
+    }
+}
+
+/* A new empty folder, removed by support_rmdir() or at the end of this process. It is in the build
+ * folder, where one that a killed test leaves is in nobody's way, or else below $TMPDIR or /tmp. */
+static inline char *support_mkdtemp(void)
+{
+    const char *build = getenv("CDDP_TEST_BUILD");
+    const char *base = getenv("TMPDIR");
+    char *path = malloc(4096);
+
+    if (support_folders.owner != getpid()) {
+        support_folders.owner = getpid();
+        memset(support_folders.paths, 0, sizeof support_folders.paths);
+        atexit(support_remove_rest);
+    }
+    if (build != NULL) {
+        snprintf(path, 4096, "%s/tests/tmp", build);
+        (void)mkdir(path, 0755);
+        snprintf(path, 4096, "%s/tests/tmp/XXXXXX", build);
+    } else {
+        snprintf(path, 4096, "%s/cddp-test-XXXXXX", base != NULL ? base : "/tmp");
+    }
+    if (mkdtemp(path) == NULL) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        abort();
+    }
+    for (int i = 0; i < 64; i++) {
+        if (support_folders.paths[i] == NULL) {
+            support_folders.paths[i] = strdup(path);
+            break;
+        }
+    }
+    return path;
+}
+
+static inline void support_rmdir(char *path)
+{
+    for (int i = 0; i < 64; i++) {
+        if (support_folders.paths[i] != NULL && strcmp(support_folders.paths[i], path) == 0) {
+            free(support_folders.paths[i]);
+            support_folders.paths[i] = NULL;
+        }
+    }
+    support_remove(path);
     free(path);
+}
+
+/* A file of exactly these bytes. Not for ranks: it asserts. */
+static inline void support_write_file(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "we");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
 }
 
 #endif

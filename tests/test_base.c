@@ -2,6 +2,8 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/folder.h"
+#include "base/nearest.h"
 #include "base/number.h"
 #include "base/philox.h"
 #include "support.h"
@@ -105,6 +107,35 @@ static void every_type_has_a_size_and_a_name(void **state)
     assert_string_equal(cddp_op_name(CDDP_OP_MEAN), "mean");
 }
 
+static void folders_are_made_with_all_above_them(void **state)
+{
+    char *folder = support_mkdtemp();
+    char path[4200];
+
+    (void)state;
+    assert_int_equal(cddpi_folder_make(""), CDDP_OK);
+    snprintf(path, sizeof path, "%s/a//b/c/", folder);
+    assert_int_equal(cddpi_folder_make(path), CDDP_OK);
+    assert_int_equal(cddpi_folder_make(path), CDDP_OK);
+    assert_int_equal(access(path, W_OK), 0);
+    snprintf(path, sizeof path, "%s/file", folder);
+    support_write_file(path, "", 0);
+    strcat(path, "/below/it");
+    assert_int_equal(cddpi_folder_make(path), CDDP_ERR_IO);
+    assert_non_null(strstr(cddp_last_error(), "/file/below: Not a directory"));
+    support_rmdir(folder);
+}
+
+static void distances_count_edits(void **state)
+{
+    (void)state;
+    assert_int_equal(cddpi_edit_distance("same", "same"), 0);
+    assert_int_equal(cddpi_edit_distance("abc", "acb"), 1);
+    assert_int_equal(cddpi_edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(cddpi_edit_distance("", "ab"), 2);
+    assert_int_equal(cddpi_edit_distance("abc", ""), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +147,8 @@ int main(void)
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(an_environment_variable_falls_back_to_its_default),
         cmocka_unit_test(every_type_has_a_size_and_a_name),
+        cmocka_unit_test(distances_count_edits),
+        cmocka_unit_test(folders_are_made_with_all_above_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,11 +158,7 @@ static void senseless_tensors_are_refused_by_name(void **state)
 
 static void put_file(const void *data, size_t size)
 {
-    FILE *file = fopen(path, "wb");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    support_write_file(path, data, size);
 }
 
 /* A file of @json, whose length the header gives as @length, and @data_bytes zeros. */

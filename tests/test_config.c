@@ -328,15 +328,6 @@ static void every_allocation_may_fail(void **state)
     cddpi_config_fini(&config);
 }
 
-static void distances_count_edits(void **state)
-{
-    (void)state;
-    assert_int_equal(cddpi_edit_distance("same", "same"), 0);
-    assert_int_equal(cddpi_edit_distance("abc", "acb"), 1);
-    assert_int_equal(cddpi_edit_distance("kitten", "sitting"), 3);
-    assert_int_equal(cddpi_edit_distance("", "ab"), 2);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,7 +344,6 @@ int main(void)
         cmocka_unit_test(what_ranks_need_not_share_is_left_out_for_comparing),
         cmocka_unit_test(the_manual_page_holds_the_table),
         cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(distances_count_edits),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

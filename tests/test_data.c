@@ -3,11 +3,9 @@
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/source.h"
-#include "support.h"
+#include "gzip_support.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <libdeflate.h>
 #include <sys/stat.h>
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"
@@ -30,19 +28,10 @@ static const struct bytes good_images = {{0, 0, 8,  3,  0,  0,  0,  3,  0,  0,  
                                          28};
 static const struct bytes good_labels = {{0, 0, 8, 1, 0, 0, 0, 3, 2, 0, 1}, 11};
 
-static void write_bytes(const char *path, const void *data, size_t count)
-{
-    FILE *file = fopen(path, "wb");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void write_good(const struct folder *folder)
 {
-    write_bytes(folder->images, good_images.data, good_images.count);
-    write_bytes(folder->labels, good_labels.data, good_labels.count);
+    support_write_file(folder->images, good_images.data, good_images.count);
+    support_write_file(folder->labels, good_labels.data, good_labels.count);
 }
 
 static int make_folder(void **state)
@@ -67,12 +56,9 @@ static int remove_folder(void **state)
 
 static struct bytes gzip(const void *data, size_t count)
 {
-    struct libdeflate_compressor *compressor = libdeflate_alloc_compressor(6);
-    struct bytes out = {.count = 0};
+    struct bytes out;
 
-    out.count = libdeflate_gzip_compress(compressor, data, count, out.data, FILE_BYTES);
-    assert_true(out.count > 0);
-    libdeflate_free_compressor(compressor);
+    out.count = support_gzip(data, count, out.data, FILE_BYTES);
     return out;
 }
 
@@ -81,18 +67,6 @@ static void append(struct bytes *bytes, const void *data, size_t count)
     assert_true(bytes->count + count <= FILE_BYTES);
     memcpy(bytes->data + bytes->count, data, count);
     bytes->count += count;
-}
-
-static int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
 }
 
 static cddp_status open_folder(const struct folder *folder, int classes, struct cddpi_dataset *out)
@@ -121,7 +95,7 @@ static void folder_is_refused(const struct folder *folder, int classes, cddp_sta
                               const char *file, const char *what)
 {
     struct cddpi_dataset dataset = {.count = 77};
-    int descriptors = open_descriptors();
+    int descriptors = support_descriptors();
 
     assert_int_equal(open_folder(folder, classes, &dataset), status);
     if (strncmp(cddp_last_error(), file, strlen(file)) != 0 ||
@@ -129,24 +103,24 @@ static void folder_is_refused(const struct folder *folder, int classes, cddp_sta
         fail_msg("'%s' should begin with '%s' and contain '%s'", cddp_last_error(), file, what);
     }
     assert_int_equal(dataset.count, 77);
-    assert_int_equal(open_descriptors(), descriptors);
+    assert_int_equal(support_descriptors(), descriptors);
 }
 
 static void images_are_refused(const struct folder *folder, const struct bytes *images,
                                const char *what)
 {
     write_good(folder);
-    write_bytes(folder->images, images->data, images->count);
+    support_write_file(folder->images, images->data, images->count);
     folder_is_refused(folder, 0, CDDP_ERR_FORMAT, folder->images, what);
 }
 
 static void plain_files_are_read(void **state)
 {
-    int descriptors = open_descriptors();
+    int descriptors = support_descriptors();
 
     write_good(*state);
     folder_is_good(*state);
-    assert_int_equal(open_descriptors(), descriptors);
+    assert_int_equal(support_descriptors(), descriptors);
 }
 
 static void gzipped_files_give_the_same(void **state)
@@ -154,12 +128,12 @@ static void gzipped_files_give_the_same(void **state)
     const struct folder *folder = *state;
     struct bytes images = gzip(good_images.data, good_images.count);
     struct bytes labels = gzip(good_labels.data, good_labels.count);
-    int descriptors = open_descriptors();
+    int descriptors = support_descriptors();
 
-    write_bytes(folder->images, images.data, images.count);
-    write_bytes(folder->labels, labels.data, labels.count);
+    support_write_file(folder->images, images.data, images.count);
+    support_write_file(folder->labels, labels.data, labels.count);
     folder_is_good(folder);
-    assert_int_equal(open_descriptors(), descriptors);
+    assert_int_equal(support_descriptors(), descriptors);
 }
 
 static void several_gzip_members_are_one_file(void **state)
@@ -173,7 +147,7 @@ static void several_gzip_members_are_one_file(void **state)
     append(&images, empty.data, empty.count);
     append(&images, rest.data, rest.count);
     append(&images, empty.data, empty.count); /* so the last length is 0, too */
-    write_bytes(folder->images, images.data, images.count);
+    support_write_file(folder->images, images.data, images.count);
     folder_is_good(folder);
 }
 
@@ -188,7 +162,7 @@ static void all_optional_parts_of_a_gzip_header_are_skipped(void **state)
     write_good(folder);
     append(&images, header, sizeof header);
     append(&images, packed.data + 10, packed.count - 10);
-    write_bytes(folder->images, images.data, images.count);
+    support_write_file(folder->images, images.data, images.count);
     folder_is_good(folder);
     for (size_t count = 1; count < sizeof header; count++) {
         images.count = count;
@@ -215,7 +189,7 @@ static void a_length_that_lies_is_found_out(void **state)
     first = gzip(image, count - 2);
     second = gzip(image + count - 2, 2);
     append(&first, second.data, second.count);
-    write_bytes(folder->images, first.data, first.count);
+    support_write_file(folder->images, first.data, first.count);
     free(image);
     assert_int_equal(open_folder(folder, 3, &dataset), CDDP_OK);
     assert_int_equal(dataset.height, 4096);
@@ -237,7 +211,7 @@ static void four_dimensions_are_samples_channels_height_width(void **state)
     struct cddpi_dataset dataset;
 
     write_good(folder);
-    write_bytes(folder->images, images.data, images.count);
+    support_write_file(folder->images, images.data, images.count);
     assert_int_equal(open_folder(folder, 10, &dataset), CDDP_OK);
     assert_int_equal(dataset.count, 3);
     assert_int_equal(dataset.channels, 2);
@@ -253,7 +227,7 @@ static void a_file_that_is_not_there_or_no_file_is_named(void **state)
     const struct folder *folder = *state;
 
     folder_is_refused(folder, 0, CDDP_ERR_NOT_FOUND, folder->images, "No such file");
-    write_bytes(folder->images, good_images.data, good_images.count);
+    support_write_file(folder->images, good_images.data, good_images.count);
     folder_is_refused(folder, 0, CDDP_ERR_NOT_FOUND, folder->labels, "No such file");
     assert_int_equal(mkdir(folder->labels, 0700), 0);
     folder_is_refused(folder, 0, CDDP_ERR_IO, folder->labels, "not a regular file");
@@ -261,7 +235,7 @@ static void a_file_that_is_not_there_or_no_file_is_named(void **state)
     assert_int_equal(mkfifo(folder->labels, 0600), 0);
     folder_is_refused(folder, 0, CDDP_ERR_IO, folder->labels, "not a regular file");
     assert_int_equal(unlink(folder->labels), 0);
-    write_bytes(folder->labels, "", 0);
+    support_write_file(folder->labels, "", 0);
     folder_is_refused(folder, 0, CDDP_ERR_FORMAT, folder->labels, "the file is empty");
 }
 
@@ -308,7 +282,7 @@ static void a_single_image_may_not_be_too_large(void **state)
     const unsigned char header[] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0x40, 0, 0, 0, 0x40, 1};
 
     write_good(folder);
-    write_bytes(folder->images, header, sizeof header);
+    support_write_file(folder->images, header, sizeof header);
     assert_int_equal(truncate(folder->images, 16 + 0x4000 * 0x4001), 0); /* a hole */
     folder_is_refused(folder, 0, CDDP_ERR_FORMAT, folder->images, "byte 8: one image is more than");
 }
@@ -347,7 +321,7 @@ static void no_changed_bit_of_a_gzip_file_changes_what_is_read(void **state)
             cddp_status status;
 
             images.data[i] ^= (unsigned char)(1 << bit);
-            write_bytes(folder->images, images.data, images.count);
+            support_write_file(folder->images, images.data, images.count);
             status = open_folder(folder, 0, &dataset);
             if (status == CDDP_OK) {
                 ignored++;
@@ -389,9 +363,9 @@ static void labels_must_fit_the_images_and_the_classes(void **state)
     folder_is_refused(folder, 2, CDDP_ERR_FORMAT, folder->labels,
                       "byte 8: sample 0 has label 2, expected less than the 2 classes");
     folder_is_refused(folder, 1, CDDP_ERR_FORMAT, folder->labels, "byte 8: sample 0 has label 2");
-    write_bytes(folder->labels, two.data, two.count);
+    support_write_file(folder->labels, two.data, two.count);
     folder_is_refused(folder, 0, CDDP_ERR_FORMAT, folder->labels, "byte 4: 2 labels, but ");
-    write_bytes(folder->labels, good_images.data, good_images.count);
+    support_write_file(folder->labels, good_images.data, good_images.count);
     folder_is_refused(folder, 0, CDDP_ERR_FORMAT, folder->labels,
                       "byte 3: 3 dimensions, expected 1 for labels");
     folder_is_refused(folder, -1, CDDP_ERR_ARGUMENT, "data:", "classes (-1)");
@@ -473,7 +447,7 @@ static void another_process_maps_what_was_inflated_and_cannot_change_it(void **s
     struct cddpi_source_address address;
     struct cddpi_source source;
 
-    write_bytes(folder->images, images.data, images.count);
+    support_write_file(folder->images, images.data, images.count);
     assert_int_equal(cddpi_source_open(folder->images, true, &source), CDDP_OK);
     assert_true(source.fd >= 0);
     cddpi_source_address(&source, &address);

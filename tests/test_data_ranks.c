@@ -1,10 +1,8 @@
 /* test_data_ranks.c - ranks that open a dataset together: one reads for all of its machine, and all
  * leave with the same outcome. */
 #include "data/dataset.h"
-#include "support.h"
+#include "gzip_support.h"
 
-#include <dirent.h>
-#include <libdeflate.h>
 #include <sys/mman.h>
 
 enum { COUNT = 300, PIXELS = 64, IMAGES_BYTES = 16 + COUNT * PIXELS, LABELS_BYTES = 8 + COUNT };
@@ -22,22 +20,14 @@ struct job {
 static void write_file(const struct job *job, const char *name, const void *data, size_t bytes,
                        bool packed)
 {
-    struct libdeflate_compressor *compressor = libdeflate_alloc_compressor(6);
     char path[4200];
     unsigned char *out = malloc(bytes + 1000);
-    FILE *file;
 
     snprintf(path, sizeof path, "%s/%s", job->folder, name);
     if (packed) {
-        bytes = libdeflate_gzip_compress(compressor, data, bytes, out, bytes + 1000);
-        assert_true(bytes > 0);
-        data = out;
+        bytes = support_gzip(data, bytes, out, bytes + 1000);
     }
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-    libdeflate_free_compressor(compressor);
+    support_write_file(path, packed ? out : data, bytes);
     free(out);
 }
 
@@ -82,18 +72,6 @@ static int remove_job(void **state)
     support_rmdir(strdup(job->folder));
     munmap(job, sizeof *job);
     return 0;
-}
-
-static int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
 }
 
 /* Whether the page that holds @memory belongs to a file whose name contains @name. */
@@ -153,10 +131,10 @@ static int open_and_compare(int rank, int world_size, void *argument)
     int descriptors;
 
     CHECK(join(job, rank, world_size, &group) == CDDP_OK);
-    descriptors = open_descriptors();
+    descriptors = support_descriptors();
     for (int round = 0; round < 2; round++) {
         CHECK(open_data(job, rank, group, &dataset) == CDDP_OK);
-        CHECK(open_descriptors() == descriptors);
+        CHECK(support_descriptors() == descriptors);
         CHECK(dataset.count == COUNT && dataset.height == 8 && dataset.width == 8);
         for (int i = 16; i < IMAGES_BYTES; i++) {
             CHECK(dataset.images[i - 16] == pixel(i));
@@ -233,11 +211,11 @@ static int open_and_note(int rank, int world_size, void *argument)
     int descriptors;
 
     CHECK(join(job, rank, world_size, &group) == CDDP_OK);
-    descriptors = open_descriptors();
+    descriptors = support_descriptors();
     job->status[rank] = open_data(job, rank, group, &dataset);
     snprintf(job->text[rank], TEXT_BYTES, "%s", cddp_last_error());
     CHECK(dataset.count == 77);
-    CHECK(open_descriptors() == descriptors);
+    CHECK(support_descriptors() == descriptors);
     /* the group is as good as before: the failure was the file's */
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
     cddp_group_destroy(group);

@@ -20,24 +20,16 @@ struct place {
     const char *program;
 };
 
-static void set_number(const char *name, int value)
-{
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 static int run_rank(int rank, int world_size, void *argument)
 {
     const struct place *place = argument;
     char text[4400];
     int file;
 
-    set_number("CDDP_RANK", rank);
-    set_number("CDDP_WORLD_SIZE", world_size);
-    set_number("CDDP_LOCAL_RANK", rank);
-    set_number("CDDP_LOCAL_WORLD_SIZE", world_size);
+    support_setenv_number("CDDP_RANK", rank);
+    support_setenv_number("CDDP_WORLD_SIZE", world_size);
+    support_setenv_number("CDDP_LOCAL_RANK", rank);
+    support_setenv_number("CDDP_LOCAL_WORLD_SIZE", world_size);
     snprintf(text, sizeof text, "test-embed-%d-%d", (int)getppid(), world_size);
     setenv("CDDP_JOB", text, 1);
     snprintf(text, sizeof text, "file://%s/store-%d", place->folder, world_size);

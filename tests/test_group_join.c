@@ -47,14 +47,6 @@ static int clear_environment(void **state)
     return 0;
 }
 
-static void set_number(const char *name, int value)
-{
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 static int free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
@@ -193,6 +185,49 @@ static void a_rank_that_does_not_come_is_named(void **state)
     support_rmdir(folder);
 }
 
+/* Joins a job of which the launcher has said that one rank failed. */
+static int bereaved_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    if (rank == place->absent) {
+        return 0;
+    }
+    options.rendezvous = place->url;
+    options.job = "bereaved";
+    options.rank = rank;
+    options.world_size = n;
+    options.timeout_ms = place->timeout_ms;
+    CHECK(cddp_group_create(&options, &group) == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "rank 9 (pid 99) exited with status 3") != NULL);
+    return 0;
+}
+
+static void a_failure_that_the_launcher_tells_ends_the_wait(void **state)
+{
+    static const char text[] = "rank 9 (pid 99) exited with status 3";
+    char *folder = support_mkdtemp();
+    char url[4200];
+
+    (void)state;
+    for (int absent = 2; absent >= 0; absent -= 2) {
+        struct place place = {url, 60000, absent};
+        cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+        cddp_store *store;
+
+        snprintf(url, sizeof url, "file://%s/bereaved-%d", folder, absent);
+        options.url = url;
+        options.prefix = "bereaved/0/";
+        assert_int_equal(cddp_store_open(&options, &store), CDDP_OK);
+        assert_int_equal(cddp_store_set(store, "failure", text, sizeof text - 1), CDDP_OK);
+        assert_int_equal(run_ranks(3, 30, bereaved_rank, &place), 0);
+        cddp_store_close(store);
+    }
+    support_rmdir(folder);
+}
+
 static int default_rank(int rank, int n, void *argument)
 {
     void (*environment)(int, int) = *(void (**)(int, int))argument;
@@ -210,11 +245,11 @@ static int port;
 
 static void torchrun_environment(int rank, int n)
 {
-    set_number("RANK", rank);
-    set_number("WORLD_SIZE", n);
-    set_number("LOCAL_RANK", rank);
-    set_number("LOCAL_WORLD_SIZE", n);
-    set_number("MASTER_PORT", port);
+    support_setenv_number("RANK", rank);
+    support_setenv_number("WORLD_SIZE", n);
+    support_setenv_number("LOCAL_RANK", rank);
+    support_setenv_number("LOCAL_WORLD_SIZE", n);
+    support_setenv_number("MASTER_PORT", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
 }
 
@@ -228,19 +263,19 @@ static void agent_environment(int rank, int n)
 
 static void open_mpi_environment(int rank, int n)
 {
-    set_number("OMPI_COMM_WORLD_RANK", rank);
-    set_number("OMPI_COMM_WORLD_SIZE", n);
-    set_number("OMPI_COMM_WORLD_LOCAL_RANK", rank);
-    set_number("OMPI_COMM_WORLD_LOCAL_SIZE", n);
+    support_setenv_number("OMPI_COMM_WORLD_RANK", rank);
+    support_setenv_number("OMPI_COMM_WORLD_SIZE", n);
+    support_setenv_number("OMPI_COMM_WORLD_LOCAL_RANK", rank);
+    support_setenv_number("OMPI_COMM_WORLD_LOCAL_SIZE", n);
     setenv("PMIX_NAMESPACE", "1898053633", 1);
     setenv("PMIX_SERVER_TMPDIR", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp", 1);
 }
 
 static void slurm_environment(int rank, int n)
 {
-    set_number("SLURM_PROCID", rank);
-    set_number("SLURM_NTASKS", n);
-    set_number("SLURM_LOCALID", rank);
+    support_setenv_number("SLURM_PROCID", rank);
+    support_setenv_number("SLURM_NTASKS", n);
+    support_setenv_number("SLURM_LOCALID", rank);
     setenv("SLURM_JOB_ID", "77", 1);
     setenv("SLURM_STEP_ID", "0", 1);
 }
@@ -361,6 +396,7 @@ int main(void)
         CASE(ranks_meet_through_a_server_in_rank_0_and_meet_again),
         CASE(ranks_meet_through_a_file_and_meet_again),
         CASE(a_rank_that_does_not_come_is_named),
+        CASE(a_failure_that_the_launcher_tells_ends_the_wait),
         CASE(every_launcher_s_variables_lead_to_one_group),
         CASE(a_lone_process_is_rank_0_of_1),
         CASE(a_bad_variable_is_named),

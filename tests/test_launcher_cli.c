@@ -2,6 +2,8 @@
  */
 #include "launcher_support.h"
 
+#include <poll.h>
+#include <pty.h>
 #include <sched.h>
 
 static void ranks_get_the_environment(void **state)
@@ -230,7 +232,7 @@ static void the_informing_options_say_what_they_must(void **state)
         {"--env", {"CDDP_TIMEOUT_MS\n", "default: 300000; now: ", "CDDP_SPIN_US", "CDDP_LOG"}},
         {"--check",
          {"cddp 0.", "SIMD:", "this process may use", "/dev/shm", "memlock", "somaxconn",
-          "/proc/PID/fd", "OpenBLAS"}},
+          "/proc/PID/fd", "oneDNN"}},
     };
 
     (void)state;
@@ -459,6 +461,58 @@ static void a_reader_that_goes_away_stops_nobody(void **state)
     launcher_end(&job);
 }
 
+/* Read from the terminal @fd until its text holds @part, for at most 10 s. */
+static void read_terminal(int fd, char *text, size_t bytes, const char *part)
+{
+    size_t used = strlen(text);
+
+    while (strstr(text, part) == NULL) {
+        struct pollfd readable = {fd, POLLIN, 0};
+        ssize_t got;
+
+        if (poll(&readable, 1, 10000) <= 0 ||
+            (got = read(fd, text + used, bytes - used - 1)) <= 0) {
+            fail_msg("no \"%s\" on the terminal, but: %s", part, text);
+            return;
+        }
+        used += (size_t)got;
+        text[used] = '\0';
+    }
+}
+
+/* On a terminal rank 0 is told so, its progress line is wiped for others' lines, and Ctrl-C reaches
+ * each rank once. */
+static void a_terminal_shows_progress_and_passes_control_c(void **state)
+{
+    static const char script[] =
+        "n=0; trap 'n=$((n+1))' INT; if [ $RANK = 0 ]; then printf '\\rstep 1 %s' $CDDP_PROGRESS "
+        ">&2; "
+        "else sleep 0.3; echo \"line ${CDDP_PROGRESS-none}\"; fi; while [ $n = 0 ]; do sleep 0.05; "
+        "done; sleep 0.3; echo got $n; exit 0";
+    char text[8192] = "";
+    const char *program = launcher_path("launcher/cddp-run");
+    int status;
+    int fd;
+    pid_t pid;
+
+    (void)state;
+    fflush(NULL);
+    pid = forkpty(&fd, NULL, NULL, NULL);
+    if (pid == 0) {
+        alarm(20); /* ends the launcher, and so all of them */
+        execl(program, program, "--nproc", "2", "--", "sh", "-c", script, (char *)NULL);
+        _exit(98);
+    }
+    read_terminal(fd, text, sizeof text, "\rstep 1 tty\r\033[K[1] line none\r\n");
+    assert_int_equal(write(fd, "\003", 1), 1);
+    read_terminal(fd, text, sizeof text, "SIGINT: asking 2 ranks");
+    read_terminal(fd, text, sizeof text, "[1] got 1\r\n");
+    assert_null(strstr(text, "got 2"));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close(fd); /* before its end this would be a SIGHUP */
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +535,7 @@ int main(void)
         cmocka_unit_test(lines_of_ranks_do_not_mix),
         cmocka_unit_test(a_slow_reader_loses_nothing),
         cmocka_unit_test(a_reader_that_goes_away_stops_nobody),
+        cmocka_unit_test(a_terminal_shows_progress_and_passes_control_c),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,6 @@
 #include "store_support.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -508,21 +507,9 @@ static void who_finds_no_room_is_told_and_comes_in_later(void **state)
     waitpid(pid, NULL, 0);
 }
 
-static int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 static void nothing_stays_open(void **state)
 {
-    int before = open_descriptors();
+    int before = support_descriptors();
     void *place = "tcp";
 
     (void)state;
@@ -537,7 +524,7 @@ static void nothing_stays_open(void **state)
         tear_down(&place);
         close(fd);
     }
-    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(support_descriptors(), before);
 }
 
 static void tokens_are_random_text(void **state)

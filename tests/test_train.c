@@ -314,7 +314,7 @@ static void losses_follow_pytorch(void **state)
         json_decref(reference);
         skip();
     }
-    put_file(in_work("fashion.conf"), conf, strlen(conf));
+    support_write_file(in_work("fashion.conf"), conf, strlen(conf));
     for (int ranks = 1; ranks <= 4; ranks *= 2) {
         struct run_options options = {
             .ranks = ranks,

@@ -170,7 +170,7 @@ static void a_corrupt_newest_checkpoint_is_passed_over(void **state)
     text = get_file(newest, &bytes);
     assert_non_null(text);
     text[bytes - 1] ^= 1;
-    put_file(newest, text, bytes);
+    support_write_file(newest, text, bytes);
     free(text);
     options.arguments[3] = "train.resume=auto";
     run = run_well(&options);

@@ -72,15 +72,6 @@ static inline char *run_dir_argument(const char *name)
     return argument("train.run_dir=%s", in_work("%s", name));
 }
 
-static inline void put_file(const char *path, const void *data, size_t bytes)
-{
-    FILE *file = fopen(path, "we");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-}
-
 /* All of a file with a NUL byte behind; NULL if there is none. */
 static inline char *get_file(const char *path, size_t *out_bytes)
 {
@@ -142,8 +133,8 @@ static inline void write_idx(const char *name, int count, uint32_t seed)
             }
         }
     }
-    put_file(in_work("%s-images", name), images, 16 + (size_t)count * pixels);
-    put_file(in_work("%s-labels", name), labels, 8 + (size_t)count);
+    support_write_file(in_work("%s-images", name), images, 16 + (size_t)count * pixels);
+    support_write_file(in_work("%s-labels", name), labels, 8 + (size_t)count);
     free(images);
     free(labels);
 }
@@ -169,7 +160,7 @@ static inline int make_work(void **state)
                     "optimizer = { lr = 0.1; schedule = { type = \"cosine\"; }; };\n",
                     in_work("train-images"), in_work("train-labels"), in_work("test-images"),
                     in_work("test-labels"));
-    put_file(in_work("small.conf"), text, (size_t)used);
+    support_write_file(in_work("small.conf"), text, (size_t)used);
     return 0;
 }
 
@@ -178,14 +169,6 @@ static inline int remove_work(void **state)
     (void)state;
     support_rmdir(work);
     return 0;
-}
-
-static inline void set_number(const char *name, int value)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
 }
 
 /* In the child: become rank @rank. */
@@ -200,12 +183,12 @@ static inline void become(const struct run_options *options, const struct run *r
     snprintf(program, sizeof program, "%s/src/cddp-train", getenv("CDDP_TEST_BUILD"));
     snprintf(store, sizeof store, "file://%s", in_work("store-%d", run->number));
     snprintf(job, sizeof job, "test-%d-%d", (int)getppid(), run->number);
-    set_number("CDDP_RANK", rank);
-    set_number("CDDP_WORLD_SIZE", options->ranks);
-    set_number("CDDP_LOCAL_RANK", rank);
-    set_number("CDDP_LOCAL_WORLD_SIZE", options->ranks);
-    set_number("CDDP_TIMEOUT_MS", options->timeout_ms > 0 ? options->timeout_ms : 20000);
-    set_number("CDDP_THREADS", 1);
+    support_setenv_number("CDDP_RANK", rank);
+    support_setenv_number("CDDP_WORLD_SIZE", options->ranks);
+    support_setenv_number("CDDP_LOCAL_RANK", rank);
+    support_setenv_number("CDDP_LOCAL_WORLD_SIZE", options->ranks);
+    support_setenv_number("CDDP_TIMEOUT_MS", options->timeout_ms > 0 ? options->timeout_ms : 20000);
+    support_setenv_number("CDDP_THREADS", 1);
     setenv("CDDP_STORE", store, 1);
     setenv("CDDP_JOB", job, 1);
     setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);

@@ -1,4 +1,6 @@
-/* checkpoint.h - safetensors files, and directories of them that appear whole or not at all. */
+/* checkpoint.h - safetensors files, and directories of them that appear whole or not at all. Any
+ * thread; a cddp_safetensors may be read by several at a time. All calls may give
+ * CDDP_ERR_NO_MEMORY and, for NULL where something must be, CDDP_ERR_ARGUMENT. */
 #ifndef CDDP_CHECKPOINT_H
 #define CDDP_CHECKPOINT_H
 
@@ -20,13 +22,15 @@ typedef struct cddp_tensor {
 /** Write @p tensors to @p path in the safetensors format (data 64-byte aligned, sorted as given),
  * through a temporary file beside it that is flushed and then renamed.
  *  @param metadata  Pairs key, value, key, value ..., ended by NULL; NULL for none.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (duplicate name ...), CDDP_ERR_IO (names the file). */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (two of a name, a name that is no UTF-8 ...), CDDP_ERR_IO
+ *          (names the file): then an older file of that name is as it was. */
 CDDP_CHECKED cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
                                                 size_t count, const char *const *metadata);
 
 typedef struct cddp_safetensors cddp_safetensors; /* an open file, memory-mapped */
 
 /** Map @p path and check all of it: header length, JSON, every offset, no holes, no overlaps.
+ *  @param out  Release with cddp_safetensors_close(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (says what is wrong), CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out);
 CDDP_API void cddp_safetensors_close(cddp_safetensors *file);
@@ -39,7 +43,8 @@ CDDP_API const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, 
 /** Value of @p key in the metadata, or NULL. */
 CDDP_API const char *cddp_safetensors_metadata(const cddp_safetensors *file, const char *key);
 /** Copy the tensors of @p path into @p tensors' memory: same names, types and shapes, none missing
- * and none more. Nothing is written unless all fits; the error says which tensor does not. */
+ * and none more. Nothing is written unless all fits; the error says which tensor does not.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors,
                                                size_t count);
 
@@ -57,7 +62,9 @@ typedef struct cddp_snapshot {
 
 /** Write @p snapshot below @p dir (made if missing), then delete all but the newest @p keep (0:
  * keep all) and left-overs of crashed writers. One process writes at a time: rank 0. On any error
- * what was there before is as it was. */
+ * what was there before is as it was.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the state is no JSON object ...), CDDP_ERR_IO,
+ *          CDDP_ERR_UNAVAILABLE (libsodium, for checksums, does not start). */
 CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                              unsigned keep);
 
@@ -65,17 +72,20 @@ CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapsho
  * in its state.json. Broken ones are passed over.
  *  @param out_path     Its path; release with cddp_free().
  *  @param out_skipped  Text, one line for each newer snapshot that was passed over and why, or
- * NULL; release with cddp_free().
+ *                      NULL; release with cddp_free(). May itself be NULL.
  *  @return CDDP_ERR_NOT_FOUND if there is none that is whole (the text says which are broken). */
 CDDP_CHECKED cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped);
 
 /** The state that was given to write for the snapshot at @p path (the same JSON object, in compact
- * form), and its step; each may be NULL. Release the text with cddp_free(). */
+ * form), and its step; each may be NULL. Release the text with cddp_free().
+ *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_snapshot_read_state(const char *path, char **out_json,
                                                   uint64_t *out_step);
 
 /** Load model and optimizer tensors of the snapshot at @p path, each as cddp_safetensors_load(),
- * once their checksums have been found right. Nothing is written unless both fit. */
+ * once their checksums have been found right. Nothing is written unless both fit.
+ *  @param into  Only its tensors are used.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into);
 
 #ifdef __cplusplus

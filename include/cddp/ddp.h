@@ -45,17 +45,25 @@ typedef struct cddp_bucket cddp_bucket;
 typedef cddp_status (*cddp_hook_fn)(void *state, cddp_bucket *bucket, int stage,
                                     cddp_work **out_work);
 
-/* What a hook may ask of a bucket. */
+/* What a hook may ask of a bucket, while it is called. */
+/** The group of the handle, for the hook's collectives. */
 CDDP_API cddp_group *cddp_bucket_group(cddp_bucket *bucket);
+/** Counted from 0, in the order in which buckets are started. */
 CDDP_API size_t cddp_bucket_index(const cddp_bucket *bucket);
 CDDP_API bool cddp_bucket_is_last(const cddp_bucket *bucket);
+/** The gradients: cddp_bucket_count() elements of cddp_bucket_type(), 64-byte aligned unless they
+ *  lie in the caller's `flat_grads`. */
 CDDP_API void *cddp_bucket_data(cddp_bucket *bucket);
-CDDP_API size_t cddp_bucket_count(const cddp_bucket *bucket); /* elements, padding included */
+/** Elements, those between parameters that only align them included. */
+CDDP_API size_t cddp_bucket_count(const cddp_bucket *bucket);
 CDDP_API cddp_type cddp_bucket_type(const cddp_bucket *bucket);
-CDDP_API double
-cddp_bucket_weight(const cddp_bucket *bucket); /* this rank's, for the weighted mean */
+/** This rank's weight as cddp_step has it; < 0: the mean is the plain one over ranks. */
+CDDP_API double cddp_bucket_weight(const cddp_bucket *bucket);
 /** Memory of the bucket's own, @p bytes long (the same on all ranks), from cddp_group_alloc() at
- * the first call; the same pointer at later calls. */
+ *  the first call, which is a collective; the same pointer at later calls.
+ *  @param out  Owned by the bucket; gone when the buckets are rebuilt.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (not as many bytes as at first), CDDP_ERR_NO_MEMORY, or an
+ *          error of the group. */
 CDDP_CHECKED cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out);
 
 /* Built-in hooks; their state is NULL. Identity is what happens without a hook. The others send f32
@@ -89,17 +97,21 @@ typedef struct cddp_ddp_options {
         sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL                        \
     }
 
-/** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective.
+/** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:
+ *  every rank succeeds or every rank fails, with the same text.
+ *  @param group    Outlives the handle.
  *  @param params   At least one is not frozen.
  *  @param buffers  State that is broadcast here but has no gradient (running means ...); may be
- * NULL.
+ *                  NULL.
  *  @param options  NULL for all defaults.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_MISMATCH (the text is a diff, the same on all
- * ranks), or an error of the group. */
+ *  @param out      Release with cddp_ddp_destroy(), which accepts NULL.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff),
+ *          or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params,
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
                                          cddp_ddp **out);
+/** Not collective. Waits for what it has started. cddp's gradient memory goes with the handle. */
 CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 
 /** Where the gradient of parameter @p index lives: the caller's `grad`, or cddp's 64-byte aligned
@@ -120,16 +132,21 @@ typedef struct cddp_step {
     }
 
 /** Say how the coming backward is synchronised; before its first grad_ready. Without it (or with
- * NULL): plain mean. The values hold for one backward. All ranks must agree on no_sync. */
+ * NULL): plain mean. The values hold for one backward. All ranks must agree on no_sync.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_STATE (in the middle of a
+ *          backward), CDDP_ERR_CLOSED (an earlier call failed). */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
-/** Backward has finished gradient @p index, so its bucket may start. Does not wait. A second call
- * for the same gradient in one backward is CDDP_ERR_STATE. */
+/** Backward has finished gradient @p index, so its bucket may start. Does not wait.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (a second time in
+ *          one backward), CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
 
 /** Wait until every gradient is the mean over ranks. A parameter that got no gradient (and without
  *  allow_unused) is CDDP_ERR_STATE with its name, in this very step and on every rank. On any error
- * the gradients are undefined. */
+ *  the gradients are undefined and the handle is of no more use: CDDP_ERR_CLOSED from then on.
+ *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_MISMATCH (ranks disagree about no_sync),
+ *          CDDP_ERR_NO_MEMORY, CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
 
 /* What the last synchronised step cost. Times in nanoseconds. */
@@ -147,7 +164,7 @@ typedef struct cddp_ddp_stats {
     {                                                                                              \
         sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1                                               \
     }
-/** Fills the fields that @p out->struct_size knows. */
+/** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set. */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
 
 typedef struct cddp_bucket_stats {
@@ -157,7 +174,8 @@ typedef struct cddp_bucket_stats {
     uint64_t start_ns; /* since begin of backward (the first grad_ready): when it was started */
     uint64_t end_ns;   /* and when its result was there */
 } cddp_bucket_stats;
-/** The same for bucket @p bucket of the last synchronised step. */
+/** The same for bucket @p bucket of the last synchronised step; CDDP_ERR_ARGUMENT also when there
+ *  was no such bucket in it. */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,
                                                    cddp_bucket_stats *out);
 

@@ -50,25 +50,30 @@ typedef struct cddp_group_options {
  * LOCAL_RANK, MASTER_ADDR, MASTER_PORT); Open MPI's; Slurm's; else this process is alone.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_PEER, CDDP_ERR_UNAVAILABLE (backend);
- *          CDDP_ERR_TIMEOUT when a rank did not come: the text says which. */
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (also for variables of a launcher that make no sense);
+ *          CDDP_ERR_UNAVAILABLE (the backend, or sharing memory with a peer); CDDP_ERR_PEER;
+ *          CDDP_ERR_TIMEOUT when a rank did not come: the text says which; CDDP_ERR_NO_MEMORY;
+ *          what cddp_store_open() gives for the rendezvous. */
 CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out);
 
 /** Leave. Not collective, does not wait: peers that still need this rank get CDDP_ERR_PEER. Pending
  *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. */
 CDDP_API void cddp_group_destroy(cddp_group *group);
 
-CDDP_API int cddp_group_rank(const cddp_group *group);
+/* What a group is: fixed once it is made, so any thread may ask. */
+CDDP_API int cddp_group_rank(const cddp_group *group); /* in [0, world_size) */
 CDDP_API int cddp_group_world_size(const cddp_group *group);
-CDDP_API int cddp_group_local_rank(const cddp_group *group);
-CDDP_API int cddp_group_local_world_size(const cddp_group *group);
+CDDP_API int cddp_group_local_rank(const cddp_group *group);       /* among those of this machine */
+CDDP_API int cddp_group_local_world_size(const cddp_group *group); /* how many those are */
 CDDP_API uint32_t cddp_group_generation(const cddp_group *group);
-CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group);
+CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group); /* of each collective */
 CDDP_API const char *cddp_group_backend(const cddp_group *group); /* static string */
 
 /** Ranks with the same @p color form a new group, ordered by (@p key, rank here). Collective; a
- * negative color joins none and gets *out = NULL. The new group's store, deadline and backend are
- * this one's. */
+ * negative color joins none and gets *out = NULL. The new group's generation, deadline and backend
+ * are this one's; it outlives this one if need be, and is released by itself.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE, or an error of
+ * this group. */
 CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out);
 
 /** Break the group on purpose: pending and later calls of every rank fail, those of the others with
@@ -76,16 +81,20 @@ CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key,
 CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
 
 /** Memory that the backend reduces fastest (host: shared by all ranks, so that nothing is copied),
- *  64-byte aligned and zeroed. Collective, the same @p bytes everywhere. Release with
- *  cddp_group_free(), also collective (in the sense of the same order; it does not wait); what is
- * left goes with the group. Pointers inside the block may be given to any collective. */
+ *  64-byte aligned and zeroed. Collective, the same @p bytes everywhere. Pointers inside the block
+ *  may be given to any collective.
+ *  @param out  Release with cddp_group_free(); what is left goes with the group.
+ *  @return as a collective, and CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out);
+/** Release @p memory of cddp_group_alloc(); NULL is accepted. Every rank frees its blocks in the
+ * same order, but none waits for another. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements; `in` and `out` may be the same pointer where both have the
  * same size, and must not overlap otherwise. A count of 0 is allowed. Ranks in arguments are of
- * this group. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_MISMATCH, CDDP_ERR_PEER,
- * CDDP_ERR_TIMEOUT or CDDP_ERR_CLOSED; on an error the contents of `out` are undefined. */
+ * this group. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH,
+ * CDDP_ERR_PEER, CDDP_ERR_TIMEOUT or CDDP_ERR_CLOSED; on an error the contents of `out` are
+ * undefined. With `work`, errors of peers come from cddp_work_wait() and cddp_work_test(). */
 
 /** out[i] = op over all ranks of in[i]. */
 CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,

@@ -13,7 +13,11 @@
  * A handle belongs to one thread at a time, and to the process that opened it: a forked one gets
  * CDDP_ERR_STATE and opens its own. Every call that waits has a deadline; after CDDP_ERR_TIMEOUT
  * the handle is as usable as before, and a change that was asked for may or may not have been made.
- * After CDDP_ERR_IO a TCP handle is of no more use. */
+ * After CDDP_ERR_IO a TCP handle is of no more use.
+ *
+ * Beside what is said below, every call on a handle may give CDDP_ERR_ARGUMENT (a key or value out
+ * of its bounds), CDDP_ERR_STATE (a forked process), CDDP_ERR_TIMEOUT, CDDP_ERR_IO and
+ * CDDP_ERR_NO_MEMORY (here, or where the store is). */
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
 
@@ -45,8 +49,10 @@ typedef struct cddp_store_options {
  *  deadline.
  *  @param out  Release with cddp_store_close(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_AUTH, CDDP_ERR_IO, CDDP_ERR_TIMEOUT,
- *          CDDP_ERR_FORMAT (the file is no store, and is left as it is), CDDP_ERR_NO_MEMORY. */
+ *          CDDP_ERR_FORMAT (the file is no store, and is left as it is), CDDP_ERR_NO_MEMORY,
+ *          CDDP_ERR_UNAVAILABLE (the system has no random numbers). */
 CDDP_CHECKED cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out);
+/** Release the handle; NULL is accepted. In a forked process only the copy goes. */
 CDDP_API void cddp_store_close(cddp_store *store);
 
 /** Let @p key hold @p bytes bytes of @p value, whether or not it held something before. */
@@ -57,7 +63,7 @@ CDDP_CHECKED cddp_status cddp_store_set(cddp_store *store, const char *key, cons
  *  @param timeout_ms  0: as the store was opened with.
  *  @param out         New memory with a NUL byte (not counted) behind the value, so that text can
  * be used as it is. Release with cddp_free().
- *  @return CDDP_OK, CDDP_ERR_TIMEOUT (names the key), CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
+ *  @param out_bytes   Length of the value; may be NULL. CDDP_ERR_TIMEOUT names the key. */
 CDDP_CHECKED cddp_status cddp_store_get(cddp_store *store, const char *key, uint32_t timeout_ms,
                                         void **out, size_t *out_bytes);
 
@@ -66,15 +72,17 @@ CDDP_CHECKED cddp_status cddp_store_try_get(cddp_store *store, const char *key, 
                                             size_t *out_bytes);
 
 /** Add @p amount to the decimal number that @p key holds (0 if it does not exist), atomically.
- *  @param out  The new number; may be NULL. CDDP_ERR_FORMAT if the key holds no number. */
+ *  @param out  The new number; may be NULL.
+ *  @return CDDP_ERR_FORMAT if the key holds no number; CDDP_ERR_ARGUMENT if the sum does not fit
+ * into 64 bits: then the key is as it was. */
 CDDP_CHECKED cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount,
                                         int64_t *out);
 
 /** If @p key holds exactly @p expected, let it hold @p desired, atomically. A key that does not
  * exist matches @p expected_bytes of 0.
- *  @param out_swapped  Whether it was changed.
- *  @param out, out_bytes  The value afterwards, as cddp_store_get() gives it; @p out may be NULL. A
- *                         key that still does not exist gives an empty value. */
+ *  @param out_swapped  Whether it was changed; may be NULL.
+ *  @param out          The value afterwards, with its length in @p out_bytes, as cddp_store_get()
+ * gives them; may be NULL. A key that still does not exist gives an empty value. */
 CDDP_CHECKED cddp_status cddp_store_compare_set(cddp_store *store, const char *key,
                                                 const void *expected, size_t expected_bytes,
                                                 const void *desired, size_t desired_bytes,
@@ -90,8 +98,10 @@ CDDP_CHECKED cddp_status cddp_store_delete(cddp_store *store, const char *key, b
 
 /** The keys that begin with @p start (below the handle's prefix, which they are given without),
  * sorted by bytes.
- *  @param out  @p out_count texts in one block of memory: one cddp_free() releases all. NULL for
- * none. */
+ *  @param start  "" for all.
+ *  @param out    @p out_count texts in one block of memory: one cddp_free() releases all. NULL for
+ *                none.
+ *  @return CDDP_ERR_UNAVAILABLE if they are more than 64 MiB in all. */
 CDDP_CHECKED cddp_status cddp_store_list(cddp_store *store, const char *start, char ***out,
                                          size_t *out_count);
 

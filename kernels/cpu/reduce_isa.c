@@ -254,12 +254,15 @@ static void f16_store(uint16_t *out, const f32 *in, size_t n)
     }
 }
 
+/* Words that start anywhere: a block of 4-byte elements need not start at a multiple of 8. */
+typedef uint64_t __attribute__((aligned(1), may_alias)) loose_word;
+
 /* Streaming through registers: blocks are small and warm. */
 static void copy_block(void *out_, const void *in_, size_t bytes)
 {
     size_t words = bytes / 8;
-    uint64_t *out = out_;
-    const uint64_t *in = in_;
+    loose_word *out = out_;
+    const loose_word *in = in_;
 
     INDEPENDENT
     for (size_t i = 0; i < words; i++) {

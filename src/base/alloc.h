@@ -6,6 +6,12 @@
 
 enum { CDDPI_ALIGNMENT = 64 }; /* a cache line, and the widest vector register */
 
+/** @p bytes, rounded up to a multiple of CDDPI_ALIGNMENT. */
+static inline size_t cddpi_align(size_t bytes)
+{
+    return (bytes + CDDPI_ALIGNMENT - 1) / CDDPI_ALIGNMENT * CDDPI_ALIGNMENT;
+}
+
 /** @p bytes of zeros, or NULL. Release with cddpi_free(). */
 void *cddpi_zalloc(size_t bytes);
 

@@ -142,7 +142,7 @@ static cddp_status add_metadata(const char *shown, json_t *root, const char *con
 static cddp_status lay_out(const char *shown, const json_t *root, char **out, size_t *out_bytes)
 {
     size_t text = json_dumpb(root, NULL, 0, JSON_COMPACT);
-    size_t bytes = (LENGTH_BYTES + text + CDDPI_ALIGNMENT - 1) / CDDPI_ALIGNMENT * CDDPI_ALIGNMENT;
+    size_t bytes = cddpi_align(LENGTH_BYTES + text);
     char *block;
 
     if (text == 0 || bytes - LENGTH_BYTES > CDDPI_SAFETENSORS_HEADER_MAX) {

@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
+
 static cddp_status check_transform(const struct cddpi_loader_options *options)
 {
     const struct cddpi_transform *transform = &options->transform;
@@ -100,26 +102,43 @@ static void plain_sample(const struct cddpi_batch_maker *maker, const uint8_t *i
     }
 }
 
+/* Samples lie far apart, so each is asked for while the one before it is converted. */
+static const uint8_t *fetch(const struct cddpi_batch_maker *maker, uint64_t id)
+{
+    const uint8_t *sample = maker->dataset->images + id * maker->sample_elements;
+
+    for (size_t byte = 0; byte < maker->sample_elements && byte < FETCH_BYTES;
+         byte += CACHE_LINE_BYTES) {
+        __builtin_prefetch(sample + byte);
+    }
+    return sample;
+}
+
 void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
                       const atomic_bool *stop)
 {
-    const struct cddpi_dataset *dataset = maker->dataset;
     bool augment = order->augment && (maker->crop_padding > 0 || maker->flip);
+    uint64_t count = order->share.count;
+    uint64_t id = count > 0 ? cddp_sampler_at(order->sampler, order->share.first) : 0;
+    const uint8_t *in = count > 0 ? fetch(maker, id) : NULL;
 
-    for (uint64_t i = 0; i < order->share.count; i++) {
-        uint64_t id = cddp_sampler_at(order->sampler, order->share.first + i);
-        const uint8_t *in = dataset->images + id * maker->sample_elements;
+    for (uint64_t i = 0; i < count; i++) {
         float *out = order->input + i * maker->sample_elements;
+        const uint8_t *now = in;
 
+        order->sample_ids[i] = id;
+        order->label[i] = maker->dataset->labels[id];
+        if (i + 1 < count) {
+            id = cddp_sampler_at(order->sampler, order->share.first + i + 1);
+            in = fetch(maker, id);
+        }
         if (atomic_load_explicit(stop, memory_order_relaxed)) {
             return;
         }
         if (augment) {
-            augment_sample(maker, order->epoch, id, in, out);
+            augment_sample(maker, order->epoch, order->sample_ids[i], now, out);
         } else {
-            plain_sample(maker, in, out);
+            plain_sample(maker, now, out);
         }
-        order->label[i] = dataset->labels[id];
-        order->sample_ids[i] = id;
     }
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "data/dataset.h"
 #include "data/share.h"
+#include "group/agree.h"
 
 #include <stdio.h>
 #include <string.h>

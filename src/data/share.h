@@ -1,5 +1,5 @@
-/* share.h - what ranks tell each other while they open data: that all is well, and where the one
- * that read a file for its machine has put the contents. */
+/* share.h - what ranks tell each other while they open data: what they found in it, and where the
+ * one that read a file for its machine has put the contents. */
 #ifndef CDDPI_DATA_SHARE_H
 #define CDDPI_DATA_SHARE_H
 
@@ -8,10 +8,6 @@
 #include <cddp/group.h>
 
 enum { CDDPI_SHARED_FILES = 2 };
-
-/** Make one outcome of every rank's @p mine: CDDP_OK if it was on all ranks; else the status and
- *  text of the lowest rank that failed, on every rank. Also a barrier. */
-CDDP_CHECKED cddp_status cddpi_agree(cddp_group *group, cddp_status mine);
 
 /** Check that @p count numbers are the same on all ranks, else CDDP_ERR_MISMATCH on all of them.
  *  @param path   Which file they are of, and

@@ -1,5 +1,6 @@
 /* agree.c - owns the comparison of manifests: all ranks exchange a hash, and only if those differ
  * the texts, from which every rank makes the same difference. */
+#include "group/agree.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
@@ -16,8 +17,6 @@ static const uint64_t MOST_TEXT_BYTES = 64 << 20;
 struct claim {
     unsigned char hash[crypto_generichash_BYTES];
     uint64_t text_bytes; /* with the NUL */
-    int32_t status;
-    uint32_t unused; /* no padding goes over the wire */
 };
 
 /* Ranks of the same manifest, known by the lowest one. */
@@ -26,10 +25,9 @@ struct camp {
     char *text;
 };
 
-static void make_claim(struct claim *claim, cddp_status own, const char *text)
+static void make_claim(struct claim *claim, const char *text)
 {
     memset(claim, 0, sizeof *claim);
-    claim->status = (int32_t)own;
     claim->text_bytes = strlen(text) + 1;
     crypto_generichash(claim->hash, sizeof claim->hash, (const unsigned char *)text, strlen(text),
                        NULL, 0);
@@ -170,52 +168,21 @@ static cddp_status compare(cddp_group *group, const struct claim *claims, const 
     return status;
 }
 
-/* Some rank could not even register its model: all fail with its reason. */
-static cddp_status pass_on(cddp_group *group, const struct claim *claims, int rank,
-                           const char *text)
-{
-    char *reason = NULL;
-    cddp_status status = share_text(group, claims, rank, text, &reason);
-
-    if (status == CDDP_OK) {
-        status = cddpi_fail((cddp_status)claims[rank].status, "rank %d: %.2000s", rank, reason);
-    }
-    cddpi_free(reason);
-    return status;
-}
-
 cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text)
 {
-    int world_size = cddp_group_world_size(group);
-    struct claim *claims = cddpi_zalloc_array((size_t)world_size, sizeof *claims);
-    char own_text[CDDPI_DDP_TEXT_BYTES];
     struct claim claim;
-    cddp_status status;
+    void *claims = NULL;
+    cddp_status status = cddpi_agree(group, own);
 
-    if (claims == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %d claims", world_size);
-        cddp_group_abort(group, cddp_last_error());
-        return status;
-    }
-    if (own != CDDP_OK) {
-        snprintf(own_text, sizeof own_text, "%.1000s", cddp_last_error());
-        text = own_text;
-    }
-    make_claim(&claim, own, text);
-    status = cddp_all_gather(group, &claim, claims, sizeof claim, CDDP_U8, NULL);
     if (status != CDDP_OK) {
-        status = cddpi_fail_prefix(status, "ddp: comparing models");
-        goto done;
+        return status; /* some rank could not even register its model */
     }
-    for (int rank = 0; rank < world_size; rank++) {
-        if (claims[rank].status != CDDP_OK) {
-            status = pass_on(group, claims, rank, text);
-            goto done;
-        }
+    make_claim(&claim, text);
+    status = cddpi_share_records(group, &claim, sizeof claim, &claims);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: comparing models");
     }
     status = compare(group, claims, text);
-
-done:
     cddpi_free(claims);
     return status;
 }

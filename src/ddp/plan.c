@@ -26,11 +26,6 @@ struct drafts {
     uint32_t *position; /* by tensor: place in the order of completion */
 };
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + CDDPI_ALIGNMENT - 1) / CDDPI_ALIGNMENT * CDDPI_ALIGNMENT;
-}
-
 static void free_drafts(struct drafts *drafts)
 {
     cddpi_free(drafts->list);
@@ -178,7 +173,7 @@ static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors,
         bucket->offset = offset;
         for (size_t i = bucket->first; i < bucket->first + bucket->count; i++) {
             plan->offsets[plan->members[i]] = offset;
-            offset += aligned(tensors[plan->members[i]].bytes);
+            offset += cddpi_align(tensors[plan->members[i]].bytes);
         }
         bucket->bytes = offset - bucket->offset;
     }

@@ -138,8 +138,7 @@ struct cddp_group {
     struct cddp_work *newest; /* handles that are out */
     uint64_t collectives;     /* submitted so far */
     uint64_t *messages;       /* submitted so far, by lane */
-    _Atomic bool broken;      /* then the two below are set and do not change */
-    cddp_status broken_status;
+    _Atomic bool broken;      /* then the text below is set and does not change */
     char broken_text[1024];
 };
 

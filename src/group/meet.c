@@ -3,7 +3,8 @@
  *
  * Keys: "member/R" holds "boot id|host|process namespace"; "verdict" holds rank 0's answer, "ok
  * PID FD START NONCE" or "no STATUS TEXT"; "refused" holds the text of a rank that could not map
- * the block. A verdict of processes that are gone (a file that was left over) is not taken. */
+ * the block; "failure" holds what cddp-run says about the rank that failed first: then nobody need
+ * be waited for. A verdict of processes that are gone (a file that was left over) is not taken. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000 };
+enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000, LOOK_MS = 500 };
 
 struct meeting {
     const struct cddpi_join *join;
@@ -113,6 +114,36 @@ static void member_key(int rank, char out[32])
     snprintf(out, 32, "member/%d", rank);
 }
 
+/* Wait for @p key; CDDP_ERR_TIMEOUT when the deadline has passed, CDDP_ERR_PEER as soon as the
+ * launcher says that a rank has failed. @param out  Release with cddp_free(). */
+static cddp_status await_key(struct meeting *meeting, const char *key, int64_t deadline_ns,
+                             char **out)
+{
+    for (;;) {
+        int left = cddpi_left_ms(deadline_ns);
+        int slice = left > LOOK_MS ? LOOK_MS : left > 0 ? left : 1;
+        void *value;
+        cddp_status status = cddp_store_get(meeting->store, key, (uint32_t)slice, &value, NULL);
+
+        if (status == CDDP_OK) {
+            *out = value;
+            return CDDP_OK;
+        }
+        if (status != CDDP_ERR_TIMEOUT) {
+            return status;
+        }
+        if (cddp_store_try_get(meeting->store, "failure", &value, NULL) == CDDP_OK) {
+            (void)cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", meeting->join->job,
+                             (const char *)value);
+            cddp_free(value);
+            return CDDP_ERR_PEER;
+        }
+        if (left <= slice) {
+            return CDDP_ERR_TIMEOUT;
+        }
+    }
+}
+
 /* "rank 1, 3 did not come": those without a member key. */
 static cddp_status name_missing(struct meeting *meeting)
 {
@@ -146,15 +177,13 @@ static cddp_status gather_members(struct meeting *meeting)
 
     whereabouts(mine, sizeof mine);
     for (int r = 1; r < join->world_size; r++) {
-        int left = cddpi_left_ms(meeting->deadline_ns);
         char key[32];
-        void *value;
-        size_t bytes;
+        char *value;
         bool same;
         cddp_status status;
 
         member_key(r, key);
-        status = cddp_store_get(meeting->store, key, left > 0 ? (uint32_t)left : 1, &value, &bytes);
+        status = await_key(meeting, key, meeting->deadline_ns, &value);
         if (status == CDDP_ERR_TIMEOUT) {
             return name_missing(meeting);
         }
@@ -167,7 +196,7 @@ static cddp_status gather_members(struct meeting *meeting)
                                 "ranks 0 and %d are on different machines or in different "
                                 "containers (%s; %.300s): the host backend shares memory within "
                                 "one machine only",
-                                r, mine, (const char *)value);
+                                r, mine, value);
         }
         cddp_free(value);
         if (!same) {
@@ -250,12 +279,10 @@ static cddp_status await_verdict(struct meeting *meeting, struct cddpi_backend *
 
     for (;;) {
         int left = cddpi_left_ms(deadline);
-        void *value;
-        size_t bytes;
+        char *value;
         int failed;
         int at = 0;
-        cddp_status status = cddp_store_get(meeting->store, "verdict",
-                                            left > 0 ? (uint32_t)left : 1, &value, &bytes);
+        cddp_status status = await_key(meeting, "verdict", deadline, &value);
 
         if (status == CDDP_ERR_TIMEOUT) {
             return name_missing(meeting);
@@ -265,7 +292,7 @@ static cddp_status await_verdict(struct meeting *meeting, struct cddpi_backend *
         }
         if (sscanf(value, "no %d %n", &failed, &at) == 1 && at > 0 && failed < 0 &&
             failed >= CDDP_ERR_CLOSED) {
-            status = cddpi_fail((cddp_status)failed, "%s", (const char *)value + at);
+            status = cddpi_fail((cddp_status)failed, "%s", value + at);
             cddp_free(value);
             return status;
         }

@@ -86,10 +86,10 @@ static unsigned settle(struct cddpi_queue *queue)
     return running;
 }
 
-static void set_broken(cddp_group *group, cddp_status status)
+/* Keep the stored text as the group's first failure. */
+static void set_broken(cddp_group *group)
 {
     if (!atomic_load_explicit(&group->broken, memory_order_relaxed)) {
-        group->broken_status = status;
         snprintf(group->broken_text, sizeof group->broken_text, "%s", cddp_last_error());
         atomic_store_explicit(&group->broken, true, memory_order_release);
     }
@@ -127,7 +127,7 @@ static void fail(cddp_group *group, struct cddpi_lane *lane, cddp_status status)
             (void)cddpi_fail_prefix(status, "rank %d", group->rank);
         }
     }
-    set_broken(group, status);
+    set_broken(group);
     if (group->ops->drop != NULL) {
         group->ops->drop(group->backend, &lane->first->op);
     }
@@ -383,7 +383,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_op *op, cddp_w
     }
     status = group->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
-        set_broken(group, status);
+        set_broken(group);
         return status;
     }
     if (out != NULL) {

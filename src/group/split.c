@@ -2,9 +2,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/agree.h"
 #include "group/host/host.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ static cddp_status attach(cddp_group *group, const struct cddpi_seat *seat,
     int fd;
 
     if (offer->fd < 0) {
-        return cddpi_fail(CDDP_ERR_PEER, "split: the new rank 0 could not share memory");
+        return CDDP_OK; /* the new rank 0 could not make the block: it says why when all agree */
     }
     status = cddpi_host_open_fd(offer->pid, offer->start_time, offer->fd, &fd);
     if (status != CDDP_OK) {
@@ -68,51 +68,34 @@ static cddp_status attach(cddp_group *group, const struct cddpi_seat *seat,
 static cddp_status split_host(cddp_group *group, struct cddpi_seat *seat, int first, bool joins,
                               struct cddpi_backend **out)
 {
-    size_t size = (size_t)group->world_size;
-    struct offer *offers = cddpi_zalloc_array(size, sizeof *offers);
+    void *offers = NULL;
     struct offer mine = {0, 0, getpid(), -1};
     struct cddpi_backend *backend = NULL;
-    int32_t failed = 0;
-    int32_t failures = 0;
-    char text[900] = "another rank could not join its subgroup";
     char state;
-    cddp_status status = CDDP_OK;
-    cddp_status sent;
+    cddp_status own = CDDP_OK;
+    cddp_status status;
 
     (void)cddpi_host_process(mine.pid, &state, &mine.start_time);
-    if (offers == NULL) {
-        cddp_group_abort(group, "split: no memory");
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory for %zu ranks", size);
-    }
     if (joins && first == group->rank) {
-        status = cddpi_host_block_create(seat->world_size, &mine.nonce, &mine.fd);
+        own = cddpi_host_block_create(seat->world_size, &mine.nonce, &mine.fd);
     }
-    sent = cddp_all_gather(group, &mine, offers, sizeof mine, CDDP_U8, NULL);
-    if (sent == CDDP_OK && status == CDDP_OK && joins) {
-        status = attach(group, seat, &offers[first], &backend);
-    }
-    if (sent == CDDP_OK && status != CDDP_OK) {
-        snprintf(text, sizeof text, "%s", cddp_last_error());
-        failed = 1;
-    }
-    if (sent == CDDP_OK) {
-        sent = cddp_all_reduce(group, &failed, &failures, 1, CDDP_I32, CDDP_OP_SUM, NULL);
+    status = cddpi_share_records(group, &mine, sizeof mine, &offers);
+    if (status == CDDP_OK) {
+        if (own == CDDP_OK && joins) {
+            own = attach(group, seat, (const struct offer *)offers + first, &backend);
+        }
+        status = cddpi_agree(group, own);
     }
     if (mine.fd >= 0) {
         close(mine.fd);
     }
     cddpi_free(offers);
-    if (sent == CDDP_OK && failures == 0) {
+    if (status == CDDP_OK) {
         *out = backend;
-        return CDDP_OK;
-    }
-    if (backend != NULL) {
+    } else if (backend != NULL) {
         cddpi_host_ops.close(backend);
     }
-    if (sent != CDDP_OK) {
-        return sent;
-    }
-    return cddpi_fail(status != CDDP_OK ? status : CDDP_ERR_PEER, "rank %d: %s", group->rank, text);
+    return status;
 }
 
 cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out)
@@ -120,7 +103,7 @@ cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group *
     struct wish mine = {color < 0 ? -1 : color, key};
     struct cddpi_backend *backend = NULL;
     cddp_group *made = NULL;
-    struct wish *wishes;
+    void *wishes = NULL;
     struct cddpi_seat seat;
     int first;
     int cores = 1;
@@ -130,14 +113,9 @@ cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group *
     if (group == NULL || out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "split: no group or no out");
     }
-    wishes = cddpi_zalloc_array((size_t)group->world_size, sizeof *wishes);
-    if (wishes == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory for %d ranks", group->world_size);
-    }
-    status = cddp_all_gather(group, &mine, wishes, sizeof mine, CDDP_U8, NULL);
+    status = cddpi_share_records(group, &mine, sizeof mine, &wishes);
     if (status != CDDP_OK) {
-        cddpi_free(wishes);
-        return status;
+        return cddpi_fail_prefix(status, "split");
     }
     seat = seat_in(group, wishes, &first);
     cddpi_free(wishes);

@@ -2,12 +2,10 @@
 #include "nn/dnnl.h"
 
 #include "base/alloc.h"
-#include "base/env.h"
 #include "base/error.h"
 #include "nn/model_state.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <string.h>
 
 cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what)
@@ -25,17 +23,6 @@ cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what)
     }
 }
 
-/* Debian's oneDNN runs on OpenMP, whichever implementation the process has. */
-static void set_threads(void)
-{
-    void (*set_num_threads)(int);
-
-    *(void **)&set_num_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (set_num_threads != NULL) {
-        set_num_threads((int)cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1));
-    }
-}
-
 cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
 {
     struct cddpi_dnnl *dnnl = model->dnnl;
@@ -49,7 +36,6 @@ cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
     if (dnnl == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "oneDNN: no memory for %zu bytes", sizeof *dnnl);
     }
-    set_threads();
     status = cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine");
     if (status == CDDP_OK) {
         status = cddpi_dnnl_check(
@@ -221,6 +207,20 @@ cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
     slot->arg = arg;
     primitive->set[primitive->arg_count++] = NULL;
     return CDDP_OK;
+}
+
+cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan,
+                                      int index, int *out)
+{
+    const dnnl_memory_desc_t *desc = cddpi_dnnl_query(primitive->desc, dnnl_query_workspace_md);
+    size_t bytes = desc != NULL ? dnnl_memory_desc_get_size(desc) : 0;
+    cddp_status status;
+
+    if (bytes == 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, out);
+    return status == CDDP_OK ? cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, desc) : status;
 }
 
 cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,

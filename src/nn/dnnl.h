@@ -66,6 +66,11 @@ CDDP_CHECKED cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primiti
 /** Add argument @p arg (DNNL_ARG_...) of layout @p desc. */
 CDDP_CHECKED cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
                                              const dnnl_memory_desc_t *desc);
+/** Add what the forward @p primitive of op @p index keeps for its backward, if anything, as its
+ * last argument.
+ *  @param out  The buffer of the plan that holds it; not written if there is none. */
+CDDP_CHECKED cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive,
+                                                   struct cddpi_plan *plan, int index, int *out);
 /** Run it. @p pointers: one for each argument, in the order in which they were added. */
 CDDP_CHECKED cddp_status cddpi_primitive_run(const struct cddpi_run *run,
                                              struct cddpi_primitive *primitive,

@@ -8,11 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + CDDPI_ALIGNMENT - 1) / CDDPI_ALIGNMENT * CDDPI_ALIGNMENT;
-}
-
 int cddpi_memory_add(struct cddpi_memory *memory, size_t bytes, int first, int last)
 {
     if (memory->count == memory->capacity) {
@@ -25,7 +20,7 @@ int cddpi_memory_add(struct cddpi_memory *memory, size_t bytes, int first, int l
         memory->buffers = grown;
         memory->capacity = capacity;
     }
-    memory->buffers[memory->count] = (struct cddpi_buffer){aligned(bytes), 0, first, last,
+    memory->buffers[memory->count] = (struct cddpi_buffer){cddpi_align(bytes), 0, first, last,
                                                            memory->count};
     return memory->count++;
 }

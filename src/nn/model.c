@@ -92,7 +92,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t see
         cddpi_model_destroy(model);
         return status;
     }
-    cddpi_blas_set_threads();
+    cddpi_compute_threads();
     *out = model;
     return CDDP_OK;
 }

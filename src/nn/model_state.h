@@ -64,9 +64,10 @@ CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, 
                                           struct cddpi_plan **out);
 
 /** Products run on as many threads as $CDDP_THREADS says, else one. */
-void cddpi_blas_set_threads(void);
-/** C (m x n) = op(A) op(B) + beta C, row-major and dense, float32. */
-void cddpi_blas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                     const float *a, const float *b, float beta, float *c);
+void cddpi_compute_threads(void);
+/** C (m x n) = op(A) op(B) + beta C, row-major and dense, float32; @p beta is 0 or 1, and m or k
+ * may be 0. */
+CDDP_CHECKED cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n,
+                                    size_t k, const float *a, const float *b, float beta, float *c);
 
 #endif

@@ -18,7 +18,7 @@ struct cddpi_optim_spec {
 
 struct cddpi_optim;
 
-/** @param params, grads  @p count float32 tensors and their gradients; they stay the caller's.
+/** @param params         @p count float32 tensors; they and their gradients stay the caller's.
  * Frozen parameters are passed over.
  *  @param decays         Per parameter; NULL: all. */
 CDDP_CHECKED cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec,

@@ -74,8 +74,12 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
 {
     cddp_store_options known = CDDP_STORE_OPTIONS_INIT;
     cddp_store *store;
-    cddp_status status = read_options(options, &known);
+    cddp_status status;
 
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "store: out is NULL");
+    }
+    status = read_options(options, &known);
     if (status != CDDP_OK) {
         return status;
     }

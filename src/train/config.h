@@ -151,14 +151,15 @@ void cddpi_config_print_keys(FILE *file);
 /** "bool", "a whole number" ...: what @p key expects. */
 const char *cddpi_key_expects(const struct cddpi_key *key);
 
+/** The row of @p keys whose path is @p path, or NULL. */
+const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count,
+                                       const char *path);
+
 /** The key or group of keys whose path resembles @p path most. */
 void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
                        char out[CDDPI_KEY_BYTES]);
 
 /** Copy choice @p index of "a|b|c" to @p out; false when there are fewer. */
 bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes);
-
-/** Number of edits (insert, delete, replace, swap neighbours) that make @p a from @p b. */
-unsigned cddpi_edit_distance(const char *a, const char *b);
 
 #endif

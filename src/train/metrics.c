@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct cddpi_metrics {
@@ -160,6 +161,7 @@ void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64
                        uint64_t epoch, const char *const *names, const double *values, size_t count)
 {
     json_t *object = json_object();
+    struct timespec now;
 
     (void)json_object_set_new(object, "step", json_integer((json_int_t)step));
     (void)json_object_set_new(object, "epoch", json_integer((json_int_t)epoch));
@@ -167,6 +169,10 @@ void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64
         (void)json_object_set_new(object, names[i],
                                   isfinite(values[i]) ? json_real(values[i]) : json_null());
     }
+    clock_gettime(CLOCK_REALTIME, &now);
+    (void)json_object_set_new(
+        object, "time_ms",
+        json_integer((json_int_t)now.tv_sec * 1000 + (json_int_t)now.tv_nsec / 1000000));
     cddpi_metrics_add_object(metrics, object);
     if (metrics->events != NULL &&
         cddpi_tfevents_add(metrics->events, step, prefix, names, values, count) != CDDP_OK) {

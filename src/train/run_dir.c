@@ -2,6 +2,7 @@
  * it was resolved. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "train/trainer.h"
 
 #include <dirent.h>
@@ -10,33 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static cddp_status make_folders(const char *path)
-{
-    char *copy = cddpi_strdup(path);
-    cddp_status status = CDDP_OK;
-
-    if (copy == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
-    }
-    for (char *end = copy + 1; status == CDDP_OK; end++) {
-        char c = *end;
-
-        if (c != '/' && c != '\0') {
-            continue;
-        }
-        *end = '\0';
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "mkdir %s", copy);
-        }
-        *end = c;
-        if (c == '\0') {
-            break;
-        }
-    }
-    cddpi_free(copy);
-    return status;
-}
 
 static bool exists(const char *dir, const char *name)
 {
@@ -153,7 +127,7 @@ cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resume
                                   struct cddpi_progress *progress)
 {
     const char *dir = config->train.run_dir;
-    cddp_status status = make_folders(dir);
+    cddp_status status = cddpi_folder_make(dir);
 
     if (status == CDDP_OK && !resumes &&
         (exists(dir, "metrics.jsonl") || exists(dir, "checkpoints"))) {

@@ -1,6 +1,8 @@
 /* schema.c - owns the table of all keys of train.conf, and the lookups in it. */
 #include "train/config.h"
 
+#include "base/nearest.h"
+
 #include <string.h>
 
 #define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
@@ -41,8 +43,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Training images are padded by so many zeros and cropped at random; 0: not."},
     {KEY(data.flip), CDDPI_KEY_BOOL, "false",
      .text = "Training images are mirrored with probability 1/2."},
-    {KEY(data.threads), CDDPI_KEY_INT, "1", 0, 64, .local = true,
-     .text = "Threads of a rank that prepare batches; 0: the compute thread does it."},
+    {KEY(data.threads), CDDPI_KEY_INT, "-1", -1, 64, .local = true,
+     .text =
+         "Threads of a rank that prepare batches; 0: the compute thread does it; -1: one thread if "
+         "the rank may run on more than one core, else none."},
     {KEY(data.prefetch), CDDPI_KEY_INT, "4", 1, 1024, .local = true,
      .text = "Batches that are kept ready."},
     {KEY(data.order), CDDPI_KEY_ENUM, "\"random\"", .choices = "random|torch|sequential",
@@ -179,6 +183,16 @@ const char *cddpi_key_expects(const struct cddpi_key *key)
     return "";
 }
 
+const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count, const char *path)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(keys[i].path, path) == 0) {
+            return &keys[i];
+        }
+    }
+    return NULL;
+}
+
 bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes)
 {
     while (choices != NULL) {
@@ -191,34 +205,6 @@ bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_byte
         choices = choices[length] == '|' ? choices + length + 1 : NULL;
     }
     return false;
-}
-
-unsigned cddpi_edit_distance(const char *a, const char *b)
-{
-    enum { MOST = 64 };
-    unsigned cost[MOST + 1][MOST + 1];
-    size_t rows = strnlen(a, MOST);
-    size_t columns = strnlen(b, MOST);
-
-    for (size_t i = 0; i <= rows; i++) {
-        for (size_t j = 0; j <= columns; j++) {
-            unsigned best;
-
-            if (i == 0 || j == 0) {
-                cost[i][j] = (unsigned)(i + j);
-                continue;
-            }
-            best = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            best = cost[i - 1][j] + 1 < best ? cost[i - 1][j] + 1 : best;
-            best = cost[i][j - 1] + 1 < best ? cost[i][j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                cost[i - 2][j - 2] + 1 < best) {
-                best = cost[i - 2][j - 2] + 1;
-            }
-            cost[i][j] = best;
-        }
-    }
-    return cost[rows][columns];
 }
 
 static const char *last_word(const char *path)

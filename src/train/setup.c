@@ -5,6 +5,7 @@
 #include "train/trainer.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -236,6 +237,17 @@ static cddp_status build_optimizer(struct cddpi_trainer *trainer)
     return status;
 }
 
+/* A thread that shares its only core with compute costs more than it hides. */
+static int loader_threads(int wanted)
+{
+    cpu_set_t cores;
+
+    if (wanted >= 0) {
+        return wanted;
+    }
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1 ? 0 : 1;
+}
+
 static cddp_status build_loader(const struct cddpi_trainer *trainer,
                                 const struct cddpi_dataset *data, int64_t batch,
                                 struct cddpi_loader **out)
@@ -246,7 +258,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .transform = {.crop_padding = config->data.crop_padding, .flip = config->data.flip},
         .seed = (uint64_t)config->train.seed,
         .max_count = (int)((batch + trainer->world_size - 1) / trainer->world_size),
-        .threads = config->data.threads,
+        .threads = loader_threads(config->data.threads),
         .prefetch = config->data.prefetch,
     };
 

@@ -14,14 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static size_t round_page(size_t bytes)
-{
-    return (bytes + HOST_PAGE_BYTES - 1) / HOST_PAGE_BYTES * HOST_PAGE_BYTES;
-}
-
 static size_t head_bytes(int size)
 {
-    return round_page(sizeof(struct host_block) + (size_t)size * sizeof(struct host_rank));
+    return host_pages(sizeof(struct host_block) + (size_t)size * sizeof(struct host_rank));
 }
 
 static size_t staging_bytes(int size)
@@ -33,7 +28,7 @@ static size_t staging_bytes(int size)
 static size_t block_bytes(int size)
 {
     return head_bytes(size) + staging_bytes(size) +
-           round_page((size_t)size * (size_t)size * sizeof(struct host_ring));
+           host_pages((size_t)size * (size_t)size * sizeof(struct host_ring));
 }
 
 bool cddpi_host_process(int pid, char *out_state, uint64_t *out_start_time)

@@ -90,6 +90,12 @@ struct cddpi_backend {
     pthread_mutex_t segments_mutex; /* the comm thread adds, the compute thread looks up */
 };
 
+/* Bytes of the whole pages that hold @p bytes. */
+static inline size_t host_pages(size_t bytes)
+{
+    return (bytes + HOST_PAGE_BYTES - 1) / HOST_PAGE_BYTES * HOST_PAGE_BYTES;
+}
+
 static inline unsigned char *host_staging(const struct cddpi_backend *host, int rank,
                                           uint64_t parity)
 {

@@ -15,11 +15,6 @@ struct pending {
     int fd;
 };
 
-static size_t round_page(size_t bytes)
-{
-    return (bytes + HOST_PAGE_BYTES - 1) / HOST_PAGE_BYTES * HOST_PAGE_BYTES;
-}
-
 static void segment_destroy(struct host_segment *segment, int size)
 {
     if (segment == NULL) {
@@ -27,7 +22,7 @@ static void segment_destroy(struct host_segment *segment, int size)
     }
     for (int r = 0; segment->at != NULL && r < size; r++) {
         if (segment->at[r] != NULL) {
-            munmap(segment->at[r], round_page(segment->bytes));
+            munmap(segment->at[r], host_pages(segment->bytes));
         }
     }
     cddpi_free(segment->at);
@@ -79,7 +74,7 @@ static void *map(int fd, size_t bytes)
 cddp_status cddpi_host_alloc_own(struct cddpi_backend *host, struct cddpi_op *op, int *out_fd)
 {
     struct pending *pending = cddpi_zalloc(sizeof *pending);
-    size_t bytes = round_page(op->count > 0 ? op->count : 1);
+    size_t bytes = host_pages(op->count > 0 ? op->count : 1);
     struct host_segment *segment;
 
     if (pending == NULL) {
@@ -124,7 +119,7 @@ cddp_status cddpi_host_alloc_map(struct cddpi_backend *host, struct cddpi_op *op
         if (status != CDDP_OK) {
             return status;
         }
-        segment->at[r] = map(fd, round_page(segment->bytes));
+        segment->at[r] = map(fd, host_pages(segment->bytes));
         close(fd);
         if (segment->at[r] == NULL) {
             return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,

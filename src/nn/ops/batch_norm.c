@@ -77,7 +77,6 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                                        DNNL_ARG_VARIANCE};
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     dnnl_memory_desc_t channels = cddpi_dnnl_plain(1, (dnnl_dim_t[]){op->in.channels});
-    const dnnl_memory_desc_t *workspace;
     dnnl_batch_normalization_desc_t norm;
     dnnl_primitive_desc_t desc;
     cddp_status status;
@@ -100,15 +99,9 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
     if (status == CDDP_OK) {
         status = add_args(&state->forward, channel_args, 4, &channels);
     }
-    workspace = cddpi_dnnl_query(desc, dnnl_query_workspace_md);
-    if (status == CDDP_OK && workspace != NULL && dnnl_memory_desc_get_size(workspace) > 0) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(workspace), CDDPI_IN_BOTH,
-                                   &state->workspace);
-        if (status == CDDP_OK) {
-            status = cddpi_primitive_arg(&state->forward, DNNL_ARG_WORKSPACE, workspace);
-        }
-    }
-    return status;
+    return status == CDDP_OK
+               ? cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace)
+               : status;
 }
 
 static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,

@@ -55,10 +55,13 @@ static cddp_status forward(struct cddpi_run *run, void *state)
     size_t inputs = (size_t)run->op->in.channels;
     const float *bias = cddpi_run_param(run, 1);
     float *y = cddpi_run_output(run);
+    cddp_status status = cddpi_gemm(false, true, rows, columns, inputs, cddpi_run_input(run, 0),
+                                    cddpi_run_param(run, 0), 0, y);
 
     (void)state;
-    cddpi_blas_gemm(false, true, rows, columns, inputs, cddpi_run_input(run, 0),
-                    cddpi_run_param(run, 0), 0, y);
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (bias != NULL && run->op->relu) {
         cddpi_nn_add_bias_relu(y, bias, rows, columns);
     } else if (bias != NULL) {
@@ -104,12 +107,14 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     if (status != CDDP_OK) {
         return status;
     }
-    cddpi_blas_gemm(true, false, columns, inputs, rows, grad, cddpi_run_input(run, 0),
-                    run->accumulate ? 1.0f : 0.0f, cddpi_run_grad(run, 0));
-    status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
+    status = cddpi_gemm(true, false, columns, inputs, rows, grad, cddpi_run_input(run, 0),
+                        run->accumulate ? 1.0f : 0.0f, cddpi_run_grad(run, 0));
+    if (status == CDDP_OK) {
+        status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
+    }
     if (status == CDDP_OK && grad_input != NULL) {
-        cddpi_blas_gemm(false, false, rows, inputs, columns, grad, cddpi_run_param(run, 0), 0,
-                        grad_input);
+        status = cddpi_gemm(false, false, rows, inputs, columns, grad, cddpi_run_param(run, 0), 0,
+                            grad_input);
     }
     return status;
 }

@@ -54,7 +54,6 @@ static struct window describe_window(const struct cddpi_plan *plan, int index)
 static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                                 struct cddpi_plan *plan, int index, const struct window *window)
 {
-    const dnnl_memory_desc_t *workspace;
     dnnl_pooling_desc_t pooling;
     dnnl_primitive_desc_t desc;
     cddp_status status;
@@ -78,15 +77,9 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
     if (status == CDDP_OK) {
         status = cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, &window->dst);
     }
-    workspace = cddpi_dnnl_query(desc, dnnl_query_workspace_md);
-    if (status == CDDP_OK && workspace != NULL && dnnl_memory_desc_get_size(workspace) > 0) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(workspace), CDDPI_IN_BOTH,
-                                   &state->workspace);
-        if (status == CDDP_OK) {
-            status = cddpi_primitive_arg(&state->forward, DNNL_ARG_WORKSPACE, workspace);
-        }
-    }
-    return status;
+    return status == CDDP_OK
+               ? cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace)
+               : status;
 }
 
 static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,

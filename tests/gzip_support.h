@@ -1,0 +1,22 @@
+/* gzip_support.h - packed files for tests. */
+#ifndef CDDP_TESTS_GZIP_SUPPORT_H
+#define CDDP_TESTS_GZIP_SUPPORT_H
+
+#include "support.h"
+
+#include <libdeflate.h>
+
+/* Pack @data as one gzip member into @room bytes at @out. Returns how many it took. */
+static inline size_t support_gzip(const void *data, size_t bytes, void *out, size_t room)
+{
+    struct libdeflate_compressor *compressor = libdeflate_alloc_compressor(6);
+    size_t packed;
+
+    assert_non_null(compressor);
+    packed = libdeflate_gzip_compress(compressor, data, bytes, out, room);
+    assert_true(packed > 0);
+    libdeflate_free_compressor(compressor);
+    return packed;
+}
+
+#endif
