@@ -36,7 +36,7 @@ static void a_line_of_the_file_is_named(void **state)
     struct launched job = {0};
 
     (void)state;
-    put_file(in_work("bad.conf"), text, sizeof text - 1);
+    support_write_file(in_work("bad.conf"), text, sizeof text - 1);
     LAUNCH(&job, "--nproc", "2", in_work("bad.conf"));
     assert_int_equal(job.exit_status, 2);
     assert_err(&job,
