@@ -90,18 +90,19 @@ static inline void wait_for_checkpoint(const char *run_dir)
     wait_for_text(in_work("%s/checkpoints", run_dir), "latest", "step-");
 }
 
-/* Use an empty folder for temporary files, so that one sees what is left there. */
+/* Use a new folder for temporary files, so that one sees what is left there. */
 static inline void set_tmpdir(void)
 {
-    const char *path = in_work("tmp");
+    static int number;
+    const char *path = in_work("tmp-%d", number++);
 
-    (void)mkdir(path, 0700);
+    assert_int_equal(mkdir(path, 0700), 0);
     setenv("TMPDIR", path, 1);
 }
 
 static inline void assert_tmpdir_is_empty(void)
 {
-    assert_int_equal(rmdir(in_work("tmp")), 0);
+    assert_int_equal(rmdir(getenv("TMPDIR")), 0);
     unsetenv("TMPDIR");
 }
 

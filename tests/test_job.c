@@ -37,7 +37,9 @@ static char *stop_in_the_middle(struct launched *job, const char *run_dir, int n
     wait_for_text(in_work("%s", run_dir), "metrics.jsonl", "\"step\":1,");
     kill(job->pid, number);
     launcher_wait(job, 20);
-    assert_int_equal(job->exit_status, 0);
+    if (job->exit_status != 0) {
+        fail_msg("exit status %d: %s", job->exit_status, job->err);
+    }
     assert_int_equal(sscanf(job->out, "stopped after step %llu", &step), 1);
     assert_in_range(step, 1, STEPS - 1);
     assert_int_equal(access(in_work("%s/checkpoints/step-%08llu/state.json", run_dir, step), F_OK),

