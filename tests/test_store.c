@@ -3,6 +3,8 @@
 #include "base/alloc.h"
 #include "store_support.h"
 
+#include <sys/prctl.h>
+
 static void a_value_is_read_back_byte_by_byte(void **state)
 {
     static const char binary[] = {'a', 0, '\n', (char)0xff, 0};
@@ -509,6 +511,7 @@ static int killing_rank(int rank, int world_size, void *argument)
     CHECK(store != NULL);
     pid = fork();
     if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
         _exit(killed_rank(rank, world_size, place));
     }
     while (started < world_size) {

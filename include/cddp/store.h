@@ -1,13 +1,19 @@
 /* store.h - the key-value store in which ranks meet. Two forms behind one set of calls: a TCP
- * server
- * ("tcp://host:port": inside cddp-run, or in rank 0 when there is no launcher) and a file on a file
- * system that all ranks share ("file:///path").
+ * server ("tcp://host:port": inside cddp-run, or in rank 0 when there is no launcher) and a file on
+ * a file system that all ranks share ("file:///path").
  *
  * Keys are text of 1 to CDDP_STORE_KEY_BYTES bytes without NUL; values are any bytes, at most
  * CDDP_STORE_VALUE_BYTES. All keys of a handle live under its prefix (job id and generation), so
  * that nothing of an earlier job or generation is ever read.
  *
- * A handle belongs to one thread at a time. Every call that waits has a deadline. */
+ * A file lives as long as somebody has it open: the first to open it begins it anew, whatever an
+ * earlier or crashed run left there, and the last to close it removes it. So every rank keeps its
+ * handle until all have read what they need.
+ *
+ * A handle belongs to one thread at a time, and to the process that opened it: a forked one gets
+ * CDDP_ERR_STATE and opens its own. Every call that waits has a deadline; after CDDP_ERR_TIMEOUT
+ * the handle is as usable as before, and a change that was asked for may or may not have been made.
+ * After CDDP_ERR_IO a TCP handle is of no more use. */
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
 
@@ -38,7 +44,8 @@ typedef struct cddp_store_options {
 /** Connect, and prove the token. A TCP server that does not listen yet is tried again until the
  *  deadline.
  *  @param out  Release with cddp_store_close(), which accepts NULL.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_AUTH, CDDP_ERR_IO, CDDP_ERR_TIMEOUT. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_AUTH, CDDP_ERR_IO, CDDP_ERR_TIMEOUT,
+ *          CDDP_ERR_FORMAT (the file is no store, and is left as it is), CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out);
 CDDP_API void cddp_store_close(cddp_store *store);
 

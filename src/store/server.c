@@ -133,25 +133,28 @@ static bool raise_file_limit(void)
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-/* Say to one client that there is no descriptor for it. False if even that cannot be done. */
-static bool turn_one_away(struct cddpi_store_server *server)
+/* Say to one client that there is no descriptor for it. 0, or the errno of accepting it: EAGAIN if
+ * nobody is there after all (without a descriptor, the kernel does not look). */
+static int turn_one_away(struct cddpi_store_server *server)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
     uint8_t nonce[CDDPI_NONCE_BYTES] = {0};
+    int error = 0;
     int fd;
 
     if (server->spare_fd < 0) {
-        return false;
+        return EMFILE;
     }
     close(server->spare_fd);
     fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         cddpi_client_hello(hello, 1, nonce);
         (void)send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);
         close(fd);
     }
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return fd >= 0;
+    return error;
 }
 
 static void tell_limit(struct cddpi_store_server *server)
@@ -178,17 +181,18 @@ static void watch_listener(struct cddpi_store_server *server, bool on)
 /* False if accepting is over for now. */
 static bool survive_accept_error(struct cddpi_store_server *server, int error)
 {
-    if (error == EAGAIN || error == EWOULDBLOCK) {
-        return false;
-    }
     if (error == EMFILE) {
         if (raise_file_limit()) {
             return true;
         }
-        tell_limit(server);
-        if (turn_one_away(server)) {
+        error = turn_one_away(server);
+        if (error == 0) {
+            tell_limit(server);
             return true;
         }
+    }
+    if (error == EAGAIN || error == EWOULDBLOCK) {
+        return false;
     }
     if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
         /* the listener would be reported again at once: look away for a moment */

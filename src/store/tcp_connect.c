@@ -282,10 +282,11 @@ cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadl
         if (attempt == ATTEMPT_HOPELESS) {
             return status;
         }
+        pause_ms(pause, deadline_ns);
         if (cddpi_left_ms(deadline_ns) == 0) {
+            /* another attempt would have no time, and only hide why this one failed */
             return cddpi_fail_prefix(CDDP_ERR_TIMEOUT, "not open at the deadline; last attempt");
         }
-        pause_ms(pause, deadline_ns);
         pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
     }
 }

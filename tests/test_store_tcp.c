@@ -1,0 +1,581 @@
+/* test_store_tcp.c - what only the TCP store does: strangers, garbage, addresses, and a server that
+ * comes late, stops or goes away. */
+#include "store/tcp_connect.h"
+#include "store/wire.h"
+#include "store_support.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+/* A connection to the server that has not proved anything. */
+static int stranger(const struct place *place)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(cddpi_store_server_port(place->server)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+/* One that has proved the token. */
+static int friend(const struct place *place)
+{
+    int fd = -1;
+
+    assert_int_equal(
+        cddpi_tcp_connect(place->url + strlen("tcp://"), TOKEN, cddpi_deadline_ns(5000), &fd),
+        CDDP_OK);
+    return fd;
+}
+
+/* Whether the server closes @fd within some seconds, whatever it says before. */
+static bool is_dropped(int fd)
+{
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    char bytes[4096];
+
+    while (poll(&entry, 1, 10000) == 1) {
+        if (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) <= 0) {
+            close(fd);
+            return true;
+        }
+    }
+    close(fd);
+    return false;
+}
+
+static void works(const struct place *place)
+{
+    int64_t sum;
+
+    assert_int_equal(cddp_store_add(place->store, "n", 1, &sum), CDDP_OK);
+}
+
+static void say(int fd, const void *bytes, size_t count)
+{
+    (void)!send(fd, bytes, count, MSG_NOSIGNAL); /* the server may have closed already */
+}
+
+static void garbage_drops_only_who_sends_it(void **state)
+{
+    static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    struct place *place = *state;
+    uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
+    uint8_t random[1000];
+    int fd = stranger(place);
+
+    say(fd, http, sizeof http - 1);
+    assert_true(is_dropped(fd));
+    works(place);
+    for (int i = 0; i < 50; i++) {
+        fd = stranger(place);
+        cddpi_random_bytes(random, sizeof random);
+        say(fd, random, sizeof random);
+        assert_true(is_dropped(fd));
+    }
+    works(place);
+    fd = stranger(place); /* the right form, and a proof of nothing */
+    cddpi_put_u64(answer, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(answer + 8, CDDPI_WIRE_VERSION);
+    say(fd, answer, sizeof answer);
+    assert_true(is_dropped(fd));
+    works(place);
+}
+
+static void malformed_requests_drop_only_who_sends_them(void **state)
+{
+    static const uint8_t requests[][20] = {
+        {0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, CDDPI_STORE_SET}, /* 4 GiB */
+        {0, 0, 0, 0, 1, 0, 0, 0, 77},                          /* no such op */
+        {0, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_SET},             /* no key */
+        {4, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_GET, 0, 0, 0, 9, 0, 'k', 'k'},
+        {2, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_GET, 0, 0, 0, 0, 0}, /* an empty key */
+        {4, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_ADD, 0, 0, 0, 1, 0, 'k', 1},
+        {7, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_COMPARE_SET, 0, 0, 0, 1, 0, 'k', 9, 9, 9, 9},
+        {0, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_WAIT},
+        {5, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_WAIT, 0, 0, 0, 1, 0, 'k', 1, 0},
+        {1, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_CANCEL, 0, 0, 0, 0},
+    };
+    struct place *place = *state;
+
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        int fd = friend(place);
+
+        say(fd, requests[i], sizeof requests[i]);
+        assert_true(is_dropped(fd));
+        works(place);
+    }
+}
+
+/* Random bodies below well-formed heads, so that they get past the first check. */
+static void random_requests_drop_only_who_sends_them(void **state)
+{
+    struct place *place = *state;
+
+    for (int i = 0; i < 300; i++) {
+        uint8_t message[CDDPI_WIRE_HEAD_BYTES + 256];
+        struct cddpi_wire_head head;
+        int fd = friend(place);
+        int count = 1 + i % 4;
+
+        for (int k = 0; k < count; k++) {
+            cddpi_random_bytes(message, sizeof message);
+            head.body_bytes = message[0];
+            head.id = (uint32_t)k;
+            head.code = 1 + message[1] % 10;
+            head.flags = message[2];
+            message[CDDPI_WIRE_HEAD_BYTES] %= 64; /* a key that may fit */
+            message[CDDPI_WIRE_HEAD_BYTES + 1] = 0;
+            cddpi_wire_put_head(message, &head);
+            say(fd, message, CDDPI_WIRE_HEAD_BYTES + head.body_bytes);
+        }
+        close(fd);
+    }
+    works(place);
+}
+
+static void a_message_in_single_bytes_is_understood(void **state)
+{
+    static const uint8_t request[] = {4, 0, 0, 0, 9, 0,   0,  0, CDDPI_STORE_SET,
+                                      0, 0, 0, 1, 0, 'k', 'v'};
+    struct place *place = *state;
+    struct pollfd entry = {.events = POLLIN};
+    uint8_t reply[CDDPI_WIRE_HEAD_BYTES];
+
+    entry.fd = friend(place);
+    for (size_t i = 0; i < sizeof request; i++) {
+        say(entry.fd, request + i, 1);
+        support_sleep_ms(1);
+    }
+    assert_int_equal(poll(&entry, 1, 5000), 1);
+    assert_int_equal(recv(entry.fd, reply, sizeof reply, 0), sizeof reply);
+    assert_int_equal(cddpi_get_u32(reply + 4), 9);
+    assert_int_equal(reply[8], 0);
+    close(entry.fd);
+}
+
+/* Requests that are sent without waiting for replies come one after the other, also when the
+ * replies are larger than what the socket holds. */
+static void requests_sent_ahead_are_answered_in_order(void **state)
+{
+    enum { COUNT = 20, BYTES = 1 << 20 };
+    struct place *place = *state;
+    struct cddpi_store_request request = {.op = CDDPI_STORE_GET};
+    struct cddpi_buffer out = {0};
+    uint8_t *value = calloc(1, BYTES);
+    int fd = friend(place);
+
+    assert_int_equal(cddp_store_set(place->store, "k", value, BYTES), CDDP_OK);
+    request.key.data = (const uint8_t *)"job/0/k";
+    request.key.bytes = 7;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        assert_true(cddpi_wire_encode(&request, i, &out));
+    }
+    say(fd, out.data, out.bytes);
+    cddpi_buffer_fini(&out);
+    works(place);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        size_t have = 0;
+        uint8_t head[CDDPI_WIRE_HEAD_BYTES];
+
+        while (have < sizeof head + BYTES) {
+            struct pollfd entry = {.fd = fd, .events = POLLIN};
+            ssize_t got;
+
+            assert_int_equal(poll(&entry, 1, 10000), 1);
+            got = have < sizeof head ? recv(fd, head + have, sizeof head - have, 0)
+                                     : recv(fd, value, sizeof head + BYTES - have, 0);
+            assert_true(got > 0);
+            have += (size_t)got;
+        }
+        assert_int_equal(cddpi_get_u32(head), BYTES);
+        assert_int_equal(cddpi_get_u32(head + 4), i);
+    }
+    close(fd);
+    free(value);
+}
+
+static void who_proves_nothing_is_dropped_in_time(void **state)
+{
+    struct cddpi_store_server_options options = {.token = TOKEN, .proof_timeout_ms = 50};
+    struct place place = {0};
+    int fds[3];
+
+    (void)state;
+    assert_int_equal(cddpi_store_server_create(&options, &place.server), CDDP_OK);
+    for (int i = 0; i < 3; i++) {
+        fds[i] = stranger(&place);
+    }
+    say(fds[1], "cdp", 3);
+    for (int i = 0; i < 3; i++) {
+        assert_true(is_dropped(fds[i]));
+    }
+    cddpi_store_server_destroy(place.server);
+}
+
+static int waiting_rank(int rank, int world_size, void *argument)
+{
+    cddp_store *store = open_place(argument);
+    const char *const keys[] = {"never", "ever"};
+    void *value;
+
+    (void)world_size;
+    CHECK(store != NULL);
+    CHECK(cddp_store_add(store, "waiting", 1, NULL) == CDDP_OK);
+    if (rank % 2 == 0) {
+        CHECK(cddp_store_get(store, "never", 0, &value, NULL) == CDDP_ERR_IO);
+    } else {
+        CHECK(cddp_store_wait(store, keys, 2, 0) == CDDP_ERR_IO);
+    }
+    CHECK(last_error_has("the server closed the connection"));
+    CHECK(cddp_store_set(store, "k", "v", 1) == CDDP_ERR_IO);
+    cddp_store_close(store);
+    return 0;
+}
+
+static void a_server_that_goes_away_fails_those_who_wait(void **state)
+{
+    struct place *place = *state;
+    pid_t pid = fork();
+    int status;
+    int64_t waiting = 0;
+
+    if (pid == 0) {
+        /* ranks 1 to 3: they wait when rank 0, this test's parent, takes the server away */
+        _exit(run_ranks(3, 15, waiting_rank, place));
+    }
+    while (waiting < 3) {
+        assert_int_equal(cddp_store_add(place->store, "waiting", 0, &waiting), CDDP_OK);
+        support_sleep_ms(2);
+    }
+    support_sleep_ms(20);
+    cddpi_store_server_destroy(place->server);
+    place->server = NULL;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(cddp_store_set(place->store, "k", "v", 1), CDDP_ERR_IO);
+}
+
+static int early_rank(int rank, int world_size, void *argument)
+{
+    (void)rank;
+    (void)world_size;
+    cddp_store *store = open_place(argument);
+
+    CHECK(store != NULL);
+    CHECK(cddp_store_add(store, "came", 1, NULL) == CDDP_OK);
+    cddp_store_close(store);
+    return 0;
+}
+
+static void a_client_may_come_before_its_server(void **state)
+{
+    struct place place = {0};
+    uint16_t port;
+    pid_t pid;
+    int status;
+
+    (void)state;
+    assert_int_equal(start_server(0, TOKEN, &place.server), CDDP_OK);
+    port = cddpi_store_server_port(place.server);
+    cddpi_store_server_destroy(place.server);
+    snprintf(place.url, sizeof place.url, "tcp://127.0.0.1:%u", port);
+    pid = fork();
+    if (pid == 0) {
+        _exit(run_ranks(3, 25, early_rank, &place));
+    }
+    support_sleep_ms(80);
+    assert_int_equal(start_server(port, TOKEN, &place.server), CDDP_OK);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    cddpi_store_server_destroy(place.server);
+}
+
+static void where_nobody_listens_opening_ends_at_the_deadline(void **state)
+{
+    struct cddpi_store_server *server;
+    cddp_store *store = NULL;
+    char url[64];
+
+    (void)state;
+    assert_int_equal(start_server(0, TOKEN, &server), CDDP_OK);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", cddpi_store_server_port(server));
+    cddpi_store_server_destroy(server);
+    assert_int_equal(open_store(url, TOKEN, NULL, 60, &store), CDDP_ERR_TIMEOUT);
+    assert_true(last_error_has("Connection refused"));
+    assert_true(last_error_has(url));
+}
+
+/* Another service's port: one that greets, and one that is silent. */
+static void what_is_no_store_is_told_from_one(void **state)
+{
+    static const char ssh[] = "SSH-2.0-OpenSSH_9.2 and what else such a server says at first.....";
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cddp_store *store = NULL;
+    char url[64];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", ntohs(address.sin_port));
+    assert_int_equal(open_store(url, TOKEN, NULL, 60, &store), CDDP_ERR_TIMEOUT);
+    assert_true(last_error_has("no cddp store answers"));
+    pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) {
+            int fd = accept(listener, NULL, NULL);
+
+            say(fd, ssh, sizeof ssh);
+        }
+    }
+    assert_int_equal(open_store(url, TOKEN, NULL, 5000, &store), CDDP_ERR_IO);
+    assert_true(last_error_has("no cddp store"));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(listener);
+}
+
+static void without_a_token_only_loopback_is_bound(void **state)
+{
+    struct cddpi_store_server_options options = {.host = "0.0.0.0"};
+    struct cddpi_store_server *server = NULL;
+    cddp_store *store;
+    char url[64];
+
+    (void)state;
+    assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_ERR_ARGUMENT);
+    assert_true(last_error_has("0.0.0.0"));
+    options.host = "::";
+    assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_ERR_ARGUMENT);
+    assert_null(server);
+    options.host = "localhost";
+    assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_OK);
+    snprintf(url, sizeof url, "tcp://localhost:%u", cddpi_store_server_port(server));
+    assert_int_equal(open_store(url, "", NULL, 5000, &store), CDDP_OK);
+    cddp_store_close(store);
+    cddpi_store_server_destroy(server);
+    options.host = "0.0.0.0";
+    options.token = TOKEN;
+    assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_OK);
+    cddpi_store_server_destroy(server);
+}
+
+static void addresses_of_both_families_work(void **state)
+{
+    static const char *const hosts[] = {"127.0.0.1", "::1", "localhost"};
+    static const char *const forms[] = {"tcp://127.0.0.1:%u", "tcp://[::1]:%u",
+                                        "tcp://localhost:%u"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct cddpi_store_server_options options = {.host = hosts[i], .token = TOKEN};
+        struct cddpi_store_server *server;
+        cddp_store *store;
+        char url[64];
+
+        if (cddpi_store_server_create(&options, &server) != CDDP_OK && i == 1) {
+            print_message("no IPv6 here: %s\n", cddp_last_error());
+            continue;
+        }
+        /* the forms hold one %u each, whatever the compiler can see of them */
+        snprintf(url, sizeof url, "%.*s%u", (int)(strlen(forms[i]) - 2), forms[i],
+                 cddpi_store_server_port(server));
+        assert_int_equal(open_store(url, TOKEN, NULL, 5000, &store), CDDP_OK);
+        assert_int_equal(cddp_store_set(store, "k", "v", 1), CDDP_OK);
+        cddp_store_close(store);
+        cddpi_store_server_destroy(server);
+    }
+}
+
+static void a_taken_port_is_an_error(void **state)
+{
+    struct place *place = *state;
+    struct cddpi_store_server *second = NULL;
+    struct cddpi_store_server_options options = {.host = "no.such.host.invalid", .token = TOKEN};
+
+    assert_int_equal(start_server(cddpi_store_server_port(place->server), TOKEN, &second),
+                     CDDP_ERR_IO);
+    assert_true(last_error_has("127.0.0.1"));
+    assert_int_equal(cddpi_store_server_create(&options, &second), CDDP_ERR_IO);
+    assert_null(second);
+}
+
+/* A server in a process of its own, whose port comes through a pipe. */
+static pid_t fork_server(int descriptors, uint16_t *out_port)
+{
+    int ends[2];
+    pid_t pid;
+
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct rlimit limit = {(rlim_t)descriptors, (rlim_t)descriptors};
+        struct cddpi_store_server *server;
+        uint16_t port;
+
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
+        setenv("CDDP_LOG", "off", 1);
+        if ((descriptors > 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) ||
+            start_server(0, TOKEN, &server) != CDDP_OK) {
+            _exit(1);
+        }
+        port = cddpi_store_server_port(server);
+        (void)!write(ends[1], &port, sizeof port);
+        for (;;) {
+            pause();
+        }
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], out_port, sizeof *out_port), sizeof *out_port);
+    close(ends[0]);
+    return pid;
+}
+
+static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **state)
+{
+    const char *const keys[] = {"k", "never"};
+    cddp_store *store = NULL;
+    uint16_t port;
+    pid_t pid = fork_server(0, &port);
+    uint8_t *large = calloc(1, CDDP_STORE_VALUE_BYTES);
+    char url[64];
+    void *value;
+    size_t bytes;
+
+    (void)state;
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
+    assert_int_equal(open_store(url, TOKEN, NULL, 700, &store), CDDP_OK);
+    kill(pid, SIGSTOP);
+    assert_int_equal(cddp_store_set(store, "k", large, CDDP_STORE_VALUE_BYTES), CDDP_ERR_TIMEOUT);
+    assert_true(last_error_has("set \"k\": the server did not answer"));
+    assert_int_equal(cddp_store_try_get(store, "k", &value, &bytes), CDDP_ERR_TIMEOUT);
+    assert_int_equal(cddp_store_wait(store, keys, 2, 20), CDDP_ERR_TIMEOUT);
+    kill(pid, SIGCONT);
+    assert_int_equal(cddp_store_get(store, "k", 20000, &value, &bytes), CDDP_OK);
+    assert_int_equal(bytes, CDDP_STORE_VALUE_BYTES);
+    cddp_free(value);
+    assert_int_equal(cddp_store_wait(store, keys, 2, 20), CDDP_ERR_TIMEOUT);
+    assert_true(last_error_has("1 of 2 keys"));
+    assert_true(last_error_has("\"never\""));
+    cddp_store_close(store);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    free(large);
+}
+
+static void who_finds_no_room_is_told_and_comes_in_later(void **state)
+{
+    enum { MOST = 40 };
+    cddp_store *stores[MOST] = {NULL};
+    cddp_store *late = NULL;
+    uint16_t port;
+    pid_t pid = fork_server(24, &port);
+    char url[64];
+    int count = 0;
+    bool told = false;
+
+    (void)state;
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
+    /* on a busy machine an attempt may be cut short, and then it has another text */
+    for (int tries = 0; tries < 10 && count < MOST && !told; tries++) {
+        while (count < MOST && open_store(url, TOKEN, NULL, 500, &stores[count]) == CDDP_OK) {
+            count++;
+        }
+        told = strstr(cddp_last_error(), "limit of open files") != NULL;
+    }
+    assert_true(told);
+    assert_in_range(count, 1, 24);
+    assert_int_equal(cddp_store_set(stores[0], "k", "v", 1), CDDP_OK);
+    cddp_store_close(stores[--count]);
+    assert_int_equal(open_store(url, TOKEN, NULL, 5000, &late), CDDP_OK);
+    cddp_store_close(late);
+    while (count > 0) {
+        cddp_store_close(stores[--count]);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static int open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+static void nothing_stays_open(void **state)
+{
+    int before = open_descriptors();
+    void *place = "tcp";
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        int fd;
+
+        place = "tcp";
+        assert_int_equal(set_up(&place), 0);
+        fd = stranger(place);
+        close(friend(place));
+        works(place);
+        tear_down(&place);
+        close(fd);
+    }
+    assert_int_equal(open_descriptors(), before);
+}
+
+static void tokens_are_random_text(void **state)
+{
+    char a[33];
+    char b[33];
+
+    (void)state;
+    cddpi_store_token(a);
+    cddpi_store_token(b);
+    assert_int_equal(strlen(a), 32);
+    assert_int_equal(strspn(a, "0123456789abcdef"), 32);
+    assert_string_not_equal(a, b);
+}
+
+#define WITH_SERVER(test) PLACE_TEST("tcp", test)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_SERVER(garbage_drops_only_who_sends_it),
+        WITH_SERVER(malformed_requests_drop_only_who_sends_them),
+        WITH_SERVER(random_requests_drop_only_who_sends_them),
+        WITH_SERVER(a_message_in_single_bytes_is_understood),
+        WITH_SERVER(requests_sent_ahead_are_answered_in_order),
+        WITH_SERVER(a_server_that_goes_away_fails_those_who_wait),
+        WITH_SERVER(a_taken_port_is_an_error),
+        cmocka_unit_test(who_proves_nothing_is_dropped_in_time),
+        cmocka_unit_test(a_client_may_come_before_its_server),
+        cmocka_unit_test(where_nobody_listens_opening_ends_at_the_deadline),
+        cmocka_unit_test(what_is_no_store_is_told_from_one),
+        cmocka_unit_test(without_a_token_only_loopback_is_bound),
+        cmocka_unit_test(addresses_of_both_families_work),
+        cmocka_unit_test(a_stopped_server_costs_a_request_its_deadline_and_no_more),
+        cmocka_unit_test(who_finds_no_room_is_told_and_comes_in_later),
+        cmocka_unit_test(nothing_stays_open),
+        cmocka_unit_test(tokens_are_random_text),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
