@@ -3,9 +3,12 @@
  *
  *     bench_allreduce [ranks [min bytes [max bytes [memory [rounds]]]]]
  *
- * memory: "registered" (cddp_group_alloc) or "malloc". Rank r is pinned to core r modulo the cores
- * of this process. With two ranks a memory-bound reference runs beside it: each rank sums half of
- * both buffers into its own and copies the other half, with barriers that spin. */
+ * memory: "registered" (cddp_group_alloc) or "malloc". "fresh_us" is the median when every rank
+ * writes its whole buffer before each call, as a backward pass does (with small buffers, repeated
+ * calls on registered memory find each rank's part in that rank's own cache). Rank r is pinned to
+ * core r modulo the cores of this process. With two ranks a memory-bound reference runs beside it:
+ * each rank sums half of both buffers into its own and copies the other half, with barriers that
+ * spin. */
 #include "group_support.h"
 
 #include <sched.h>
@@ -20,6 +23,7 @@ enum { MAX_RANKS = 64, MAX_SIZES = 32, MAX_SAMPLES = 20000, SAMPLES_PER_ROUND = 
 struct row {
     size_t bytes;
     double med, min, max;
+    double fresh;     /* median, us */
     double reference; /* median, us; 0: none */
 };
 
@@ -89,7 +93,7 @@ static void fill(float *data, size_t count)
 }
 
 static int measure(cddp_group *group, float *data, size_t bytes, const struct options *options,
-                   double *samples, int *out_count)
+                   bool fresh, double *samples, int *out_count)
 {
     int repeats = (int)((16u << 20) / bytes);
     int used = 0;
@@ -101,14 +105,29 @@ static int measure(cddp_group *group, float *data, size_t bytes, const struct op
             return 1;
         }
         for (int i = 0; i < repeats; i++) {
-            int64_t start = cddpi_now_ns();
+            int64_t start;
+            int64_t taken;
 
+            if (fresh) {
+                fill(data, bytes / 4);
+                if (cddp_barrier(group, NULL) != CDDP_OK) {
+                    return 1;
+                }
+            }
+            start = cddpi_now_ns();
             if (cddp_all_reduce(group, data, data, bytes / 4, CDDP_F32, CDDP_OP_SUM, NULL) !=
                 CDDP_OK) {
                 return 1;
             }
+            taken = cddpi_now_ns() - start;
+            for (size_t k = 0; fresh && k < bytes / 4; k += 1 + i % 7) {
+                if (data[k] != (float)options->ranks) {
+                    fprintf(stderr, "element %zu of %zu is wrong\n", k, bytes / 4);
+                    return 1;
+                }
+            }
             if (round > 0 && used < MAX_SAMPLES) {
-                samples[used++] = (double)(cddpi_now_ns() - start) / 1e3;
+                samples[used++] = (double)taken / 1e3;
             }
         }
     }
@@ -172,10 +191,15 @@ static int run_rank(const struct group_seed *seed, int rank, const struct option
         fill(areas[rank], options->high / 4);
     }
     for (size_t bytes = options->low; bytes <= options->high && rows < MAX_SIZES; bytes *= 4) {
-        struct row row = {bytes, 0, 0, 0, 0};
+        struct row row = {bytes, 0, 0, 0, 0, 0};
         int count;
 
-        if (measure(group, data, bytes, options, samples, &count) != 0) {
+        if (measure(group, data, bytes, options, true, samples, &count) != 0) {
+            goto fail;
+        }
+        qsort(samples, (size_t)count, sizeof *samples, by_value);
+        row.fresh = samples[count / 2];
+        if (measure(group, data, bytes, options, false, samples, &count) != 0) {
             goto fail;
         }
         qsort(samples, (size_t)count, sizeof *samples, by_value);
@@ -211,9 +235,9 @@ static void print(const struct options *options)
         const struct row *row = &shared->rows[i];
 
         printf("%s{\"bytes\": %zu, \"us\": {\"med\": %.3f, \"min\": %.3f, \"max\": %.3f}, "
-               "\"algbw_GBs\": %.4f",
+               "\"algbw_GBs\": %.4f, \"fresh_us\": %.3f",
                i > 0 ? ", " : "", row->bytes, row->med, row->min, row->max,
-               (double)row->bytes / row->med / 1e3);
+               (double)row->bytes / row->med / 1e3, row->fresh);
         if (row->reference > 0) {
             printf(", \"reference_us\": %.3f, \"ratio\": %.3f", row->reference,
                    row->med / row->reference);

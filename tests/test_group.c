@@ -170,6 +170,7 @@ static void big_reductions_are_too(void **state)
 static int mixed_rank(int rank, int n, void *seed)
 {
     size_t count = PIECE + 11;
+    size_t few = 2000; /* small, but large enough to be looked at */
     cddp_group *group;
     void *shared;
     float *own = malloc(count * 4);
@@ -183,6 +184,9 @@ static int mixed_rank(int rank, int n, void *seed)
         fill_rank(data, rank, 0, count, CDDP_F32);
         CHECK(cddp_all_reduce(group, data, data, count, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
         CHECK(compare_reduced(data, 0, count, n, CDDP_F32, CDDP_OP_SUM, NULL) == 0);
+        fill_rank(data, rank, 0, few, CDDP_F32);
+        CHECK(cddp_all_reduce(group, data, data, few, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+        CHECK(compare_reduced(data, 0, few, n, CDDP_F32, CDDP_OP_SUM, NULL) == 0);
         fill_rank(data, rank, 0, count, CDDP_F32);
         CHECK(cddp_broadcast(group, data, count, CDDP_F32, n - 1, NULL) == CDDP_OK);
         fill_rank(own, n - 1, 0, count, CDDP_F32);

@@ -2,6 +2,9 @@
 #include "kernels/cpu/reduce.h"
 
 #include <stdatomic.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 extern const struct cddpi_reduce_isa cddpi_reduce_generic;
 #if defined(__x86_64__)
@@ -17,6 +20,19 @@ static const struct cddpi_reduce_isa *const isas[] = {
 #endif
 };
 
+#if defined(__x86_64__)
+/* clang 14's __builtin_cpu_supports does not know it */
+static bool has_f16c(void)
+{
+    unsigned a;
+    unsigned b;
+    unsigned c;
+    unsigned d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 static size_t usable(void)
 {
     static _Atomic size_t known; /* 0: not asked yet; two threads find the same */
@@ -26,8 +42,7 @@ static size_t usable(void)
         count = 1;
 #if defined(__x86_64__)
         __builtin_cpu_init();
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
-            __builtin_cpu_supports("fma")) {
+        if (__builtin_cpu_supports("avx2") && has_f16c() && __builtin_cpu_supports("fma")) {
             count = 2;
             if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {

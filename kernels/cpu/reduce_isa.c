@@ -48,8 +48,8 @@ typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
 #define COMBINE_REAL(T)                                                                            \
     COMBINE(T, sum, x + y)                                                                         \
     COMBINE(T, prod, x *y)                                                                         \
-    COMBINE(T, min, (y < x) | (y != y) ? y : x)                                                    \
-    COMBINE(T, max, (y > x) | (y != y) ? y : x)
+    COMBINE(T, min, ((y < x) | (y != y)) ? y : x)                                                  \
+    COMBINE(T, max, ((y > x) | (y != y)) ? y : x)
 /* unsigned, so that it wraps around */
 #define COMBINE_WHOLE(T, U)                                                                        \
     COMBINE(T, sum, (U)x + (U)y)                                                                   \

@@ -177,7 +177,7 @@ cddp_status cddpi_host_attach(const struct cddpi_seat *seat, int fd, uint64_t no
     host->size = seat->world_size;
     host->seen = cddpi_zalloc_array(size, sizeof *host->seen);
     host->src = cddpi_zalloc_array(size, sizeof *host->src);
-    host->dst = cddpi_zalloc_array(size, sizeof *host->dst);
+    host->dst = cddpi_zalloc_array(size + 1, sizeof *host->dst); /* out and staging at 1 rank */
     host->factors = cddpi_zalloc_array(size, sizeof *host->factors);
     if (host->seen == NULL || host->src == NULL || host->dst == NULL || host->factors == NULL) {
         release(host);

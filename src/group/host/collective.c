@@ -8,6 +8,7 @@
 
 enum {
     SMALL_BYTES = 16 << 10,    /* all ranks reduce everything themselves up to this */
+    DIRECT_BYTES = 4 << 10,    /* but above this not if all memory is mapped by all */
     SMALL_ALL_BYTES = 64 << 10 /* and up to this over all ranks */
 };
 
@@ -110,6 +111,10 @@ static void cut(const struct cddpi_backend *host, struct cddpi_op *op)
 
     op->chunk = bytes / element;
     op->chunks = (op->count + op->chunk - 1) / op->chunk;
+    /* pieces of equal size, so that all ranks have work in the last one too */
+    bytes = (op->count + op->chunks - 1) / op->chunks * element;
+    op->chunk = (bytes + 63) / 64 * 64 / element;
+    op->chunks = (op->count + op->chunk - 1) / op->chunk;
 }
 
 /* How many bytes of `in` and `out` this rank's part of @p op uses. */
@@ -193,16 +198,17 @@ static cddp_status begin(struct cddpi_backend *host, struct cddpi_op *op)
         return CDDP_OK;
     }
     cut(host, op);
+    what->in_segment = what->out_segment = 0;
     if (reduces(op) && bytes <= SMALL_BYTES && bytes * (size_t)host->size <= SMALL_ALL_BYTES) {
-        what->in_segment = what->out_segment = 0;
         op->path = HOST_PATH_SMALL;
         op->chunks = 1;
-        cddpi_host_reduce_stage(host, op, 0);
-        return CDDP_OK;
-    }
-    describe_memory(host, op, what);
-    if (!candidate(op, what, host->rank)) {
+    } else {
         op->path = HOST_PATH_STAGED;
+    }
+    if (op->path == HOST_PATH_STAGED || bytes > DIRECT_BYTES) {
+        describe_memory(host, op, what);
+    }
+    if (!candidate(op, what, host->rank)) {
         if (reduces(op)) {
             cddpi_host_reduce_stage(host, op, 0);
         } else {
@@ -237,18 +243,17 @@ static cddp_status decide(struct cddpi_backend *host, struct cddpi_op *op)
     if (op->kind == CDDPI_ALLOC || op->count == 0 || op->kind == CDDPI_BARRIER) {
         return CDDP_OK;
     }
-    if (op->path != HOST_PATH_SMALL && any && all) {
+    if (any && all) {
         op->path = HOST_PATH_DIRECT;
         op->last = 2;
         return CDDP_OK;
     }
     host->parity += op->chunks;
-    if (op->path == HOST_PATH_SMALL) {
-        return CDDP_OK;
-    }
-    op->path = HOST_PATH_STAGED;
     op->lag = any; /* those with shared memory have not copied their first piece yet */
-    op->last = (uint32_t)op->chunks + op->lag + (reduces(op) ? 1 : 0);
+    op->last = (uint32_t)op->chunks + op->lag;
+    if (op->path != HOST_PATH_SMALL && reduces(op)) {
+        op->last++;
+    }
     return CDDP_OK;
 }
 

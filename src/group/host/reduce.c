@@ -3,8 +3,8 @@
  * small:  everyone copies its input into its staging buffer; everyone reduces all of them.
  * direct: all memory is mapped by all: rank r reduces part r of everyone's input and writes it into
  *         everyone's output, in one pass.
- * staged: the same through staging buffers, piece by piece: piece t is copied in at stage t,
- *         reduced at stage t + 1 and copied out at stage t + 2. */
+ * staged: piece by piece through staging buffers: what the peers reduce is copied in, one's own
+ *         part reduced, what the peers have reduced copied out. */
 #include "kernels/cpu/reduce.h"
 #include "group/host/host.h"
 
@@ -60,7 +60,7 @@ static void reduce_small(struct cddpi_backend *host, struct cddpi_op *op, unsign
 {
     struct cddpi_reduce how;
 
-    if (stage == 0) {
+    if (stage <= op->lag) {
         memcpy(host_staging(host, host->rank, op->parity), op->in,
                op->count * cddp_type_bytes(op->type));
         return;
@@ -111,48 +111,77 @@ static void reduce_direct(struct cddpi_backend *host, struct cddpi_op *op)
     cddpi_reduce(&how, host->dst, host->src, end - start);
 }
 
-static void reduce_piece(struct cddpi_backend *host, struct cddpi_op *op, size_t piece, size_t n)
+/* Rank r's part of a piece. The last piece is cut where the others are, so that no part of a
+ * staging buffer changes hands while peers still read there. */
+struct part {
+    size_t start; /* in the piece, elements */
+    size_t count;
+};
+
+static struct part part_of(const struct cddpi_backend *host, const struct cddpi_op *op,
+                           size_t piece, int rank)
+{
+    size_t count = least(op->chunk, op->count - piece * op->chunk);
+    size_t start = least(part_start(host, op, op->chunk, rank), count);
+    size_t end = least(part_start(host, op, op->chunk, rank + 1), count);
+
+    return (struct part){start, end - start};
+}
+
+/* Copy rank @p r's part of a piece from @p from to @p to, both at the start of the piece. */
+static void copy_part(void *to, const void *from, struct part part, size_t element)
+{
+    memcpy((char *)to + part.start * element, (const char *)from + part.start * element,
+           part.count * element);
+}
+
+/* This rank's part: its own input is read, and its own output written, where they lie. */
+static void reduce_piece(struct cddpi_backend *host, struct cddpi_op *op, size_t piece, bool wants)
 {
     size_t element = cddp_type_bytes(op->type);
-    size_t start = part_start(host, op, n, host->rank);
-    size_t end = part_start(host, op, n, host->rank + 1);
+    struct part part = part_of(host, op, piece, host->rank);
+    size_t at = (piece * op->chunk + part.start) * element;
     struct cddpi_reduce how = kernel_for(host, op);
+    unsigned char *staging = host_staging(host, host->rank, op->parity + piece);
 
-    how.destinations = destinations(host, op);
     for (int r = 0; r < host->size; r++) {
-        host->src[r] = host_staging(host, r, op->parity + piece) + start * element;
+        host->src[r] = host_staging(host, r, op->parity + piece) + part.start * element;
     }
-    for (int d = 0; d < how.destinations; d++) {
-        host->dst[d] = host_staging(host, destination(op, d), op->parity + piece) + start * element;
+    host->src[host->rank] = (const char *)op->in + at;
+    how.destinations = wants ? 2 : 1;
+    host->dst[0] = staging + part.start * element;
+    if (wants) {
+        host->dst[1] = (char *)op->out + at;
     }
-    cddpi_reduce(&how, host->dst, host->src, end - start);
+    cddpi_reduce(&how, host->dst, host->src, part.count);
 }
 
-static size_t piece_count(const struct cddpi_op *op, size_t piece)
-{
-    return least(op->chunk, op->count - piece * op->chunk);
-}
-
+/* Piece t: the peers' parts are copied in at stage t, this rank's is reduced at stage t + 1, the
+ * peers' results are copied out of their buffers at stage t + 2. */
 static void reduce_staged(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage)
 {
     size_t element = cddp_type_bytes(op->type);
+    size_t bytes = op->chunk * element;
     size_t t = stage - op->lag;
     bool wants = op->kind == CDDPI_ALL_REDUCE || host->rank == op->root;
 
     if (stage < op->lag) {
         return;
     }
-    if (t >= 2 && wants) {
-        memcpy((char *)op->out + (t - 2) * op->chunk * element,
-               host_staging(host, host->rank, op->parity + t - 2),
-               piece_count(op, t - 2) * element);
+    for (int r = 0; r < host->size && t >= 2 && wants; r++) {
+        if (r != host->rank) {
+            copy_part((char *)op->out + (t - 2) * bytes, host_staging(host, r, op->parity + t - 2),
+                      part_of(host, op, t - 2, r), element);
+        }
     }
-    if (t < op->chunks) {
-        memcpy(host_staging(host, host->rank, op->parity + t),
-               (const char *)op->in + t * op->chunk * element, piece_count(op, t) * element);
+    for (int r = 0; r < host->size && t < op->chunks; r++) {
+        if (r != host->rank) {
+            copy_part(host_staging(host, host->rank, op->parity + t),
+                      (const char *)op->in + t * bytes, part_of(host, op, t, r), element);
+        }
     }
     if (t >= 1 && t - 1 < op->chunks) {
-        reduce_piece(host, op, t - 1, piece_count(op, t - 1));
+        reduce_piece(host, op, t - 1, wants);
     }
 }
 

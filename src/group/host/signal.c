@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { ABORT_TRIES = 1000, ABORT_PAUSE_NS = 200000 }; /* 0.2 s in all */
 
 static void ring(struct host_rank *rank)
 {
@@ -102,7 +105,13 @@ cddp_status cddpi_host_broken(struct cddpi_backend *host)
     if (state == 0) {
         return CDDP_OK;
     }
-    if (state == 1) { /* its writer is at it, or died there */
+    for (int i = 0; state == 1 && i < ABORT_TRIES; i++) { /* its writer is at it, or died there */
+        struct timespec pause = {0, ABORT_PAUSE_NS};
+
+        nanosleep(&pause, NULL);
+        state = atomic_load_explicit(&block->abort_state, memory_order_acquire);
+    }
+    if (state == 1) {
         return cddpi_fail(CDDP_ERR_PEER, "rank %d: another rank ended the group", host->rank);
     }
     if (block->abort_status == CDDP_ERR_MISMATCH) {

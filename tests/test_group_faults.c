@@ -1,0 +1,331 @@
+/* test_group_faults.c - ranks that disagree, leave, die, stop or abort: every other rank is told
+ * who and where, soon. */
+#include "base/alloc.h"
+#include "group_support.h"
+#include "support.h"
+
+#include <stdbool.h>
+
+enum { SECONDS = 30, SOON_MS = 5000, COUNT = 100, BIG = 1 << 20 };
+
+struct fault {
+    struct group_seed seed;
+    uint32_t timeout_ms;
+    int which;   /* variant of the test */
+    int culprit; /* the rank that does it */
+    bool async;
+};
+
+/* Run @body with a rank more or less, with and without the comm thread; @culprit may be lost. */
+static void run_fault(rank_fn body, struct fault fault, bool culprit_dies)
+{
+    static const int sizes[] = {2, 3, 7};
+
+    for (int i = 0; i < 6; i++) {
+        int statuses[8] = {0};
+
+        setenv("CDDP_COMM_THREAD", i % 2 == 0 ? "0" : "1", 1);
+        fault.async = i % 2 == 1;
+        assert_int_equal(group_seed_create(sizes[i / 2], &fault.seed), CDDP_OK);
+        run_ranks_status(sizes[i / 2], SECONDS, body, &fault, statuses);
+        for (int r = 0; r < sizes[i / 2]; r++) {
+            if (r != fault.culprit || !culprit_dies) {
+                assert_int_equal(statuses[r], 0);
+            }
+        }
+        close(fault.seed.fd);
+        unsetenv("CDDP_COMM_THREAD");
+    }
+}
+
+/* An all_reduce that is waited for in the way of this run. */
+static cddp_status reduce(cddp_group *group, const struct fault *fault, float *data, size_t count)
+{
+    cddp_work *work;
+    cddp_status status;
+
+    if (!fault->async) {
+        return cddp_all_reduce(group, data, data, count, CDDP_F32, CDDP_OP_SUM, NULL);
+    }
+    status = cddp_all_reduce(group, data, data, count, CDDP_F32, CDDP_OP_SUM, &work);
+    if (status == CDDP_OK) {
+        status = cddp_work_wait(work, 0);
+        cddp_work_destroy(work);
+    }
+    return status;
+}
+
+static cddp_status disagree(cddp_group *group, int which, float *data)
+{
+    switch (which) {
+    case 0:
+        return cddp_all_reduce(group, data, data, COUNT, CDDP_F32, CDDP_OP_MAX, NULL);
+    case 1:
+        return cddp_all_reduce(group, data, data, COUNT, CDDP_BF16, CDDP_OP_SUM, NULL);
+    case 2:
+        return cddp_all_reduce(group, data, data, COUNT - 1, CDDP_F32, CDDP_OP_SUM, NULL);
+    case 3:
+        return cddp_broadcast(group, data, COUNT, CDDP_F32, 1, NULL);
+    case 4:
+        return cddp_barrier(group, NULL);
+    default:
+        return cddp_reduce(group, data, data, COUNT, CDDP_F32, CDDP_OP_SUM, 1, NULL);
+    }
+}
+
+static int disagree_rank(int rank, int n, void *argument)
+{
+    static const char *const calls[] = {"rank 1: all_reduce max f32 x 100",
+                                        "rank 1: all_reduce sum bf16 x 100",
+                                        "rank 1: all_reduce sum f32 x 99",
+                                        "rank 1: broadcast f32 x 100 from 1",
+                                        "rank 1: barrier",
+                                        "rank 1: reduce sum f32 x 100 to 1"};
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+    cddp_status status;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, 20000, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    start = cddpi_now_ns();
+    status = rank == 1 ? disagree(group, fault->which, data) : reduce(group, fault, data, COUNT);
+    CHECK(status == CDDP_ERR_MISMATCH);
+    CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
+    CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
+    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 100") != NULL);
+    CHECK(strstr(cddp_last_error(), "#2") != NULL);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void ranks_that_disagree_are_all_told_who_called_what(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 6; which++) {
+        run_fault(disagree_rank, (struct fault){.which = which, .culprit = 1}, false);
+    }
+}
+
+static int leave_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, 20000, &group) == CDDP_OK);
+    CHECK(reduce(group, fault, data, COUNT) == CDDP_OK);
+    if (rank != 1) {
+        start = cddpi_now_ns();
+        CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
+        CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
+        CHECK(strstr(cddp_last_error(), "rank 1 has left the group") != NULL);
+        CHECK(strstr(cddp_last_error(), "all_reduce #2") != NULL);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_left_is_named(void **state)
+{
+    (void)state;
+    run_fault(leave_rank, (struct fault){.culprit = 1}, false);
+}
+
+static int die_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float *data = calloc(BIG, sizeof *data);
+    cddp_group *group;
+    cddp_status status = CDDP_OK;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, 20000, &group) == CDDP_OK);
+    start = cddpi_now_ns();
+    for (int i = 0; status == CDDP_OK; i++) {
+        if (rank == fault->culprit && fault->which == 0 && i == 3) {
+            raise(SIGKILL);
+        }
+        if (rank == fault->culprit && fault->which == 1 && i == 0) { /* somewhere in the middle */
+            if (fork() == 0) {
+                support_sleep_ms(40);
+                kill(getppid(), SIGKILL);
+                _exit(0);
+            }
+        }
+        status = reduce(group, fault, data, BIG);
+    }
+    CHECK(status == CDDP_ERR_PEER);
+    CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS + 5000);
+    CHECK(strstr(cddp_last_error(), "died") != NULL);
+    CHECK(strstr(cddp_last_error(), fault->culprit == 0 ? "rank 0 (pid" : "rank 1 (pid") != NULL);
+    cddp_group_destroy(group);
+    free(data);
+    return 0;
+}
+
+static void a_rank_that_was_killed_is_named(void **state)
+{
+    (void)state;
+    run_fault(die_rank, (struct fault){.which = 0, .culprit = 1}, true);
+    run_fault(die_rank, (struct fault){.which = 1, .culprit = 0}, true);
+}
+
+static int stop_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+    cddp_status status;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, fault->timeout_ms, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    if (rank == 1) {
+        raise(SIGSTOP);
+        return 0; /* killed while it is stopped */
+    }
+    support_sleep_ms(100);
+    start = cddpi_now_ns();
+    status = reduce(group, fault, data, COUNT);
+    CHECK(status == CDDP_ERR_TIMEOUT || (n > 2 && status == CDDP_ERR_PEER));
+    CHECK((cddpi_now_ns() - start) / 1000000 < fault->timeout_ms + SOON_MS);
+    CHECK(strstr(cddp_last_error(), "all_reduce #2") != NULL);
+    CHECK(strstr(cddp_last_error(), "rank 1 (pid") != NULL);
+    CHECK(strstr(cddp_last_error(), "stopped") != NULL);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    kill(group->backend->block->ranks[1].pid, SIGKILL);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_was_stopped_is_named_at_the_deadline(void **state)
+{
+    (void)state;
+    run_fault(stop_rank, (struct fault){.timeout_ms = 700, .culprit = 1}, true);
+}
+
+static int abort_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, 20000, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    if (rank == n - 1) {
+        support_sleep_ms(20);
+        cddp_group_abort(group, "loss is not a number");
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    } else {
+        char expected[64];
+
+        snprintf(expected, sizeof expected, "rank %d: loss is not a number", n - 1);
+        CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
+        CHECK(strcmp(cddp_last_error(), expected) == 0);
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+        CHECK(strcmp(cddp_last_error(), expected) == 0);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void an_abort_tells_every_rank_its_reason(void **state)
+{
+    (void)state;
+    run_fault(abort_rank, (struct fault){.culprit = -1}, false);
+}
+
+static int message_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, 20000, &group) == CDDP_OK);
+    if (rank == 0) {
+        CHECK(cddp_send(group, data, COUNT, CDDP_F32, 1, NULL) == CDDP_OK);
+        CHECK(cddp_barrier(group, NULL) != CDDP_OK);
+    } else if (rank == 1) {
+        CHECK(cddp_recv(group, data, COUNT, CDDP_I32, 0, NULL) == CDDP_ERR_MISMATCH);
+        CHECK(strstr(cddp_last_error(), "rank 0 sends f32 x 100, rank 1 receives i32 x 100") !=
+              NULL);
+    } else {
+        CHECK(cddp_barrier(group, NULL) != CDDP_OK);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_receiver_is_told_that_the_sender_means_something_else(void **state)
+{
+    (void)state;
+    run_fault(message_rank, (struct fault){.culprit = -1}, false);
+}
+
+static int hurry_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    int32_t sum = 0;
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, 20000, &group) == CDDP_OK);
+    CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    if (rank % 2 == 0) {
+        _exit(sum != n * (n - 1) / 2); /* without a word */
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_may_go_once_its_last_collective_is_done(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 20; again++) {
+        run_fault(hurry_rank, (struct fault){.culprit = -1}, false);
+    }
+}
+
+static int full_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    cddp_group *group;
+    float data[COUNT] = {0};
+    void *memory;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, 20000, &group) == CDDP_OK);
+    if (rank == n - 1) {
+        cddpi_alloc_fail_nth(2);
+    }
+    CHECK(cddp_group_alloc(group, 4096, &memory) ==
+          (rank == n - 1 ? CDDP_ERR_NO_MEMORY : CDDP_ERR_PEER));
+    CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_CLOSED);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void memory_that_one_rank_lacks_fails_on_all(void **state)
+{
+    (void)state;
+    run_fault(full_rank, (struct fault){.culprit = -1}, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_disagree_are_all_told_who_called_what),
+        cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(a_rank_that_was_killed_is_named),
+        cmocka_unit_test(a_rank_that_was_stopped_is_named_at_the_deadline),
+        cmocka_unit_test(an_abort_tells_every_rank_its_reason),
+        cmocka_unit_test(a_receiver_is_told_that_the_sender_means_something_else),
+        cmocka_unit_test(a_rank_may_go_once_its_last_collective_is_done),
+        cmocka_unit_test(memory_that_one_rank_lacks_fails_on_all),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
