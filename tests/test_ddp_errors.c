@@ -1,5 +1,6 @@
 /* test_ddp_errors.c - what is wrong is said on every rank, in the same step, by name; and nothing
  * hangs: models that differ, gradients that do not come, calls out of turn, ranks that die. */
+#include "base/alloc.h"
 #include "test_ddp_ranks.h"
 
 static const size_t elements[] = {10, 20, 30, 40};
@@ -465,6 +466,98 @@ static void destroying_in_the_middle_of_a_backward_does_not_wait(void **state)
     assert_int_equal(meet(*state, 3, leaving_rank, NULL, NULL), 0);
 }
 
+/* The last rank runs out of memory while it registers its model. */
+static int poor_rank(int rank, int world_size, void *argument)
+{
+    cddp_group *group = join_group(argument, rank, world_size);
+    struct model model;
+    cddp_ddp *ddp = NULL;
+
+    CHECK(group != NULL);
+    make_model(&model, rank, OWNED, COUNT, elements, NULL);
+    for (unsigned nth = 1; nth <= 13; nth++) {
+        cddpi_alloc_fail_nth(rank == world_size - 1 ? nth : 0);
+        CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) ==
+              CDDP_ERR_NO_MEMORY);
+        cddpi_alloc_fail_nth(0);
+        CHECK(same_text_everywhere(group, cddp_last_error()));
+    }
+    CHECK(train_again(group, &model, rank, world_size) == 0);
+    cddp_group_destroy(group);
+    free_model(&model);
+    return 0;
+}
+
+static void a_rank_without_memory_for_its_model_says_so_on_all(void **state)
+{
+    assert_int_equal(meet(*state, 1, poor_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 3, poor_rank, NULL, NULL), 0);
+}
+
+/* Alone, every allocation of create may fail: nothing is lost, and no half a handle comes out. */
+static int poor_alone(int rank, int world_size, void *argument)
+{
+    cddp_group *group = join_group(argument, rank, world_size);
+    cddp_status status = CDDP_ERR_NO_MEMORY;
+    struct model model;
+    cddp_ddp *ddp = NULL;
+    unsigned nth;
+
+    CHECK(group != NULL);
+    make_model(&model, rank, OWNED, COUNT, elements, NULL);
+    for (nth = 1; status != CDDP_OK && nth < 100; nth++) {
+        cddpi_alloc_fail_nth(nth);
+        status = cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp);
+        cddpi_alloc_fail_nth(0);
+        CHECK((status == CDDP_OK) == (ddp != NULL));
+        if (status != CDDP_OK) { /* which may have broken the group on purpose */
+            cddp_group_destroy(group);
+            group = join_group(argument, rank, world_size);
+            CHECK(group != NULL);
+        }
+    }
+    CHECK(nth > 20 && ddp != NULL);
+    cddp_ddp_destroy(ddp);
+    cddp_group_destroy(group);
+    free_model(&model);
+    return 0;
+}
+
+static void every_allocation_of_create_may_fail(void **state)
+{
+    assert_int_equal(meet(*state, 1, poor_alone, NULL, NULL), 0);
+}
+
+/* Rank 0 has no memory to keep the gradient of an unused parameter. */
+static int hiding_rank(int rank, int world_size, void *argument)
+{
+    cddp_group *group = join_group(argument, rank, world_size);
+    struct model model;
+    cddp_ddp *ddp;
+
+    CHECK(group != NULL);
+    make_model(&model, rank, OWNED, COUNT, elements, NULL);
+    model.options.allow_unused = true;
+    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
+    cddpi_alloc_fail_nth(rank == 0 ? 1 : 0);
+    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_NO_MEMORY);
+    cddpi_alloc_fail_nth(0);
+    CHECK(strstr(cddp_last_error(), "rank 0: no memory for") != NULL);
+    CHECK(same_text_everywhere(group, cddp_last_error()));
+    cddp_ddp_destroy(ddp);
+    CHECK(train_again(group, &model, rank, world_size) == 0);
+    cddp_group_destroy(group);
+    free_model(&model);
+    return 0;
+}
+
+static void a_rank_without_memory_in_a_step_says_so_on_all(void **state)
+{
+    assert_int_equal(meet(*state, 1, hiding_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 4, hiding_rank, NULL, NULL), 0);
+}
+
 static void null_and_senseless_arguments_are_refused(void **state)
 {
     cddp_ddp *ddp = NULL;
@@ -494,6 +587,9 @@ int main(void)
         RANKS_TEST(plain_and_weighted_means_do_not_mix),
         RANKS_TEST(a_rank_killed_in_its_backward_ends_the_step_of_the_others),
         RANKS_TEST(destroying_in_the_middle_of_a_backward_does_not_wait),
+        RANKS_TEST(a_rank_without_memory_for_its_model_says_so_on_all),
+        RANKS_TEST(every_allocation_of_create_may_fail),
+        RANKS_TEST(a_rank_without_memory_in_a_step_says_so_on_all),
         cmocka_unit_test(null_and_senseless_arguments_are_refused),
     };
 
