@@ -121,7 +121,10 @@ static cddp_status result(const struct cddp_work *work)
         return CDDP_OK;
     }
     if (work->group == NULL) {
-        return cddpi_fail(work->status, "the group was destroyed before this work was done");
+        return work->status == CDDP_ERR_CLOSED
+                   ? cddpi_fail(work->status, "the group was destroyed before this work was done")
+                   : cddpi_fail(work->status, "work of a group that is gone: %s",
+                                cddp_status_text(work->status));
     }
     return cddpi_fail(work->status, "%s", work->group->broken_text);
 }
