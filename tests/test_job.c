@@ -36,7 +36,7 @@ static char *stop_in_the_middle(struct launched *job, const char *run_dir, int n
               argument("train.sample_log=%s-log", in_work("%s", run_dir)));
     wait_for_text(in_work("%s", run_dir), "metrics.jsonl", "\"step\":1,");
     kill(job->pid, number);
-    launcher_wait(job, 20);
+    launcher_wait(job, 60);
     if (job->exit_status != 0) {
         fail_msg("exit status %d: %s", job->exit_status, job->err);
     }

@@ -76,7 +76,7 @@ static void ends_are_blamed_in_the_order_in_which_they_happened(void **state)
         assert_true(launcher_is_gone((pid_t)pids[order[i]]));
     }
     kill((pid_t)supervisor, SIGCONT);
-    launcher_wait(&job, 20);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 128 + SIGUSR1);
     assert_err(&job, ") was killed by signal 10 (SIGUSR1)\n");
     assert_int_equal(launcher_count(job.err, "was killed by"), 1);
@@ -147,7 +147,7 @@ static void killing_the_launcher_leaves_no_process(void **state)
     start_family(&job, "sleep 1002", pids);
     supervisor = (pid_t)launcher_number(&job, "parent0");
     kill(job.pid, SIGKILL);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_all_gone(pids);
     assert_true(launcher_is_gone(supervisor));
     launcher_end(&job);
@@ -161,7 +161,7 @@ static void killing_the_supervisor_leaves_no_process(void **state)
     (void)state;
     start_family(&job, "sleep 1002", pids);
     kill((pid_t)launcher_number(&job, "parent0"), SIGKILL);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 137);
     assert_err(&job, "cddp-run: the supervisor (pid ");
     assert_all_gone(pids);
@@ -176,7 +176,7 @@ static void killing_a_rank_leaves_no_process(void **state)
     (void)state;
     start_family(&job, "sleep 1002", pids);
     kill(pids[3], SIGKILL);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 137);
     assert_err(&job, "rank 1 (pid ");
     for (int i = 0; i < 6; i++) { /* at once: they are reaped before cddp-run exits */
@@ -192,7 +192,7 @@ static void what_ranks_leave_behind_ends_with_them(void **state)
 
     (void)state;
     start_family(&job, "exit 0", pids);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 0);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(kill(pids[i], 0), -1);
@@ -231,7 +231,7 @@ static void ranks_that_obey_sigterm_give_success(void **state)
                      "trap 'echo saved; exit 0' TERM; echo $$ >pid$RANK; while :; do sleep 0.05; "
                      "done",
                      SIGTERM);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 0);
     assert_err(&job, "cddp-run: SIGTERM: asking 2 ranks to end; in 15 s, or at a second signal, "
                      "they are killed\n");
@@ -246,7 +246,7 @@ static void ranks_that_die_of_the_signal_are_not_blamed(void **state)
 
     (void)state;
     start_and_signal(&job, "echo $$ >pid$RANK; exec sleep 1000", SIGINT);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 130);
     assert_no_err(&job, "was killed");
     launcher_end(&job);
@@ -261,7 +261,7 @@ static void a_failure_after_sigterm_is_still_named(void **state)
                      "trap '[ $RANK = 0 ] || exit 9' TERM; echo $$ >pid$RANK; while [ $RANK = 1 ] "
                      "|| kill -0 $(cat pid1); do sleep 0.05; done",
                      SIGTERM);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 9);
     assert_err(&job, "cddp-run: rank 1 (pid ");
     launcher_end(&job);
@@ -281,7 +281,7 @@ static void a_second_signal_kills_but_two_at_once_are_one(void **state)
     support_sleep_ms(400);
     assert_int_equal(waitpid(job.pid, NULL, WNOHANG), 0);
     kill(job.pid, SIGTERM);
-    launcher_wait(&job, 4);
+    launcher_wait(&job, 12); /* before the 15 s */
     assert_int_equal(job.exit_status, 128 + SIGTERM);
     assert_err(&job, "cddp-run: SIGTERM: killing 2 ranks\n");
     launcher_end(&job);
@@ -294,7 +294,7 @@ static void user_signals_reach_the_ranks(void **state)
     (void)state;
     start_and_signal(&job, "trap 'exit 0' USR1; echo $$ >pid$RANK; while :; do sleep 0.05; done",
                      SIGUSR1);
-    launcher_wait(&job, 10);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 0);
     assert_string_equal(job.err, "");
     launcher_end(&job);
@@ -358,7 +358,7 @@ static void a_kernel_without_pidfd_will_do(void **state)
                                                  "(sleep 0 &) ; [ $RANK = 1 ] || exec sleep 1000; "
                                                  "echo bad >&2; exit 8",
                                                  NULL});
-    launcher_wait(&job, 20);
+    launcher_wait(&job, 60);
     assert_int_equal(job.exit_status, 8);
     assert_err(&job, "rank 1 (pid ");
     assert_err(&job, "[1] bad\n");
@@ -385,7 +385,7 @@ static void nothing_is_left_in_tmp_and_dev_shm(void **state)
             "while [ ! -e here0 ] || [ ! -e here1 ]; do sleep 0.01; done; kill -9 $!; wait; "
             "sleep 0.2; ls -A in /dev/shm",
             NULL});
-    launcher_wait(&job, 20);
+    launcher_wait(&job, 60);
     if (job.exit_status == 77 || job.exit_status == 98 || strstr(job.err, "unshare:") != NULL) {
         launcher_end(&job);
         skip(); /* no namespaces here */
