@@ -45,6 +45,19 @@ struct cddpi_dataset {
 CDDP_CHECKED cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path,
                                                 int classes, cddp_group *group,
                                                 struct cddpi_dataset *out);
+
+/** Open files of tokens in llm.c's form: 256 little-endian 32-bit numbers, of which the first are
+ *  20240520, 1 and how many tokens of 16 bits follow (GPT-2's), or 20240801, 7 and how many of 32
+ *  bits (Llama 3's). Every rank maps them, and none reads them through; collective with a
+ *  @p group.
+ *  @param patterns    As cddpi_paths_find() takes them; shards lie in the order that it gives.
+ *  @param context     Tokens of a window, but for the one behind.
+ *  @param vocabulary  Tokens must be below it; 0: 50257 or 128256, those of the two forms.
+ *  @return as above, and what cddpi_paths_find() says; CDDP_ERR_ARGUMENT. */
+CDDP_CHECKED cddp_status cddpi_dataset_open_tokens(char *const *patterns, size_t pattern_count,
+                                                   int context, int vocabulary, cddp_group *group,
+                                                   struct cddpi_dataset *out);
+
 void cddpi_dataset_close(struct cddpi_dataset *dataset); /* accepts a zeroed or closed one */
 
 /* A token that the vocabulary does not have. */

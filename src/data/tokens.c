@@ -2,6 +2,7 @@
 #include "data/tokens.h"
 
 #include "base/error.h"
+#include "data/share.h"
 #include "kernels/cpu/tokens.h"
 
 cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
@@ -32,6 +33,29 @@ cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
     }
     *out = dataset;
     return CDDP_OK;
+}
+
+/* FNV-1a over the sizes in their order. */
+static uint64_t hash_sizes(const struct cddpi_dataset *dataset)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < dataset->shard_count; i++) {
+        hash = (hash ^ dataset->shards[i].token_count) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+cddp_status cddpi_tokens_agree(cddp_group *group, const struct cddpi_dataset *dataset)
+{
+    static const char *const names[] = {"number of files", "number of tokens", "bytes of a token",
+                                        "vocabulary", "order of sizes"};
+    const uint64_t facts[] = {dataset->shard_count, dataset->token_count,
+                              (uint64_t)dataset->token_bytes, (uint64_t)dataset->classes,
+                              hash_sizes(dataset)};
+
+    return cddpi_agree_on(group, dataset->shards[0].path, names, facts,
+                          sizeof facts / sizeof *facts);
 }
 
 /* The last shard whose first window is not behind @number. */

@@ -10,4 +10,8 @@
 CDDP_CHECKED cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
                                               struct cddpi_dataset *out);
 
+/** Check that all ranks have the same shards, as far as their sizes tell. Collective.
+ *  @return CDDP_OK, CDDP_ERR_MISMATCH, or an error of the group. */
+CDDP_CHECKED cddp_status cddpi_tokens_agree(cddp_group *group, const struct cddpi_dataset *dataset);
+
 #endif
