@@ -57,7 +57,7 @@ static void name_machine(char out[MACHINE_BYTES])
     }
 }
 
-cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *sources,
+cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *sources, int count,
                                 bool *out_found,
                                 struct cddpi_source_address out[CDDPI_SHARED_FILES])
 {
@@ -70,7 +70,7 @@ cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *so
     memset(&mine, 0, sizeof mine);
     name_machine(mine.machine);
     mine.has_read = sources != NULL;
-    for (int i = 0; sources != NULL && i < CDDPI_SHARED_FILES; i++) {
+    for (int i = 0; sources != NULL && i < count; i++) {
         cddpi_source_address(&sources[i], &mine.files[i]);
     }
     status = cddpi_share_records(group, &mine, sizeof mine, &memory);
