@@ -22,6 +22,6 @@ CDDP_CHECKED cddp_status cddpi_agree_on(cddp_group *group, const char *path,
  *                    lowest. */
 CDDP_CHECKED cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *sources,
                                              int count, bool *out_found,
-                                             struct cddpi_source_address out[CDDPI_SHARED_FILES]);
+                                             struct cddpi_source_address *out);
 
 #endif
