@@ -448,7 +448,8 @@ static void without_memory_an_optimizer_is_refused_and_nothing_leaks(void **stat
 
 static void warm_up_climbs_to_the_peak(void **state)
 {
-    const struct cddpi_schedule schedule = {CDDPI_SCHEDULE_CONSTANT, 0.4, 0.0, 4, 100, 0, 0};
+    const struct cddpi_schedule schedule = {CDDPI_SCHEDULE_CONSTANT, 0.4, 0.0, 4, 100, 0, 0, 0,
+                                            CDDPI_DECAY_LINEAR};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 0), 0.1, 1e-15);
@@ -461,7 +462,8 @@ static void warm_up_climbs_to_the_peak(void **state)
 
 static void linear_and_cosine_end_at_the_final_rate(void **state)
 {
-    struct cddpi_schedule schedule = {CDDPI_SCHEDULE_LINEAR, 1.0, 0.1, 10, 111, 0, 0};
+    struct cddpi_schedule schedule = {CDDPI_SCHEDULE_LINEAR, 1.0, 0.1, 10, 111, 0, 0, 0,
+                                      CDDPI_DECAY_LINEAR};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 10), 1.0, 0);
@@ -482,13 +484,56 @@ static void linear_and_cosine_end_at_the_final_rate(void **state)
 
 static void steps_multiply_the_rate(void **state)
 {
-    const struct cddpi_schedule schedule = {CDDPI_SCHEDULE_STEP, 0.8, 0.0, 5, 100, 10, 0.5};
+    const struct cddpi_schedule schedule = {CDDPI_SCHEDULE_STEP, 0.8, 0.0, 5, 100, 10, 0.5, 0,
+                                            CDDPI_DECAY_LINEAR};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 5), 0.8, 0);
     assert_float_equal(cddpi_schedule_lr(&schedule, 14), 0.8, 0);
     assert_float_equal(cddpi_schedule_lr(&schedule, 15), 0.4, 0);
     assert_float_equal(cddpi_schedule_lr(&schedule, 45), 0.05, 0);
+}
+
+static void wsd_stays_and_then_falls_to_the_final_rate(void **state)
+{
+    struct cddpi_schedule schedule = {.type = CDDPI_SCHEDULE_WSD,
+                                      .lr = 1.0,
+                                      .final_lr = 0.2,
+                                      .warmup_steps = 4,
+                                      .total_steps = 100,
+                                      .decay_steps = 16};
+
+    (void)state;
+    assert_float_equal(cddpi_schedule_lr(&schedule, 0), 0.25, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 3), 1.0, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 4), 1.0, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 83), 1.0, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 84), 0.95, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 87), 0.8, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 91), 0.6, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 99), 0.2, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 1000), 0.2, 0);
+    schedule.decay = CDDPI_DECAY_SQRT;
+    assert_float_equal(cddpi_schedule_lr(&schedule, 83), 1.0, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 84), 0.8, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 87), 0.6, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 92), 0.4, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 99), 0.2, 0);
+}
+
+static void wsd_falls_in_a_tenth_of_the_steps_or_at_most_in_those_after_warm_up(void **state)
+{
+    struct cddpi_schedule schedule = {.type = CDDPI_SCHEDULE_WSD, .lr = 1.0, .total_steps = 40};
+
+    (void)state;
+    assert_float_equal(cddpi_schedule_lr(&schedule, 35), 1.0, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 36), 0.75, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 39), 0.0, 0);
+    schedule.warmup_steps = 30;
+    schedule.decay_steps = 1000;
+    assert_float_equal(cddpi_schedule_lr(&schedule, 29), 1.0, 0);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 30), 0.9, 1e-15);
+    assert_float_equal(cddpi_schedule_lr(&schedule, 39), 0.0, 0);
 }
 
 static void rates_are_finite_for_any_steps(void **state)
@@ -498,7 +543,7 @@ static void rates_are_finite_for_any_steps(void **state)
     struct cddpi_schedule schedule = {.lr = 0.5, .final_lr = 0.01, .gamma = 3.0};
 
     (void)state;
-    for (int type = CDDPI_SCHEDULE_CONSTANT; type <= CDDPI_SCHEDULE_STEP; type++) {
+    for (int type = CDDPI_SCHEDULE_CONSTANT; type <= CDDPI_SCHEDULE_WSD; type++) {
         schedule.type = (enum cddpi_schedule_type)type;
         for (int i = 0; i < N * N * N * N; i++) {
             double lr;
@@ -506,6 +551,7 @@ static void rates_are_finite_for_any_steps(void **state)
             schedule.warmup_steps = numbers[i % N];
             schedule.total_steps = numbers[i / N % N];
             schedule.step_size = numbers[i / N / N % N];
+            schedule.decay_steps = schedule.step_size;
             lr = cddpi_schedule_lr(&schedule, numbers[i / N / N / N]);
             assert_true(isfinite(lr) && lr >= 0.0);
         }
@@ -540,6 +586,8 @@ int main(void)
         cmocka_unit_test(warm_up_climbs_to_the_peak),
         cmocka_unit_test(linear_and_cosine_end_at_the_final_rate),
         cmocka_unit_test(steps_multiply_the_rate),
+        cmocka_unit_test(wsd_stays_and_then_falls_to_the_final_rate),
+        cmocka_unit_test(wsd_falls_in_a_tenth_of_the_steps_or_at_most_in_those_after_warm_up),
         cmocka_unit_test(rates_are_finite_for_any_steps),
         cmocka_unit_test(powers_are_those_of_the_c_library),
     };

@@ -117,6 +117,9 @@ struct cddpi_config {
             double final_lr;
             int64_t step_size;
             double gamma;
+            int64_t total_steps;
+            int64_t decay_steps;
+            int decay;
         } schedule;
     } optimizer;
 

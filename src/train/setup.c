@@ -316,15 +316,18 @@ static void plan_steps(struct cddpi_trainer *trainer)
     uint64_t total = trainer->at.step +
                      cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->at);
     uint64_t most = (uint64_t)config->train.max_steps;
+    int64_t of_schedule = config->optimizer.schedule.total_steps;
 
     trainer->schedule = (struct cddpi_schedule){
         .type = (enum cddpi_schedule_type)config->optimizer.schedule.type,
         .lr = config->optimizer.lr,
         .final_lr = config->optimizer.schedule.final_lr,
         .warmup_steps = config->optimizer.schedule.warmup_steps,
-        .total_steps = (int64_t)total,
+        .total_steps = of_schedule > 0 ? of_schedule : (int64_t)total,
         .step_size = config->optimizer.schedule.step_size,
         .gamma = config->optimizer.schedule.gamma,
+        .decay_steps = config->optimizer.schedule.decay_steps,
+        .decay = (enum cddpi_schedule_decay)config->optimizer.schedule.decay,
     };
     trainer->last_step = most > 0 && most < total ? most : total;
     trainer->first_step = trainer->at.step;
