@@ -83,6 +83,7 @@ struct cddpi_config {
         int64_t epochs;
         int64_t max_steps;
         int64_t batch_size;
+        int64_t accumulate;
         int64_t eval_batch_size;
         int64_t seed;
         char *run_dir;

@@ -58,6 +58,10 @@ const struct cddpi_key cddpi_config_keys[] = {
              "that of all epochs."},
     {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
      .text = "Samples of a step, of all ranks together."},
+    {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
+     .text =
+         "Each rank computes its share of a step in so many micro-batches, one after the other, "
+         "for want of memory: gradients add up, and are exchanged once."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
      .text = "Samples evaluated at a time, of all ranks together."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,

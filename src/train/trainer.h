@@ -67,6 +67,8 @@ struct cddpi_trainer {
     struct cddpi_metrics *metrics;   /* rank 0 */
     struct cddpi_progress progress;  /* shows on rank 0 only */
     FILE *sample_log;                /* NULL: not wanted */
+    uint64_t *taken;                 /* samples of this rank's present step; NULL: not wanted */
+    size_t taken_count;
 };
 
 /** Join the group, open the data, build the model, and take up an earlier run if the configuration
@@ -89,6 +91,13 @@ CDDP_CHECKED cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config
 CDDP_CHECKED cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size);
 
 /* The parts, in their own files. */
+
+/** Samples of a rank's largest micro-batch. setup.c */
+int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size);
+
+/** The next step's gradients: the mean over all samples of its batch, on every rank. Collective.
+ *  step.c */
+CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
 
 /** What the configuration says about the model of @p data; valid as long as both. setup.c */
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
