@@ -13,7 +13,13 @@ enum { ELEMENTS = CHANNELS * PLANE };
 /* Images of random bytes; a dataset in plain memory, as far as the loader can tell. */
 static uint8_t images[COUNT * ELEMENTS];
 static uint8_t labels[COUNT];
-static struct cddpi_dataset dataset = {COUNT, CHANNELS, HEIGHT, WIDTH, 10, images, labels, NULL};
+static struct cddpi_dataset dataset = {.count = COUNT,
+                                       .channels = CHANNELS,
+                                       .height = HEIGHT,
+                                       .width = WIDTH,
+                                       .classes = 10,
+                                       .images = images,
+                                       .labels = labels};
 
 static int make_images(void **state)
 {

@@ -17,10 +17,11 @@
 enum { PREFETCH_DEFAULT = 4, MOST_THREADS = 256, MOST_PREFETCH = 4096 };
 
 struct slot {
-    float *input;
+    void *input; /* of floats or tokens */
     int32_t *label;
     uint64_t *sample_ids;
-    uint64_t made; /* number of the batch it holds, plus 1; 0: none */
+    struct cddpi_token_fault fault; /* why the batch is not whole; path NULL: it is */
+    uint64_t made;                  /* number of the batch it holds, plus 1; 0: none */
 };
 
 /* What start() was asked for. */
@@ -101,21 +102,22 @@ static cddp_share piece_of_share(const struct cddpi_loader *loader, const struct
     return share;
 }
 
-static void make_batch(const struct cddpi_loader *loader, const struct sequence *sequence,
+static void make_batch(struct cddpi_loader *loader, const struct sequence *sequence,
                        uint64_t number)
 {
-    const struct slot *slot = &loader->slots[number % loader->slot_count];
+    struct slot *slot = &loader->slots[number % loader->slot_count];
     struct cddpi_batch_order order = {
         .sampler = sequence->sampler,
         .epoch = sequence->epoch,
         .share = piece_of_share(loader, sequence, number),
         .augment = sequence->augment,
         .input = slot->input,
+        .tokens = slot->input,
         .label = slot->label,
         .sample_ids = slot->sample_ids,
     };
 
-    cddpi_batch_make(&loader->maker, &order, &loader->stop);
+    cddpi_batch_make(&loader->maker, &order, &loader->stop, &slot->fault);
 }
 
 static void *run_thread(void *argument)
@@ -193,7 +195,7 @@ static cddp_status synchronise(struct cddpi_loader *loader)
 static cddp_status create_slots(struct cddpi_loader *loader)
 {
     size_t count = (size_t)loader->max_count;
-    size_t sample_bytes = loader->maker.sample_elements * sizeof(float);
+    size_t sample_bytes = loader->maker.sample_elements * sizeof(float); /* or of a token */
 
     loader->slots = cddpi_zalloc_array(loader->slot_count, sizeof *loader->slots);
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
@@ -202,7 +204,7 @@ static cddp_status create_slots(struct cddpi_loader *loader)
         if (sample_bytes <= SIZE_MAX / count) {
             slot->input = cddpi_alloc_aligned(count * sample_bytes);
         }
-        slot->label = cddpi_zalloc_array(count, sizeof *slot->label);
+        slot->label = cddpi_zalloc_array(count, loader->maker.sample_labels * sizeof *slot->label);
         slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
         if (slot->input == NULL || slot->label == NULL || slot->sample_ids == NULL) {
             break;
@@ -220,6 +222,10 @@ static cddp_status check_options(const struct cddpi_loader_options *options)
 {
     if (options->dataset == NULL || options->dataset->count == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: there is no dataset, or it is empty");
+    }
+    if (options->dataset->kind == CDDPI_DATASET_TOKENS && options->dataset->context < 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: windows of a context of %d",
+                          options->dataset->context);
     }
     if (options->max_count < 1 || options->threads < 0 || options->threads > MOST_THREADS ||
         options->prefetch < 0 || options->prefetch > MOST_PREFETCH) {
@@ -407,12 +413,22 @@ static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
     } else {
         status = wait_for_batch(loader, number);
     }
+    if (status == CDDP_OK && slot->fault.path != NULL) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s: token %llu is %u, but the vocabulary has only %d tokens",
+                            slot->fault.path, (unsigned long long)slot->fault.token,
+                            slot->fault.value, loader->maker.dataset->classes);
+    }
     if (status != CDDP_OK) {
         return status;
     }
     loader->returned = number + 1;
     pthread_cond_signal(&loader->work); /* the slot before has become free */
-    out->input = slot->input;
+    if (loader->maker.dataset->kind == CDDPI_DATASET_TOKENS) {
+        out->tokens = slot->input;
+    } else {
+        out->input = slot->input;
+    }
     out->label = slot->label;
     out->sample_ids = slot->sample_ids;
     out->count = (int)piece_of_share(loader, &loader->sequence, number).count;

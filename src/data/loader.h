@@ -1,5 +1,6 @@
 /* loader.h - batches made ahead of time by threads: bytes to normalised floats, with random crop
- * and flip. What a batch holds depends on its request alone, not on threads or ranks. */
+ * and flip, or windows of tokens. What a batch holds depends on its request alone, not on threads
+ * or ranks. */
 #ifndef CDDPI_DATA_LOADER_H
 #define CDDPI_DATA_LOADER_H
 
@@ -16,7 +17,7 @@ struct cddpi_transform {
 
 struct cddpi_loader_options {
     const struct cddpi_dataset *dataset; /* borrowed, outlives the loader */
-    struct cddpi_transform transform;
+    struct cddpi_transform transform;    /* of images */
     uint64_t seed; /* of the random transforms: keyed by (seed, epoch, sample) */
     int max_count; /* samples: a rank's share of a batch that is larger comes in pieces of so many
                     */
@@ -27,12 +28,13 @@ struct cddpi_loader_options {
 /* One batch or a piece of it, in the ring's memory: valid until the next call of next() or of
  * cancel(). */
 struct cddpi_loaded {
-    const float *input;   /* count x C x H x W, 64-byte aligned */
-    const int32_t *label; /* count */
+    const float *input;   /* images: count x C x H x W, 64-byte aligned; tokens: NULL */
+    const int32_t *label; /* images: count; tokens: count x context, what follows each */
     const uint64_t *sample_ids;
-    int count;      /* of the piece */
-    uint64_t share; /* of this rank's whole share, of which the piece is a part */
-    bool last;      /* it is the last piece of its batch */
+    int count;             /* of the piece */
+    const int32_t *tokens; /* tokens: count x context, 64-byte aligned; images: NULL */
+    uint64_t share;        /* of this rank's whole share, of which the piece is a part */
+    bool last;             /* it is the last piece of its batch */
 };
 
 struct cddpi_loader;
@@ -53,9 +55,11 @@ CDDP_CHECKED cddp_status cddpi_loader_start(struct cddpi_loader *loader,
                                             uint64_t first, uint64_t end, uint64_t batch, int rank,
                                             int world_size, bool augment);
 
-/** The next batch (or piece) of the sequence, waiting for it if it must. @p out->input NULL after
+/** The next batch (or piece) of the sequence, waiting for it if it must. @p out->label NULL after
  * the last one.
- *  @p out_waited_ns  How long it waited; may be NULL. */
+ *  @p out_waited_ns  How long it waited; may be NULL.
+ *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_TIMEOUT; CDDP_ERR_FORMAT for a batch with a token
+ *          outside the vocabulary: names the file and where. */
 CDDP_CHECKED cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *out,
                                            int64_t *out_waited_ns);
 

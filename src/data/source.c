@@ -81,6 +81,16 @@ static cddp_status freeze(const char *path, struct cddpi_pages *pages, struct cd
     return CDDP_OK;
 }
 
+cddp_status cddpi_source_open_plain(const char *path, struct cddpi_source *out)
+{
+    cddp_status status = open_plain(path, out);
+
+    if (status == CDDP_OK) {
+        cddpi_source_close_fd(out);
+    }
+    return status;
+}
+
 cddp_status cddpi_source_open(const char *path, bool shareable, struct cddpi_source *out)
 {
     struct cddpi_source file;

@@ -30,6 +30,9 @@ CDDP_CHECKED cddp_status cddpi_source_open(const char *path, bool shareable,
                                            struct cddpi_source *out);
 void cddpi_source_close(struct cddpi_source *source); /* accepts a zeroed or closed one */
 
+/** Map the file at @p path as it is, for this process only; likewise. */
+CDDP_CHECKED cddp_status cddpi_source_open_plain(const char *path, struct cddpi_source *out);
+
 /** Others have mapped it by now: only the memory stays. */
 void cddpi_source_close_fd(struct cddpi_source *source);
 
