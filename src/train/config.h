@@ -92,6 +92,8 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int64_t eval_steps;
+        int64_t eval_batches;
         double clip_norm;
         int64_t log_steps;
         double timeout;

@@ -148,6 +148,18 @@ static void save_on_the_way(struct cddpi_trainer *trainer)
     }
 }
 
+static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)
+{
+    uint64_t steps = (uint64_t)trainer->config->train.eval_steps;
+
+    if (is_finished(trainer)) {
+        return false; /* that is done at the end, once the run is saved */
+    }
+    return steps > 0 ? trainer->at.step % steps == 0
+                     : epoch_ended &&
+                           trainer->at.epoch % (uint64_t)trainer->config->train.eval_epochs == 0;
+}
+
 static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
 {
     const struct cddpi_config *config = trainer->config;
@@ -159,12 +171,10 @@ static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
         (trainer->agreed == SAVE || (every > 0 && trainer->at.step % every == 0))) {
         save_on_the_way(trainer);
     }
-    if (!epoch_ended) {
-        return CDDP_OK;
+    if (epoch_ended) {
+        status = begin_epoch(trainer); /* so that batches are there after the evaluation */
     }
-    status = begin_epoch(trainer); /* so that batches are there after the evaluation */
-    if (status == CDDP_OK && !is_finished(trainer) &&
-        trainer->at.epoch % (uint64_t)config->train.eval_epochs == 0) {
+    if (status == CDDP_OK && is_evaluated(trainer, epoch_ended)) {
         status = cddpi_trainer_evaluate(trainer);
     }
     return status;

@@ -174,6 +174,7 @@ static cddp_status build_model(struct cddpi_trainer *trainer)
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
     trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
     trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
     if (config->model.weights[0] == '\0' || trainer->rank != 0) {

@@ -3,7 +3,7 @@
  *
  * The gradients of a step are those of the mean loss of all samples of the global batch, in
  * however many micro-batches and on however many ranks: each micro-batch is scaled by 1 / (this
- * rank's samples), and the rank's mean has its samples as weight. A rank without samples, in a
+ * rank's predictions), and the rank's mean has its samples as weight. A rank without samples, in a
  * short last batch or micro-batch, takes part too: with zeros, and in collectives of layers. */
 #include "base/clock.h"
 #include "base/error.h"
@@ -53,7 +53,8 @@ static cddp_status compute_micro_batch(struct cddpi_trainer *trainer,
                                 .sample_ids = loaded->sample_ids};
     cddp_step step = CDDP_STEP_INIT;
     struct cddpi_result result = {0};
-    double scale = loaded->share > 0 ? 1.0 / (double)loaded->share : 1.0;
+    double predictions = (double)loaded->share * trainer->predictions;
+    double scale = predictions > 0 ? 1.0 / predictions : 1.0;
     int64_t begun = cddpi_now_ns();
     int64_t forwarded;
     cddp_status status;

@@ -39,6 +39,7 @@ struct cddpi_trainer {
     struct cddpi_model *model;
     const cddp_param *params, *buffers; /* the model's */
     size_t param_count, buffer_count;
+    int predictions; /* of a sample: the tokens of a window; 1 for an image */
     cddp_ddp *ddp;
     void **grads; /* param_count, in the buckets */
     struct cddpi_optim *optim;
@@ -121,7 +122,11 @@ CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
 /** Find and load what train.resume names, on rank 0, and share it. Collective. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
 
-/** Loss and accuracy over the test data, each sample once. Collective. evaluate.c */
+/** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
+bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
+
+/** Loss and accuracy over the test data, or as much of it as is wanted, each sample once.
+ *  Collective. evaluate.c */
 CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
 
 /** A line of metrics and of progress about the interval, which begins anew. Collective. report.c */
