@@ -30,7 +30,8 @@ struct sequence {
     uint64_t epoch, first, end, batch;
     int rank, world_size;
     bool augment;
-    uint64_t batches;
+    uint64_t pieces;  /* of a whole batch */
+    uint64_t batches; /* pieces of all of them: what next() returns is one piece */
 };
 
 struct cddpi_loader {
@@ -67,13 +68,38 @@ static bool can_begin(const struct cddpi_loader *loader)
            loader->next - released(loader) < loader->slot_count;
 }
 
-static cddp_share share_of_batch(const struct sequence *sequence, uint64_t number)
+/* Into how many pieces a batch of @p count samples is cut: on all ranks alike, so that they can
+ * meet in each; the last ones may be empty. */
+static uint64_t pieces_of(const struct cddpi_loader *loader, const struct sequence *sequence,
+                          uint64_t count)
 {
-    uint64_t first = sequence->first + number * sequence->batch;
+    uint64_t largest = cddp_share_of(0, count, 0, sequence->world_size).count;
+    uint64_t size = (uint64_t)loader->max_count;
+
+    return largest > size ? (largest - 1) / size + 1 : 1;
+}
+
+/* This rank's share of the batch that piece @p number belongs to. */
+static cddp_share whole_share(const struct sequence *sequence, uint64_t number)
+{
+    uint64_t first = sequence->first + number / sequence->pieces * sequence->batch;
     uint64_t left = sequence->end - first;
 
     return cddp_share_of(first, left < sequence->batch ? left : sequence->batch, sequence->rank,
                          sequence->world_size);
+}
+
+static cddp_share piece_of_share(const struct cddpi_loader *loader, const struct sequence *sequence,
+                                 uint64_t number)
+{
+    cddp_share share = whole_share(sequence, number);
+    uint64_t size = (uint64_t)loader->max_count;
+    uint64_t skipped = number % sequence->pieces * size;
+
+    skipped = skipped < share.count ? skipped : share.count;
+    share.first += skipped;
+    share.count = share.count - skipped < size ? share.count - skipped : size;
+    return share;
 }
 
 static void make_batch(struct cddpi_loader *loader, const struct sequence *sequence,
@@ -83,7 +109,7 @@ static void make_batch(struct cddpi_loader *loader, const struct sequence *seque
     struct cddpi_batch_order order = {
         .sampler = sequence->sampler,
         .epoch = sequence->epoch,
-        .share = share_of_batch(sequence, number),
+        .share = piece_of_share(loader, sequence, number),
         .augment = sequence->augment,
         .input = slot->input,
         .tokens = slot->input,
@@ -304,7 +330,7 @@ void cddpi_loader_cancel(struct cddpi_loader *loader)
 static cddp_status check_sequence(const struct cddpi_loader *loader,
                                   const struct sequence *sequence)
 {
-    uint64_t samples, largest;
+    uint64_t samples;
 
     if (sequence->sampler == NULL || sequence->batch == 0 || sequence->world_size < 1 ||
         sequence->rank < 0 || sequence->rank >= sequence->world_size) {
@@ -322,16 +348,6 @@ static cddp_status check_sequence(const struct cddpi_loader *loader,
             (unsigned long long)sequence->first, (unsigned long long)sequence->end,
             (unsigned long long)samples, (unsigned long long)loader->maker.dataset->count);
     }
-    largest = sequence->end - sequence->first;
-    largest = largest < sequence->batch ? largest : sequence->batch;
-    largest = cddp_share_of(0, largest, sequence->rank, sequence->world_size).count;
-    if (largest > (uint64_t)loader->max_count) {
-        return cddpi_fail(
-            CDDP_ERR_ARGUMENT,
-            "loader: rank %d of %d takes %llu of a batch of %llu, but was made for %d",
-            sequence->rank, sequence->world_size, (unsigned long long)largest,
-            (unsigned long long)sequence->batch, loader->max_count);
-    }
     return CDDP_OK;
 }
 
@@ -339,7 +355,14 @@ cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *
                                uint64_t epoch, uint64_t first, uint64_t end, uint64_t batch,
                                int rank, int world_size, bool augment)
 {
-    struct sequence sequence = {sampler, epoch, first, end, batch, rank, world_size, augment, 0};
+    struct sequence sequence = {.sampler = sampler,
+                                .epoch = epoch,
+                                .first = first,
+                                .end = end,
+                                .batch = batch,
+                                .rank = rank,
+                                .world_size = world_size,
+                                .augment = augment};
     cddp_status status;
 
     cddpi_loader_cancel(loader);
@@ -347,7 +370,11 @@ cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *
     if (status != CDDP_OK) {
         return status;
     }
-    sequence.batches = (end - first) / batch + ((end - first) % batch != 0);
+    sequence.pieces = pieces_of(loader, &sequence, end - first < batch ? end - first : batch);
+    sequence.batches = (end - first) / batch * sequence.pieces;
+    if ((end - first) % batch != 0) {
+        sequence.batches += pieces_of(loader, &sequence, (end - first) % batch);
+    }
     pthread_mutex_lock(&loader->mutex);
     loader->sequence = sequence;
     loader->started = true;
@@ -404,7 +431,10 @@ static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
     }
     out->label = slot->label;
     out->sample_ids = slot->sample_ids;
-    out->count = (int)share_of_batch(&loader->sequence, number).count;
+    out->count = (int)piece_of_share(loader, &loader->sequence, number).count;
+    out->share = whole_share(&loader->sequence, number).count;
+    out->last = number + 1 == loader->sequence.batches ||
+                (number + 1) % loader->sequence.pieces == 0;
     return CDDP_OK;
 }
 
