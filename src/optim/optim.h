@@ -68,17 +68,22 @@ enum cddpi_schedule_type {
     CDDPI_SCHEDULE_CONSTANT,
     CDDPI_SCHEDULE_LINEAR,
     CDDPI_SCHEDULE_COSINE,
-    CDDPI_SCHEDULE_STEP
+    CDDPI_SCHEDULE_STEP,
+    CDDPI_SCHEDULE_WSD /* warm up, stay, decay */
 };
+
+enum cddpi_schedule_decay { CDDPI_DECAY_LINEAR, CDDPI_DECAY_SQRT };
 
 struct cddpi_schedule {
     enum cddpi_schedule_type type;
     double lr;            /* the peak */
-    double final_lr;      /* linear, cosine: at the last step */
+    double final_lr;      /* linear, cosine, wsd: at the last step */
     int64_t warmup_steps; /* linear from lr / warmup_steps */
     int64_t total_steps;  /* of the whole run */
     int64_t step_size;    /* step: every so many steps after warm-up ... */
     double gamma;         /* ... lr is multiplied by this */
+    int64_t decay_steps;  /* wsd: the last so many steps fall; 0: a tenth of total_steps */
+    enum cddpi_schedule_decay decay; /* wsd: how they fall */
 };
 
 /** The learning rate of step @p step (0 is the first): a pure function. */

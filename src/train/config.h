@@ -83,6 +83,7 @@ struct cddpi_config {
         int64_t epochs;
         int64_t max_steps;
         int64_t batch_size;
+        int64_t accumulate;
         int64_t eval_batch_size;
         int64_t seed;
         char *run_dir;
@@ -91,6 +92,8 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int64_t eval_steps;
+        int64_t eval_batches;
         double clip_norm;
         int64_t log_steps;
         double timeout;
@@ -118,6 +121,9 @@ struct cddpi_config {
             double final_lr;
             int64_t step_size;
             double gamma;
+            int64_t total_steps;
+            int64_t decay_steps;
+            int decay;
         } schedule;
     } optimizer;
 

@@ -66,74 +66,15 @@ static cddp_status end_agreement(struct cddpi_trainer *trainer)
     return status;
 }
 
-static cddp_status grad_ready(void *context, size_t index)
-{
-    return cddp_ddp_grad_ready(((struct cddpi_trainer *)context)->ddp, index);
-}
-
-/* The gradients' places are final after the first wait. */
-static void bind_again(struct cddpi_trainer *trainer)
-{
-    if (trainer->bound) {
-        return;
-    }
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
-    }
-    cddpi_model_bind_grads(trainer->model, trainer->grads);
-    trainer->bound = true;
-}
-
-/* Forward, backward and the mean over ranks of one batch. A rank without samples, in a short last
- * batch, takes part too: with the weight 0, and in collectives of layers. */
-static cddp_status compute(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
-{
-    struct cddpi_interval *interval = &trainer->interval;
-    struct cddpi_batch batch = {.input = loaded->input,
-                                .label = loaded->label,
-                                .count = loaded->count,
-                                .step = trainer->at.step,
-                                .sample_ids = loaded->sample_ids};
-    cddp_step step = CDDP_STEP_INIT;
-    struct cddpi_result result = {0};
-    double scale = loaded->count > 0 ? 1.0 / loaded->count : 1.0;
-    int64_t begun = cddpi_now_ns();
-    int64_t forwarded;
-    cddp_status status;
-
-    step.weight = loaded->count;
-    status = cddpi_model_forward(trainer->model, &batch, true, &result);
-    if (status == CDDP_OK && !isfinite(result.loss_sum)) {
-        status = cddpi_fail(CDDP_ERR_STATE,
-                            "rank %d: the loss of step %llu is %g: the learning rate may be too "
-                            "high",
-                            trainer->rank, (unsigned long long)trainer->at.step + 1,
-                            result.loss_sum);
-    }
-    forwarded = cddpi_now_ns();
-    if (status == CDDP_OK) {
-        status = cddp_ddp_begin(trainer->ddp, &step);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_backward(trainer->model, scale, false, grad_ready, trainer);
-    }
-    interval->forward_ns += forwarded - begun;
-    interval->backward_ns += cddpi_now_ns() - forwarded;
-    interval->loss_sum += result.loss_sum;
-    interval->correct += result.correct;
-    interval->count += loaded->count;
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
-}
-
-static void log_samples(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
+static void log_samples(struct cddpi_trainer *trainer)
 {
     if (trainer->sample_log == NULL) {
         return;
     }
     fprintf(trainer->sample_log, "%llu %llu", (unsigned long long)trainer->at.step + 1,
             (unsigned long long)trainer->at.epoch);
-    for (int i = 0; i < loaded->count; i++) {
-        fprintf(trainer->sample_log, " %llu", (unsigned long long)loaded->sample_ids[i]);
+    for (size_t i = 0; i < trainer->taken_count; i++) {
+        fprintf(trainer->sample_log, " %llu", (unsigned long long)trainer->taken[i]);
     }
     fputc('\n', trainer->sample_log);
     (void)fflush(trainer->sample_log);
@@ -174,8 +115,7 @@ static cddp_status find_norm(struct cddpi_trainer *trainer, double *out)
 }
 
 /* Clip, update, move the cursor, report. */
-static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded,
-                               int64_t begun, bool *out_epoch_ended)
+static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, bool *out_epoch_ended)
 {
     const struct cddpi_config *config = trainer->config;
     double clip = config->train.clip_norm;
@@ -186,7 +126,7 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
     bool reported;
     cddp_status status = CDDP_OK;
 
-    log_samples(trainer, loaded);
+    log_samples(trainer);
     *out_epoch_ended = advance(trainer);
     reported = is_reported(trainer, *out_epoch_ended);
     if (clip > 0 || reported) {
@@ -208,26 +148,16 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
 
 static cddp_status run_step(struct cddpi_trainer *trainer, bool *out_epoch_ended)
 {
-    struct cddpi_loaded loaded = {0};
     int64_t begun = cddpi_now_ns();
-    int64_t waited = 0;
-    cddp_status status = cddpi_loader_next(trainer->loader, &loaded, &waited);
+    cddp_status status = begin_agreement(trainer);
 
-    trainer->interval.data_ns += waited;
     if (status == CDDP_OK) {
-        status = begin_agreement(trainer);
+        status = cddpi_trainer_compute(trainer);
     }
     if (status == CDDP_OK) {
-        status = compute(trainer, &loaded);
-    }
-    if (status == CDDP_OK) {
-        bind_again(trainer);
         status = end_agreement(trainer);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    return finish_step(trainer, &loaded, begun, out_epoch_ended);
+    return status == CDDP_OK ? finish_step(trainer, begun, out_epoch_ended) : status;
 }
 
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
@@ -241,6 +171,18 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
     return status;
 }
 
+static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)
+{
+    uint64_t steps = (uint64_t)trainer->config->train.eval_steps;
+
+    if (is_finished(trainer)) {
+        return false; /* that is done at the end, once the run is saved */
+    }
+    return steps > 0 ? trainer->at.step % steps == 0
+                     : epoch_ended &&
+                           trainer->at.epoch % (uint64_t)trainer->config->train.eval_epochs == 0;
+}
+
 static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
 {
     const struct cddpi_config *config = trainer->config;
@@ -252,12 +194,10 @@ static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
         (trainer->agreed == SAVE || (every > 0 && trainer->at.step % every == 0))) {
         status = save_on_the_way(trainer);
     }
-    if (status != CDDP_OK || !epoch_ended) {
-        return status;
+    if (status == CDDP_OK && epoch_ended) {
+        status = begin_epoch(trainer); /* so that batches are there after the evaluation */
     }
-    status = begin_epoch(trainer); /* so that batches are there after the evaluation */
-    if (status == CDDP_OK && !is_finished(trainer) &&
-        trainer->at.epoch % (uint64_t)config->train.eval_epochs == 0) {
+    if (status == CDDP_OK && is_evaluated(trainer, epoch_ended)) {
         status = cddpi_trainer_evaluate(trainer);
     }
     return status;

@@ -58,6 +58,10 @@ const struct cddpi_key cddpi_config_keys[] = {
              "that of all epochs."},
     {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
      .text = "Samples of a step, of all ranks together."},
+    {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
+     .text =
+         "Each rank computes its share of a step in so many micro-batches, one after the other, "
+         "for want of memory: gradients add up, and are exchanged once."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
      .text = "Samples evaluated at a time, of all ranks together."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
@@ -77,6 +81,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
+    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate after every so many steps instead; 0: by epochs."},
+    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
     {KEY(train.clip_norm), CDDPI_KEY_REAL, "0.0", 0, 1e30,
      .text = "Scale gradients whose global norm is larger down to it; 0: never."},
     {KEY(train.log_steps), CDDPI_KEY_LONG, "10", 1, BIG,
@@ -117,16 +125,24 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1,
      .text = "adamw: added to the root of the second moment."},
     {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
-     .choices = "constant|linear|cosine|step",
-     .text = "How the learning rate changes after warm-up."},
+     .choices = "constant|linear|cosine|step|wsd",
+     .text = "How the learning rate changes after warm-up; *wsd*: it stays until the last "
+             "*decay_steps* steps."},
     {KEY(optimizer.schedule.warmup_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Steps in which the learning rate rises linearly to *optimizer.lr*."},
     {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6,
-     .text = "linear, cosine: learning rate of the last step."},
+     .text = "linear, cosine, wsd: learning rate of the last step."},
     {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG,
      .text = "step: every so many steps ..."},
     {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3,
      .text = "step: ... the learning rate is multiplied by this."},
+    {KEY(optimizer.schedule.total_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "linear, cosine, wsd: the step in which *final_lr* is reached; 0: the last one of all "
+             "epochs."},
+    {KEY(optimizer.schedule.decay_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "wsd: in the last so many steps the learning rate falls; 0: in a tenth of them."},
+    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", .choices = "linear|sqrt",
+     .text = "wsd: with x of these steps done, 0 to 1, the rate falls as 1 - x or as 1 - sqrt(x)."},
 };
 const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
 

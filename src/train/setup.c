@@ -9,13 +9,32 @@
 #include <string.h>
 #include <unistd.h>
 
+int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size)
+{
+    int64_t share = (config->train.batch_size + world_size - 1) / world_size;
+
+    return (share + config->train.accumulate - 1) / config->train.accumulate;
+}
+
 static cddp_status check_batch(const struct cddpi_config *config, int world_size)
 {
-    if (config->train.batch_size < world_size) {
+    int64_t share = config->train.batch_size / world_size;
+
+    if (share < 1) {
         return cddpi_config_fail(config, "train.batch_size",
                                  "%lld samples cannot be divided among a world size of %d: each "
                                  "rank needs at least one",
                                  (long long)config->train.batch_size, world_size);
+    }
+    if (config->train.accumulate > share) {
+        return cddpi_config_fail(
+            config, "train.accumulate",
+            "a rank's share of train.batch_size = %lld is %lld in a world size of %d, which cannot "
+            "be cut into %lld micro-batches: accumulate at most %lld, or let the batch have at "
+            "least %lld samples",
+            (long long)config->train.batch_size, (long long)share, world_size,
+            (long long)config->train.accumulate, (long long)share,
+            (long long)config->train.accumulate * world_size);
     }
     return CDDP_OK;
 }
@@ -155,6 +174,7 @@ static cddp_status build_model(struct cddpi_trainer *trainer)
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
     trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
     trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
     if (config->model.weights[0] == '\0' || trainer->rank != 0) {
@@ -273,7 +293,7 @@ static int loader_threads(int wanted)
 }
 
 static cddp_status build_loader(const struct cddpi_trainer *trainer,
-                                const struct cddpi_dataset *data, int64_t batch,
+                                const struct cddpi_dataset *data, int64_t most,
                                 struct cddpi_loader **out)
 {
     const struct cddpi_config *config = trainer->config;
@@ -281,7 +301,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .dataset = data,
         .transform = {.crop_padding = config->data.crop_padding, .flip = config->data.flip},
         .seed = (uint64_t)config->train.seed,
-        .max_count = (int)((batch + trainer->world_size - 1) / trainer->world_size),
+        .max_count = (int)most,
         .threads = loader_threads(config->data.threads),
         .prefetch = config->data.prefetch,
     };
@@ -309,12 +329,15 @@ static cddp_status build_data(struct cddpi_trainer *trainer)
                                      &trainer->test_sampler);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->train_data, config->train.batch_size,
+        status = build_loader(trainer, &trainer->train_data,
+                              cddpi_trainer_micro_batch(config, trainer->world_size),
                               &trainer->loader);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->test_data, config->train.eval_batch_size,
-                              &trainer->test_loader);
+        int64_t most = (config->train.eval_batch_size + trainer->world_size - 1) /
+                       trainer->world_size;
+
+        status = build_loader(trainer, &trainer->test_data, most, &trainer->test_loader);
     }
     return status;
 }
@@ -340,15 +363,18 @@ static void plan_steps(struct cddpi_trainer *trainer)
     uint64_t total = trainer->at.step +
                      cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->at);
     uint64_t most = (uint64_t)config->train.max_steps;
+    int64_t of_schedule = config->optimizer.schedule.total_steps;
 
     trainer->schedule = (struct cddpi_schedule){
         .type = (enum cddpi_schedule_type)config->optimizer.schedule.type,
         .lr = config->optimizer.lr,
         .final_lr = config->optimizer.schedule.final_lr,
         .warmup_steps = config->optimizer.schedule.warmup_steps,
-        .total_steps = (int64_t)total,
+        .total_steps = of_schedule > 0 ? of_schedule : (int64_t)total,
         .step_size = config->optimizer.schedule.step_size,
         .gamma = config->optimizer.schedule.gamma,
+        .decay_steps = config->optimizer.schedule.decay_steps,
+        .decay = (enum cddpi_schedule_decay)config->optimizer.schedule.decay,
     };
     trainer->last_step = most > 0 && most < total ? most : total;
     trainer->first_step = trainer->at.step;
@@ -357,6 +383,7 @@ static void plan_steps(struct cddpi_trainer *trainer)
 static cddp_status open_sample_log(struct cddpi_trainer *trainer)
 {
     const char *base = trainer->config->train.sample_log;
+    size_t most = (size_t)(trainer->config->train.batch_size / trainer->world_size) + 1;
     char *path;
     cddp_status status = CDDP_OK;
 
@@ -364,7 +391,9 @@ static cddp_status open_sample_log(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     path = cddpi_format("%s.%d", base, trainer->rank);
-    if (path == NULL) {
+    trainer->taken = cddpi_zalloc_array(most, sizeof *trainer->taken);
+    if (path == NULL || trainer->taken == NULL) {
+        cddpi_free(path);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.sample_log: no memory");
     }
     trainer->sample_log = fopen(path, "ae");
@@ -426,6 +455,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     if (trainer->sample_log != NULL) {
         fclose(trainer->sample_log);
     }
+    cddpi_free(trainer->taken);
     cddpi_metrics_close(trainer->metrics);
     cddpi_loader_destroy(trainer->test_loader);
     cddpi_loader_destroy(trainer->loader);
