@@ -2,9 +2,6 @@
  * than cddp-run, and the same for any number of ranks. */
 #include "job_support.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
 enum { EPOCHS = 300, STEPS = EPOCHS * 10 }; /* long enough to be stopped in the middle */
 
 #define LONG_RUN                                                                                   \
@@ -34,9 +31,9 @@ static char *stop_in_the_middle(struct launched *job, const char *run_dir, int n
     JOB_START(job, "--nproc=2", "--log-dir", "a folder of logs", LONG_RUN,
               run_dir_argument(run_dir),
               argument("train.sample_log=%s-log", in_work("%s", run_dir)));
-    wait_for_text(in_work("%s", run_dir), "metrics.jsonl", "\"step\":1,");
+    launcher_await_text(in_work("%s", run_dir), "metrics.jsonl", "\"step\":1,");
     kill(job->pid, number);
-    launcher_wait(job, 60);
+    launcher_wait(job);
     if (job->exit_status != 0) {
         fail_msg("exit status %d: %s", job->exit_status, job->err);
     }
@@ -56,7 +53,7 @@ static void run_command(struct launched *job, const char *command)
     free(job->out);
     free(job->err);
     launcher_start_program(job, "sh", (const char *const[]){"-c", command, NULL});
-    launcher_wait(job, 60);
+    launcher_wait(job);
     if (job->exit_status != 0) {
         fail_msg("%s: exit status %d: %s", command, job->exit_status, job->err);
     }
@@ -150,7 +147,7 @@ static void a_job_whose_worker_dies_once_is_restarted_and_finishes(void **state)
     pid = find_rank("again", 1);
     assert_true(pid > 0);
     kill(pid, SIGKILL);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     assert_err(&job, argument("rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid));
     assert_err(&job, "cddp-run: restarting (1 of 1)");
@@ -209,7 +206,7 @@ static void mpirun_starts_ranks_without_any_setting(void **state)
         (const char *const[]){"--allow-run-as-root", "--oversubscribe", "-n", "2",
                               argument("%s", launcher_path("src/cddp-train")),
                               in_work("small.conf"), run_dir_argument("mpi"), NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     if (job.exit_status != 0) {
         fail_msg("mpirun: exit status %d: %s", job.exit_status, job.err);
     }
@@ -220,23 +217,10 @@ static void mpirun_starts_ranks_without_any_setting(void **state)
     assert_tmpdir_is_empty();
 }
 
-/* A port that was free a moment ago. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 static void variables_of_torchrun_will_do(void **state)
 {
     struct launched jobs_of[2] = {{0}, {0}};
-    int port = free_port();
+    int port = support_free_port();
 
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
@@ -248,7 +232,7 @@ static void variables_of_torchrun_will_do(void **state)
                                   in_work("small.conf"), run_dir_argument("torchrun"), NULL});
     }
     for (int rank = 0; rank < 2; rank++) {
-        launcher_wait(&jobs_of[rank], 60);
+        launcher_wait(&jobs_of[rank]);
         if (jobs_of[rank].exit_status != 0) {
             fail_msg("rank %d: %s", rank, jobs_of[rank].err);
         }
