@@ -464,7 +464,7 @@ static void a_file_above_the_limit_leaves_the_old_one(void **state)
 
     (void)state;
     assert_int_equal(cddp_safetensors_write(path, tensors, TENSORS, NULL), CDDP_OK);
-    assert_int_equal(run_ranks(1, 20, write_beyond_the_limit, NULL), 0);
+    assert_int_equal(run_ranks(1, write_beyond_the_limit, NULL), 0);
     assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
     assert_int_equal(cddp_safetensors_count(file), TENSORS);
     cddp_safetensors_close(file);
