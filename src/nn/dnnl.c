@@ -131,9 +131,29 @@ int cddpi_dnnl_block(const dnnl_memory_desc_t *desc)
     return 0;
 }
 
-static cddp_status make_attributes(bool relu, const char *what, dnnl_primitive_attr_t *out)
+static dnnl_status_t append_post(dnnl_primitive_attr_t attributes, unsigned post)
 {
-    dnnl_post_ops_t post = NULL;
+    dnnl_post_ops_t ops;
+    dnnl_status_t status = dnnl_post_ops_create(&ops);
+
+    if (status != dnnl_success) {
+        return status;
+    }
+    if ((post & CDDPI_POST_ADD) != 0) {
+        status = dnnl_post_ops_append_sum(ops, 1.0f);
+    }
+    if (status == dnnl_success && (post & CDDPI_POST_RELU) != 0) {
+        status = dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+    }
+    if (status == dnnl_success) {
+        status = dnnl_primitive_attr_set_post_ops(attributes, ops);
+    }
+    dnnl_post_ops_destroy(ops);
+    return status;
+}
+
+static cddp_status make_attributes(unsigned post, const char *what, dnnl_primitive_attr_t *out)
+{
     dnnl_status_t status = dnnl_primitive_attr_create(out);
 
     if (status != dnnl_success) {
@@ -141,15 +161,8 @@ static cddp_status make_attributes(bool relu, const char *what, dnnl_primitive_a
     }
     /* scratch memory comes from our arena, so that plans share it */
     status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success && relu) {
-        status = dnnl_post_ops_create(&post);
-        if (status == dnnl_success) {
-            status = dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
-        }
-        if (status == dnnl_success) {
-            status = dnnl_primitive_attr_set_post_ops(*out, post);
-        }
-        dnnl_post_ops_destroy(post);
+    if (status == dnnl_success && post != 0) {
+        status = append_post(*out, post);
     }
     if (status != dnnl_success) {
         dnnl_primitive_attr_destroy(*out);
@@ -157,12 +170,12 @@ static cddp_status make_attributes(bool relu, const char *what, dnnl_primitive_a
     return cddpi_dnnl_check(status, what);
 }
 
-cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc, bool relu,
-                                const_dnnl_primitive_desc_t hint, const char *what,
+cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc,
+                                unsigned post, const_dnnl_primitive_desc_t hint, const char *what,
                                 dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attributes;
-    cddp_status status = make_attributes(relu, what, &attributes);
+    cddp_status status = make_attributes(post, what, &attributes);
     dnnl_primitive_desc_t desc;
 
     if (status != CDDP_OK) {

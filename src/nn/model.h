@@ -44,6 +44,10 @@ struct cddpi_layer {
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
 
+/* Of the factors of products (linear, conv2d, attention): parameters, activations, gradients and
+ * all sums are float32 in either. */
+enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16 };
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", or NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
@@ -55,6 +59,7 @@ struct cddpi_model_spec {
     enum cddpi_loss loss;
     int channels, height, width; /* of the data */
     int classes;                 /* outputs of the last layer (mse: its targets are one-hot) */
+    enum cddpi_precision precision;
 };
 
 struct cddpi_model;
@@ -126,6 +131,10 @@ const float *cddpi_model_outputs(const struct cddpi_model *model);
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
+
+/** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
+ *  one of float32. */
+const char *cddpi_model_precision_note(const struct cddpi_model *model);
 
 /** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
  * memory. */

@@ -48,6 +48,9 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     struct cddpi_param_info info = {CDDPI_INIT_UNIFORM, bound, true};
     cddp_status status;
 
+    if (model->precision == CDDPI_PRECISION_BF16) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "precision bf16 is for linear layers, not for conv2d");
+    }
     if (model->list.he_normal) {
         info.init = CDDPI_INIT_NORMAL;
         info.spread = sqrt(2 / (op->out.channels * taps));
@@ -87,7 +90,8 @@ static cddp_status describe_forward(struct state *state, const struct cddpi_plan
         "convolution");
 
     return status == CDDP_OK
-               ? cddpi_dnnl_describe(state->dnnl, &desc, op->relu, NULL, "convolution", out)
+               ? cddpi_dnnl_describe(state->dnnl, &desc, op->relu ? CDDPI_POST_RELU : 0, NULL,
+                                     "convolution", out)
                : status;
 }
 
@@ -211,7 +215,7 @@ static cddp_status plan_weights(struct state *state, struct cddpi_plan *plan, in
                                   bias, &state->dst, state->strides, state->before, state->after),
                               "gradient of the filters");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(state->dnnl, &conv, false, state->forward.desc,
+        status = cddpi_dnnl_describe(state->dnnl, &conv, 0, state->forward.desc,
                                      "gradient of the filters", &desc);
     }
     if (status != CDDP_OK) {
@@ -251,7 +255,7 @@ static cddp_status plan_data(struct state *state, struct cddpi_plan *plan, int i
                                   &state->dst, state->strides, state->before, state->after),
                               "gradient of the input");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(state->dnnl, &conv, false, state->forward.desc,
+        status = cddpi_dnnl_describe(state->dnnl, &conv, 0, state->forward.desc,
                                      "gradient of the input", &desc);
     }
     if (status != CDDP_OK) {
