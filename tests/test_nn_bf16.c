@@ -563,6 +563,30 @@ static void a_model_tells_why_bf16_is_not_faster(void **state)
     fixture_fini(&f);
 }
 
+static void the_table_of_a_model_tells_how_bf16_is_multiplied(void **state)
+{
+    static const char *const ways[] = {"rounded, multiplied as f32\n", "AVX512_BF16\n", "AMX\n"};
+    const struct cddpi_model_spec specs[] = {mlp(CDDPI_PRECISION_F32), mlp(CDDPI_PRECISION_BF16)};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct fixture f;
+        char *table;
+        const char *line;
+
+        assert_true(fixture_init(&f, &specs[i], 2, NULL, 0, 50));
+        table = cddpi_model_describe(f.model);
+        assert_non_null(table);
+        line = strstr(table, "products of bf16 factors: ");
+        assert_int_equal(line != NULL, i == 1);
+        if (line != NULL) {
+            assert_string_equal(strchr(line, ':') + 2, ways[f.model->bf16]);
+        }
+        cddp_free(table);
+        fixture_fini(&f);
+    }
+}
+
 static char wanted_level;
 
 static void oneDNN_offers_what_it_was_left_with(void **state)
@@ -579,6 +603,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest less[] = {
         cmocka_unit_test(oneDNN_offers_what_it_was_left_with),
         cmocka_unit_test(a_model_tells_why_bf16_is_not_faster),
+        cmocka_unit_test(the_table_of_a_model_tells_how_bf16_is_multiplied),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_and_transposed_forms_hold_what_a_cast_gives),
@@ -587,6 +612,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_instruction_set_makes_the_same_forms_of_every_number),
         cmocka_unit_test(rounding_gives_what_bf16_can_hold),
         cmocka_unit_test(a_model_tells_why_bf16_is_not_faster),
+        cmocka_unit_test(the_table_of_a_model_tells_how_bf16_is_multiplied),
         cmocka_unit_test(a_processor_without_avx512_gives_the_same_products),
         cmocka_unit_test(a_processor_without_bf16_gives_the_same_products),
         cmocka_unit_test(a_processor_without_amx_gives_the_same_products),

@@ -91,6 +91,7 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int precision;
         double clip_norm;
         int64_t log_steps;
         double timeout;
