@@ -87,6 +87,11 @@ dnnl_memory_desc_t cddpi_dnnl_image(int count, const struct cddpi_shape *shape, 
                  (block == shape->channels && block > 1) || point ? dnnl_nhwc : dnnl_nchw);
 }
 
+dnnl_memory_desc_t cddpi_dnnl_channels_last(int count, const struct cddpi_shape *shape)
+{
+    return image(count, shape, dnnl_nhwc);
+}
+
 dnnl_memory_desc_t cddpi_dnnl_any_image(int count, const struct cddpi_shape *shape)
 {
     return image(count, shape, dnnl_format_tag_any);
@@ -113,22 +118,24 @@ dnnl_memory_desc_t cddpi_dnnl_plain(int dims, const dnnl_dim_t *shape)
 
 int cddpi_dnnl_block(const dnnl_memory_desc_t *desc)
 {
-    static const int blocks[] = {1, 8, 16, 0};
+    static const int blocks[] = {1, 8, 16};
     struct cddpi_shape shape;
+    dnnl_memory_desc_t ours;
 
-    if (desc->ndims != 4 || desc->data_type != dnnl_f32 || desc->format_kind != dnnl_blocked) {
+    if (desc->ndims != 4 || desc->format_kind != dnnl_blocked) {
         return 0;
     }
     shape = (struct cddpi_shape){(int)desc->dims[1], (int)desc->dims[2], (int)desc->dims[3], false};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        int block = blocks[i] > 0 ? blocks[i] : shape.channels;
-        dnnl_memory_desc_t ours = cddpi_dnnl_image((int)desc->dims[0], &shape, block);
-
+        ours = cddpi_dnnl_image((int)desc->dims[0], &shape, blocks[i]);
+        ours.data_type = desc->data_type;
         if (dnnl_memory_desc_equal(desc, &ours)) {
-            return block;
+            return blocks[i];
         }
     }
-    return 0;
+    ours = cddpi_dnnl_channels_last((int)desc->dims[0], &shape);
+    ours.data_type = desc->data_type;
+    return dnnl_memory_desc_equal(desc, &ours) ? shape.channels : 0;
 }
 
 static dnnl_status_t append_post(dnnl_primitive_attr_t attributes, unsigned post)

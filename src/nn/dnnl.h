@@ -36,11 +36,13 @@ CDDP_CHECKED cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what
 
 /** Describe samples x shape in our layout with @p block. */
 dnnl_memory_desc_t cddpi_dnnl_image(int count, const struct cddpi_shape *shape, int block);
+/** As N x H x W x C: block = channels, which has another name where the channels are one block. */
+dnnl_memory_desc_t cddpi_dnnl_channels_last(int count, const struct cddpi_shape *shape);
 /** The same with the layout left to oneDNN. */
 dnnl_memory_desc_t cddpi_dnnl_any_image(int count, const struct cddpi_shape *shape);
 /** A row-major tensor. */
 dnnl_memory_desc_t cddpi_dnnl_plain(int dims, const dnnl_dim_t *shape);
-/** Which of our layouts @p desc is, by its block; 0: none of them. */
+/** Which of our layouts @p desc is, by its block; 0: none of them. Of any type. */
 int cddpi_dnnl_block(const dnnl_memory_desc_t *desc);
 
 /* What a primitive does with its result. */
