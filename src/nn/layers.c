@@ -36,6 +36,16 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
     [CDDPI_LAYER_DROPOUT] = {"dropout", CDDPI_TAKES_PROBABILITY,
                              "in training: elements zeroed at random, the rest scaled up",
                              &cddpi_op_dropout},
+    [CDDPI_LAYER_LAYER_NORM] = {"layer_norm", CDDPI_TAKES_EPSILON,
+                                "each row of features to mean 0 and variance 1, then scale and "
+                                "shift",
+                                &cddpi_op_layer_norm},
+    [CDDPI_LAYER_GELU] = {"gelu", CDDPI_TAKES_EXACT,
+                          "x times the share of a normal distribution below x", &cddpi_op_gelu},
+    [CDDPI_LAYER_ATTENTION] = {"attention", CDDPI_TAKES_HEADS,
+                               "causal attention over a sequence of queries, keys and values, side "
+                               "by side",
+                               &cddpi_op_attention},
 };
 
 enum { NAME_BYTES = 200, MAX_LAYERS = 4096 };
