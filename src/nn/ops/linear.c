@@ -18,7 +18,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
                           "layer (or global_avg_pool) before it",
                           op->in.channels, op->in.height, op->in.width);
     }
-    *out = (struct cddpi_shape){op->layer.units, 1, 1, true};
+    *out = cddpi_shape_flat(op->layer.units);
     return CDDP_OK;
 }
 
@@ -46,7 +46,7 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
     plan->ops[index].flags = (bf16 ? 0u : CDDPI_NEEDS_INPUT) |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
                                        : 0u);
-    return bf16 ? cddpi_linear_bf16_plan(plan, index, (size_t)plan->count, state) : CDDP_OK;
+    return bf16 ? cddpi_linear_bf16_plan(plan, index, state) : CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_run *run, void *state)

@@ -113,7 +113,7 @@ static cddp_status plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan
     return plan_needs(plan, index, needs, sizeof needs / sizeof needs[0]);
 }
 
-cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, size_t rows, void **out)
+cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct cddpi_linear_bf16 *state = cddpi_zalloc(sizeof *state);
@@ -124,7 +124,7 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, size_t ro
     }
     *out = state;
     state->rounded = plan->model->bf16 == CDDPI_BF16_ROUNDED;
-    state->rows = rows;
+    state->rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
     state->outputs = (size_t)op->out.channels;
     state->inputs = (size_t)op->in.channels;
     if (!state->rounded) {

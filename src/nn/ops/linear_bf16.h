@@ -7,11 +7,10 @@
 
 struct cddpi_linear_bf16;
 
-/** Plan the products of op @p index over @p rows rows. Its bias and relu are done, too. Backward
- *  needs no input: a copy is kept.
+/** Plan the products of op @p index. Its bias and relu are done, too. Backward needs no input: a
+ *  copy is kept.
  *  @param out  Released by cddpi_linear_bf16_unplan(), also when this fails. */
-CDDP_CHECKED cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, size_t rows,
-                                                void **out);
+CDDP_CHECKED cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **out);
 void cddpi_linear_bf16_unplan(void *state); /* accepts NULL */
 
 CDDP_CHECKED cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *state);
