@@ -19,6 +19,10 @@ struct cddpi_param_info {
 
 struct cddpi_dnnl;
 
+/* How this machine multiplies bf16: factors rounded and multiplied as float32, by dot products of
+ * pairs (AVX512_BF16), or in tiles (AMX). */
+enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_TILES };
+
 enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
 
 struct cddpi_model {
@@ -27,6 +31,8 @@ struct cddpi_model {
     char *title; /* the preset's name, or "layers" */
     int classes;
     enum cddpi_loss loss;
+    enum cddpi_precision precision;
+    enum cddpi_bf16 bf16; /* with that precision */
     uint64_t seed;
     cddp_group *group;
     struct cddpi_tensors params, buffers;
@@ -72,5 +78,11 @@ void cddpi_compute_threads(void);
  * may be 0. */
 CDDP_CHECKED cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n,
                                     size_t k, const float *a, const float *b, float beta, float *c);
+/** C = alpha op(A) op(B) + beta C of matrices whose rows lie @p lda, @p ldb and @p ldc elements
+ * apart. */
+CDDP_CHECKED cddp_status cddpi_gemm_strided(bool transpose_a, bool transpose_b, size_t m, size_t n,
+                                            size_t k, float alpha, const float *a, size_t lda,
+                                            const float *b, size_t ldb, float beta, float *c,
+                                            size_t ldc);
 
 #endif

@@ -94,6 +94,7 @@ struct cddpi_config {
         int64_t eval_epochs;
         int64_t eval_steps;
         int64_t eval_batches;
+        int precision;
         double clip_norm;
         int64_t log_steps;
         double timeout;

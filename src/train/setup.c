@@ -141,6 +141,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .precision = (enum cddpi_precision)config->train.precision,
     };
 }
 
@@ -175,6 +176,10 @@ static cddp_status build_model(struct cddpi_trainer *trainer)
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
     trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
+    if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
+        cddpi_trainer_warn(trainer, "train.precision: %s",
+                           cddpi_model_precision_note(trainer->model));
+    }
     trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
     trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
     if (config->model.weights[0] == '\0' || trainer->rank != 0) {
