@@ -128,8 +128,8 @@ static cddp_status check_header(const char *path, const int32_t header[HEADER_WO
         int32_t value = header[fields[i].at];
 
         if (value < 1 || value > fields[i].most) {
-            return cddpi_fail(CDDP_ERR_FORMAT, "%s: llm.c's header has a %s of %d; 1 to %d can be",
-                              path, fields[i].what, value, fields[i].most);
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s: %s %d in llm.c's header; 1 to %d can be", path,
+                              fields[i].what, value, fields[i].most);
         }
     }
     if (header[AT_EMBED] % header[AT_HEADS] != 0) {
