@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 enum { VOCAB = 131, CONTEXT = 5, BLOCKS = 2, HEADS = 3, EMBED = 12 };
-enum { TENSORS = 4 + 12 * BLOCKS, MOST_TENSORS = 4 + 12 * 3 + 8, MOST_ELEMENTS = 4096 };
+enum { TENSORS = 4 + 12 * BLOCKS, MOST_TENSORS = 4 + 12 * 3 + 8, MOST_ELEMENTS = 1 << 14 };
 
 static char *dir; /* the test's folder */
 

@@ -137,6 +137,7 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
     struct stat info;
     char *folder;
     char *snapshot = NULL;
+    char *skipped = NULL;
     cddp_status status;
 
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode) || exists(path, "model.safetensors")) {
@@ -146,13 +147,15 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
     if (folder == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
     }
-    status = cddp_snapshot_find(folder, &snapshot, NULL);
+    status = cddp_snapshot_find(folder, &snapshot, &skipped);
     if (status == CDDP_OK) {
-        fprintf(stderr, "cddp-convert: reading %s\n", snapshot);
+        fprintf(stderr, "%s%scddp-convert: reading %s\n", skipped != NULL ? skipped : "",
+                skipped != NULL ? "\n" : "", snapshot);
         status = cddpi_weights_open(snapshot, out);
     }
     cddpi_free(folder);
     cddp_free(snapshot);
+    cddp_free(skipped);
     return status;
 }
 
