@@ -56,7 +56,7 @@ static void hugging_face_files_are_read_with_and_without_prefix_masks_and_head(v
         }
         for (int block = 0; variant & 4 && block < BLOCKS; block++) {
             snprintf(name, sizeof name, "%sh.%d.attn.masked_bias", prefix, block);
-            hf_add(&file, name, CDDP_F32, 0, NULL);
+            hf_add(&file, name, CDDP_F32, 0, (int64_t[]){0});
             snprintf(name, sizeof name, "%sh.%d.attn.bias", prefix, block);
             hf_add(&file, name, CDDP_U8, 4, (int64_t[]){1, 1, CONTEXT, CONTEXT});
         }
