@@ -18,6 +18,11 @@ struct cddpi_shape {
     bool sequence;
 };
 
+static inline struct cddpi_shape cddpi_shape_flat(int channels)
+{
+    return (struct cddpi_shape){channels, 1, 1, true, false};
+}
+
 /* Of one sample, for what works on each row of features alone. */
 static inline size_t cddpi_shape_rows(const struct cddpi_shape *shape)
 {
