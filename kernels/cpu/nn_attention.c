@@ -44,31 +44,45 @@ CDDPI_LANES_INLINE float largest(const float *row, size_t end)
     return part[0];
 }
 
+CDDPI_LANES_INLINE float make_powers(float *row, size_t end, float max)
+{
+    struct lane_sums sums = {{{0}}};
+
+    for (size_t j = 0; j < end; j += GROUP) {
+        for (size_t i = 0; i < PARTS; i++) {
+            lanes p = lanes_exp(lanes_load(row + j + i * LANES) - max);
+
+            lanes_store(row + j + i * LANES, p);
+            sums.part[i] += p;
+        }
+    }
+    return (float)lane_sums_total(&sums);
+}
+
+/* Rows are short, so what is left of a row at its end takes as long as the rest: each step goes
+ * through all rows, and that of one row overlaps with the next one's. */
 static void softmax(float *s, size_t stride, size_t rows, size_t columns, size_t first,
                     float *total, float *log_sum)
 {
     for (size_t r = 0; r < rows; r++) {
-        float *row = s + r * stride;
         size_t keys = keys_of(first, r, columns);
-        size_t end = rounded_up(keys);
-        struct lane_sums sums = {{{0}}};
-        float max;
 
-        fill(row, keys, end, -INFINITY);
-        max = largest(row, end);
-        for (size_t j = 0; j < end; j += GROUP) {
-            for (size_t i = 0; i < PARTS; i++) {
-                lanes p = lanes_exp(lanes_load(row + j + i * LANES) - max);
+        fill(s + r * stride, keys, rounded_up(keys), -INFINITY);
+        total[r] = largest(s + r * stride, rounded_up(keys));
+    }
+    for (size_t r = 0; r < rows; r++) {
+        float *row = s + r * stride;
+        size_t end = rounded_up(keys_of(first, r, columns));
+        float max = total[r];
 
-                lanes_store(row + j + i * LANES, p);
-                sums.part[i] += p;
-            }
-        }
+        total[r] = make_powers(row, end, max);
         fill(row, end, columns, 0);
-        total[r] = (float)lane_sums_total(&sums);
         if (log_sum != NULL) {
-            log_sum[r] = max + logf(total[r]);
+            log_sum[r] = max;
         }
+    }
+    for (size_t r = 0; r < rows && log_sum != NULL; r++) {
+        log_sum[r] += logf(total[r]);
     }
 }
 
