@@ -58,6 +58,23 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_tokens(char *const *patterns, size_t
                                                    int context, int vocabulary, cddp_group *group,
                                                    struct cddpi_dataset *out);
 
+struct cddpi_text_options {
+    char *const *patterns; /* as above; borrowed, as all here */
+    size_t pattern_count;
+    const char *vocabulary; /* as cddpi_tokenizer_open() takes it; NULL: "" */
+    int context;
+    double test_fraction; /* in (0, 1): the part that is held back for tests */
+};
+
+/** Open text files, plain or gzip'd, as one text, with a token between two files that ends a text.
+ *  One rank of a machine makes tokens of it, the others map them; collective with a @p group.
+ *  @param out       Its classes are the vocabulary.
+ *  @param out_test  The end of the text, of test_fraction of its tokens; NULL: all is in @p out.
+ *  @return as above, and what cddpi_tokenizer_open() says. */
+CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options *options,
+                                                 cddp_group *group, struct cddpi_dataset *out,
+                                                 struct cddpi_dataset *out_test);
+
 void cddpi_dataset_close(struct cddpi_dataset *dataset); /* accepts a zeroed or closed one */
 
 /* A token that the vocabulary does not have. */

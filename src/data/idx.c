@@ -231,7 +231,8 @@ static cddp_status open_together(const struct request *request, cddp_group *grou
     }
     status = cddpi_agree(group, status);
     if (status == CDDP_OK) {
-        status = cddpi_share_sources(group, reads ? memory->files : NULL, &found, addresses);
+        status = cddpi_share_sources(group, reads ? memory->files : NULL, CDDPI_SHARED_FILES,
+                                     &found, addresses);
     }
     if (status != CDDP_OK) {
         return status;

@@ -12,6 +12,7 @@ struct cddpi_dataset_memory {
     size_t file_count;
     struct cddpi_token_shard *shards; /* tokens */
     struct cddpi_paths paths;         /* what their texts name */
+    char *labels[2];                  /* other names there */
 };
 
 /** Memory for one dataset with @p files closed files and @p shards zeroed shards; NULL: there is
