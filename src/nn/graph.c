@@ -212,7 +212,10 @@ static cddp_status build(struct builder *builder)
     cddp_status status = CDDP_OK;
 
     graph->values[CDDPI_VALUE_INPUT] = (struct cddpi_value){
-        .shape = {spec->channels, spec->height, spec->width, spec->height == 1 && spec->width == 1},
+        .shape = {.channels = spec->channels,
+                  .height = spec->height,
+                  .width = spec->width,
+                  .flat = spec->height == 1 && spec->width == 1},
         .producer = -1};
     graph->value_count = 1;
     for (size_t i = 0; i < builder->list->count; i++) {

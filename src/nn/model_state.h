@@ -72,5 +72,11 @@ void cddpi_compute_threads(void);
  * may be 0. */
 CDDP_CHECKED cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n,
                                     size_t k, const float *a, const float *b, float beta, float *c);
+/** C = alpha op(A) op(B) + beta C of matrices whose rows lie @p lda, @p ldb and @p ldc elements
+ * apart. */
+CDDP_CHECKED cddp_status cddpi_gemm_strided(bool transpose_a, bool transpose_b, size_t m, size_t n,
+                                            size_t k, float alpha, const float *a, size_t lda,
+                                            const float *b, size_t ldb, float beta, float *c,
+                                            size_t ldc);
 
 #endif

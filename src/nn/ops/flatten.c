@@ -8,7 +8,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
 {
     (void)in2;
     /* no more than 1 << 28: the graph limits the elements of a value */
-    *out = (struct cddpi_shape){(int)cddpi_shape_elements(&op->in), 1, 1, true};
+    *out = cddpi_shape_flat((int)cddpi_shape_elements(&op->in));
     return CDDP_OK;
 }
 

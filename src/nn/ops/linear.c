@@ -17,7 +17,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
                           "layer (or global_avg_pool) before it",
                           op->in.channels, op->in.height, op->in.width);
     }
-    *out = (struct cddpi_shape){op->layer.units, 1, 1, true};
+    *out = cddpi_shape_flat(op->layer.units);
     return CDDP_OK;
 }
 

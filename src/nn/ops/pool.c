@@ -180,7 +180,7 @@ static cddp_status global_shape(const struct cddpi_op *op, const struct cddpi_sh
                                 struct cddpi_shape *out)
 {
     (void)in2;
-    *out = (struct cddpi_shape){op->in.channels, 1, 1, true};
+    *out = cddpi_shape_flat(op->in.channels);
     return CDDP_OK;
 }
 
