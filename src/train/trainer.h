@@ -100,6 +100,19 @@ int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_s
  *  step.c */
 CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
 
+/** That the files which the configuration names are there and may be read. setup_data.c */
+CDDP_CHECKED cddp_status cddpi_trainer_check_files(const struct cddpi_config *config);
+/** Open the data. Collective with a @p group; NULL: alone. Both are to be closed, on failure, too.
+ *  setup_data.c */
+CDDP_CHECKED cddp_status cddpi_trainer_open_data(const struct cddpi_config *config,
+                                                 cddp_group *group, struct cddpi_dataset *train,
+                                                 struct cddpi_dataset *test);
+/** A line or a few that say how much data there is. setup_data.c */
+void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
+                              FILE *file);
+/** The orders and loaders of the open data. setup_data.c */
+CDDP_CHECKED cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer);
+
 /** What the configuration says about the model of @p data; valid as long as both. setup.c */
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data);
