@@ -110,7 +110,7 @@ cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
     return tensors;
 }
 
-static cddp_status build_model(struct cddpi_trainer *trainer)
+cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
@@ -305,11 +305,9 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
 {
     /* in this order: what is collective comes in the same order on every rank */
     static cddp_status (*const parts[])(struct cddpi_trainer *) = {
-        join_group,           open_data,
-        build_model,          build_ddp,
-        build_optimizer,      cddpi_trainer_build_data,
-        cddpi_trainer_resume, open_sample_log,
-        open_records};
+        join_group,      open_data,       cddpi_trainer_build_model, cddpi_trainer_prepare_text,
+        build_ddp,       build_optimizer, cddpi_trainer_build_data,  cddpi_trainer_resume,
+        open_sample_log, open_records};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
@@ -346,6 +344,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     }
     cddpi_free(trainer->taken);
     cddpi_metrics_close(trainer->metrics);
+    cddpi_tokenizer_close(trainer->tokenizer);
     cddpi_loader_destroy(trainer->test_loader);
     cddpi_loader_destroy(trainer->loader);
     cddp_sampler_destroy(trainer->test_sampler);
