@@ -188,7 +188,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout",
+                "dropout|embedding|layer_norm|gelu|attention",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
