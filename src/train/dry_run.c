@@ -112,20 +112,13 @@ cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
     options.world_size = 1;
     status = cddp_group_create(&options, &group);
     if (status == CDDP_OK) {
-        status = cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
-                                        config->data.classes, NULL, &train);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
-                                        train.classes, NULL, &test);
+        status = cddpi_trainer_open_data(config, NULL, &train, &test);
     }
     if (status == CDDP_OK) {
         status = print_model(config, &train, group, file);
     }
     if (status == CDDP_OK) {
-        fprintf(file, "data: %llu samples of %d x %d x %d in %d classes, %llu to test\n",
-                (unsigned long long)train.count, train.channels, train.height, train.width,
-                train.classes, (unsigned long long)test.count);
+        cddpi_trainer_print_data(&train, &test, file);
         print_steps(config, train.count, file);
     }
     cddpi_dataset_close(&test);

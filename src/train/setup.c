@@ -5,9 +5,7 @@
 #include "train/trainer.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
-#include <unistd.h>
 
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size)
 {
@@ -41,24 +39,9 @@ static cddp_status check_batch(const struct cddpi_config *config, int world_size
 
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
-    const struct {
-        const char *key, *path;
-    } files[] = {{"data.train_images", config->data.train_images},
-                 {"data.train_labels", config->data.train_labels},
-                 {"data.test_images", config->data.test_images},
-                 {"data.test_labels", config->data.test_labels},
-                 {"model.weights", config->model.weights}};
     cddp_status status = check_batch(config, world_size);
 
-    for (size_t i = 0; status == CDDP_OK && i < sizeof files / sizeof files[0]; i++) {
-        if (files[i].path[0] != '\0' && access(files[i].path, R_OK) != 0) {
-            char text[128];
-
-            status = cddpi_config_fail(config, files[i].key, "%s: %s", files[i].path,
-                                       strerror_r(errno, text, sizeof text));
-        }
-    }
-    return status;
+    return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
 }
 
 static cddp_status join_group(struct cddpi_trainer *trainer)
@@ -81,46 +64,10 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     return check_batch(config, trainer->world_size);
 }
 
-static cddp_status check_channels(const struct cddpi_config *config, const char *key,
-                                  const struct cddpi_real_list *list, int channels)
-{
-    if (list->count != 1 && list->count != channels) {
-        return cddpi_config_fail(config, key, "%d numbers, but the images have %d channels",
-                                 list->count, channels);
-    }
-    return CDDP_OK;
-}
-
 static cddp_status open_data(struct cddpi_trainer *trainer)
 {
-    const struct cddpi_config *config = trainer->config;
-    struct cddpi_dataset *train = &trainer->train_data;
-    struct cddpi_dataset *test = &trainer->test_data;
-    cddp_status status;
-
-    status = cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
-                                    config->data.classes, trainer->group, train);
-    if (status == CDDP_OK) {
-        status = cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
-                                        train->classes, trainer->group, test);
-    }
-    if (status == CDDP_OK) {
-        status = check_channels(config, "data.mean", &config->data.mean, train->channels);
-    }
-    if (status == CDDP_OK) {
-        status = check_channels(config, "data.std", &config->data.std, train->channels);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (train->channels != test->channels || train->height != test->height ||
-        train->width != test->width) {
-        return cddpi_config_fail(config, "data.test_images",
-                                 "images of %d x %d x %d, but those to train on are %d x %d x %d",
-                                 test->channels, test->height, test->width, train->channels,
-                                 train->height, train->width);
-    }
-    return CDDP_OK;
+    return cddpi_trainer_open_data(trainer->config, trainer->group, &trainer->train_data,
+                                   &trainer->test_data);
 }
 
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
@@ -164,7 +111,7 @@ cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
     return tensors;
 }
 
-static cddp_status build_model(struct cddpi_trainer *trainer)
+cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
@@ -286,67 +233,6 @@ static cddp_status build_optimizer(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* A thread that shares its only core with compute costs more than it hides. */
-static int loader_threads(int wanted)
-{
-    cpu_set_t cores;
-
-    if (wanted >= 0) {
-        return wanted;
-    }
-    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1 ? 0 : 1;
-}
-
-static cddp_status build_loader(const struct cddpi_trainer *trainer,
-                                const struct cddpi_dataset *data, int64_t most,
-                                struct cddpi_loader **out)
-{
-    const struct cddpi_config *config = trainer->config;
-    struct cddpi_loader_options options = {
-        .dataset = data,
-        .transform = {.crop_padding = config->data.crop_padding, .flip = config->data.flip},
-        .seed = (uint64_t)config->train.seed,
-        .max_count = (int)most,
-        .threads = loader_threads(config->data.threads),
-        .prefetch = config->data.prefetch,
-    };
-
-    for (int c = 0; c < 4; c++) {
-        const struct cddpi_real_list *mean = &config->data.mean;
-        const struct cddpi_real_list *std = &config->data.std;
-
-        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
-        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
-    }
-    return cddpi_loader_create(&options, out);
-}
-
-static cddp_status build_data(struct cddpi_trainer *trainer)
-{
-    static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
-    const struct cddpi_config *config = trainer->config;
-    cddp_status status;
-
-    status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
-                                 (uint64_t)config->train.seed, &trainer->sampler);
-    if (status == CDDP_OK) {
-        status = cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, trainer->test_data.count, 0,
-                                     &trainer->test_sampler);
-    }
-    if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->train_data,
-                              cddpi_trainer_micro_batch(config, trainer->world_size),
-                              &trainer->loader);
-    }
-    if (status == CDDP_OK) {
-        int64_t most = (config->train.eval_batch_size + trainer->world_size - 1) /
-                       trainer->world_size;
-
-        status = build_loader(trainer, &trainer->test_data, most, &trainer->test_loader);
-    }
-    return status;
-}
-
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
                                   const struct cddpi_cursor *cursor)
 {
@@ -424,8 +310,9 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
 {
     /* in this order: what is collective comes in the same order on every rank */
     static cddp_status (*const parts[])(struct cddpi_trainer *) = {
-        join_group,           open_data,       build_model, build_ddp, build_optimizer, build_data,
-        cddpi_trainer_resume, open_sample_log, open_records};
+        join_group,      open_data,       cddpi_trainer_build_model, cddpi_trainer_prepare_text,
+        build_ddp,       build_optimizer, cddpi_trainer_build_data,  cddpi_trainer_resume,
+        open_sample_log, open_records};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
@@ -462,6 +349,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     }
     cddpi_free(trainer->taken);
     cddpi_metrics_close(trainer->metrics);
+    cddpi_tokenizer_close(trainer->tokenizer);
     cddpi_loader_destroy(trainer->test_loader);
     cddpi_loader_destroy(trainer->loader);
     cddp_sampler_destroy(trainer->test_sampler);
