@@ -503,6 +503,7 @@ static void a_terminal_shows_progress_and_passes_control_c(void **state)
     fflush(NULL);
     pid = forkpty(&fd, NULL, NULL, NULL);
     if (pid == 0) {
+        signal(SIGINT, SIG_DFL);
         alarm(SUPPORT_LIMIT_S); /* ends the launcher, and so all of them */
         if (chdir(folder) == 0) {
             execl(program, program, "--nproc", "2", "--grace", "1000", "--", "sh", "-c", script,
