@@ -323,5 +323,6 @@ int main(void)
         cmocka_unit_test(memory_grows_with_the_context_and_not_with_its_square),
     };
 
+    cddpi_compute_threads();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
