@@ -6,6 +6,46 @@
 
 #include <string.h>
 
+/* GPT-2's characters for bytes: printable ones are themselves, the others the ones from 256 on. */
+static bool is_itself(int byte)
+{
+    return (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+}
+
+size_t cddpi_byte_write(unsigned char byte, char out[4])
+{
+    int character = byte;
+
+    if (!is_itself(byte)) {
+        character = 256;
+        for (int i = 0; i < byte; i++) {
+            character += !is_itself(i);
+        }
+    }
+    if (character < 0x80) {
+        out[0] = (char)character;
+        return 1;
+    }
+    out[0] = (char)(0xc0 | character >> 6);
+    out[1] = (char)(0x80 | (character & 0x3f));
+    return 2;
+}
+
+int cddpi_byte_read(int32_t character)
+{
+    int others = 256;
+
+    if (character >= 0 && character < 256) {
+        return is_itself(character) ? (int)character : -1;
+    }
+    for (int i = 0; i < 256; i++) {
+        if (!is_itself(i) && others++ == character) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 static cddp_status open_bytes(struct cddpi_tokenizer *tokenizer)
 {
     tokenizer->count = 257;
@@ -34,9 +74,7 @@ cddp_status cddpi_tokenizer_open(const char *path, struct cddpi_tokenizer **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu bytes",
                           sizeof *tokenizer);
     }
-    status = path[0] == '\0' ? open_bytes(tokenizer)
-                             : cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                                          "%s: only bytes (no vocabulary file) are known", path);
+    status = path[0] == '\0' ? open_bytes(tokenizer) : cddpi_tokenizer_load(tokenizer, path);
     if (status != CDDP_OK) {
         cddpi_tokenizer_close(tokenizer);
         return status;
@@ -52,6 +90,7 @@ void cddpi_tokenizer_close(struct cddpi_tokenizer *tokenizer)
     }
     cddpi_free(tokenizer->texts);
     cddpi_free(tokenizer->text_starts);
+    cddpi_free(tokenizer->merges);
     cddpi_free(tokenizer);
 }
 
@@ -63,22 +102,6 @@ int cddpi_tokenizer_vocabulary(const struct cddpi_tokenizer *tokenizer)
 int32_t cddpi_tokenizer_end(const struct cddpi_tokenizer *tokenizer)
 {
     return tokenizer->end;
-}
-
-cddp_status cddpi_tokenizer_encode(const struct cddpi_tokenizer *tokenizer, const char *text,
-                                   size_t bytes, int32_t **out_tokens, size_t *out_count)
-{
-    int32_t *tokens = cddpi_zalloc_array(bytes, sizeof *tokens);
-
-    if (tokens == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu tokens", bytes);
-    }
-    for (size_t i = 0; i < bytes; i++) {
-        tokens[i] = tokenizer->byte_tokens[(unsigned char)text[i]];
-    }
-    *out_tokens = tokens;
-    *out_count = bytes;
-    return CDDP_OK;
 }
 
 const char *cddpi_tokenizer_token(const struct cddpi_tokenizer *tokenizer, int32_t token,
