@@ -64,7 +64,7 @@ enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
-enum { CDDPI_KEYS_MAX = 112, CDDPI_KEY_BYTES = 64 };
+enum { CDDPI_KEYS_MAX = 128, CDDPI_KEY_BYTES = 64 };
 
 /* One member for each key; see schema.c for what they mean. */
 struct cddpi_config {
@@ -118,6 +118,7 @@ struct cddpi_config {
         int64_t bucket_bytes;
         int wire;
         bool allow_unused;
+        bool shard_optimizer;
     } ddp;
     struct {
         int type;

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "train/trainer.h"
 
+#include <math.h>
+
 /* What ranks may wish after a step; the greatest wish is done by all. */
 enum cddpi_wish { GO_ON, SAVE, STOP };
 
@@ -98,6 +100,20 @@ static bool is_reported(const struct cddpi_trainer *trainer, bool epoch_ended)
            trainer->at.step == trainer->last_step;
 }
 
+/* The norm of all gradients, rounded to float32: its parts are summed in an order that depends on
+ * who holds them, which shows in no more than the last bits of a float64. */
+static cddp_status find_norm(struct cddpi_trainer *trainer, double *out)
+{
+    double sum = cddpi_optim_square_sum(trainer->optim, trainer->grads);
+    cddp_status status = CDDP_OK;
+
+    if (trainer->config->ddp.shard_optimizer) {
+        status = cddp_all_reduce(trainer->group, &sum, &sum, 1, CDDP_F64, CDDP_OP_SUM, NULL);
+    }
+    *out = (float)sqrt(sum);
+    return status;
+}
+
 /* Clip, update, move the cursor, report. */
 static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, bool *out_epoch_ended)
 {
@@ -108,21 +124,25 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, boo
     double scale = 1;
     int64_t waited = cddpi_now_ns();
     bool reported;
+    cddp_status status = CDDP_OK;
 
-    if (clip > 0) {
-        norm = cddpi_grad_norm(trainer->params, trainer->grads, trainer->param_count);
-        scale = norm > clip ? clip / norm : 1;
-    }
-    cddpi_optim_step(trainer->optim, trainer->grads, lr, scale);
     log_samples(trainer);
     *out_epoch_ended = advance(trainer);
     reported = is_reported(trainer, *out_epoch_ended);
-    if (reported && norm < 0) {
-        norm = cddpi_grad_norm(trainer->params, trainer->grads, trainer->param_count);
+    if (clip > 0 || reported) {
+        status = find_norm(trainer, &norm);
+        scale = clip > 0 && norm > clip ? clip / norm : 1;
+    }
+    if (status == CDDP_OK) {
+        cddpi_optim_step(trainer->optim, trainer->grads, lr, scale);
+        status = config->ddp.shard_optimizer ? cddp_ddp_updated(trainer->ddp) : CDDP_OK;
     }
     trainer->interval.steps++;
     trainer->interval.optimizer_ns += cddpi_now_ns() - waited;
     trainer->interval.step_ns += cddpi_now_ns() - begun;
+    if (status != CDDP_OK) {
+        return status;
+    }
     return reported ? cddpi_trainer_report(trainer, lr, norm) : CDDP_OK;
 }
 
@@ -141,11 +161,14 @@ static cddp_status run_step(struct cddpi_trainer *trainer, bool *out_epoch_ended
 }
 
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
-static void save_on_the_way(struct cddpi_trainer *trainer)
+static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
-    if (trainer->rank == 0 && cddpi_trainer_save(trainer) != CDDP_OK) {
+    cddp_status status = cddpi_trainer_assemble(trainer);
+
+    if (status == CDDP_OK && trainer->rank == 0 && cddpi_trainer_save(trainer) != CDDP_OK) {
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
     }
+    return status;
 }
 
 static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)
@@ -169,9 +192,9 @@ static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
     trainer->stopped = trainer->agreed == STOP;
     if (!is_finished(trainer) &&
         (trainer->agreed == SAVE || (every > 0 && trainer->at.step % every == 0))) {
-        save_on_the_way(trainer);
+        status = save_on_the_way(trainer);
     }
-    if (epoch_ended) {
+    if (status == CDDP_OK && epoch_ended) {
         status = begin_epoch(trainer); /* so that batches are there after the evaluation */
     }
     if (status == CDDP_OK && is_evaluated(trainer, epoch_ended)) {
@@ -220,8 +243,11 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
 /* The last checkpoint: all ranks leave together once it is written, or fail if it cannot be. */
 static cddp_status save_last(struct cddpi_trainer *trainer)
 {
-    cddp_status status = check_replicas(trainer);
+    cddp_status status = cddpi_trainer_assemble(trainer);
 
+    if (status == CDDP_OK) {
+        status = check_replicas(trainer);
+    }
     if (status == CDDP_OK && trainer->rank == 0 && trainer->saved_step != trainer->at.step) {
         status = cddpi_trainer_save(trainer);
     }

@@ -131,6 +131,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Type in which gradients are exchanged."},
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
+    {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
+     .text =
+         "Each rank updates its part of the parameters, and keeps the optimizer's state of that "
+         "part alone (ZeRO stage 1); the results are the same."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},

@@ -148,8 +148,31 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     options.ready_order = cddpi_model_ready_order(model);
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];
+    options.shard = config->ddp.shard_optimizer;
     options.config = text;
     return options;
+}
+
+static cddp_status param_wait(void *context, size_t index)
+{
+    return cddp_ddp_param_wait(((struct cddpi_trainer *)context)->ddp, index);
+}
+
+/* Where the reducer has put the parameters, so that ranks can update parts of them. */
+static cddp_status bind_params(struct cddpi_trainer *trainer)
+{
+    void **data = cddpi_zalloc_array(trainer->param_count, sizeof *data);
+
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        data[i] = cddp_ddp_param(trainer->ddp, i);
+    }
+    cddpi_model_bind_params(trainer->model, data);
+    cddpi_model_on_param(trainer->model, param_wait, trainer);
+    cddpi_free(data);
+    return CDDP_OK;
 }
 
 static cddp_status build_ddp(struct cddpi_trainer *trainer)
@@ -173,7 +196,7 @@ static cddp_status build_ddp(struct cddpi_trainer *trainer)
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     cddpi_model_bind_grads(trainer->model, trainer->grads);
-    return CDDP_OK;
+    return trainer->config->ddp.shard_optimizer ? bind_params(trainer) : CDDP_OK;
 }
 
 static cddp_status build_optimizer(struct cddpi_trainer *trainer)
@@ -198,8 +221,9 @@ static cddp_status build_optimizer(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         decays[i] = cddpi_model_param_decays(trainer->model, i);
     }
-    status = cddpi_optim_create(&spec, trainer->params, decays, trainer->param_count,
-                                &trainer->optim);
+    status = cddpi_optim_create_sharded(&spec, trainer->params, decays, trainer->param_count,
+                                        config->ddp.shard_optimizer ? trainer->group : NULL,
+                                        trainer->ddp, &trainer->optim);
     cddpi_free(decays);
     return status;
 }
