@@ -345,12 +345,14 @@ static void keys_of_another_type_of_data_are_refused(void **state)
         message("data = { type = \"tokens\";\n train = \"a\"; test = \"b\";\n mean = 0.5; };\n",
                 NULL),
         "small.conf:3: data.mean: is not for data.type = \"tokens\"");
-    assert_string_equal(message("data = { type = \"text\"; train = 5; };\n", NULL),
-                        "small.conf:1: data.train expects a string or a list of strings, not a whole "
-                        "number");
-    assert_string_equal(message("data = { type = \"text\"; train = (\"a\", 5); };\n", NULL),
-                        "small.conf:1: data.train expects a string or a list of strings, not a whole "
-                        "number");
+    assert_string_equal(
+        message("data = { type = \"text\"; train = 5; };\n", NULL),
+        "small.conf:1: data.train expects a string or a list of strings, not a whole "
+        "number");
+    assert_string_equal(
+        message("data = { type = \"text\"; train = (\"a\", 5); };\n", NULL),
+        "small.conf:1: data.train expects a string or a list of strings, not a whole "
+        "number");
 }
 
 static void what_ranks_need_not_share_is_left_out_for_comparing(void **state)
