@@ -74,6 +74,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
                                                  const struct cddpi_dataset *data)
 {
     static const char *const presets[] = {"mlp", "cnn", "resnet20", NULL};
+    bool is_text = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
         .preset = presets[config->model.type],
@@ -88,6 +89,8 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .context = data->context,
+        .vocab = is_text ? data->classes : 0,
     };
 }
 
