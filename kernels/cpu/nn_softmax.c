@@ -36,13 +36,15 @@ static double powers(const float *x, float most, size_t columns, float *out)
 
     for (size_t begin = 0; begin < columns; begin += CHUNK) {
         size_t end = columns - begin < CHUNK ? columns : begin + CHUNK;
-        lanes sums = {0};
+        struct lane_sums sums = {{{0}}};
         size_t c = begin;
+        int part = 0;
 
         for (; c + LANES <= end; c += LANES) {
             lanes v = lanes_exp(lanes_load(x + c) - most);
 
-            sums += v;
+            sums.part[part] += v;
+            part = (part + 1) % PARTS;
             if (out != NULL) {
                 lanes_store(out + c, v);
             }
@@ -50,12 +52,12 @@ static double powers(const float *x, float most, size_t columns, float *out)
         if (c < end) {
             lanes v = lanes_exp(lanes_load_part(x + c, end - c, -INFINITY) - most);
 
-            sums += v;
+            sums.part[part] += v;
             if (out != NULL) {
                 lanes_store_part(out + c, v, end - c);
             }
         }
-        sum += lanes_sum(sums);
+        sum += lane_sums_total(&sums);
     }
     return sum;
 }

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/dnnl.h"
+#include "nn/bf16.h"
 #include "nn/model_state.h"
 #include "nn/run.h"
 
@@ -94,12 +94,18 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     return CDDP_OK;
 }
 
-cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t seed,
+cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                cddp_group *group, struct cddpi_model **out)
 {
-    struct cddpi_model *model = cddpi_zalloc(sizeof *model);
-    cddp_status status;
+    struct cddpi_model_spec complete = *given;
+    const struct cddpi_model_spec *spec = &complete;
+    struct cddpi_model *model;
+    cddp_status status = cddpi_model_spec_complete(&complete);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
+    model = cddpi_zalloc(sizeof *model);
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes", sizeof *model);
     }
@@ -109,7 +115,11 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t see
     model->tokens_in = spec->vocab > 0;
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
+    model->precision = spec->precision;
     status = build(model, spec);
+    if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
+        status = cddpi_bf16_probe(model);
+    }
     if (status != CDDP_OK) {
         cddpi_model_destroy(model);
         return status;

@@ -57,6 +57,10 @@ struct cddpi_layer {
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
 
+/* Of the factors of products (linear, conv2d, attention): parameters, activations, gradients and
+ * all sums are float32 in either. */
+enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16 };
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "gpt2", or NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
@@ -72,16 +76,22 @@ struct cddpi_model_spec {
     int blocks, heads, embed;    /* gpt2 */
     int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
     bool recompute; /* keep each block's input only, and run its forward again before backward */
+    enum cddpi_precision precision;
 };
 
 struct cddpi_model;
 
-/** Check the description, infer shapes and initialise parameters: a pure function of (spec, seed),
+/** Fill in the numbers that @p spec leaves 0 and its size stands for: blocks, heads, embed and
+ *  context; the vocabulary is the data's. cddpi_model_create() does it, too; this is for who needs
+ *  the context before. @return CDDP_OK, CDDP_ERR_CONFIG: there is no such size. */
+CDDP_CHECKED cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec);
+
+/** Check the description, infer shapes and initialise parameters: a pure function of (given, seed),
  * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnet20's convolutions:
  * normal, He et al., fan_out), drawn from Philox.
  *  @param group  For batch_norm with sync (borrowed, outlives the model); may be NULL without it.
  *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t seed,
+CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                             cddp_group *group, struct cddpi_model **out);
 void cddpi_model_destroy(struct cddpi_model *model);
 
@@ -156,6 +166,10 @@ const float *cddpi_model_outputs(const struct cddpi_model *model);
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
+
+/** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
+ *  one of float32. */
+const char *cddpi_model_precision_note(const struct cddpi_model *model);
 
 /** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
  * memory. */

@@ -168,7 +168,7 @@ static bool holds_snapshots(const char *dir)
 
 /* The newest snapshot's path, or *out NULL if the run has none at all. That all of them are broken
  * is an error: starting anew would hide it. */
-static cddp_status find_newest(struct cddpi_trainer *trainer, char **out)
+cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
 {
     char *skipped = NULL;
     cddp_status status;
@@ -226,7 +226,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     cddp_status status = CDDP_OK;
 
     if (automatic) {
-        status = find_newest(trainer, &path);
+        status = cddpi_trainer_find_newest(trainer, &path);
     } else if (strcmp(config->train.resume, "none") != 0) {
         path = cddpi_strdup(config->train.resume);
         status = path != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");

@@ -107,6 +107,12 @@ struct cddpi_config {
         int64_t eval_epochs;
         int64_t eval_steps;
         int64_t eval_batches;
+        int precision;
+        int64_t generate_steps;
+        char *generate_prompt;
+        int generate_tokens;
+        double generate_temperature;
+        int generate_top_k;
         double clip_norm;
         int64_t log_steps;
         double timeout;

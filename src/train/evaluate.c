@@ -60,6 +60,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, double *out_los
             continue;
         }
         samples = (struct cddpi_batch){.input = loaded.input,
+                                       .tokens = loaded.tokens,
                                        .label = loaded.label,
                                        .count = loaded.count,
                                        .step = trainer->at.step,

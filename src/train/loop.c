@@ -171,6 +171,17 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
     return status;
 }
 
+/* The others wait in their next collective meanwhile. */
+static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
+{
+    uint64_t steps = (uint64_t)trainer->config->train.generate_steps;
+
+    if (trainer->rank != 0 || steps == 0 || (!at_end && trainer->at.step % steps != 0)) {
+        return CDDP_OK;
+    }
+    return cddpi_trainer_write_text(trainer);
+}
+
 static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)
 {
     uint64_t steps = (uint64_t)trainer->config->train.eval_steps;
@@ -199,6 +210,9 @@ static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
     }
     if (status == CDDP_OK && is_evaluated(trainer, epoch_ended)) {
         status = cddpi_trainer_evaluate(trainer);
+    }
+    if (status == CDDP_OK && !is_finished(trainer)) {
+        status = write_text(trainer, false);
     }
     return status;
 }
@@ -276,6 +290,9 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     }
     if (status == CDDP_OK && !trainer->stopped && trainer->evaluated_step != trainer->at.step) {
         status = cddpi_trainer_evaluate(trainer);
+    }
+    if (status == CDDP_OK && !trainer->stopped) {
+        status = write_text(trainer, true);
     }
     cddpi_trainer_report_end(trainer);
     return status;

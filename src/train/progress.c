@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,6 +85,31 @@ void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ..
     va_end(arguments);
     snprintf(line, sizeof line, "%s%s\n", progress->open_line ? "\r\033[K" : "", text);
     put(line);
+    progress->open_line = false;
+    progress->shown_ns = cddpi_now_ns();
+}
+
+void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, const char *text)
+{
+    char *block = NULL;
+    size_t bytes = 0;
+    FILE *file = progress->mode != CDDPI_PROGRESS_OFF ? open_memstream(&block, &bytes) : NULL;
+
+    if (file == NULL) {
+        return;
+    }
+    fprintf(file, "%s%s", progress->open_line ? "\r\033[K" : "", heading);
+    for (const char *line = text; line != NULL;) { /* set off, so that it is not taken for ours */
+        size_t length = strcspn(line, "\n");
+
+        fprintf(file, "\n  | %.*s", (int)length, line);
+        line = line[length] != '\0' ? line + length + 1 : NULL;
+    }
+    fputc('\n', file);
+    if (fclose(file) == 0) {
+        put(block);
+    }
+    free(block);
     progress->open_line = false;
     progress->shown_ns = cddpi_now_ns();
 }

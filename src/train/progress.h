@@ -34,6 +34,9 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
 void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/** A heading and lines of @p text below it, however long, that stay. */
+void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, const char *text);
+
 /** End the line that is redrawn, so that other text starts on a new one. */
 void cddpi_progress_end(struct cddpi_progress *progress);
 

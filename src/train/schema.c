@@ -113,6 +113,22 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
+     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
+             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
+             "*ddp.wire* for what is sent)."},
+    {KEY(train.generate_steps), CDDPI_KEY_LONG, "0", 0, BIG, WORDS,
+     .text = "tokens, text: let the model write a text after every so many steps, and at the end; "
+             "0: never."},
+    {KEY(train.generate_prompt), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text = "What the text goes on from; without *data.vocabulary*, numbers of tokens."},
+    {KEY(train.generate_tokens), CDDPI_KEY_INT, "100", 1, 1e6, WORDS,
+     .text = "How many tokens it adds, at most: the one that ends a text ends it."},
+    {KEY(train.generate_temperature), CDDPI_KEY_REAL, "0.8", 0, 100, WORDS,
+     .text = "Divides the model's outputs before the softmax that tokens are drawn from; 0: always "
+             "the likeliest one."},
+    {KEY(train.generate_top_k), CDDPI_KEY_INT, "0", 0, 1 << 24, WORDS,
+     .text = "Draw from the so many likeliest tokens; 0: from all."},
     {KEY(train.clip_norm), CDDPI_KEY_REAL, "0.0", 0, 1e30,
      .text = "Scale gradients whose global norm is larger down to it; 0: never."},
     {KEY(train.log_steps), CDDPI_KEY_LONG, "10", 1, BIG,

@@ -91,6 +91,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .classes = data->classes,
         .context = data->context,
         .vocab = is_text ? data->classes : 0,
+        .precision = (enum cddpi_precision)config->train.precision,
     };
 }
 
@@ -113,7 +114,7 @@ cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
     return tensors;
 }
 
-static cddp_status build_model(struct cddpi_trainer *trainer)
+cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
@@ -125,6 +126,10 @@ static cddp_status build_model(struct cddpi_trainer *trainer)
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
     trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
+    if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
+        cddpi_trainer_warn(trainer, "train.precision: %s",
+                           cddpi_model_precision_note(trainer->model));
+    }
     trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
     trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
     if (config->model.weights[0] == '\0' || trainer->rank != 0) {
@@ -308,11 +313,9 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
 {
     /* in this order: what is collective comes in the same order on every rank */
     static cddp_status (*const parts[])(struct cddpi_trainer *) = {
-        join_group,           open_data,
-        build_model,          build_ddp,
-        build_optimizer,      cddpi_trainer_build_data,
-        cddpi_trainer_resume, open_sample_log,
-        open_records};
+        join_group,      open_data,       cddpi_trainer_build_model, cddpi_trainer_prepare_text,
+        build_ddp,       build_optimizer, cddpi_trainer_build_data,  cddpi_trainer_resume,
+        open_sample_log, open_records};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
@@ -349,6 +352,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     }
     cddpi_free(trainer->taken);
     cddpi_metrics_close(trainer->metrics);
+    cddpi_tokenizer_close(trainer->tokenizer);
     cddpi_loader_destroy(trainer->test_loader);
     cddpi_loader_destroy(trainer->loader);
     cddp_sampler_destroy(trainer->test_sampler);

@@ -47,6 +47,7 @@ static cddp_status compute_micro_batch(struct cddpi_trainer *trainer,
 {
     struct cddpi_interval *interval = &trainer->interval;
     struct cddpi_batch batch = {.input = loaded->input,
+                                .tokens = loaded->tokens,
                                 .label = loaded->label,
                                 .count = loaded->count,
                                 .step = trainer->at.step,

@@ -3,6 +3,7 @@
 #define CDDPI_TRAIN_TRAINER_H
 
 #include "data/loader.h"
+#include "data/tokenizer.h"
 #include "nn/model.h"
 #include "optim/optim.h"
 #include "train/config.h"
@@ -60,15 +61,16 @@ struct cddpi_trainer {
     char *checkpoints;   /* the folder */
 
     struct cddpi_interval interval;
-    uint64_t exposed_before_ns;      /* total of the reducer's statistics at the last line */
-    double last_loss;                /* of the last line */
-    uint64_t evaluated_step;         /* ~0: never */
-    double test_loss, test_accuracy; /* then */
-    int64_t began_ns;                /* when this process began */
-    struct cddpi_metrics *metrics;   /* rank 0 */
-    struct cddpi_progress progress;  /* shows on rank 0 only */
-    FILE *sample_log;                /* NULL: not wanted */
-    uint64_t *taken;                 /* samples of this rank's present step; NULL: not wanted */
+    uint64_t exposed_before_ns;        /* total of the reducer's statistics at the last line */
+    double last_loss;                  /* of the last line */
+    uint64_t evaluated_step;           /* ~0: never */
+    double test_loss, test_accuracy;   /* then */
+    int64_t began_ns;                  /* when this process began */
+    struct cddpi_tokenizer *tokenizer; /* rank 0: of generated text; NULL: it is of numbers */
+    struct cddpi_metrics *metrics;     /* rank 0 */
+    struct cddpi_progress progress;    /* shows on rank 0 only */
+    FILE *sample_log;                  /* NULL: not wanted */
+    uint64_t *taken;                   /* samples of this rank's present step; NULL: not wanted */
     size_t taken_count;
 };
 
@@ -144,6 +146,20 @@ bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 /** Loss and accuracy over the test data, or as much of it as is wanted, each sample once.
  *  Collective. evaluate.c */
 CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
+
+/** Whether text can be generated as the configuration says, and what that needs. generate_run.c */
+CDDP_CHECKED cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer);
+/** Let the model write a text, shown and put into the metrics. Rank 0. generate_run.c */
+CDDP_CHECKED cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer);
+/** Print @p prompt and what the model of the run's newest checkpoint (or that of train.resume, or
+ *  model.weights) adds to it. Without a group. generate_checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_generate(const struct cddpi_config *config,
+                                                const char *prompt, FILE *file);
+/** The parts of cddpi_trainer_create() that this needs. setup.c */
+CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer);
+/** The newest checkpoint of the run's folder, or *out NULL: it has none at all; cddpi_free().
+ *  checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
 
 /** A line of metrics and of progress about the interval, which begins anew. Collective. report.c */
 CDDP_CHECKED cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr,
