@@ -13,7 +13,7 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|layers",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|gpt2|layers",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
      .text = "mlp: widths of the hidden layers."},
@@ -28,6 +28,15 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, WORDS,
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"",
+     .text = "gpt2: *124M*, *350M*, *774M* or *1558M*, which give the numbers that are 0; empty: "
+             "none."},
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, .text = "gpt2: how many blocks."},
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, .text = "gpt2: heads of each attention."},
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, .text = "gpt2: features of a token."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false",
+     .text = "gpt2: keep each block's input only, and compute the rest again for backward: less "
+             "memory for a third more time."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
      .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
              "targets."},
@@ -58,8 +67,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
-     .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
-             "tokens: the one by which they were made, to read and write text."},
+     .text =
+         "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
+         "tokens: the one by which they were made, if it is known: it says how many there are, and "
+         "what they stand for."},
     {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IDX,
      .text = "idx: subtracted from each value (values lie in 0 to 1), one number or one per "
              "channel."},

@@ -73,7 +73,8 @@ static cddp_status open_data(struct cddpi_trainer *trainer)
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp", "cnn", "resnet20", NULL};
+    static const char *const presets[] = {"mlp", "cnn", "resnet20", "gpt2", NULL};
+    bool is_text = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
         .preset = presets[config->model.type],
@@ -88,7 +89,14 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .context = data->context,
+        .vocab = is_text ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
+        .size = config->model.size,
+        .blocks = config->model.blocks,
+        .heads = config->model.heads,
+        .embed = config->model.embed,
+        .recompute = config->model.recompute,
     };
 }
 
