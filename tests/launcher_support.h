@@ -102,10 +102,10 @@ static inline void launcher_start(struct launched *job, const char *const *argum
     launcher_start_program(job, launcher_path("launcher/cddp-run"), arguments);
 }
 
-/* Wait for its end; after @seconds it is killed, and the test fails. */
-static inline void launcher_wait(struct launched *job, int seconds)
+/* Wait for its end; at the limit it is killed, and the test fails. */
+static inline void launcher_wait(struct launched *job)
 {
-    long left_ms = seconds * 1000L;
+    long left_ms = SUPPORT_LIMIT_S * 1000L;
     int status;
 
     while (waitpid(job->pid, &status, WNOHANG) == 0) {
@@ -114,7 +114,7 @@ static inline void launcher_wait(struct launched *job, int seconds)
         if (left_ms <= 0) {
             kill(job->pid, SIGKILL);
             waitpid(job->pid, &status, 0);
-            fail_msg("cddp-run did not end within %d s; stderr: %s", seconds,
+            fail_msg("cddp-run did not end within %d s; stderr: %s", SUPPORT_LIMIT_S,
                      launcher_read(job->dir, "err"));
         }
     }
@@ -133,11 +133,11 @@ static inline void launcher_end(struct launched *job)
     *job = (struct launched){0};
 }
 
-/* Start, wait at most 60 s. */
+/* Start, and wait. */
 #define LAUNCH(job, ...)                                                                           \
     do {                                                                                           \
         launcher_start((job), (const char *const[]){__VA_ARGS__, NULL});                           \
-        launcher_wait((job), 60);                                                                  \
+        launcher_wait((job));                                                                      \
     } while (0)
 
 static inline void launcher_need_text(const char *text, const char *part, const char *where)
@@ -169,10 +169,10 @@ static inline int launcher_count(const char *text, const char *part)
     return count;
 }
 
-/* Wait until @dir/@name holds a whole line, and give its number; fails after 60 s. */
+/* Wait until @dir/@name holds a whole line, and give its number. */
 static inline long launcher_number(const struct launched *job, const char *name)
 {
-    for (int waited_ms = 0; waited_ms < 60000; waited_ms += 2) {
+    for (long waited_ms = 0; waited_ms < SUPPORT_TIMEOUT_MS; waited_ms += 2) {
         char *text = launcher_read(job->dir, name);
 
         if (text != NULL && strchr(text, '\n') != NULL) {
@@ -185,18 +185,36 @@ static inline long launcher_number(const struct launched *job, const char *name)
         support_sleep_ms(2);
     }
     kill(job->pid, SIGKILL);
-    fail_msg("no %s within 60 s; stderr: %s", name, launcher_read(job->dir, "err"));
+    fail_msg("no %s; stderr: %s", name, launcher_read(job->dir, "err"));
     return -1;
 }
 
-/* Whether process @pid is gone (or dead and only not reaped yet) within 60 s. */
+/* Wait until @dir/@name has @part. */
+static inline void launcher_await_text(const char *dir, const char *name, const char *part)
+{
+    for (long waited_ms = 0;; waited_ms += 2) {
+        char *text = launcher_read(dir, name);
+        int found = text != NULL && strstr(text, part) != NULL;
+
+        if (!found && waited_ms >= SUPPORT_TIMEOUT_MS) {
+            fail_msg("no \"%s\" in %s/%s: %s", part, dir, name, text != NULL ? text : "(none)");
+        }
+        free(text);
+        if (found) {
+            return;
+        }
+        support_sleep_ms(2);
+    }
+}
+
+/* Wait until process @pid is gone (or dead and only not reaped yet). */
 static inline int launcher_is_gone(pid_t pid)
 {
     char path[64];
     char *text = NULL;
 
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    for (int waited_ms = 0; waited_ms < 60000; waited_ms += 2) {
+    for (long waited_ms = 0; waited_ms < SUPPORT_TIMEOUT_MS; waited_ms += 2) {
         int is_zombie;
 
         text = launcher_read(path, "stat");

@@ -31,7 +31,7 @@ static inline int meeting_set_up(void **state)
         return 1;
     }
     snprintf(meeting->folder, sizeof meeting->folder, "%s", folder);
-    meeting->timeout_ms = 30000;
+    meeting->timeout_ms = SUPPORT_TIMEOUT_MS;
     free(folder);
     *state = meeting;
     return 0;
@@ -56,7 +56,7 @@ static inline int meet(struct meeting *meeting, int world_size, rank_fn body, co
 
     snprintf(meeting->job, sizeof meeting->job, "ddp-%d-%d", (int)getpid(), runs++);
     meeting->argument = argument;
-    return run_ranks_status(world_size, 60, body, meeting, statuses);
+    return run_ranks_status(world_size, body, meeting, statuses);
 }
 
 static inline cddp_group *join_group(const struct meeting *meeting, int rank, int world_size)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* Data repeat after a prime number of elements: quick to make, and no piece looks like another. */
-enum { SECONDS = 200, PIECE = HOST_CHUNK_BYTES, PERIOD = 8209 };
+enum { PIECE = HOST_CHUNK_BYTES, PERIOD = 8209 };
 
 static const int sizes[] = {1, 2, 3, 4, 7, 8};
 static const cddp_type types[] = {CDDP_F32, CDDP_F64, CDDP_F16, CDDP_BF16,
@@ -20,7 +20,7 @@ static void at_sizes_to(int most, rank_fn body, const char *threads)
 
         setenv("CDDP_COMM_THREAD", threads, 1);
         assert_int_equal(group_seed_create(sizes[i], &seed), CDDP_OK);
-        assert_int_equal(run_ranks(sizes[i], SECONDS, body, &seed), 0);
+        assert_int_equal(run_ranks(sizes[i], body, &seed), 0);
         close(seed.fd);
         unsetenv("CDDP_COMM_THREAD");
     }
@@ -134,7 +134,7 @@ static int reduce_rank(int rank, int n, void *seed)
     static const size_t counts[] = {0, 1, 33, 1000, 4099};
     cddp_group *group;
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (int op = CDDP_OP_SUM; op <= CDDP_OP_PROD; op++) {
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
@@ -156,7 +156,7 @@ static int big_reduce_rank(int rank, int n, void *seed)
 {
     cddp_group *group;
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     for (int registered = 0; registered < 2; registered++) {
         for (int in_place = 0; in_place < 2; in_place++) {
             CHECK(reduce_once(group, CDDP_F32, CDDP_OP_SUM, PIECE * 3 / 4 + 77, registered,
@@ -196,7 +196,7 @@ static int mixed_rank(int rank, int n, void *seed)
     float *own = malloc(count * 4);
     float *data;
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(cddp_group_alloc(group, count * 4, &shared) == CDDP_OK);
     CHECK((uintptr_t)shared % 64 == 0 && *(char *)shared == 0);
     data = rank == 0 ? shared : own;
@@ -242,6 +242,29 @@ static int weighted_once(cddp_group *group, cddp_type type, size_t count, const 
     return 0;
 }
 
+/* The same, of which each rank gets its part. */
+static int scattered_once(cddp_group *group, cddp_type type, size_t count, const double *weights,
+                          bool registered)
+{
+    int rank = cddp_group_rank(group);
+    int n = cddp_group_world_size(group);
+    size_t bytes = count * cddp_type_bytes(type);
+    char *data = buffer(group, registered, bytes * (size_t)n);
+    char *own;
+
+    CHECK(data != NULL);
+    own = data + (size_t)rank * bytes;
+    fill_rank(data, rank, 0, count * (size_t)n, type);
+    if (weights[rank] == 0) {
+        memset(data, 0xff, bytes * (size_t)n);
+    }
+    CHECK(cddp_reduce_scatter_weighted(group, data, own, count, type, weights[rank], NULL) ==
+          CDDP_OK);
+    CHECK(compare_reduced(own, (size_t)rank * count, count, n, type, CDDP_OP_SUM, weights) == 0);
+    give_back(group, registered, data);
+    return 0;
+}
+
 static int weighted_rank(int rank, int n, void *seed)
 {
     static const double uneven[] = {3, 1, 0, 7.5, 2, 0.25, 0, 5};
@@ -251,12 +274,14 @@ static int weighted_rank(int rank, int n, void *seed)
     static const size_t counts[] = {1, 333, 5000};
     cddp_group *group;
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     for (size_t t = 0; t < 4; t++) {
         for (size_t w = 0; w < 3; w++) {
             for (size_t c = 0; c < 3; c++) {
                 CHECK(weighted_once(group, types[t], counts[c], all[w], false) == 0);
                 CHECK(weighted_once(group, types[t], counts[c], all[w], true) == 0);
+                CHECK(scattered_once(group, types[t], counts[c], all[w], false) == 0);
+                CHECK(scattered_once(group, types[t], counts[c], all[w], true) == 0);
             }
         }
     }
@@ -351,7 +376,7 @@ static int move_rank(int rank, int n, void *seed)
     static const size_t counts[] = {0, 1, 77, 5000, PIECE / 4 * 2 + 9};
     cddp_group *group;
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         for (int registered = 0; registered < 2; registered++) {
             CHECK(move_once(group, CDDP_F32, counts[c], registered) == 0);
@@ -377,7 +402,7 @@ static int async_rank(int rank, int n, void *seed)
     cddp_work *works[FLIGHTS];
     float *data[FLIGHTS];
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     for (int f = 0; f < FLIGHTS; f++) {
         data[f] = buffer(group, f % 3 == 0, COUNT * 4);
         CHECK(data[f] != NULL);
@@ -430,7 +455,7 @@ static int message_rank(int rank, int n, void *seed)
     unsigned char *out[16];
     unsigned char *in[16];
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(cddp_send(group, &rank, 1, CDDP_I32, rank, NULL) == CDDP_ERR_ARGUMENT);
     for (int r = 0; r < n; r++) {
         out[r] = malloc(BIG);
@@ -494,7 +519,7 @@ static int split_rank(int rank, int n, void *seed)
     int32_t sum = 0;
     int32_t expected = 0;
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(cddp_group_split(group, color, -rank, &half) == CDDP_OK); /* in reverse order */
     CHECK((color < 0) == (half == NULL));
     for (int r = 0; r < n && color >= 0; r++) {
@@ -534,7 +559,7 @@ static int orphan_rank(int rank, int n, void *seed)
     cddp_work *work = NULL;
     float data[4] = {1, 2, 3, 4};
 
-    CHECK(group_from_seed(seed, rank, n, 100000, &group) == CDDP_OK);
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     if (rank == 0) {
         CHECK(cddp_recv(group, data, 4, CDDP_F32, 1, &work) == CDDP_OK);
         CHECK(cddp_work_wait(work, 20) == CDDP_ERR_TIMEOUT); /* breaks nothing */
@@ -560,7 +585,7 @@ static void work_outlives_its_group(void **state)
     for (int threads = 0; threads < 2; threads++) {
         setenv("CDDP_COMM_THREAD", threads ? "1" : "0", 1);
         assert_int_equal(group_seed_create(3, &seed), CDDP_OK);
-        assert_int_equal(run_ranks(3, SECONDS, orphan_rank, &seed), 0);
+        assert_int_equal(run_ranks(3, orphan_rank, &seed), 0);
         close(seed.fd);
         unsetenv("CDDP_COMM_THREAD");
     }

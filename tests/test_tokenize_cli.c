@@ -274,7 +274,7 @@ static void standard_input_is_text_too(void **state)
                               "printf 'a\\nb\\n' | \"$CDDP_TOKENIZE_PROGRAM\" -o t --val-fraction "
                               "0 - && \"$CDDP_TOKENIZE_PROGRAM\" --decode t_train.bin",
                               NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     assert_out(&job, "t_train.bin: 5 tokens\n");
     assert_out(&job, "\na\nb\n");

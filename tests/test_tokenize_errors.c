@@ -51,7 +51,7 @@ static void a_wrong_command_line_gives_two_and_says_why(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         forget_output(&job);
         launcher_start_program(&job, program(), cases[i].arguments);
-        launcher_wait(&job, 60);
+        launcher_wait(&job);
         assert_err(&job, cases[i].text);
         assert_int_equal(job.exit_status, 2);
         assert_string_equal(job.out, "");
@@ -140,7 +140,7 @@ static void a_full_disk_leaves_no_half_file(void **state)
         &job, "sh",
         (const char *const[]){"-c", "ulimit -f 100; exec \"$CDDP_TOKENIZE_PROGRAM\" -o t text",
                               NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
     assert_err(&job, "of t_train.bin.");
     assert_err(&job, "File too large");
@@ -178,11 +178,11 @@ static void a_signal_leaves_no_half_file(void **state)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, (1 << 20) + 100), (1 << 20) + 100); /* one piece, and more */
     for (int waited_ms = 0; !is_writing(&job); waited_ms += 2) {
-        assert_true(waited_ms < 60000);
+        assert_true(waited_ms < SUPPORT_LIMIT_S * 1000);
         support_sleep_ms(2);
     }
     assert_int_equal(kill(job.pid, SIGTERM), 0);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 128 + SIGTERM);
     assert_string_equal(job.err, "cddp-tokenize: stopped by a signal; no half files are left\n");
     assert_false(exists(&job, "t_train.bin"));

@@ -252,7 +252,7 @@ static void a_long_run_gives_no_token_above_256_bytes(void **state)
 
     (void)state;
     memset(text, '=', 1 << 20);
-    alarm(40);
+    alarm(SUPPORT_LIMIT_S);
     tokenizer = learn(text, 1 << 20, 600);
     alarm(0);
     for (int i = 0; i < cddpi_tokenizer_vocabulary(tokenizer); i++) {

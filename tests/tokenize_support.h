@@ -34,7 +34,7 @@ static inline void forget_output(struct launched *job)
     do {                                                                                           \
         forget_output(job);                                                                        \
         launcher_start_program((job), program(), (const char *const[]){__VA_ARGS__, NULL});        \
-        launcher_wait((job), 60);                                                                  \
+        launcher_wait((job));                                                                      \
     } while (0)
 
 #define RUN_WELL(job, ...)                                                                         \

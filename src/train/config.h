@@ -55,7 +55,7 @@ enum cddpi_model_kind {
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
-enum { CDDPI_KEYS_MAX = 80, CDDPI_KEY_BYTES = 64 };
+enum { CDDPI_KEYS_MAX = 128, CDDPI_KEY_BYTES = 64 };
 
 /* One member for each key; see schema.c for what they mean. */
 struct cddpi_config {
@@ -83,6 +83,7 @@ struct cddpi_config {
         int64_t epochs;
         int64_t max_steps;
         int64_t batch_size;
+        int64_t accumulate;
         int64_t eval_batch_size;
         int64_t seed;
         char *run_dir;
@@ -91,6 +92,9 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int64_t eval_steps;
+        int64_t eval_batches;
+        int precision;
         double clip_norm;
         int64_t log_steps;
         double timeout;
@@ -102,6 +106,7 @@ struct cddpi_config {
         int64_t bucket_bytes;
         int wire;
         bool allow_unused;
+        bool shard_optimizer;
     } ddp;
     struct {
         int type;
@@ -117,6 +122,9 @@ struct cddpi_config {
             double final_lr;
             int64_t step_size;
             double gamma;
+            int64_t total_steps;
+            int64_t decay_steps;
+            int decay;
         } schedule;
     } optimizer;
 

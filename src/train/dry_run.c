@@ -59,7 +59,7 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, data);
     struct cddpi_model *model = NULL;
     int64_t ranks = cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, 1 << 20, 1);
-    int64_t share = (config->train.batch_size + ranks - 1) / ranks;
+    int64_t share = cddpi_trainer_micro_batch(config, (int)ranks);
     char *table = NULL;
     cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, group, &model);
 

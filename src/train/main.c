@@ -3,6 +3,7 @@
 #include "base/shell.h"
 #include "train/trainer.h"
 
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -92,6 +93,10 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
         result = fail(status, trainer);
     } else if (trainer->rank == 0 && trainer->stopped) {
         print_how_to_go_on(trainer, words, count);
+    } else if (trainer->rank == 0 && cddpi_trainer_is_text(trainer)) {
+        printf("validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
+               trainer->test_loss, exp(trainer->test_loss), (unsigned long long)trainer->at.step,
+               config->train.run_dir);
     } else if (trainer->rank == 0) {
         printf("test accuracy %.2f %% after %llu steps; the run lies in %s\n",
                trainer->test_accuracy * 100, (unsigned long long)trainer->at.step,

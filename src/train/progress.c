@@ -58,12 +58,12 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     }
     format_left(state->seconds_left, left, sizeof left);
     snprintf(line, sizeof line,
-             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  exposed comm %.1f %%  "
+             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f %s/s  exposed comm %.1f %%  "
              "%s left%s",
              progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "",
              (unsigned long long)state->epoch, (unsigned long long)state->epochs,
              (unsigned long long)state->step, (unsigned long long)state->steps, state->loss,
-             state->samples_per_s, state->exposed_percent, left,
+             state->rate, state->unit, state->exposed_percent, left,
              progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
     put(line);
     progress->shown_ns = now;

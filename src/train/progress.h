@@ -17,7 +17,8 @@ struct cddpi_progress_state {
     uint64_t epoch, epochs; /* epoch counts from 1 */
     uint64_t step, steps;   /* of the whole run */
     double loss;
-    double samples_per_s;
+    double rate; /* of so many `unit` a second */
+    const char *unit;
     double exposed_percent; /* waiting for communication, of the time of a step */
     double seconds_left;
 };

@@ -58,6 +58,10 @@ const struct cddpi_key cddpi_config_keys[] = {
              "that of all epochs."},
     {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
      .text = "Samples of a step, of all ranks together."},
+    {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
+     .text =
+         "Each rank computes its share of a step in so many micro-batches, one after the other, "
+         "for want of memory: gradients add up, and are exchanged once."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
      .text = "Samples evaluated at a time, of all ranks together."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
@@ -77,6 +81,14 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
+    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate after every so many steps instead; 0: by epochs."},
+    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
+     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
+             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
+             "*ddp.wire* for what is sent)."},
     {KEY(train.clip_norm), CDDPI_KEY_REAL, "0.0", 0, 1e30,
      .text = "Scale gradients whose global norm is larger down to it; 0: never."},
     {KEY(train.log_steps), CDDPI_KEY_LONG, "10", 1, BIG,
@@ -97,6 +109,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Type in which gradients are exchanged."},
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
+    {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
+     .text =
+         "Each rank updates its part of the parameters, and keeps the optimizer's state of that "
+         "part alone (ZeRO stage 1); the results are the same."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},
@@ -113,16 +129,24 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1,
      .text = "adamw: added to the root of the second moment."},
     {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
-     .choices = "constant|linear|cosine|step",
-     .text = "How the learning rate changes after warm-up."},
+     .choices = "constant|linear|cosine|step|wsd",
+     .text = "How the learning rate changes after warm-up; *wsd*: it stays until the last "
+             "*decay_steps* steps."},
     {KEY(optimizer.schedule.warmup_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Steps in which the learning rate rises linearly to *optimizer.lr*."},
     {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6,
-     .text = "linear, cosine: learning rate of the last step."},
+     .text = "linear, cosine, wsd: learning rate of the last step."},
     {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG,
      .text = "step: every so many steps ..."},
     {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3,
      .text = "step: ... the learning rate is multiplied by this."},
+    {KEY(optimizer.schedule.total_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "linear, cosine, wsd: the step in which *final_lr* is reached; 0: the last one of all "
+             "epochs."},
+    {KEY(optimizer.schedule.decay_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "wsd: in the last so many steps the learning rate falls; 0: in a tenth of them."},
+    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", .choices = "linear|sqrt",
+     .text = "wsd: with x of these steps done, 0 to 1, the rate falls as 1 - x or as 1 - sqrt(x)."},
 };
 const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
 
@@ -130,7 +154,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout",
+                "dropout|embedding|layer_norm|gelu|attention",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -138,7 +162,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear: outputs; conv2d: output channels."},
+     .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d, pools: height and width; pools default to 2."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
@@ -148,11 +172,23 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "linear, conv2d: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
      .text = "batch_norm: statistics over all ranks; default false."},
-    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1, .text = "batch_norm: default 1e-5."},
+    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
+     .text = "batch_norm, layer_norm: default 1e-5."},
     {LAYER("momentum", momentum), CDDPI_KEY_REAL, "", 1e-9, 1,
      .text = "batch_norm: weight of the new batch in the running statistics; default 0.1."},
     {LAYER("probability", probability), CDDPI_KEY_REAL, "", 1e-9, 0.999,
      .text = "dropout: of an element to be zeroed; default 0.5."},
+    {LAYER("heads", heads), CDDPI_KEY_INT, "", 1, 4096,
+     .text = "attention: heads, among which the channels of queries, keys and values are divided."},
+    {LAYER("exact", exact), CDDPI_KEY_BOOL, "",
+     .text = "gelu: by the error function; default false: by tanh, as GPT-2 has it."},
+    {LAYER("tied", tied), CDDPI_KEY_TEXT, "",
+     .text = "linear: name of the embedding whose table is its weight; default: it has its own."},
+    {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
+     .text = "embedding: name of the table of positions that is added; default: none."},
+    {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
+     .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
+             "as in PyTorch; embedding, 1."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 

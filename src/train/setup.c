@@ -9,13 +9,32 @@
 #include <string.h>
 #include <unistd.h>
 
+int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size)
+{
+    int64_t share = (config->train.batch_size + world_size - 1) / world_size;
+
+    return (share + config->train.accumulate - 1) / config->train.accumulate;
+}
+
 static cddp_status check_batch(const struct cddpi_config *config, int world_size)
 {
-    if (config->train.batch_size < world_size) {
+    int64_t share = config->train.batch_size / world_size;
+
+    if (share < 1) {
         return cddpi_config_fail(config, "train.batch_size",
                                  "%lld samples cannot be divided among a world size of %d: each "
                                  "rank needs at least one",
                                  (long long)config->train.batch_size, world_size);
+    }
+    if (config->train.accumulate > share) {
+        return cddpi_config_fail(
+            config, "train.accumulate",
+            "a rank's share of train.batch_size = %lld is %lld in a world size of %d, which cannot "
+            "be cut into %lld micro-batches: accumulate at most %lld, or let the batch have at "
+            "least %lld samples",
+            (long long)config->train.batch_size, (long long)share, world_size,
+            (long long)config->train.accumulate, (long long)share,
+            (long long)config->train.accumulate * world_size);
     }
     return CDDP_OK;
 }
@@ -122,6 +141,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .precision = (enum cddpi_precision)config->train.precision,
     };
 }
 
@@ -155,6 +175,11 @@ static cddp_status build_model(struct cddpi_trainer *trainer)
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
+    if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
+        cddpi_trainer_warn(trainer, "train.precision: %s",
+                           cddpi_model_precision_note(trainer->model));
+    }
     trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
     trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
     if (config->model.weights[0] == '\0' || trainer->rank != 0) {
@@ -181,8 +206,31 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     options.ready_order = cddpi_model_ready_order(model);
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];
+    options.shard = config->ddp.shard_optimizer;
     options.config = text;
     return options;
+}
+
+static cddp_status param_wait(void *context, size_t index)
+{
+    return cddp_ddp_param_wait(((struct cddpi_trainer *)context)->ddp, index);
+}
+
+/* Where the reducer has put the parameters, so that ranks can update parts of them. */
+static cddp_status bind_params(struct cddpi_trainer *trainer)
+{
+    void **data = cddpi_zalloc_array(trainer->param_count, sizeof *data);
+
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        data[i] = cddp_ddp_param(trainer->ddp, i);
+    }
+    cddpi_model_bind_params(trainer->model, data);
+    cddpi_model_on_param(trainer->model, param_wait, trainer);
+    cddpi_free(data);
+    return CDDP_OK;
 }
 
 static cddp_status build_ddp(struct cddpi_trainer *trainer)
@@ -206,7 +254,7 @@ static cddp_status build_ddp(struct cddpi_trainer *trainer)
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     cddpi_model_bind_grads(trainer->model, trainer->grads);
-    return CDDP_OK;
+    return trainer->config->ddp.shard_optimizer ? bind_params(trainer) : CDDP_OK;
 }
 
 static cddp_status build_optimizer(struct cddpi_trainer *trainer)
@@ -231,8 +279,9 @@ static cddp_status build_optimizer(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         decays[i] = cddpi_model_param_decays(trainer->model, i);
     }
-    status = cddpi_optim_create(&spec, trainer->params, decays, trainer->param_count,
-                                &trainer->optim);
+    status = cddpi_optim_create_sharded(&spec, trainer->params, decays, trainer->param_count,
+                                        config->ddp.shard_optimizer ? trainer->group : NULL,
+                                        trainer->ddp, &trainer->optim);
     cddpi_free(decays);
     return status;
 }
@@ -249,7 +298,7 @@ static int loader_threads(int wanted)
 }
 
 static cddp_status build_loader(const struct cddpi_trainer *trainer,
-                                const struct cddpi_dataset *data, int64_t batch,
+                                const struct cddpi_dataset *data, int64_t most,
                                 struct cddpi_loader **out)
 {
     const struct cddpi_config *config = trainer->config;
@@ -257,7 +306,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .dataset = data,
         .transform = {.crop_padding = config->data.crop_padding, .flip = config->data.flip},
         .seed = (uint64_t)config->train.seed,
-        .max_count = (int)((batch + trainer->world_size - 1) / trainer->world_size),
+        .max_count = (int)most,
         .threads = loader_threads(config->data.threads),
         .prefetch = config->data.prefetch,
     };
@@ -285,12 +334,15 @@ static cddp_status build_data(struct cddpi_trainer *trainer)
                                      &trainer->test_sampler);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->train_data, config->train.batch_size,
+        status = build_loader(trainer, &trainer->train_data,
+                              cddpi_trainer_micro_batch(config, trainer->world_size),
                               &trainer->loader);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->test_data, config->train.eval_batch_size,
-                              &trainer->test_loader);
+        int64_t most = (config->train.eval_batch_size + trainer->world_size - 1) /
+                       trainer->world_size;
+
+        status = build_loader(trainer, &trainer->test_data, most, &trainer->test_loader);
     }
     return status;
 }
@@ -316,15 +368,18 @@ static void plan_steps(struct cddpi_trainer *trainer)
     uint64_t total = trainer->at.step +
                      cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->at);
     uint64_t most = (uint64_t)config->train.max_steps;
+    int64_t of_schedule = config->optimizer.schedule.total_steps;
 
     trainer->schedule = (struct cddpi_schedule){
         .type = (enum cddpi_schedule_type)config->optimizer.schedule.type,
         .lr = config->optimizer.lr,
         .final_lr = config->optimizer.schedule.final_lr,
         .warmup_steps = config->optimizer.schedule.warmup_steps,
-        .total_steps = (int64_t)total,
+        .total_steps = of_schedule > 0 ? of_schedule : (int64_t)total,
         .step_size = config->optimizer.schedule.step_size,
         .gamma = config->optimizer.schedule.gamma,
+        .decay_steps = config->optimizer.schedule.decay_steps,
+        .decay = (enum cddpi_schedule_decay)config->optimizer.schedule.decay,
     };
     trainer->last_step = most > 0 && most < total ? most : total;
     trainer->first_step = trainer->at.step;
@@ -333,6 +388,7 @@ static void plan_steps(struct cddpi_trainer *trainer)
 static cddp_status open_sample_log(struct cddpi_trainer *trainer)
 {
     const char *base = trainer->config->train.sample_log;
+    size_t most = (size_t)(trainer->config->train.batch_size / trainer->world_size) + 1;
     char *path;
     cddp_status status = CDDP_OK;
 
@@ -340,7 +396,9 @@ static cddp_status open_sample_log(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     path = cddpi_format("%s.%d", base, trainer->rank);
-    if (path == NULL) {
+    trainer->taken = cddpi_zalloc_array(most, sizeof *trainer->taken);
+    if (path == NULL || trainer->taken == NULL) {
+        cddpi_free(path);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.sample_log: no memory");
     }
     trainer->sample_log = fopen(path, "ae");
@@ -402,6 +460,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     if (trainer->sample_log != NULL) {
         fclose(trainer->sample_log);
     }
+    cddpi_free(trainer->taken);
     cddpi_metrics_close(trainer->metrics);
     cddpi_loader_destroy(trainer->test_loader);
     cddpi_loader_destroy(trainer->loader);

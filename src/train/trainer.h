@@ -39,6 +39,7 @@ struct cddpi_trainer {
     struct cddpi_model *model;
     const cddp_param *params, *buffers; /* the model's */
     size_t param_count, buffer_count;
+    int predictions; /* of a sample: the tokens of a window; 1 for an image */
     cddp_ddp *ddp;
     void **grads; /* param_count, in the buckets */
     struct cddpi_optim *optim;
@@ -67,6 +68,8 @@ struct cddpi_trainer {
     struct cddpi_metrics *metrics;   /* rank 0 */
     struct cddpi_progress progress;  /* shows on rank 0 only */
     FILE *sample_log;                /* NULL: not wanted */
+    uint64_t *taken;                 /* samples of this rank's present step; NULL: not wanted */
+    size_t taken_count;
 };
 
 /** Join the group, open the data, build the model, and take up an earlier run if the configuration
@@ -90,6 +93,13 @@ CDDP_CHECKED cddp_status cddpi_trainer_validate(const struct cddpi_config *confi
 
 /* The parts, in their own files. */
 
+/** Samples of a rank's largest micro-batch. setup.c */
+int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size);
+
+/** The next step's gradients: the mean over all samples of its batch, on every rank. Collective.
+ *  step.c */
+CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
+
 /** What the configuration says about the model of @p data; valid as long as both. setup.c */
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data);
@@ -107,12 +117,19 @@ uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t sa
 CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
                                                struct cddpi_progress *progress);
 
+/** Bring together on rank 0 what a checkpoint holds. Collective, before cddpi_trainer_save().
+ * checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer);
 /** Write a checkpoint of where the run is. Rank 0. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
 /** Find and load what train.resume names, on rank 0, and share it. Collective. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
 
-/** Loss and accuracy over the test data, each sample once. Collective. evaluate.c */
+/** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
+bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
+
+/** Loss and accuracy over the test data, or as much of it as is wanted, each sample once.
+ *  Collective. evaluate.c */
 CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
 
 /** A line of metrics and of progress about the interval, which begins anew. Collective. report.c */
