@@ -74,7 +74,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
                                                  const struct cddpi_dataset *data)
 {
     static const char *const presets[] = {"mlp", "cnn", "resnet20", "gpt2", NULL};
-    bool is_text = data->kind == CDDPI_DATASET_TOKENS;
+    bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
         .preset = presets[config->model.type],
@@ -89,8 +89,8 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
-        .context = data->context,
-        .vocab = is_text ? data->classes : 0,
+        .context = tokens ? data->context : 0,
+        .vocab = tokens ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
         .size = config->model.size,
         .blocks = config->model.blocks,
