@@ -71,24 +71,10 @@ void cddpi_rendezvous_release(struct cddpi_rendezvous *rendezvous)
 void cddpi_rendezvous_tell(const struct cddpi_rendezvous *rendezvous, int generation,
                            const char *text)
 {
-    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
-    cddp_store *store = NULL;
-    char url[64];
-    char prefix[64];
-    cddp_status status;
+    char key[64];
 
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", cddpi_store_server_port(rendezvous->server));
-    snprintf(prefix, sizeof prefix, "%s/%d/", rendezvous->job, generation);
-    options.url = url;
-    options.token = rendezvous->token;
-    options.prefix = prefix;
-    options.timeout_ms = 500;
-    status = cddp_store_open(&options, &store);
-    if (status == CDDP_OK) {
-        status = cddp_store_set(store, "failure", text, strlen(text));
-    }
-    if (status != CDDP_OK) {
+    snprintf(key, sizeof key, "%s/%d/failure", rendezvous->job, generation);
+    if (cddpi_store_server_set(rendezvous->server, key, text, strlen(text)) != CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "telling the ranks of a failure: %s", cddp_last_error());
     }
-    cddp_store_close(store);
 }

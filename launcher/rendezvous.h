@@ -24,8 +24,8 @@ CDDP_CHECKED cddp_status cddpi_rendezvous_reserve(struct cddpi_rendezvous *rende
 /** Let master_port go, so that rank 0 can bind it. */
 void cddpi_rendezvous_release(struct cddpi_rendezvous *rendezvous);
 
-/** Put @p text under the key "failure" of @p generation, so that waiting ranks can say why. Takes
- *  a second at most; a failure to do so is only logged. */
+/** Put @p text under the key "failure" of @p generation, so that waiting ranks can say why. It
+ *  waits for nobody; a failure to do so is only logged. */
 void cddpi_rendezvous_tell(const struct cddpi_rendezvous *rendezvous, int generation,
                            const char *text);
 

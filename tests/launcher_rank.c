@@ -26,7 +26,7 @@ static int print_failure(void)
     snprintf(prefix, sizeof prefix, "%s/%s/", getenv("CDDP_JOB"), getenv("CDDP_GENERATION"));
     options.url = getenv("CDDP_STORE");
     options.prefix = prefix;
-    options.timeout_ms = 10000;
+    options.timeout_ms = 600000; /* the launcher's grace ends it sooner */
     status = cddp_store_open(&options, &store);
     if (status == CDDP_OK) {
         size_t bytes;

@@ -7,7 +7,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-enum { LAUNCHER_ARGUMENTS = 32 };
+/* A limit that only a hang reaches, however slow the machine. */
+enum { LAUNCHER_ARGUMENTS = 32, LAUNCHER_LIMIT_S = 300 };
 
 /* A running cddp-run; its output goes to files in a folder of its own, which is also its working
  * folder. */
@@ -133,11 +134,11 @@ static inline void launcher_end(struct launched *job)
     *job = (struct launched){0};
 }
 
-/* Start, wait at most 60 s. */
+/* Start, and wait. */
 #define LAUNCH(job, ...)                                                                           \
     do {                                                                                           \
         launcher_start((job), (const char *const[]){__VA_ARGS__, NULL});                           \
-        launcher_wait((job), 60);                                                                  \
+        launcher_wait((job), LAUNCHER_LIMIT_S);                                                    \
     } while (0)
 
 static inline void launcher_need_text(const char *text, const char *part, const char *where)

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -260,6 +261,115 @@ static void a_server_that_goes_away_fails_those_who_wait(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_int_equal(cddp_store_set(place->store, "k", "v", 1), CDDP_ERR_IO);
+}
+
+static int hearing_rank(int rank, int world_size, void *argument)
+{
+    struct place *place = argument;
+    cddp_store *store = open_place(place);
+    const char *const keys[] = {"first", "said"};
+    void *value = NULL;
+    size_t bytes = 0;
+
+    (void)world_size;
+    CHECK(store != NULL);
+    CHECK(cddp_store_add(store, "waiting", 1, NULL) == CDDP_OK);
+    if (rank % 2 == 0) {
+        CHECK(cddp_store_get(store, "said", 60000, &value, &bytes) == CDDP_OK);
+    } else {
+        CHECK(cddp_store_wait(store, keys, 2, 60000) == CDDP_OK);
+        CHECK(cddp_store_try_get(store, "said", &value, &bytes) == CDDP_OK);
+    }
+    CHECK(bytes == 5 && memcmp(value, "words", 5) == 0);
+    cddp_free(value);
+    cddp_store_close(store);
+    CHECK(cddpi_store_server_set(place->server, "job/0/said", "x", 1) == CDDP_ERR_STATE);
+    CHECK(last_error_has("it is process "));
+    return 0;
+}
+
+/* However slow the machine: nothing here has a deadline but the ranks that wait. */
+static void who_owns_the_server_sets_keys_without_a_connection(void **state)
+{
+    struct place *place = *state;
+    pid_t pid = fork();
+    int status;
+    int64_t waiting = 0;
+    void *value;
+    size_t bytes;
+
+    if (pid == 0) {
+        _exit(run_ranks(4, 120, hearing_rank, place));
+    }
+    while (waiting < 4) {
+        assert_int_equal(cddp_store_add(place->store, "waiting", 0, &waiting), CDDP_OK);
+        support_sleep_ms(2);
+    }
+    assert_int_equal(cddpi_store_server_set(place->server, "job/0/first", "", 0), CDDP_OK);
+    assert_int_equal(cddpi_store_server_set(place->server, "job/0/said", "words", 5), CDDP_OK);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(cddpi_store_server_set(place->server, "job/0/said", NULL, 0), CDDP_OK);
+    assert_int_equal(cddp_store_get(place->store, "said", 0, &value, &bytes), CDDP_OK);
+    assert_int_equal(bytes, 0);
+    cddp_free(value);
+}
+
+static void *set_many(void *argument)
+{
+    struct place *place = argument;
+
+    for (int i = 0; i < 500; i++) {
+        char key[32];
+
+        snprintf(key, sizeof key, "job/0/many/%d", i);
+        if (cddpi_store_server_set(place->server, key, key, strlen(key)) != CDDP_OK) {
+            return place;
+        }
+    }
+    return NULL;
+}
+
+static void keys_are_set_by_several_threads_while_clients_are_served(void **state)
+{
+    struct place *place = *state;
+    pthread_t threads[2];
+    void *failed;
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, set_many, place), 0);
+    }
+    for (int i = 0; i < 500; i++) {
+        char key[32];
+        void *value;
+        size_t bytes;
+
+        snprintf(key, sizeof key, "many/%d", i);
+        assert_int_equal(cddp_store_get(place->store, key, 60000, &value, &bytes), CDDP_OK);
+        assert_int_equal(bytes, strlen("job/0/") + strlen(key));
+        cddp_free(value);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+}
+
+static void the_server_takes_no_key_that_a_client_could_not_send(void **state)
+{
+    struct place *place = *state;
+    char key[CDDPI_STORE_FULL_KEY_BYTES + 2];
+
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = '\0';
+    assert_int_equal(cddpi_store_server_set(place->server, key, "v", 1), CDDP_ERR_ARGUMENT);
+    assert_true(last_error_has("a key of 1025 bytes"));
+    assert_int_equal(cddpi_store_server_set(place->server, "", "v", 1), CDDP_ERR_ARGUMENT);
+    assert_int_equal(
+        cddpi_store_server_set(place->server, "k", "v", (size_t)CDDP_STORE_VALUE_BYTES + 1),
+        CDDP_ERR_ARGUMENT);
+    key[sizeof key - 2] = '\0';
+    assert_int_equal(cddpi_store_server_set(place->server, key, "v", 1), CDDP_OK);
 }
 
 static int early_rank(int rank, int world_size, void *argument)
@@ -551,6 +661,9 @@ int main(void)
         WITH_SERVER(a_message_in_single_bytes_is_understood),
         WITH_SERVER(requests_sent_ahead_are_answered_in_order),
         WITH_SERVER(a_server_that_goes_away_fails_those_who_wait),
+        WITH_SERVER(who_owns_the_server_sets_keys_without_a_connection),
+        WITH_SERVER(keys_are_set_by_several_threads_while_clients_are_served),
+        WITH_SERVER(the_server_takes_no_key_that_a_client_could_not_send),
         WITH_SERVER(a_taken_port_is_an_error),
         cmocka_unit_test(who_proves_nothing_is_dropped_in_time),
         cmocka_unit_test(a_client_may_come_before_its_server),

@@ -348,12 +348,21 @@ static inline void assert_same_file(const char *a, const char *b)
 {
     size_t a_bytes = 0;
     size_t b_bytes = 0;
+    size_t same = 0;
     char *a_text = get_file(a, &a_bytes);
     char *b_text = get_file(b, &b_bytes);
 
-    if (a_text == NULL || b_text == NULL || a_bytes != b_bytes ||
-        memcmp(a_text, b_text, a_bytes) != 0) {
-        fail_msg("%s and %s differ", a, b);
+    if (a_text == NULL || b_text == NULL) {
+        fail_msg("there is no %s to compare with %s", a_text == NULL ? a : b,
+                 a_text == NULL ? b : a);
+    } else {
+        while (same < a_bytes && same < b_bytes && a_text[same] == b_text[same]) {
+            same++;
+        }
+        if (same < a_bytes || same < b_bytes) {
+            fail_msg("%s (%zu bytes) and %s (%zu bytes) differ from byte %zu on", a, a_bytes, b,
+                     b_bytes, same);
+        }
     }
     free(a_text);
     free(b_text);

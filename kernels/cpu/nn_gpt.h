@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct cddpi_layer_norm_kernels {
     /* out = (x - mean) / sqrt(variance + epsilon) * weight + bias over each row, the variance being
@@ -57,11 +58,24 @@ struct cddpi_attention_kernels {
                      const float *log_sum, const float *delta);
 };
 
+/* Softmax cross-entropy over rows as long as a vocabulary. */
+struct cddpi_softmax_kernels {
+    /* The sum over rows of -log softmax(x[r])[label[r]]. @p correct is increased by the rows whose
+     * largest element (the first of equals) is the label's; a row with a NaN is none. out = exp(x -
+     * the row's largest), which may be @p x, and inverse[r] = 1 / their sum; both may be NULL. */
+    double (*forward)(const float *x, const int32_t *label, size_t rows, size_t columns, float *out,
+                      float *inverse, int *correct);
+    /* out = scale * (softmax - onehot) from what forward made; may be @p powers. */
+    void (*backward)(const float *powers, const int32_t *label, const float *inverse, float scale,
+                     size_t rows, size_t columns, float *out);
+};
+
 struct cddpi_gpt_kernels {
     const char *name; /* "generic", "avx2", "avx512" */
     const struct cddpi_layer_norm_kernels *layer_norm;
     const struct cddpi_gelu_kernels *gelu;
     const struct cddpi_attention_kernels *attention;
+    const struct cddpi_softmax_kernels *softmax;
 };
 
 /** The fastest table that this processor can run. */

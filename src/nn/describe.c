@@ -22,6 +22,8 @@ static void write_shape(FILE *file, const struct cddpi_shape *shape)
 
     if (shape->flat) {
         snprintf(text, sizeof text, "%d", shape->channels);
+    } else if (shape->sequence) {
+        snprintf(text, sizeof text, "%d x %d", shape->height, shape->channels);
     } else {
         snprintf(text, sizeof text, "%d x %d x %d", shape->channels, shape->height, shape->width);
     }

@@ -68,6 +68,7 @@ struct cddpi_run;
 struct cddpi_op_ops {
     const char *name;
     bool fuses_relu;
+    bool images_only; /* makes no sense of sequences */
     /* The shape of the output from op->in, or CDDP_ERR_CONFIG: what does not fit, without the
      * layer's name, which the caller puts in front. */
     cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,

@@ -36,6 +36,10 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
     [CDDPI_LAYER_DROPOUT] = {"dropout", CDDPI_TAKES_PROBABILITY,
                              "in training: elements zeroed at random, the rest scaled up",
                              &cddpi_op_dropout},
+    [CDDPI_LAYER_EMBEDDING] = {"embedding",
+                               CDDPI_TAKES_UNITS | CDDPI_TAKES_POSITIONS | CDDPI_TAKES_DEVIATION,
+                               "a row of features for each token, and for its position",
+                               &cddpi_op_embedding},
     [CDDPI_LAYER_LAYER_NORM] = {"layer_norm", CDDPI_TAKES_EPSILON,
                                 "each row of features to mean 0 and variance 1, then scale and "
                                 "shift",

@@ -54,6 +54,10 @@ CDDP_CHECKED cddp_status cddpi_layers_expand(const struct cddpi_model_spec *spec
 CDDP_CHECKED cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec,
                                              struct cddpi_layer_list *list);
 
+/** That of gpt2. */
+CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,
+                                           struct cddpi_layer_list *list);
+
 /** Check that @p layer sets only what its type takes, and fill in defaults. */
 CDDP_CHECKED cddp_status cddpi_layer_complete(struct cddpi_layer *layer);
 

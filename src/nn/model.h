@@ -81,12 +81,17 @@ struct cddpi_model_spec {
 
 struct cddpi_model;
 
-/** Check the description, infer shapes and initialise parameters: a pure function of (spec, seed),
+/** Fill in the numbers that @p spec leaves 0 and its size stands for: blocks, heads, embed and
+ *  context; the vocabulary is the data's. cddpi_model_create() does it, too; this is for who needs
+ *  the context before. @return CDDP_OK, CDDP_ERR_CONFIG: there is no such size. */
+CDDP_CHECKED cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec);
+
+/** Check the description, infer shapes and initialise parameters: a pure function of (given, seed),
  * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnet20's convolutions:
  * normal, He et al., fan_out), drawn from Philox.
  *  @param group  For batch_norm with sync (borrowed, outlives the model); may be NULL without it.
  *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t seed,
+CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                             cddp_group *group, struct cddpi_model **out);
 void cddpi_model_destroy(struct cddpi_model *model);
 
@@ -106,6 +111,15 @@ const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model);
 /** Let backward write gradient i to @p grads[i] (each 64-byte aligned or not, memory of the
  * caller). */
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
+
+/** Let the parameters live at @p data[i], where the caller has copied their
+ * values (memory of the caller, 64-byte aligned, that outlives the model's use). The model's own
+ * memory for them is released. */
+void cddpi_model_bind_params(struct cddpi_model *model, void *const *data);
+
+/** Called by a forward before it reads parameter @p index. */
+typedef cddp_status (*cddpi_param_wait_fn)(void *context, size_t index);
+void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context);
 
 /** Prepare for batches of @p count samples in @p training or evaluation mode, so that the first
  * step does not pay for it. Optional: running prepares what is missing. May end the validity of the

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -25,6 +26,7 @@ enum { EVENTS = 256, PROOF_TIMEOUT_MS = 20000, ACCEPT_PAUSE_MS = 50 };
 
 struct cddpi_store_server {
     struct cddpi_client_host host;
+    pthread_mutex_t lock; /* of host: the thread holds it but while it waits for events */
     pthread_t thread;
     bool running;
     pid_t owner; /* a forked process has no such thread */
@@ -246,14 +248,19 @@ static void *serve(void *argument)
     struct cddpi_store_server *server = argument;
     struct epoll_event events[EVENTS];
 
+    pthread_mutex_lock(&server->lock);
     for (;;) {
         int timeout_ms = handle_clocks(server);
         int count;
 
         cddpi_client_reap(&server->host);
+        pthread_mutex_unlock(&server->lock);
         count = epoll_wait(server->host.epoll_fd, events, EVENTS, timeout_ms);
+        pthread_mutex_lock(&server->lock);
+        /* a client that a set doomed meanwhile is still there: only this thread reaps */
         for (int i = 0; i < count; i++) {
             if (events[i].data.ptr == &server->stop_fd) {
+                pthread_mutex_unlock(&server->lock);
                 return NULL;
             }
             if (events[i].data.ptr == &server->listen_fd) {
@@ -311,6 +318,7 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     if (server == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
     }
+    (void)pthread_mutex_init(&server->lock, NULL); /* cannot fail without attributes */
     server->owner = getpid();
     server->listen_fd = -1;
     server->stop_fd = -1;
@@ -391,8 +399,33 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
     close_if_open(server->spare_fd);
     close_if_open(server->host.epoll_fd);
     if (!forked) {
+        pthread_mutex_destroy(&server->lock);
         cddpi_free(server);
     }
+}
+
+cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char *key,
+                                   const void *value, size_t bytes)
+{
+    struct cddpi_slice whole = {(const uint8_t *)key, strlen(key)};
+    bool done;
+
+    if (whole.bytes == 0 || whole.bytes > CDDPI_STORE_FULL_KEY_BYTES ||
+        bytes > CDDP_STORE_VALUE_BYTES) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "store server: set of a key of %zu bytes and a value of %zu; at most %d "
+                          "and %d",
+                          whole.bytes, bytes, CDDPI_STORE_FULL_KEY_BYTES, CDDP_STORE_VALUE_BYTES);
+    }
+    if (server->owner != getpid()) {
+        return cddpi_fail(CDDP_ERR_STATE, "store server: set in process %d; it is process %d's",
+                          (int)getpid(), (int)server->owner);
+    }
+    pthread_mutex_lock(&server->lock);
+    done = cddpi_client_set(&server->host, whole, (struct cddpi_slice){value, bytes});
+    pthread_mutex_unlock(&server->lock);
+    return done ? CDDP_OK
+                : cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory for \"%s\"", key);
 }
 
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server)

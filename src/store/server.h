@@ -24,6 +24,12 @@ CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_serv
  *  only closes what was inherited. */
 void cddpi_store_server_destroy(struct cddpi_store_server *server);
 
+/** Set @p key, complete with any prefix, as a client would, but without a connection and without a
+ *  deadline: when it returns, those who waited for the key have their answers. Any thread of the
+ *  process that created the server. */
+CDDP_CHECKED cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char *key,
+                                                const void *value, size_t bytes);
+
 /** The port that it listens on. */
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server);
 

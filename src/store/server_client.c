@@ -303,16 +303,16 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
     reply(host, client, head->id, status, false, value);
 }
 
-static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *client,
-                          const struct cddpi_wire_head *head,
-                          const struct cddpi_store_request *request)
+/* Do what does not wait; who waited for it is in @woken. */
+static struct cddpi_outcome change(struct cddpi_client_host *host,
+                                   const struct cddpi_store_request *request,
+                                   struct cddpi_waiter **woken)
 {
-    struct cddpi_waiter *woken = NULL;
     struct cddpi_effect effect;
     struct cddpi_outcome outcome;
 
     cddpi_table_decide(host->table, request, &effect, &outcome);
-    if (outcome.status == CDDP_OK && !cddpi_table_commit(host->table, &effect, &woken)) {
+    if (outcome.status == CDDP_OK && !cddpi_table_commit(host->table, &effect, woken)) {
         outcome.status = CDDP_ERR_NO_MEMORY;
     }
     if (outcome.status != CDDP_OK) {
@@ -320,9 +320,30 @@ static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *c
         outcome.value = NULL;
     }
     cddpi_effect_fini(&effect);
+    return outcome;
+}
+
+static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *client,
+                          const struct cddpi_wire_head *head,
+                          const struct cddpi_store_request *request)
+{
+    struct cddpi_waiter *woken = NULL;
+    struct cddpi_outcome outcome = change(host, request, &woken);
+
     cddpi_buffer_drop(&client->in, message_bytes(head));
     reply(host, client, head->id, outcome.status, outcome.flag, outcome.value);
     answer_all(host, woken);
+}
+
+bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
+                      struct cddpi_slice value)
+{
+    struct cddpi_store_request request = {.op = CDDPI_STORE_SET, .key = key, .value = value};
+    struct cddpi_waiter *woken = NULL;
+    struct cddpi_outcome outcome = change(host, &request, &woken);
+
+    answer_all(host, woken);
+    return outcome.status == CDDP_OK; /* a set answers with no value */
 }
 
 /* While a request waits, the only message that may follow it is its CANCEL. */

@@ -1,5 +1,5 @@
 /* server_client.h - what the server's loop (server.c) and its connections (server_client.c) share.
- * All of it belongs to the server's thread. */
+ * All of it belongs to who holds the server's lock: its thread, or one that sets a key. */
 #ifndef CDDPI_STORE_SERVER_CLIENT_H
 #define CDDPI_STORE_SERVER_CLIENT_H
 
@@ -52,6 +52,10 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t proof_d
 /** What epoll reported about @p client. */
 void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *client,
                         uint32_t events);
+
+/** Set a key without a connection, and answer those who wait for it. False without memory. */
+bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
+                      struct cddpi_slice value);
 
 /** Close the connection now and free the client with cddpi_client_reap(). */
 void cddpi_client_doom(struct cddpi_client_host *host, struct cddpi_client *client);

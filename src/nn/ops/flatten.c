@@ -51,6 +51,7 @@ static cddp_status backward(struct cddpi_run *run, void *state)
 }
 
 const struct cddpi_op_ops cddpi_op_flatten = {.name = "flatten",
+                                              .images_only = true,
                                               .shape = shape,
                                               .plan = plan_flatten,
                                               .forward = forward,

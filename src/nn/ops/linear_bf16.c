@@ -214,9 +214,9 @@ cddp_status cddpi_linear_bf16_weights(const struct cddpi_run *run, void *opaque)
     if (state->rounded) {
         return cddpi_gemm(true, false, state->outputs, state->inputs, state->rows,
                           cddpi_run_buffer(run, state->grad), cddpi_run_buffer(run, state->x),
-                          run->accumulate ? 1.0f : 0.0f, out);
+                          cddpi_run_adds(run, 0) ? 1.0f : 0.0f, out);
     }
-    return cddpi_primitive_run(run, run->accumulate ? &state->weights_add : &state->weights,
+    return cddpi_primitive_run(run, cddpi_run_adds(run, 0) ? &state->weights_add : &state->weights,
                                (const void *[]){cddpi_run_buffer(run, state->grad_transposed),
                                                 cddpi_run_buffer(run, state->x_packed), out});
 }
