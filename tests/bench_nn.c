@@ -67,7 +67,8 @@ static void setup(struct bench *bench, const char *preset, int batch)
     for (int i = 0; i < batch; i++) {
         bench->label[i] = i % 10;
     }
-    bench->batch = (struct cddpi_batch){bench->input, bench->label, batch, 0, bench->ids};
+    bench->batch = (struct cddpi_batch){
+        .input = bench->input, .label = bench->label, .count = batch, .sample_ids = bench->ids};
 }
 
 static void time_steps(struct bench *bench, double *forward, double *backward)

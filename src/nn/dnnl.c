@@ -119,7 +119,8 @@ int cddpi_dnnl_block(const dnnl_memory_desc_t *desc)
     if (desc->ndims != 4 || desc->data_type != dnnl_f32 || desc->format_kind != dnnl_blocked) {
         return 0;
     }
-    shape = (struct cddpi_shape){(int)desc->dims[1], (int)desc->dims[2], (int)desc->dims[3], false};
+    shape = (struct cddpi_shape){
+        .channels = (int)desc->dims[1], .height = (int)desc->dims[2], .width = (int)desc->dims[3]};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         int block = blocks[i] > 0 ? blocks[i] : shape.channels;
         dnnl_memory_desc_t ours = cddpi_dnnl_image((int)desc->dims[0], &shape, block);

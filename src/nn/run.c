@@ -23,6 +23,11 @@ const float *cddpi_run_input(const struct cddpi_run *run, int k)
     return buffer < 0 ? run->model->input : at(run, buffer);
 }
 
+float *cddpi_run_taken_input(const struct cddpi_run *run)
+{
+    return at(run, run->plan->values[run->op->inputs[0]].activation);
+}
+
 float *cddpi_run_output(const struct cddpi_run *run)
 {
     return at(run, run->plan->values[run->op->output].activation);
@@ -71,11 +76,19 @@ float *cddpi_run_running(const struct cddpi_run *run, int k)
     return run->model->buffers.items[run->op->buffers[k]].data;
 }
 
+bool cddpi_run_adds(const struct cddpi_run *run, int k)
+{
+    return run->accumulate || run->model->given[run->op->params[k]] > 0;
+}
+
 cddp_status cddpi_run_ready(struct cddpi_run *run, int k)
 {
     int param = run->op->params[k];
 
-    return param < 0 || run->ready == NULL ? CDDP_OK : run->ready(run->context, (size_t)param);
+    if (param < 0 || ++run->model->given[param] < run->model->uses[param] || run->ready == NULL) {
+        return CDDP_OK;
+    }
+    return run->ready(run->context, (size_t)param);
 }
 
 const float *cddpi_run_mask_relu(struct cddpi_run *run)
@@ -176,7 +189,7 @@ static void zero_grad(const struct cddpi_run *run, int k)
 {
     float *grad = cddpi_run_grad(run, k);
 
-    if (grad != NULL && !run->accumulate) {
+    if (grad != NULL && !cddpi_run_adds(run, k)) {
         size_t count = cddpi_tensor_elements(&run->model->params.items[run->op->params[k]]);
 
         for (size_t i = 0; i < count; i++) {

@@ -270,6 +270,8 @@ void cddpi_config_layers_fini(struct cddpi_config_layers *list)
         cddpi_free((void *)(uintptr_t)list->values[i].name);
         cddpi_free((void *)(uintptr_t)list->values[i].input);
         cddpi_free((void *)(uintptr_t)list->values[i].input2);
+        cddpi_free((void *)(uintptr_t)list->values[i].tied);
+        cddpi_free((void *)(uintptr_t)list->values[i].positions);
     }
     cddpi_free(list->values);
     list->values = NULL;

@@ -130,7 +130,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout",
+                "dropout|embedding|layer_norm|gelu|attention",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -138,7 +138,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear: outputs; conv2d: output channels."},
+     .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d, pools: height and width; pools default to 2."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
@@ -148,11 +148,23 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "linear, conv2d: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
      .text = "batch_norm: statistics over all ranks; default false."},
-    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1, .text = "batch_norm: default 1e-5."},
+    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
+     .text = "batch_norm, layer_norm: default 1e-5."},
     {LAYER("momentum", momentum), CDDPI_KEY_REAL, "", 1e-9, 1,
      .text = "batch_norm: weight of the new batch in the running statistics; default 0.1."},
     {LAYER("probability", probability), CDDPI_KEY_REAL, "", 1e-9, 0.999,
      .text = "dropout: of an element to be zeroed; default 0.5."},
+    {LAYER("heads", heads), CDDPI_KEY_INT, "", 1, 4096,
+     .text = "attention: heads, among which the channels of queries, keys and values are divided."},
+    {LAYER("exact", exact), CDDPI_KEY_BOOL, "",
+     .text = "gelu: by the error function; default false: by tanh, as GPT-2 has it."},
+    {LAYER("tied", tied), CDDPI_KEY_TEXT, "",
+     .text = "linear: name of the embedding whose table is its weight; default: it has its own."},
+    {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
+     .text = "embedding: name of the table of positions that is added; default: none."},
+    {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
+     .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
+             "as in PyTorch; embedding, 1."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 

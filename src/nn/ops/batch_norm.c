@@ -293,6 +293,7 @@ static cddp_status idle_backward(struct cddpi_run *run)
 }
 
 const struct cddpi_op_ops cddpi_op_batch_norm = {.name = "batch_norm",
+                                                 .images_only = true,
                                                  .fuses_relu = true,
                                                  .shape = shape,
                                                  .declare = declare,

@@ -423,6 +423,7 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 }
 
 const struct cddpi_op_ops cddpi_op_conv2d = {.name = "conv2d",
+                                             .images_only = true,
                                              .fuses_relu = true,
                                              .shape = shape,
                                              .declare = declare,
