@@ -134,6 +134,9 @@ void cddpi_model_destroy(struct cddpi_model *model)
         cddpi_plan_destroy(model->plans[i]);
     }
     cddpi_dnnl_destroy(model->dnnl);
+    for (size_t i = 0; model->params_bound && i < model->params.count; i++) {
+        model->params.items[i].data = NULL;
+    }
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
     cddpi_graph_fini(&model->graph);
@@ -146,6 +149,23 @@ void cddpi_model_destroy(struct cddpi_model *model)
     cddpi_free(model->given);
     cddpi_free(model->arena);
     cddpi_free(model);
+}
+
+void cddpi_model_bind_params(struct cddpi_model *model, void *const *data)
+{
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (!model->params_bound) {
+            cddpi_free(model->params.items[i].data);
+        }
+        model->params.items[i].data = data[i];
+    }
+    model->params_bound = true;
+}
+
+void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context)
+{
+    model->param_wait = wait;
+    model->param_wait_context = context;
 }
 
 const cddp_param *cddpi_model_params(const struct cddpi_model *model, size_t *out_count)

@@ -107,6 +107,15 @@ const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model);
  * caller). */
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
 
+/** Let the parameters live at @p data[i], where the caller has copied their
+ * values (memory of the caller, 64-byte aligned, that outlives the model's use). The model's own
+ * memory for them is released. */
+void cddpi_model_bind_params(struct cddpi_model *model, void *const *data);
+
+/** Called by a forward before it reads parameter @p index. */
+typedef cddp_status (*cddpi_param_wait_fn)(void *context, size_t index);
+void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context);
+
 /** Prepare for batches of @p count samples in @p training or evaluation mode, so that the first
  * step does not pay for it. Optional: running prepares what is missing. May end the validity of the
  * last forward: its outputs are NULL then, and backward is CDDP_ERR_STATE. */

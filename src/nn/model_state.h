@@ -32,6 +32,9 @@ struct cddpi_model {
     uint64_t seed;
     cddp_group *group;
     struct cddpi_tensors params, buffers;
+    bool params_bound;              /* their memory is the caller's */
+    cddpi_param_wait_fn param_wait; /* NULL: parameters can be read at any time */
+    void *param_wait_context;
     struct cddpi_param_info *infos; /* one a parameter */
     void **grads;                   /* one a parameter */
     uint32_t *uses;  /* one a parameter: how many ops contribute to its gradient ... */

@@ -121,6 +121,21 @@ static cddp_status step(struct cddpi_run *run, int index,
                              : cddpi_fail_prefix(status, "layer \"%s\"", run->op->layer.name);
 }
 
+/* Updates of the op's parameters may still be on their way. */
+static cddp_status await_params(const struct cddpi_run *run, int index)
+{
+    const struct cddpi_model *model = run->model;
+    const struct cddpi_op *op = &model->graph.ops[index];
+    cddp_status status = CDDP_OK;
+
+    for (int k = 0; status == CDDP_OK && model->param_wait != NULL && k < CDDPI_OP_PARAMS; k++) {
+        if (op->params[k] >= 0) {
+            status = model->param_wait(model->param_wait_context, (size_t)op->params[k]);
+        }
+    }
+    return status;
+}
+
 cddp_status cddpi_run_forward(struct cddpi_run *run)
 {
     const struct cddpi_graph *graph = &run->model->graph;
@@ -128,7 +143,10 @@ cddp_status cddpi_run_forward(struct cddpi_run *run)
 
     for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
         if ((run->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
-            status = step(run, i, graph->ops[i].ops->forward);
+            status = await_params(run, i);
+            if (status == CDDP_OK) {
+                status = step(run, i, graph->ops[i].ops->forward);
+            }
         }
     }
     return status;
