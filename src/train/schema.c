@@ -49,7 +49,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
              "targets."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
-     .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*."},
+     .text =
+         "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
+         "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
+         "*cddp-convert*(1); *model.context* may be shorter than theirs."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
