@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/data/optim_vectors.json: what torch.optim.SGD and AdamW make of fixed gradients.
+"""Writes tests/data/optim_vectors.json: what torch.optim.SGD and AdamW make of fixed gradients, and
+torch.amp.GradScaler's rule of overflows.
 
     python scripts/make_optim_vectors.py tests/data/optim_vectors.json     (needs torch)
 
@@ -59,6 +60,19 @@ def run(case, initial, grads):
     return kept
 
 
+def scaler(initial, growth, backoff, interval, overflows):
+    """The scale after each of the steps; overflows: a string of 0 and 1."""
+    scale = torch.full((1,), initial)
+    tracker = torch.zeros(1, dtype=torch.int32)
+    scales = []
+    for letter in overflows:
+        torch._amp_update_scale_(scale, tracker, torch.full((1,), float(letter)), growth, backoff,
+                                 interval)
+        scales.append(float(scale))
+    return dict(initial=initial, growth=growth, backoff=backoff, interval=interval,
+                overflows=overflows, scales=scales)
+
+
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
@@ -73,6 +87,11 @@ def main():
         "initial": [values(initial[name]) for name in SHAPES],
         "grads": [[values(g[name]) for name in SHAPES] for g in grads],
         "cases": [dict(case, params=run(case, initial, grads)) for case in CASES],
+        "scalers": [
+            scaler(65536.0, 2.0, 0.5, 5, "0000000100000100011000000000001000000000000"),
+            scaler(2.0 ** 126, 2.0, 0.5, 2, "0000000010"),
+            scaler(1000.0, 1.5, 0.3, 1, "0110001"),
+        ],
     }
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         json.dump(out, file, separators=(",", ":"))

@@ -4,7 +4,7 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 build_packages="gcc libc6-dev pkg-config meson ninja-build libdnnl-dev libconfig-dev
-  libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev scdoc"
+  libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev libutf8proc-dev scdoc"
 data_packages="dataset-fashion-mnist"
 test_packages="libcmocka-dev"
 

@@ -1,6 +1,6 @@
 /* bench_nn.c - times forward and backward of a preset model, and beside them the products or
- * convolutions alone that bound them: `bench_nn mlp|cnn|resnet20 BATCH [STEPS]` prints one JSON
- * line. Not a test. */
+ * convolutions alone (of float32) that bound them: `bench_nn mlp|cnn|resnet20 BATCH [STEPS [bf16]]`
+ * prints one JSON line. Not a test. */
 #include "base/clock.h"
 #include "nn/model_state.h"
 
@@ -41,10 +41,14 @@ static void fail(void)
     exit(1);
 }
 
-static void setup(struct bench *bench, const char *preset, int batch)
+static void setup(struct bench *bench, const char *preset, int batch, bool bf16)
 {
-    struct cddpi_model_spec spec = {
-        .preset = preset, .channels = 1, .height = 28, .width = 28, .classes = 10};
+    struct cddpi_model_spec spec = {.preset = preset,
+                                    .channels = 1,
+                                    .height = 28,
+                                    .width = 28,
+                                    .classes = 10,
+                                    .precision = bf16 ? CDDPI_PRECISION_BF16 : CDDPI_PRECISION_F32};
     size_t elements = (size_t)batch * 784;
     const cddp_param *params;
     size_t count;
@@ -67,7 +71,8 @@ static void setup(struct bench *bench, const char *preset, int batch)
     for (int i = 0; i < batch; i++) {
         bench->label[i] = i % 10;
     }
-    bench->batch = (struct cddpi_batch){bench->input, bench->label, batch, 0, bench->ids};
+    bench->batch = (struct cddpi_batch){
+        .input = bench->input, .label = bench->label, .count = batch, .sample_ids = bench->ids};
 }
 
 static void time_steps(struct bench *bench, double *forward, double *backward)
@@ -195,13 +200,14 @@ int main(int argc, char **argv)
     int64_t begin = cddpi_now_ns();
     double create, prepare;
     struct rusage usage;
+    bool bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
 
     bench.steps = argc > 3 ? atoi(argv[3]) : 20;
     if (batch < 1 || bench.steps < 1 || bench.steps > MAX_STEPS) {
-        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20 BATCH [STEPS]\n");
+        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20 BATCH [STEPS [bf16]]\n");
         return 2;
     }
-    setup(&bench, argv[1], batch);
+    setup(&bench, argv[1], batch, bf16);
     create = (double)(cddpi_now_ns() - begin) / 1e6;
     begin = cddpi_now_ns();
     if (cddpi_model_prepare(bench.model, batch, true) != CDDP_OK) {
@@ -213,13 +219,14 @@ int main(int argc, char **argv)
     linear = sum_linear(&bench);
     conv = sum_ops(&bench, &cddpi_op_conv2d);
     norm = sum_ops(&bench, &cddpi_op_batch_norm);
-    printf("{\"bench\": \"nn\", \"model\": \"%s\", \"batch\": %d, \"steps\": %d, "
+    printf("{\"bench\": \"nn\", \"model\": \"%s\", \"precision\": \"%s\", \"batch\": %d, "
+           "\"steps\": %d, "
            "\"forward_ms\": %.3f, \"backward_ms\": %.3f, \"step_ms\": %.3f, \"linear_ms\": %.3f, "
            "\"conv_ms\": %.3f, \"batch_norm_ms\": %.3f, \"over_bound\": %.3f, \"create_ms\": %.2f, "
            "\"prepare_ms\": %.2f, \"arena_mib\": %.1f, \"peak_rss_mib\": %.1f}\n",
-           argv[1], batch, bench.steps, forward, backward, forward + backward, linear, conv, norm,
-           (forward + backward) / (linear + conv), create, prepare,
-           (double)cddpi_model_arena_bytes(bench.model) / (1 << 20),
+           argv[1], bf16 ? "bf16" : "f32", batch, bench.steps, forward, backward,
+           forward + backward, linear, conv, norm, (forward + backward) / (linear + conv), create,
+           prepare, (double)cddpi_model_arena_bytes(bench.model) / (1 << 20),
            (double)usage.ru_maxrss / 1024);
     cddpi_model_destroy(bench.model);
     return 0;

@@ -51,7 +51,8 @@ static inline void fixture_batch(struct fixture *f, int first, int count)
         f->label[i] = (first + i) * 7 % 5 % f->model->classes;
         f->ids[i] = (uint64_t)(first + i);
     }
-    f->batch = (struct cddpi_batch){f->input, f->label, count, 3, f->ids};
+    f->batch = (struct cddpi_batch){
+        .input = f->input, .label = f->label, .count = count, .step = 3, .sample_ids = f->ids};
 }
 
 /* False when the model cannot be made. */

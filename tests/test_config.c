@@ -180,7 +180,8 @@ static void a_broken_or_missing_file_is_named(void **state)
     assert_int_equal(cddpi_config_load(folder, NULL, 0, &config), CDDP_ERR_CONFIG);
     assert_non_null(strstr(cddp_last_error(), "Is a directory"));
     assert_string_equal(message("train = { epochs = 1; };\n", NULL),
-                        "small.conf: the key data.train_images is missing");
+                        "small.conf: the key data.train_images is missing, which data.type = "
+                        "\"idx\" needs");
 }
 
 static void keys_that_do_not_go_together_are_named(void **state)
@@ -266,12 +267,92 @@ static void the_resolved_text_reads_back_to_itself(void **state)
     assert_true(again.model.layers.values[1].sync);
     assert_true(again.model.layers.values[0].no_bias);
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
-        assert_non_null(strstr(first, strrchr(cddpi_config_keys[i].path, '.') + 1));
+        const struct cddpi_key *key = &cddpi_config_keys[i];
+
+        if (key->data == NULL || cddpi_key_has_data(key->data, CDDPI_DATA_IDX)) {
+            assert_non_null(strstr(first, strrchr(key->path, '.') + 1));
+        }
     }
     free(first);
     free(second);
     cddpi_config_fini(&config);
     cddpi_config_fini(&again);
+}
+
+static void files_of_tokens_and_text_are_lists_of_names(void **state)
+{
+    char *one[] = {"data.train=x/*.bin", "data.test=[\"a\", \"b c\"]"};
+    struct cddpi_config config;
+
+    (void)state;
+    load("data = { type = \"tokens\"; train = (\"1\", \"2\"); test = \"3\"; };\n", NULL, 0,
+         &config);
+    assert_int_equal(config.data.type, CDDPI_DATA_TOKENS);
+    assert_int_equal(config.data.train.count, 2);
+    assert_string_equal(config.data.train.values[1], "2");
+    assert_int_equal(config.data.test.count, 1);
+    assert_int_equal(config.model.context, 1024);
+    cddpi_config_fini(&config);
+    load("data = { type = \"text\"; train = \"t\"; test = \"\"; };\n", one, 2, &config);
+    assert_int_equal(config.data.train.count, 1);
+    assert_string_equal(config.data.train.values[0], "x/*.bin");
+    assert_int_equal(config.data.test.count, 2);
+    assert_string_equal(config.data.test.values[1], "b c");
+    cddpi_config_fini(&config);
+    load("data = { type = \"text\"; train = \"t\"; test = \"\"; };\n", NULL, 0, &config);
+    assert_int_equal(config.data.test.count, 0);
+    cddpi_config_fini(&config);
+}
+
+static void lists_of_names_read_back_to_themselves(void **state)
+{
+    struct cddpi_config config;
+    struct cddpi_config again;
+    char *first;
+    char *second;
+
+    (void)state;
+    load("data = { type = \"text\"; train = [\"a b\", \"[c]\\\"*\"]; test_fraction = 0.25; };\n",
+         NULL, 0, &config);
+    first = cddpi_config_text(&config, false);
+    load(first, NULL, 0, &again);
+    second = cddpi_config_text(&again, false);
+    assert_string_equal(first, second);
+    assert_int_equal(again.data.train.count, 2);
+    assert_string_equal(again.data.train.values[1], "[c]\"*");
+    assert_float_equal(again.data.test_fraction, 0.25, 0);
+    assert_null(strstr(first, "train_images")); /* it could not be read back */
+    assert_null(strstr(first, "flip"));
+    free(first);
+    free(second);
+    cddpi_config_fini(&config);
+    cddpi_config_fini(&again);
+}
+
+static void keys_of_another_type_of_data_are_refused(void **state)
+{
+    (void)state;
+    assert_string_equal(message("data = { type = \"tokens\"; train = \"a\"; };\n", NULL),
+                        "small.conf: the key data.test is missing, which data.type = \"tokens\" "
+                        "needs");
+    assert_string_equal(message("data = { type = \"text\"; };\n", NULL),
+                        "small.conf: the key data.train is missing, which data.type = \"text\" "
+                        "needs");
+    assert_string_equal(message(FILES, "data.vocabulary=x"),
+                        "argument data.vocabulary=x: data.vocabulary: is not for data.type = "
+                        "\"idx\"");
+    assert_string_equal(
+        message("data = { type = \"tokens\";\n train = \"a\"; test = \"b\";\n mean = 0.5; };\n",
+                NULL),
+        "small.conf:3: data.mean: is not for data.type = \"tokens\"");
+    assert_string_equal(
+        message("data = { type = \"text\"; train = 5; };\n", NULL),
+        "small.conf:1: data.train expects a string or a list of strings, not a whole "
+        "number");
+    assert_string_equal(
+        message("data = { type = \"text\"; train = (\"a\", 5); };\n", NULL),
+        "small.conf:1: data.train expects a string or a list of strings, not a whole "
+        "number");
 }
 
 static void what_ranks_need_not_share_is_left_out_for_comparing(void **state)
@@ -341,6 +422,9 @@ int main(void)
         cmocka_unit_test(an_argument_overrides_the_file),
         cmocka_unit_test(an_error_in_an_argument_names_it),
         cmocka_unit_test(the_resolved_text_reads_back_to_itself),
+        cmocka_unit_test(files_of_tokens_and_text_are_lists_of_names),
+        cmocka_unit_test(lists_of_names_read_back_to_themselves),
+        cmocka_unit_test(keys_of_another_type_of_data_are_refused),
         cmocka_unit_test(what_ranks_need_not_share_is_left_out_for_comparing),
         cmocka_unit_test(the_manual_page_holds_the_table),
         cmocka_unit_test(every_allocation_may_fail),

@@ -1,6 +1,7 @@
 /* test_data_ranks.c - ranks that open a dataset together: one reads for all of its machine, and all
  * leave with the same outcome. */
 #include "data/dataset.h"
+#include "data_rank_support.h"
 #include "gzip_support.h"
 
 #include <sys/mman.h>
@@ -11,8 +12,8 @@ enum { TEXT_BYTES = 1024, MOST_RANKS = 8 };
 /* What the ranks of one case do, and what they found; in memory that all of them share. */
 struct job {
     char folder[4096];
-    enum { TOGETHER, EACH_ALONE, FIRST_ALONE } machines; /* what the ranks believe */
-    char images[MOST_RANKS][64];                         /* file that the rank is asked to open */
+    enum machines machines;
+    char images[MOST_RANKS][64]; /* file that the rank is asked to open */
     cddp_status status[MOST_RANKS];
     char text[MOST_RANKS][TEXT_BYTES];
 };
@@ -74,44 +75,6 @@ static int remove_job(void **state)
     return 0;
 }
 
-/* Whether the page that holds @memory belongs to a file whose name contains @name. */
-static bool is_mapped_from(const void *memory, const char *name)
-{
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[4400];
-    bool found = false;
-
-    while (!found && fgets(line, sizeof line, maps) != NULL) {
-        unsigned long begin, end;
-
-        found = sscanf(line, "%lx-%lx r--p", &begin, &end) == 2 && (uintptr_t)memory >= begin &&
-                (uintptr_t)memory < end && strstr(line, name) != NULL;
-    }
-    fclose(maps);
-    return found;
-}
-
-static cddp_status join(const struct job *job, int rank, int world_size, cddp_group **out)
-{
-    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    char rendezvous[4300];
-
-    snprintf(rendezvous, sizeof rendezvous, "file://%s/store", job->folder);
-    options.rendezvous = rendezvous;
-    options.token = "secret";
-    options.job = "data";
-    options.rank = rank;
-    options.world_size = world_size;
-    options.timeout_ms = SUPPORT_TIMEOUT_MS;
-    if (job->machines == EACH_ALONE || (job->machines == FIRST_ALONE && rank == 0)) {
-        options.local_world_size = 1;
-    } else {
-        options.local_rank = rank;
-        options.local_world_size = world_size;
-    }
-    return cddp_group_create(&options, out);
-}
-
 static cddp_status open_data(const struct job *job, int rank, cddp_group *group,
                              struct cddpi_dataset *out)
 {
@@ -130,7 +93,7 @@ static int open_and_compare(int rank, int world_size, void *argument)
     cddp_group *group = NULL;
     int descriptors;
 
-    CHECK(join(job, rank, world_size, &group) == CDDP_OK);
+    CHECK(support_join(job->folder, job->machines, rank, world_size, &group) == CDDP_OK);
     descriptors = support_descriptors();
     for (int round = 0; round < 2; round++) {
         CHECK(open_data(job, rank, group, &dataset) == CDDP_OK);
@@ -140,11 +103,11 @@ static int open_and_compare(int rank, int world_size, void *argument)
             CHECK(dataset.images[i - 16] == pixel(i));
         }
         CHECK(dataset.labels[7] == (8 + 7) % 10);
-        CHECK(is_mapped_from(dataset.images, behind) ==
+        CHECK(support_is_mapped_from(dataset.images, behind) ==
               (strcmp(job->images[rank], "images") == 0 ||
                (world_size > 1 && job->machines == TOGETHER)));
         cddpi_dataset_close(&dataset);
-        CHECK(!is_mapped_from(dataset.images, behind));
+        CHECK(!support_is_mapped_from(dataset.images, behind));
     }
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
     cddp_group_destroy(group);
@@ -158,21 +121,13 @@ static void ask_for(struct job *job, const char *name)
     }
 }
 
-static void new_store(const struct job *job)
-{
-    char path[4300];
-
-    snprintf(path, sizeof path, "%s/store", job->folder);
-    (void)unlink(path);
-}
-
 static void the_ranks_of_a_machine_share_what_one_of_them_inflated(void **state)
 {
     const int sizes[] = {1, 2, 3, 5};
 
     ask_for(*state, "images.gz");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        new_store(*state);
+        support_new_store(((struct job *)*state)->folder);
         assert_int_equal(run_ranks(sizes[i], open_and_compare, *state), 0);
     }
 }
@@ -210,7 +165,7 @@ static int open_and_note(int rank, int world_size, void *argument)
     cddp_group *group = NULL;
     int descriptors;
 
-    CHECK(join(job, rank, world_size, &group) == CDDP_OK);
+    CHECK(support_join(job->folder, job->machines, rank, world_size, &group) == CDDP_OK);
     descriptors = support_descriptors();
     job->status[rank] = open_data(job, rank, group, &dataset);
     snprintf(job->text[rank], TEXT_BYTES, "%s", cddp_last_error());
@@ -241,7 +196,7 @@ static void a_bad_file_gives_every_rank_the_same_text(void **state)
     ask_for(job, "short.gz");
     assert_int_equal(run_ranks(3, open_and_note, job), 0);
     all_ranks_say(job, 3, CDDP_ERR_FORMAT, "/short.gz: truncated", "19199 bytes follow");
-    new_store(job);
+    support_new_store(job->folder);
     ask_for(job, "absent");
     assert_int_equal(run_ranks(2, open_and_note, job), 0);
     all_ranks_say(job, 2, CDDP_ERR_NOT_FOUND, "/absent", "No such file");

@@ -5,7 +5,7 @@
 
 enum { MIB = 1 << 20 };
 
-static const struct cddpi_bucket_plan_rule defaults = {MIB, (size_t)25 * MIB, false, NULL};
+static const struct cddpi_bucket_plan_rule defaults = {MIB, (size_t)25 * MIB, 0, false, NULL};
 
 static struct cddpi_bucket_plan *make(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                                       struct cddpi_bucket_plan_rule rule)
@@ -41,7 +41,7 @@ static void a_bucket_closes_once_it_holds_its_cap_and_not_before(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[] = {
         {60, CDDP_F32}, {40, CDDP_F32}, {99, CDDP_F32}, {1, CDDP_F32}};
-    struct cddpi_bucket_plan_rule rule = {100, 100, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {100, 100, 0, false, NULL};
     struct cddpi_bucket_plan *plan = make(tensors, 4, rule);
 
     (void)state;
@@ -58,7 +58,7 @@ static void a_bucket_closes_once_it_holds_its_cap_and_not_before(void **state)
 static void slices_are_aligned_and_do_not_overlap(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[50];
-    struct cddpi_bucket_plan_rule rule = {300, 1000, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {300, 1000, 0, false, NULL};
     struct cddpi_bucket_plan *plan;
     unsigned char *taken;
 
@@ -85,7 +85,7 @@ static void slices_are_aligned_and_do_not_overlap(void **state)
 static void types_have_buckets_and_caps_of_their_own(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[8];
-    struct cddpi_bucket_plan_rule rule = {8, 16, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {8, 16, 0, false, NULL};
     struct cddpi_bucket_plan *plan;
 
     (void)state;
@@ -110,7 +110,7 @@ static void types_have_buckets_and_caps_of_their_own(void **state)
 static void buckets_are_numbered_by_their_last_member(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[] = {{4, CDDP_F16}, {400, CDDP_F32}, {4, CDDP_F16}};
-    struct cddpi_bucket_plan_rule rule = {100, 100, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {100, 100, 0, false, NULL};
     struct cddpi_bucket_plan *plan = make(tensors, 3, rule);
 
     (void)state;
@@ -124,7 +124,7 @@ static void a_lent_block_is_cut_in_ranges_from_its_end(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[] = {
         {12, CDDP_F32}, {20, CDDP_F32}, {4, CDDP_F32}, {40, CDDP_F32}, {8, CDDP_F32}};
-    struct cddpi_bucket_plan_rule rule = {8, 40, true, NULL};
+    struct cddpi_bucket_plan_rule rule = {8, 40, 0, true, NULL};
     struct cddpi_bucket_plan *plan = make(tensors, 5, rule);
     static const size_t offsets[] = {0, 12, 32, 36, 76};
 
@@ -148,7 +148,7 @@ static void an_order_that_is_no_permutation_is_refused(void **state)
     struct cddpi_bucket_plan_tensor tensors[] = {{4, CDDP_F32}, {4, CDDP_F32}, {4, CDDP_F32}};
     const uint32_t twice[] = {0, 1, 1};
     const uint32_t beyond[] = {0, 1, 3};
-    struct cddpi_bucket_plan_rule rule = {4, 4, false, twice};
+    struct cddpi_bucket_plan_rule rule = {4, 4, 0, false, twice};
     struct cddpi_bucket_plan *plan = NULL;
 
     (void)state;
@@ -164,7 +164,7 @@ static void equal_orders_make_equal_plans_and_others_do_not(void **state)
     struct cddpi_bucket_plan_tensor tensors[] = {{4, CDDP_F32}, {4, CDDP_F32}, {4, CDDP_F32}};
     const uint32_t reverse[] = {2, 1, 0};
     const uint32_t other[] = {1, 2, 0};
-    struct cddpi_bucket_plan_rule rule = {8, 8, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {8, 8, 0, false, NULL};
     struct cddpi_bucket_plan *a = make(tensors, 3, rule);
     struct cddpi_bucket_plan *b;
     struct cddpi_bucket_plan *c;

@@ -146,6 +146,29 @@ static int weighted_once(cddp_group *group, cddp_type type, size_t count, const 
     return 0;
 }
 
+/* The same, of which each rank gets its part. */
+static int scattered_once(cddp_group *group, cddp_type type, size_t count, const double *weights,
+                          bool registered)
+{
+    int rank = cddp_group_rank(group);
+    int n = cddp_group_world_size(group);
+    size_t bytes = count * cddp_type_bytes(type);
+    char *data = buffer(group, registered, bytes * (size_t)n);
+    char *own;
+
+    CHECK(data != NULL);
+    own = data + (size_t)rank * bytes;
+    fill_rank(data, rank, 0, count * (size_t)n, type);
+    if (weights[rank] == 0) {
+        memset(data, 0xff, bytes * (size_t)n);
+    }
+    CHECK(cddp_reduce_scatter_weighted(group, data, own, count, type, weights[rank], NULL) ==
+          CDDP_OK);
+    CHECK(compare_reduced(own, (size_t)rank * count, count, n, type, CDDP_OP_SUM, weights) == 0);
+    give_back(group, registered, data);
+    return 0;
+}
+
 static int weighted_rank(int rank, int n, void *seed)
 {
     static const double uneven[] = {3, 1, 0, 7.5, 2, 0.25, 0, 5};
@@ -161,6 +184,8 @@ static int weighted_rank(int rank, int n, void *seed)
             for (size_t c = 0; c < 3; c++) {
                 CHECK(weighted_once(group, types[t], counts[c], all[w], false) == 0);
                 CHECK(weighted_once(group, types[t], counts[c], all[w], true) == 0);
+                CHECK(scattered_once(group, types[t], counts[c], all[w], false) == 0);
+                CHECK(scattered_once(group, types[t], counts[c], all[w], true) == 0);
             }
         }
     }

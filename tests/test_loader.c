@@ -13,7 +13,13 @@ enum { ELEMENTS = CHANNELS * PLANE };
 /* Images of random bytes; a dataset in plain memory, as far as the loader can tell. */
 static uint8_t images[COUNT * ELEMENTS];
 static uint8_t labels[COUNT];
-static struct cddpi_dataset dataset = {COUNT, CHANNELS, HEIGHT, WIDTH, 10, images, labels, NULL};
+static struct cddpi_dataset dataset = {.count = COUNT,
+                                       .channels = CHANNELS,
+                                       .height = HEIGHT,
+                                       .width = WIDTH,
+                                       .classes = 10,
+                                       .images = images,
+                                       .labels = labels};
 
 static int make_images(void **state)
 {
@@ -450,19 +456,80 @@ static void a_sequence_that_does_not_fit_is_refused(void **state)
 #define REFUSED(order, first, end, batch, rank, size)                                              \
     assert_int_equal(cddpi_loader_start(loader, order, 0, first, end, batch, rank, size, false),   \
                      CDDP_ERR_ARGUMENT)
-    REFUSED(sampler, 0, COUNT, 11, 0, 1);
-    assert_string_equal(cddp_last_error(),
-                        "loader: rank 0 of 1 takes 11 of a batch of 11, but was made for 10");
-    REFUSED(sampler, 0, COUNT, 21, 0, 2);
     REFUSED(sampler, 0, COUNT + 1, 10, 0, 1);
     REFUSED(sampler, 3, 2, 10, 0, 1);
     REFUSED(sampler, 0, COUNT, 0, 0, 1);
     REFUSED(sampler, 0, COUNT, 10, 2, 2);
     REFUSED(longer, 0, COUNT, 10, 0, 1);
-    assert_int_equal(cddpi_loader_start(loader, sampler, 0, 0, COUNT, 21, 1, 2, false), CDDP_OK);
     cddpi_loader_destroy(loader);
     cddp_sampler_destroy(longer);
     cddp_sampler_destroy(sampler);
+}
+
+/* Take all pieces of @rank's batches of 50 and compare with @whole, the same without pieces. */
+static void take_pieces(int threads, int max_count, int rank, int world_size, int expected_pieces,
+                        const struct taken *whole)
+{
+    struct cddpi_loader_options options = augmenting_options(threads);
+    cddp_sampler *sampler = make_order(4);
+    struct taken *taken = calloc(1, sizeof *taken);
+    struct cddpi_loader *loader;
+    struct cddpi_loaded loaded;
+    int batches = 0;
+    int of_batch = 0; /* samples */
+
+    options.max_count = max_count;
+    loader = make(options);
+    assert_int_equal(cddpi_loader_start(loader, sampler, 4, 0, COUNT, 50, rank, world_size, true),
+                     CDDP_OK);
+    for (;;) {
+        assert_int_equal(cddpi_loader_next(loader, &loaded, NULL), CDDP_OK);
+        if (loaded.input == NULL) {
+            break;
+        }
+        assert_true(loaded.count <= max_count);
+        assert_int_equal(loaded.share, whole->counts[batches]);
+        append_batch(taken, &loaded);
+        of_batch += loaded.count;
+        if (loaded.last) {
+            assert_int_equal(of_batch, whole->counts[batches]);
+            of_batch = 0;
+            batches++;
+        }
+    }
+    assert_int_equal(batches, whole->batches);
+    assert_int_equal(taken->batches, expected_pieces);
+    assert_int_equal(taken->samples, whole->samples);
+    assert_memory_equal(taken->ids, whole->ids, sizeof whole->ids);
+    assert_memory_equal(taken->label, whole->label, sizeof whole->label);
+    assert_memory_equal(taken->input, whole->input, sizeof whole->input);
+    cddpi_loader_destroy(loader);
+    cddp_sampler_destroy(sampler);
+    free(taken);
+}
+
+static void a_large_share_comes_in_pieces_of_the_same_samples_as_many_on_every_rank(void **state)
+{
+    static const struct {
+        int world_size, max_count, pieces; /* of batches of 50, 50 and 7 samples */
+    } cases[] = {{1, 50, 3}, {1, 49, 5}, {1, 10, 11}, {2, 10, 7}, {3, 6, 7}, {4, 1, 28}, {8, 3, 7}};
+    struct taken *whole = malloc(sizeof *whole);
+
+    (void)state;
+    assert_int_equal(COUNT, 107);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int rank = 0; rank < cases[i].world_size; rank++) {
+            struct cddpi_loader *loader = make(augmenting_options(0));
+
+            take_all(loader, 4, 0, 50, rank, cases[i].world_size, true, whole);
+            cddpi_loader_destroy(loader);
+            for (int threads = 0; threads <= 2; threads++) {
+                take_pieces(threads, cases[i].max_count, rank, cases[i].world_size, cases[i].pieces,
+                            whole);
+            }
+        }
+    }
+    free(whole);
 }
 
 static void every_lack_of_memory_is_reported(void **state)
@@ -503,6 +570,7 @@ int main(void)
         cmocka_unit_test(it_can_be_cancelled_restarted_and_destroyed_in_any_state),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(a_sequence_that_does_not_fit_is_refused),
+        cmocka_unit_test(a_large_share_comes_in_pieces_of_the_same_samples_as_many_on_every_rank),
         cmocka_unit_test(every_lack_of_memory_is_reported),
     };
 

@@ -91,10 +91,12 @@ typedef struct cddp_ddp_options {
     void *hook_state;
     const char *config; /* any text that must be the same on all ranks (part of the manifest),
                            borrowed for the call; NULL: none */
+    bool shard;         /* each rank updates a shard of the parameters: see below. Buckets are never
+                           rebuilt then, and `flat_grads` is not possible */
 } cddp_ddp_options;
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL                        \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false                 \
     }
 
 /** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:
@@ -148,6 +150,44 @@ CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
  *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_MISMATCH (ranks disagree about no_sync),
  *          CDDP_ERR_NO_MEMORY, CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
+
+/* A sharded optimizer (ZeRO stage 1): with options.shard the gradients of a step are reduced only
+ * to the rank that updates them, so that an optimizer works on, and keeps state for, 1/world_size
+ * of the parameters:
+ *
+ *     wait              gradients are the mean over ranks inside this rank's spans; elsewhere they
+ *                       are undefined
+ *     (the optimizer updates the parameters inside this rank's spans)
+ *     updated           everyone's updates are on their way to everyone
+ *     param_wait(i)     as the next forward comes to parameter i: it is whole
+ *
+ * Parameters that are not frozen move, once, inside cddp_ddp_create(), to memory of cddp's that
+ * goes with the handle: ask cddp_ddp_param(). An update that works element by element gives the
+ * same bits as without shards. */
+typedef struct cddp_span {
+    size_t param;
+    size_t first, count; /* elements of the parameter, as if it had one dimension */
+} cddp_span;
+
+/** Where parameter @p index lives: in the caller's `data`, or with shards in cddp's, 64-byte
+ * aligned. NULL: there is no such parameter. */
+CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
+
+/** What rank @p rank updates, in the order of parameters; together the spans of all ranks hold each
+ *  element once. @p out_count may be 0. NULL and 0 without shards. Owned by the handle. */
+CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
+
+/** This rank has updated its spans. Collective, once after each update; does not wait.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_STATE (in the middle of a backward),
+ *          CDDP_ERR_CLOSED, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_updated(cddp_ddp *ddp);
+
+/** Wait until parameter @p index holds everyone's updates; before it is read. cddp_ddp_begin() does
+ *  the same for all.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index);
+/** The same for all parameters. */
+CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
 
 /* What the last synchronised step cost. Times in nanoseconds. */
 typedef struct cddp_ddp_stats {

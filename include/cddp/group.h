@@ -86,8 +86,8 @@ CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
  *  @param out  Release with cddp_group_free(); what is left goes with the group.
  *  @return as a collective, and CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out);
-/** Release @p memory of cddp_group_alloc(); NULL is accepted. Every rank frees its blocks in the
- * same order, but none waits for another. */
+/** Release @p memory of cddp_group_alloc(); NULL is accepted. Every
+ * rank frees its blocks in the same order, but none waits for another. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements; `in` and `out` may be the same pointer where both have the
@@ -126,6 +126,12 @@ CDDP_CHECKED cddp_status cddp_all_gather(cddp_group *group, const void *in, void
 CDDP_CHECKED cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out,
                                              size_t count, cddp_type type, cddp_op op,
                                              cddp_work **work);
+
+/** The mean weighted as in cddp_all_reduce_weighted(), cut as by cddp_reduce_scatter(): with the
+ * same bits as the first. */
+CDDP_CHECKED cddp_status cddp_reduce_scatter_weighted(cddp_group *group, const void *in, void *out,
+                                                      size_t count, cddp_type type, double weight,
+                                                      cddp_work **work);
 
 /** Root's `out` gets world_size x count elements; `out` of the others may be NULL. */
 CDDP_CHECKED cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t count,

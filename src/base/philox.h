@@ -12,7 +12,8 @@ enum cddpi_random_purpose {
     CDDPI_RANDOM_INIT = 2,    /* initial parameters: index is the parameter */
     CDDPI_RANDOM_DROPOUT = 3, /* index is the op, counter holds step and element */
     CDDPI_RANDOM_AUGMENT = 4, /* index is the epoch, counter holds the sample */
-    CDDPI_RANDOM_TEST = 5
+    CDDPI_RANDOM_TEST = 5,
+    CDDPI_RANDOM_GENERATE = 6 /* index is the position in the text, counter the step */
 };
 
 struct cddpi_philox {

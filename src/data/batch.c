@@ -1,5 +1,5 @@
-/* batch.c - owns what happens to a sample between the dataset and the model: crop, flip, normalise.
- */
+/* batch.c - owns what happens to a sample between the dataset and the model: images are cropped,
+ * flipped and normalised, windows of tokens copied. */
 #include "data/batch.h"
 
 #include "base/error.h"
@@ -41,13 +41,20 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
 {
     const struct cddpi_transform *transform = &options->transform;
     const struct cddpi_dataset *dataset = options->dataset;
-    cddp_status status = check_transform(options);
+    cddp_status status;
 
+    out->dataset = dataset;
+    out->seed = options->seed;
+    if (dataset->kind == CDDPI_DATASET_TOKENS) {
+        out->sample_elements = (size_t)dataset->context;
+        out->sample_labels = (size_t)dataset->context;
+        return CDDP_OK;
+    }
+    status = check_transform(options);
     if (status != CDDP_OK) {
         return status;
     }
-    out->dataset = dataset;
-    out->seed = options->seed;
+    out->sample_labels = 1;
     out->crop_padding = transform->crop_padding;
     out->flip = transform->flip;
     out->sample_elements = (size_t)dataset->channels * (size_t)dataset->height *
@@ -114,8 +121,24 @@ static const uint8_t *fetch(const struct cddpi_batch_maker *maker, uint64_t id)
     return sample;
 }
 
-void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
-                      const atomic_bool *stop)
+static void make_windows(const struct cddpi_batch_maker *maker,
+                         const struct cddpi_batch_order *order, const atomic_bool *stop,
+                         struct cddpi_token_fault *out)
+{
+    for (uint64_t i = 0; i < order->share.count; i++) {
+        uint64_t id = cddp_sampler_at(order->sampler, order->share.first + i);
+
+        order->sample_ids[i] = id;
+        if (atomic_load_explicit(stop, memory_order_relaxed) ||
+            !cddpi_dataset_window(maker->dataset, id, order->tokens + i * maker->sample_elements,
+                                  order->label + i * maker->sample_labels, out)) {
+            return;
+        }
+    }
+}
+
+static void make_images(const struct cddpi_batch_maker *maker,
+                        const struct cddpi_batch_order *order, const atomic_bool *stop)
 {
     bool augment = order->augment && (maker->crop_padding > 0 || maker->flip);
     uint64_t count = order->share.count;
@@ -140,5 +163,16 @@ void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_
         } else {
             plain_sample(maker, now, out);
         }
+    }
+}
+
+void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
+                      const atomic_bool *stop, struct cddpi_token_fault *out)
+{
+    out->path = NULL;
+    if (maker->dataset->kind == CDDPI_DATASET_TOKENS) {
+        make_windows(maker, order, stop, out);
+    } else {
+        make_images(maker, order, stop);
     }
 }

@@ -10,13 +10,14 @@
 
 enum { CDDPI_BATCH_CHANNELS = 4 };
 
-/* How bytes become floats. */
+/* How bytes become floats; tokens stay what they are. */
 struct cddpi_batch_maker {
     const struct cddpi_dataset *dataset; /* borrowed */
     uint64_t seed;
     int crop_padding;
     bool flip;
-    size_t sample_elements;
+    size_t sample_elements; /* of the input */
+    size_t sample_labels;
     float tables[CDDPI_BATCH_CHANNELS][CDDPI_IMAGE_VALUES]; /* a channel's bytes, normalised */
 };
 
@@ -26,7 +27,8 @@ struct cddpi_batch_order {
     uint64_t epoch;              /* of the random transforms */
     cddp_share share;            /* positions */
     bool augment;
-    float *input;
+    float *input;    /* images */
+    int32_t *tokens; /* tokens */
     int32_t *label;
     uint64_t *sample_ids;
 };
@@ -35,8 +37,9 @@ struct cddpi_batch_order {
 CDDP_CHECKED cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
                                                 struct cddpi_batch_maker *out);
 
-/** Make the batch; stops early, leaving it incomplete, once @p stop is set. */
+/** Make the batch; stops early, leaving it incomplete, once @p stop is set, or before a window with
+ *  a token outside the vocabulary: @p out says which then, else its path is NULL. */
 void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
-                      const atomic_bool *stop);
+                      const atomic_bool *stop, struct cddpi_token_fault *out);
 
 #endif

@@ -1,17 +1,38 @@
-/* dataset.h - samples by index: images of bytes with a class each, in memory that ranks of a
- * machine share. Read-only after opening, so any thread may read. */
+/* dataset.h - samples by index, in memory that ranks of a machine share: images of bytes with a
+ * class each, or windows of tokens. Read-only after opening, so any thread may read. */
 #ifndef CDDPI_DATA_DATASET_H
 #define CDDPI_DATA_DATASET_H
 
 #include <cddp/group.h>
 
+enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS };
+
+/* Tokens in a row, all of a file or a part of it. Little-endian, aligned to their size. */
+struct cddpi_token_shard {
+    const char *path; /* for texts of failures */
+    const void *tokens;
+    uint64_t token_count;
+    uint64_t first_token;  /* number in the file of the first one here */
+    uint64_t first_window; /* number in the dataset of its first window */
+};
+
 struct cddpi_dataset {
-    uint64_t count;
+    uint64_t count; /* samples: images, or windows of tokens */
     int channels, height, width;
-    int classes;
+    int classes;                         /* tokens: the vocabulary, each is below it */
     const uint8_t *images;               /* count x channels x height x width */
     const uint8_t *labels;               /* count */
     struct cddpi_dataset_memory *memory; /* what holds them */
+    enum cddpi_dataset_kind kind;
+    /* tokens: a window is `context` of them and the one that follows, which is also the first of
+     * the next window: each token is predicted once an epoch, but for a shard's first and its
+     * remainder, too few for a window */
+    int context;
+    int token_bytes; /* 2 or 4 */
+    const struct cddpi_token_shard *shards;
+    size_t shard_count;
+    uint64_t token_count;  /* of all shards */
+    uint64_t unused_count; /* how many of them are remainders */
 };
 
 /** Open IDX files (http://yann.lecun.com/exdb/mnist/: unsigned bytes, 3 dimensions for images and 1
@@ -24,6 +45,49 @@ struct cddpi_dataset {
 CDDP_CHECKED cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path,
                                                 int classes, cddp_group *group,
                                                 struct cddpi_dataset *out);
+
+/** Open files of tokens in llm.c's form: 256 little-endian 32-bit numbers, of which the first are
+ *  20240520, 1 and how many tokens of 16 bits follow (GPT-2's), or 20240801, 7 and how many of 32
+ *  bits (Llama 3's). Every rank maps them, and none reads them through; collective with a
+ *  @p group.
+ *  @param patterns    As cddpi_paths_find() takes them; shards lie in the order that it gives.
+ *  @param context     Tokens of a window, but for the one behind.
+ *  @param vocabulary  Tokens must be below it; 0: 50257 or 128256, those of the two forms.
+ *  @return as above, and what cddpi_paths_find() says; CDDP_ERR_ARGUMENT. */
+CDDP_CHECKED cddp_status cddpi_dataset_open_tokens(char *const *patterns, size_t pattern_count,
+                                                   int context, int vocabulary, cddp_group *group,
+                                                   struct cddpi_dataset *out);
+
+struct cddpi_text_options {
+    char *const *patterns; /* as above; borrowed, as all here */
+    size_t pattern_count;
+    const char *vocabulary; /* as cddpi_tokenizer_open() takes it; NULL: "" */
+    int context;
+    double test_fraction; /* in (0, 1): the part that is held back for tests */
+};
+
+/** Open text files, plain or gzip'd, as one text, with a token between two files that ends a text.
+ *  One rank of a machine makes tokens of it, the others map them; collective with a @p group.
+ *  @param out       Its classes are the vocabulary.
+ *  @param out_test  The end of the text, of test_fraction of its tokens; NULL: all is in @p out.
+ *  @return as above, and what cddpi_tokenizer_open() says. */
+CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options *options,
+                                                 cddp_group *group, struct cddpi_dataset *out,
+                                                 struct cddpi_dataset *out_test);
+
 void cddpi_dataset_close(struct cddpi_dataset *dataset); /* accepts a zeroed or closed one */
+
+/* A token that the vocabulary does not have. */
+struct cddpi_token_fault {
+    const char *path; /* the shard's; NULL: there is none */
+    uint64_t token;   /* its number in the file */
+    uint32_t value;
+};
+
+/** Copy window @p number: its first `context` tokens to @p input, and what follows each of them to
+ *  @p label. false: one is outside the vocabulary (files are too large to look through when they
+ *  are opened); both hold numbers that are not to be used then, and @p out says which. */
+bool cddpi_dataset_window(const struct cddpi_dataset *dataset, uint64_t number, int32_t *input,
+                          int32_t *label, struct cddpi_token_fault *out);
 
 #endif

@@ -4,11 +4,8 @@
 
 #include "base/error.h"
 
-#include <errno.h>
 #include <libdeflate.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { HEADER_BYTES = 10, TRAILER_BYTES = 8 };
 enum {
@@ -39,72 +36,6 @@ static uint32_t read_u32(const uint8_t *in)
 bool cddpi_is_gzip(const uint8_t *in, size_t in_bytes)
 {
     return in_bytes >= 2 && in[0] == 0x1f && in[1] == 0x8b;
-}
-
-void cddpi_pages_free(struct cddpi_pages *pages)
-{
-    if (pages->data != NULL) {
-        munmap(pages->data, pages->bytes);
-    }
-    if (pages->fd >= 0) {
-        close(pages->fd);
-    }
-    pages->data = NULL;
-    pages->fd = -1;
-}
-
-static cddp_status no_pages(const char *path, size_t bytes)
-{
-    return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "%s: no %zu bytes of memory to inflate it",
-                            path, bytes);
-}
-
-static cddp_status create_pages(const char *path, size_t bytes, bool shareable,
-                                struct cddpi_pages *out)
-{
-    struct cddpi_pages pages = {NULL, bytes, -1};
-    void *memory;
-
-    if (shareable) {
-        pages.fd = memfd_create("cddp-data", MFD_CLOEXEC | MFD_ALLOW_SEALING); /* or private */
-    }
-    if (pages.fd >= 0 && ftruncate(pages.fd, (off_t)bytes) != 0) {
-        goto fail;
-    }
-    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                  pages.fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                  pages.fd, 0);
-    if (memory == MAP_FAILED) {
-        goto fail;
-    }
-    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only a wish */
-    pages.data = memory;
-    *out = pages;
-    return CDDP_OK;
-
-fail:
-    (void)no_pages(path, bytes);
-    cddpi_pages_free(&pages);
-    return CDDP_ERR_NO_MEMORY;
-}
-
-static cddp_status resize_pages(const char *path, size_t bytes, struct cddpi_pages *pages)
-{
-    void *memory;
-
-    if (bytes == pages->bytes) {
-        return CDDP_OK;
-    }
-    if (pages->fd >= 0 && ftruncate(pages->fd, (off_t)bytes) != 0) {
-        return no_pages(path, bytes);
-    }
-    memory = mremap(pages->data, pages->bytes, bytes, MREMAP_MAYMOVE);
-    if (memory == MAP_FAILED) {
-        return no_pages(path, bytes);
-    }
-    pages->data = memory;
-    pages->bytes = bytes;
-    return CDDP_OK;
 }
 
 /* @at moves past the text and its zero; false when the file ends before. */
@@ -207,8 +138,8 @@ static cddp_status inflate_member(struct libdeflate_decompressor *inflater, stru
             return cddpi_fail(CDDP_ERR_FORMAT, "%s: inflates to more than %llu bytes", input->path,
                               (unsigned long long)limit);
         }
-        status = resize_pages(input->path,
-                              (size_t)(pages->bytes < limit / 2 ? 2 * pages->bytes : limit), pages);
+        status = cddpi_pages_resize(
+            input->path, (size_t)(pages->bytes < limit / 2 ? 2 * pages->bytes : limit), pages);
         if (status != CDDP_OK) {
             return status;
         }
@@ -282,12 +213,12 @@ cddp_status cddpi_gunzip(const char *path, const uint8_t *in, size_t in_bytes, b
     if (inflater == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the inflater", path);
     }
-    status = create_pages(path, first_guess(&input, limit), shareable, &pages);
+    status = cddpi_pages_create(path, first_guess(&input, limit), shareable, &pages);
     if (status == CDDP_OK) {
         status = inflate_all(inflater, &input, limit, &pages, &bytes);
     }
     if (status == CDDP_OK) {
-        status = resize_pages(path, bytes, &pages);
+        status = cddpi_pages_resize(path, bytes, &pages);
     }
     libdeflate_free_decompressor(inflater);
     if (status != CDDP_OK) {

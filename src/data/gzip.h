@@ -2,16 +2,7 @@
 #ifndef CDDPI_DATA_GZIP_H
 #define CDDPI_DATA_GZIP_H
 
-#include <cddp/status.h>
-
-#include <stdbool.h>
-
-/* Writable memory that grows by remapping. */
-struct cddpi_pages {
-    uint8_t *data;
-    size_t bytes;
-    int fd; /* the memory file behind it, or -1: private memory */
-};
+#include "data/pages.h"
 
 /** Whether the contents begin as a gzip file does. */
 bool cddpi_is_gzip(const uint8_t *in, size_t in_bytes);
@@ -24,6 +15,5 @@ bool cddpi_is_gzip(const uint8_t *in, size_t in_bytes);
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_gunzip(const char *path, const uint8_t *in, size_t in_bytes,
                                       bool shareable, struct cddpi_pages *out);
-void cddpi_pages_free(struct cddpi_pages *pages);
 
 #endif

@@ -1,21 +1,15 @@
 /* idx.c - owns datasets in IDX files: what their headers must say, and how the ranks of a machine
  * come to read each file once. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "data/dataset.h"
+#include "data/memory.h"
 #include "data/share.h"
 #include "group/agree.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { UNSIGNED_BYTES = 0x08, MOST_DIMENSIONS = 4 };
 enum { MOST_SAMPLE_BYTES = 1 << 28 }; /* so that sizes of one sample fit an int */
-
-struct cddpi_dataset_memory {
-    struct cddpi_source files[CDDPI_SHARED_FILES]; /* images, labels */
-};
 
 /* A file's header: sizes of its dimensions, and where the elements begin. */
 struct idx {
@@ -199,13 +193,6 @@ static cddp_status open_files(const struct request *request, bool shareable,
     return status;
 }
 
-static void close_files(struct cddpi_dataset_memory *memory)
-{
-    for (int i = 0; i < CDDPI_SHARED_FILES; i++) {
-        cddpi_source_close(&memory->files[i]);
-    }
-}
-
 /* Map what another rank of this machine has read; where that cannot be, read it too. */
 static cddp_status map_files(const struct request *request, bool found,
                              const struct cddpi_source_address *addresses,
@@ -221,7 +208,7 @@ static cddp_status map_files(const struct request *request, bool found,
     }
     cddpi_log(CDDPI_LOG_INFO, "reading %s without its neighbours: %s", request->paths[0],
               found ? cddp_last_error() : "no rank of this machine has read it");
-    close_files(memory);
+    cddpi_dataset_memory_close_files(memory);
     return open_files(request, false, memory);
 }
 
@@ -244,7 +231,8 @@ static cddp_status open_together(const struct request *request, cddp_group *grou
     }
     status = cddpi_agree(group, status);
     if (status == CDDP_OK) {
-        status = cddpi_share_sources(group, reads ? memory->files : NULL, &found, addresses);
+        status = cddpi_share_sources(group, reads ? memory->files : NULL, CDDPI_SHARED_FILES,
+                                     &found, addresses);
     }
     if (status != CDDP_OK) {
         return status;
@@ -282,12 +270,9 @@ cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_p
         return cddpi_fail(CDDP_ERR_ARGUMENT, "data: a path is missing, or classes (%d) negative",
                           classes);
     }
-    memory = cddpi_zalloc(sizeof *memory);
+    memory = cddpi_dataset_memory_create(CDDPI_SHARED_FILES, 0, group);
     if (memory == NULL) {
-        if (group != NULL) {
-            cddp_group_abort(group, "no memory while opening the data");
-        }
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "data: no memory for %zu bytes", sizeof *memory);
+        return CDDP_ERR_NO_MEMORY;
     }
     if (group != NULL && cddp_group_world_size(group) > 1) {
         status = open_together(&request, group, memory, out);
@@ -301,17 +286,7 @@ cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_p
         cddpi_source_close_fd(&memory->files[i]);
     }
     if (status != CDDP_OK) {
-        close_files(memory);
-        cddpi_free(memory);
+        cddpi_dataset_memory_release(memory);
     }
     return status;
-}
-
-void cddpi_dataset_close(struct cddpi_dataset *dataset)
-{
-    if (dataset->memory != NULL) {
-        close_files(dataset->memory);
-        cddpi_free(dataset->memory);
-    }
-    memset(dataset, 0, sizeof *dataset);
 }

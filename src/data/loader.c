@@ -17,10 +17,11 @@
 enum { PREFETCH_DEFAULT = 4, MOST_THREADS = 256, MOST_PREFETCH = 4096 };
 
 struct slot {
-    float *input;
+    void *input; /* of floats or tokens */
     int32_t *label;
     uint64_t *sample_ids;
-    uint64_t made; /* number of the batch it holds, plus 1; 0: none */
+    struct cddpi_token_fault fault; /* why the batch is not whole; path NULL: it is */
+    uint64_t made;                  /* number of the batch it holds, plus 1; 0: none */
 };
 
 /* What start() was asked for. */
@@ -29,7 +30,8 @@ struct sequence {
     uint64_t epoch, first, end, batch;
     int rank, world_size;
     bool augment;
-    uint64_t batches;
+    uint64_t pieces;  /* of a whole batch */
+    uint64_t batches; /* pieces of all of them: what next() returns is one piece */
 };
 
 struct cddpi_loader {
@@ -66,30 +68,56 @@ static bool can_begin(const struct cddpi_loader *loader)
            loader->next - released(loader) < loader->slot_count;
 }
 
-static cddp_share share_of_batch(const struct sequence *sequence, uint64_t number)
+/* Into how many pieces a batch of @p count samples is cut: on all ranks alike, so that they can
+ * meet in each; the last ones may be empty. */
+static uint64_t pieces_of(const struct cddpi_loader *loader, const struct sequence *sequence,
+                          uint64_t count)
 {
-    uint64_t first = sequence->first + number * sequence->batch;
+    uint64_t largest = cddp_share_of(0, count, 0, sequence->world_size).count;
+    uint64_t size = (uint64_t)loader->max_count;
+
+    return largest > size ? (largest - 1) / size + 1 : 1;
+}
+
+/* This rank's share of the batch that piece @p number belongs to. */
+static cddp_share whole_share(const struct sequence *sequence, uint64_t number)
+{
+    uint64_t first = sequence->first + number / sequence->pieces * sequence->batch;
     uint64_t left = sequence->end - first;
 
     return cddp_share_of(first, left < sequence->batch ? left : sequence->batch, sequence->rank,
                          sequence->world_size);
 }
 
-static void make_batch(const struct cddpi_loader *loader, const struct sequence *sequence,
+static cddp_share piece_of_share(const struct cddpi_loader *loader, const struct sequence *sequence,
+                                 uint64_t number)
+{
+    cddp_share share = whole_share(sequence, number);
+    uint64_t size = (uint64_t)loader->max_count;
+    uint64_t skipped = number % sequence->pieces * size;
+
+    skipped = skipped < share.count ? skipped : share.count;
+    share.first += skipped;
+    share.count = share.count - skipped < size ? share.count - skipped : size;
+    return share;
+}
+
+static void make_batch(struct cddpi_loader *loader, const struct sequence *sequence,
                        uint64_t number)
 {
-    const struct slot *slot = &loader->slots[number % loader->slot_count];
+    struct slot *slot = &loader->slots[number % loader->slot_count];
     struct cddpi_batch_order order = {
         .sampler = sequence->sampler,
         .epoch = sequence->epoch,
-        .share = share_of_batch(sequence, number),
+        .share = piece_of_share(loader, sequence, number),
         .augment = sequence->augment,
         .input = slot->input,
+        .tokens = slot->input,
         .label = slot->label,
         .sample_ids = slot->sample_ids,
     };
 
-    cddpi_batch_make(&loader->maker, &order, &loader->stop);
+    cddpi_batch_make(&loader->maker, &order, &loader->stop, &slot->fault);
 }
 
 static void *run_thread(void *argument)
@@ -167,7 +195,7 @@ static cddp_status synchronise(struct cddpi_loader *loader)
 static cddp_status create_slots(struct cddpi_loader *loader)
 {
     size_t count = (size_t)loader->max_count;
-    size_t sample_bytes = loader->maker.sample_elements * sizeof(float);
+    size_t sample_bytes = loader->maker.sample_elements * sizeof(float); /* or of a token */
 
     loader->slots = cddpi_zalloc_array(loader->slot_count, sizeof *loader->slots);
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
@@ -176,7 +204,7 @@ static cddp_status create_slots(struct cddpi_loader *loader)
         if (sample_bytes <= SIZE_MAX / count) {
             slot->input = cddpi_alloc_aligned(count * sample_bytes);
         }
-        slot->label = cddpi_zalloc_array(count, sizeof *slot->label);
+        slot->label = cddpi_zalloc_array(count, loader->maker.sample_labels * sizeof *slot->label);
         slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
         if (slot->input == NULL || slot->label == NULL || slot->sample_ids == NULL) {
             break;
@@ -194,6 +222,10 @@ static cddp_status check_options(const struct cddpi_loader_options *options)
 {
     if (options->dataset == NULL || options->dataset->count == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: there is no dataset, or it is empty");
+    }
+    if (options->dataset->kind == CDDPI_DATASET_TOKENS && options->dataset->context < 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: windows of a context of %d",
+                          options->dataset->context);
     }
     if (options->max_count < 1 || options->threads < 0 || options->threads > MOST_THREADS ||
         options->prefetch < 0 || options->prefetch > MOST_PREFETCH) {
@@ -298,7 +330,7 @@ void cddpi_loader_cancel(struct cddpi_loader *loader)
 static cddp_status check_sequence(const struct cddpi_loader *loader,
                                   const struct sequence *sequence)
 {
-    uint64_t samples, largest;
+    uint64_t samples;
 
     if (sequence->sampler == NULL || sequence->batch == 0 || sequence->world_size < 1 ||
         sequence->rank < 0 || sequence->rank >= sequence->world_size) {
@@ -316,16 +348,6 @@ static cddp_status check_sequence(const struct cddpi_loader *loader,
             (unsigned long long)sequence->first, (unsigned long long)sequence->end,
             (unsigned long long)samples, (unsigned long long)loader->maker.dataset->count);
     }
-    largest = sequence->end - sequence->first;
-    largest = largest < sequence->batch ? largest : sequence->batch;
-    largest = cddp_share_of(0, largest, sequence->rank, sequence->world_size).count;
-    if (largest > (uint64_t)loader->max_count) {
-        return cddpi_fail(
-            CDDP_ERR_ARGUMENT,
-            "loader: rank %d of %d takes %llu of a batch of %llu, but was made for %d",
-            sequence->rank, sequence->world_size, (unsigned long long)largest,
-            (unsigned long long)sequence->batch, loader->max_count);
-    }
     return CDDP_OK;
 }
 
@@ -333,7 +355,14 @@ cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *
                                uint64_t epoch, uint64_t first, uint64_t end, uint64_t batch,
                                int rank, int world_size, bool augment)
 {
-    struct sequence sequence = {sampler, epoch, first, end, batch, rank, world_size, augment, 0};
+    struct sequence sequence = {.sampler = sampler,
+                                .epoch = epoch,
+                                .first = first,
+                                .end = end,
+                                .batch = batch,
+                                .rank = rank,
+                                .world_size = world_size,
+                                .augment = augment};
     cddp_status status;
 
     cddpi_loader_cancel(loader);
@@ -341,7 +370,11 @@ cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *
     if (status != CDDP_OK) {
         return status;
     }
-    sequence.batches = (end - first) / batch + ((end - first) % batch != 0);
+    sequence.pieces = pieces_of(loader, &sequence, end - first < batch ? end - first : batch);
+    sequence.batches = (end - first) / batch * sequence.pieces;
+    if ((end - first) % batch != 0) {
+        sequence.batches += pieces_of(loader, &sequence, (end - first) % batch);
+    }
     pthread_mutex_lock(&loader->mutex);
     loader->sequence = sequence;
     loader->started = true;
@@ -380,22 +413,35 @@ static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
     } else {
         status = wait_for_batch(loader, number);
     }
+    if (status == CDDP_OK && slot->fault.path != NULL) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s: token %llu is %u, but the vocabulary has only %d tokens",
+                            slot->fault.path, (unsigned long long)slot->fault.token,
+                            slot->fault.value, loader->maker.dataset->classes);
+    }
     if (status != CDDP_OK) {
         return status;
     }
     loader->returned = number + 1;
     pthread_cond_signal(&loader->work); /* the slot before has become free */
-    out->input = slot->input;
+    if (loader->maker.dataset->kind == CDDPI_DATASET_TOKENS) {
+        out->tokens = slot->input;
+    } else {
+        out->input = slot->input;
+    }
     out->label = slot->label;
     out->sample_ids = slot->sample_ids;
-    out->count = (int)share_of_batch(&loader->sequence, number).count;
+    out->count = (int)piece_of_share(loader, &loader->sequence, number).count;
+    out->share = whole_share(&loader->sequence, number).count;
+    out->last = number + 1 == loader->sequence.batches ||
+                (number + 1) % loader->sequence.pieces == 0;
     return CDDP_OK;
 }
 
 cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *out,
                               int64_t *out_waited_ns)
 {
-    struct cddpi_loaded loaded = {NULL, NULL, NULL, 0};
+    struct cddpi_loaded loaded = {0};
     int64_t begin = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 

@@ -1,5 +1,6 @@
 /* loader.h - batches made ahead of time by threads: bytes to normalised floats, with random crop
- * and flip. What a batch holds depends on its request alone, not on threads or ranks. */
+ * and flip, or windows of tokens. What a batch holds depends on its request alone, not on threads
+ * or ranks. */
 #ifndef CDDPI_DATA_LOADER_H
 #define CDDPI_DATA_LOADER_H
 
@@ -16,19 +17,24 @@ struct cddpi_transform {
 
 struct cddpi_loader_options {
     const struct cddpi_dataset *dataset; /* borrowed, outlives the loader */
-    struct cddpi_transform transform;
+    struct cddpi_transform transform;    /* of images */
     uint64_t seed; /* of the random transforms: keyed by (seed, epoch, sample) */
-    int max_count; /* samples of the largest batch */
+    int max_count; /* samples: a rank's share of a batch that is larger comes in pieces of so many
+                    */
     int threads;   /* 0: batches are made by the caller in next() */
     int prefetch;  /* batches kept ready per loader; 0: 4 */
 };
 
-/* One batch, in the ring's memory: valid until the next call of next() or of cancel(). */
+/* One batch or a piece of it, in the ring's memory: valid until the next call of next() or of
+ * cancel(). */
 struct cddpi_loaded {
-    const float *input;   /* count x C x H x W, 64-byte aligned */
-    const int32_t *label; /* count */
+    const float *input;   /* images: count x C x H x W, 64-byte aligned; tokens: NULL */
+    const int32_t *label; /* images: count; tokens: count x context, what follows each */
     const uint64_t *sample_ids;
-    int count;
+    int count;             /* of the piece */
+    const int32_t *tokens; /* tokens: count x context, 64-byte aligned; images: NULL */
+    uint64_t share;        /* of this rank's whole share, of which the piece is a part */
+    bool last;             /* it is the last piece of its batch */
 };
 
 struct cddpi_loader;
@@ -39,17 +45,21 @@ void cddpi_loader_destroy(struct cddpi_loader *loader);
 
 /** Begin a sequence of batches: batch k holds the samples of @p sampler (copied state: epoch as it
  * is now) at this rank's share (cddp_share_of) of the positions [first + k * batch, first + (k + 1)
- * * batch), cut at @p end. Batches whose share is empty have count 0. Cancels what was under way.
- * The sampler must not change its epoch before the last batch is taken or cancel() is called.
+ * * batch), cut at @p end. A batch in which any rank's share is larger than max_count comes in
+ * pieces, as many on every rank: max_count samples each, then what is left. Batches and pieces
+ * without a sample of this rank have count 0. Cancels what was under way. The sampler must not
+ * change its epoch before the last batch is taken or cancel() is called.
  *  @param augment  Whether random transforms are applied. */
 CDDP_CHECKED cddp_status cddpi_loader_start(struct cddpi_loader *loader,
                                             const cddp_sampler *sampler, uint64_t epoch,
                                             uint64_t first, uint64_t end, uint64_t batch, int rank,
                                             int world_size, bool augment);
 
-/** The next batch of the sequence, waiting for it if it must. @p out->input NULL after the last
- * one.
- *  @p out_waited_ns  How long it waited; may be NULL. */
+/** The next batch (or piece) of the sequence, waiting for it if it must. @p out->label NULL after
+ * the last one.
+ *  @p out_waited_ns  How long it waited; may be NULL.
+ *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_TIMEOUT; CDDP_ERR_FORMAT for a batch with a token
+ *          outside the vocabulary: names the file and where. */
 CDDP_CHECKED cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *out,
                                            int64_t *out_waited_ns);
 

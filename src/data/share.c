@@ -57,9 +57,8 @@ static void name_machine(char out[MACHINE_BYTES])
     }
 }
 
-cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *sources,
-                                bool *out_found,
-                                struct cddpi_source_address out[CDDPI_SHARED_FILES])
+cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *sources, int count,
+                                bool *out_found, struct cddpi_source_address *out)
 {
     struct offer mine;
     struct offer *all;
@@ -70,7 +69,7 @@ cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *so
     memset(&mine, 0, sizeof mine);
     name_machine(mine.machine);
     mine.has_read = sources != NULL;
-    for (int i = 0; sources != NULL && i < CDDPI_SHARED_FILES; i++) {
+    for (int i = 0; sources != NULL && i < count; i++) {
         cddpi_source_address(&sources[i], &mine.files[i]);
     }
     status = cddpi_share_records(group, &mine, sizeof mine, &memory);
@@ -82,7 +81,7 @@ cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *so
         found = all[rank].has_read != 0 &&
                 memcmp(all[rank].machine, mine.machine, sizeof mine.machine) == 0;
         if (found) {
-            memcpy(out, all[rank].files, sizeof all[rank].files);
+            memcpy(out, all[rank].files, (size_t)count * sizeof *out);
         }
     }
     *out_found = found;

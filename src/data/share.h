@@ -16,12 +16,12 @@ CDDP_CHECKED cddp_status cddpi_agree_on(cddp_group *group, const char *path,
                                         const char *const *names, const uint64_t *numbers,
                                         size_t count);
 
-/** Tell all ranks where this rank's @p sources are (NULL: it has read none), and learn where those
- *  are that were read on this machine.
+/** Tell all ranks where this rank's @p count <= CDDPI_SHARED_FILES @p sources are (NULL: it has
+ * read none), and learn where those are that were read on this machine.
  *  @param out_found  Whether a rank of this machine has read, and @p out is set; of several, the
  *                    lowest. */
 CDDP_CHECKED cddp_status cddpi_share_sources(cddp_group *group, const struct cddpi_source *sources,
-                                             bool *out_found,
-                                             struct cddpi_source_address out[CDDPI_SHARED_FILES]);
+                                             int count, bool *out_found,
+                                             struct cddpi_source_address *out);
 
 #endif

@@ -55,8 +55,9 @@ static cddp_status open_plain(const char *path, struct cddpi_source *out)
     return status;
 }
 
-/* Freeze inflated memory: after the seals nobody can change what the ranks train on. */
-static cddp_status freeze(const char *path, struct cddpi_pages *pages, struct cddpi_source *out)
+/* After the seals nobody can change what the ranks train on. */
+cddp_status cddpi_source_freeze(const char *path, struct cddpi_pages *pages,
+                                struct cddpi_source *out)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
     struct cddpi_source source = {pages->data, pages->bytes, pages->fd};
@@ -69,7 +70,7 @@ static cddp_status freeze(const char *path, struct cddpi_pages *pages, struct cd
         munmap(pages->data, pages->bytes);
         pages->data = NULL;
         if (fcntl(pages->fd, F_ADD_SEALS, seals) != 0) {
-            return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: sealing what it inflates to", path);
+            return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: sealing its contents", path);
         }
         source.data = map_file(pages->fd, pages->bytes);
         if (source.data == NULL) {
@@ -79,6 +80,16 @@ static cddp_status freeze(const char *path, struct cddpi_pages *pages, struct cd
     }
     *out = source;
     return CDDP_OK;
+}
+
+cddp_status cddpi_source_open_plain(const char *path, struct cddpi_source *out)
+{
+    cddp_status status = open_plain(path, out);
+
+    if (status == CDDP_OK) {
+        cddpi_source_close_fd(out);
+    }
+    return status;
 }
 
 cddp_status cddpi_source_open(const char *path, bool shareable, struct cddpi_source *out)
@@ -103,7 +114,7 @@ cddp_status cddpi_source_open(const char *path, bool shareable, struct cddpi_sou
     if (status != CDDP_OK) {
         return status;
     }
-    status = freeze(path, &pages, out);
+    status = cddpi_source_freeze(path, &pages, out);
     if (status != CDDP_OK) {
         cddpi_pages_free(&pages);
     }

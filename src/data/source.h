@@ -3,9 +3,7 @@
 #ifndef CDDPI_DATA_SOURCE_H
 #define CDDPI_DATA_SOURCE_H
 
-#include <cddp/status.h>
-
-#include <stdbool.h>
+#include "data/pages.h"
 
 struct cddpi_source {
     const uint8_t *data; /* NULL: closed */
@@ -29,6 +27,14 @@ struct cddpi_source_address {
 CDDP_CHECKED cddp_status cddpi_source_open(const char *path, bool shareable,
                                            struct cddpi_source *out);
 void cddpi_source_close(struct cddpi_source *source); /* accepts a zeroed or closed one */
+
+/** Map the file at @p path as it is, for this process only; likewise. */
+CDDP_CHECKED cddp_status cddpi_source_open_plain(const char *path, struct cddpi_source *out);
+
+/** Make a source of @p pages: read-only from now on, also for others that map it. @p pages are left
+ *  to the caller on failure only. */
+CDDP_CHECKED cddp_status cddpi_source_freeze(const char *path, struct cddpi_pages *pages,
+                                             struct cddpi_source *out);
 
 /** Others have mapped it by now: only the memory stays. */
 void cddpi_source_close_fd(struct cddpi_source *source);

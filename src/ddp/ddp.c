@@ -249,6 +249,19 @@ static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
     return CDDP_OK;
 }
 
+static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options)
+{
+    if (options->flat_grads != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: shard and flat_grads exclude each other");
+    }
+    ddp->rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
+    ddp->shards = cddpi_zalloc(sizeof *ddp->shards);
+    if (ddp->shards == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
+    }
+    return CDDP_OK;
+}
+
 /* Everything that a rank can do alone. */
 static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
                            struct cddpi_layout *layout)
@@ -263,7 +276,13 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->rule.first_bytes = options->first_bucket_bytes;
     ddp->rule.bucket_bytes = options->bucket_bytes;
     ddp->rule.flat = ddp->flat != NULL;
-    ddp->rebuild_due = options->ready_order == NULL && ddp->flat == NULL;
+    ddp->rebuild_due = options->ready_order == NULL && ddp->flat == NULL && !options->shard;
+    if (options->shard) {
+        status = prepare_shards(ddp, options);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
     status = register_params(ddp, model->params, model->param_count);
     if (status == CDDP_OK) {
         status = check_buffers(model->buffers, model->buffer_count);
@@ -328,7 +347,10 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     if (status == CDDP_OK) {
         status = broadcast_tensors(ddp->group, "buffer", model->buffers, model->buffer_count);
     }
-    return status == CDDP_OK ? cddpi_layout_install(ddp, layout) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_layout_install(ddp, layout);
+    }
+    return status == CDDP_OK && ddp->shards != NULL ? cddpi_shard_install(ddp) : status;
 }
 
 cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t param_count,
@@ -372,26 +394,34 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
 }
 
 /* Unfinished reductions still use our memory, and cannot be waited for: peers may never come. */
+static bool is_running(cddp_work *work)
+{
+    bool done = true;
+
+    return work != NULL && cddp_work_test(work, &done) == CDDP_OK && !done;
+}
+
+static cddp_work *gather_of(const cddp_ddp *ddp, size_t bucket)
+{
+    return ddp->shards != NULL && ddp->shards->gathers != NULL ? ddp->shards->gathers[bucket]
+                                                               : NULL;
+}
+
 static void end_works(cddp_ddp *ddp)
 {
-    bool running = false;
+    size_t buckets = ddp->layout.buckets != NULL ? ddp->layout.plan->bucket_count : 0;
+    bool running = is_running(ddp->verdict_work);
 
-    for (size_t b = 0; ddp->layout.buckets != NULL && b < ddp->layout.plan->bucket_count; b++) {
-        cddp_work *work = ddp->layout.buckets[b].work;
-        bool done = true;
-
-        running = running || (work != NULL && cddp_work_test(work, &done) == CDDP_OK && !done);
-    }
-    if (ddp->verdict_work != NULL) {
-        bool done = true;
-
-        running = running || (cddp_work_test(ddp->verdict_work, &done) == CDDP_OK && !done);
+    for (size_t b = 0; b < buckets; b++) {
+        running = running || is_running(ddp->layout.buckets[b].work) ||
+                  is_running(gather_of(ddp, b));
     }
     if (running) {
-        cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a backward");
+        cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a step");
     }
-    for (size_t b = 0; ddp->layout.buckets != NULL && b < ddp->layout.plan->bucket_count; b++) {
+    for (size_t b = 0; b < buckets; b++) {
         cddp_work_destroy(ddp->layout.buckets[b].work);
+        cddp_work_destroy(gather_of(ddp, b));
     }
     cddp_work_destroy(ddp->verdict_work);
 }
@@ -402,6 +432,7 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
         return;
     }
     end_works(ddp);
+    cddpi_shard_release(ddp);
     cddpi_layout_release(ddp, &ddp->layout);
     for (size_t i = 0; i < ddp->param_count; i++) {
         cddpi_free(ddp->params[i].name);

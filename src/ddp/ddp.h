@@ -66,6 +66,14 @@ struct cddpi_verdict {
 
 enum { CDDPI_VERDICT_HIDDEN = 1, CDDPI_VERDICT_ORDER = 2 };
 
+/* Of a sharded optimizer: see shard.c. */
+struct cddpi_shards {
+    unsigned char *block; /* the parameters, laid out as the buckets */
+    cddp_span *spans;     /* rank after rank */
+    size_t *first;        /* by rank, and one more: where its spans begin */
+    cddp_work **gathers;  /* by bucket: updates on their way, or NULL */
+};
+
 struct cddp_ddp {
     cddp_group *group;
     int rank;
@@ -81,6 +89,7 @@ struct cddp_ddp {
     cddp_hook_fn hook;
     void *hook_state;
     struct cddpi_layout layout;
+    struct cddpi_shards *shards; /* NULL: each rank updates all parameters */
 
     /* the current backward */
     bool in_backward;
@@ -151,7 +160,20 @@ cddp_status cddpi_verdict_start(cddp_ddp *ddp);
 /** Wait for all ranks' word. Fails with the same text on every rank if any has failed. */
 cddp_status cddpi_verdict_finish(cddp_ddp *ddp);
 
+/* shard.c */
+/** Move the parameters to where they are sharded. Collective; buckets are in place. */
+cddp_status cddpi_shard_install(cddp_ddp *ddp);
+void cddpi_shard_release(cddp_ddp *ddp); /* accepts a handle without shards */
+/** Wait for all updates that are on their way. */
+cddp_status cddpi_shard_finish(cddp_ddp *ddp);
+/** How many elements of @p bucket a rank updates, padding included. */
+size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
+
 /* reducer.c */
+/** CDDP_ERR_CLOSED, saying again what went wrong before, unless nothing did. */
+cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
+/** The handle is of no more use, for the stored text. Returns @p status. */
+cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);
 /** Keep the stored text as this rank's failure until the step's end. Returns @p status. */
 cddp_status cddpi_ddp_note(cddp_ddp *ddp, cddp_status status);
 

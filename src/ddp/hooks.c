@@ -2,6 +2,22 @@
 #include "ddp/ddp.h"
 #include "kernels/cpu/reduce.h"
 
+/* Each rank gets its shard of the bucket alone. */
+static cddp_status start_sharded(struct cddp_bucket *bucket, cddp_work **out_work)
+{
+    size_t count = cddpi_shard_elements(bucket);
+    char *own = (char *)bucket->data +
+                (size_t)bucket->ddp->rank * count * cddp_type_bytes(bucket->type);
+    double weight = cddp_bucket_weight(bucket);
+
+    if (weight < 0) {
+        return cddp_reduce_scatter(bucket->ddp->group, bucket->data, own, count, bucket->type,
+                                   CDDP_OP_MEAN, out_work);
+    }
+    return cddp_reduce_scatter_weighted(bucket->ddp->group, bucket->data, own, count, bucket->type,
+                                        weight, out_work);
+}
+
 /* The mean over ranks, or over samples when the step has a weight. */
 static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,
                               cddp_work **out_work)
@@ -19,7 +35,11 @@ cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp
 {
     (void)state;
     *out_work = NULL;
-    return stage == 0 ? start_mean(bucket, bucket->data, bucket->type, out_work) : CDDP_OK;
+    if (stage > 0) {
+        return CDDP_OK;
+    }
+    return bucket->ddp->shards != NULL ? start_sharded(bucket, out_work)
+                                       : start_mean(bucket, bucket->data, bucket->type, out_work);
 }
 
 static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)

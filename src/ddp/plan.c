@@ -162,7 +162,12 @@ static void list_members(const struct drafts *drafts, struct cddpi_bucket_plan *
     }
 }
 
-static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors,
+static size_t padded(size_t bytes, size_t grain)
+{
+    return grain > 0 ? (bytes + grain - 1) / grain * grain : bytes;
+}
+
+static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors, size_t grain,
                           struct cddpi_bucket_plan *plan)
 {
     size_t offset = 0;
@@ -175,7 +180,8 @@ static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors,
             plan->offsets[plan->members[i]] = offset;
             offset += cddpi_align(tensors[plan->members[i]].bytes);
         }
-        bucket->bytes = offset - bucket->offset;
+        bucket->bytes = padded(offset - bucket->offset, grain);
+        offset = bucket->offset + bucket->bytes;
     }
     plan->bytes = offset;
 }
@@ -228,7 +234,7 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
     if (rule->flat) {
         place_flat(tensors, plan);
     } else {
-        place_aligned(tensors, plan);
+        place_aligned(tensors, rule->grain, plan);
     }
     *out = plan;
 

@@ -35,6 +35,7 @@ struct cddpi_bucket_plan {
 struct cddpi_bucket_plan_rule {
     size_t first_bytes;    /* a type's first bucket closes once it holds this much */
     size_t bucket_bytes;   /* and its others once they hold this much */
+    size_t grain;          /* buckets are padded to multiples of so many bytes; 0: not */
     bool flat;             /* the block is the caller's: back to back in registration order */
     const uint32_t *order; /* the order of completion, a permutation; NULL: reverse registration */
 };

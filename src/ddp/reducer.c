@@ -11,8 +11,7 @@
 
 static const cddp_step plain_step = CDDP_STEP_INIT;
 
-/* Say again what went wrong before, unless nothing did. */
-static cddp_status check_usable(const cddp_ddp *ddp)
+cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
 {
     if (ddp->broken || ddp->own_status != CDDP_OK) {
         return cddpi_fail(CDDP_ERR_CLOSED, "ddp: an earlier call failed: %s",
@@ -28,7 +27,7 @@ static bool is_of_group(cddp_status status)
            status == CDDP_ERR_CLOSED;
 }
 
-static cddp_status break_handle(cddp_ddp *ddp, cddp_status status)
+cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
 {
     ddp->broken = true;
     snprintf(ddp->broken_text, sizeof ddp->broken_text, "%.1000s", cddp_last_error());
@@ -56,7 +55,7 @@ cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
     if (ddp == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
     }
-    status = check_usable(ddp);
+    status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
         return status;
     }
@@ -76,7 +75,7 @@ cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);
     }
     ddp->step = read;
-    return CDDP_OK;
+    return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
 }
 
 /* Start all buckets that are complete and whose predecessors were started. */
@@ -156,7 +155,7 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
     if (ddp == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
     }
-    status = check_usable(ddp);
+    status = cddpi_ddp_usable(ddp);
     if (status == CDDP_OK) {
         status = find_slot(ddp, index, &slot);
     }
@@ -185,7 +184,7 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
         cddpi_group_poll(ddp->group);
         status = look(ddp);
     }
-    return status == CDDP_OK ? CDDP_OK : break_handle(ddp, status);
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
 
 /* Bring results to gradients that lie elsewhere, but for those whose fate is not known yet. */
@@ -325,7 +324,7 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
     }
     if (ddp->broken) {
-        return check_usable(ddp);
+        return cddpi_ddp_usable(ddp);
     }
     if (ddp->step.no_sync) {
         end_backward(ddp);
@@ -343,7 +342,7 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
         status = cddpi_layout_rebuild(ddp);
     }
     if (status != CDDP_OK) {
-        return break_handle(ddp, status);
+        return cddpi_ddp_break(ddp, status);
     }
     end_backward(ddp);
     return CDDP_OK;

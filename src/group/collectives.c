@@ -73,28 +73,41 @@ cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t
     return start_checked(group, &what, true, true, work);
 }
 
+static cddp_status start_weighted(cddp_group *group, struct cddpi_op *what, double weight,
+                                  cddp_work **work)
+{
+    const char *name = cddpi_kind_name(what->kind);
+    cddp_type type = what->type;
+
+    if (!(weight >= 0) || !isfinite(weight)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: a weight of %g", name, weight);
+    }
+    if (type != CDDP_F32 && type != CDDP_F64 && type != CDDP_F16 && type != CDDP_BF16) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: a weighted mean of %s, only of floating types",
+                          name, cddp_type_name(type));
+    }
+    what->op = CDDP_OP_SUM;
+    what->weighted = true;
+    what->weight = weight;
+    return start_checked(group, what, true, true, work);
+}
+
 cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out, size_t count,
                                      cddp_type type, double weight, cddp_work **work)
 {
-    struct cddpi_op what = {.kind = CDDPI_ALL_REDUCE,
-                            .type = type,
-                            .op = CDDP_OP_SUM,
-                            .weighted = true,
-                            .weight = weight,
-                            .count = count,
-                            .in = in,
-                            .out = out};
+    struct cddpi_op what = {
+        .kind = CDDPI_ALL_REDUCE, .type = type, .count = count, .in = in, .out = out};
 
-    if (!(weight >= 0) || !isfinite(weight)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "all_reduce: a weight of %g", weight);
-    }
-    if (type != CDDP_F32 && type != CDDP_F64 && type != CDDP_F16 && type != CDDP_BF16) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "all_reduce: a weighted mean of %s, only of floating "
-                          "types",
-                          cddp_type_name(type));
-    }
-    return start_checked(group, &what, true, true, work);
+    return start_weighted(group, &what, weight, work);
+}
+
+cddp_status cddp_reduce_scatter_weighted(cddp_group *group, const void *in, void *out, size_t count,
+                                         cddp_type type, double weight, cddp_work **work)
+{
+    struct cddpi_op what = {
+        .kind = CDDPI_REDUCE_SCATTER, .type = type, .count = count, .in = in, .out = out};
+
+    return start_weighted(group, &what, weight, work);
 }
 
 cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,

@@ -22,6 +22,8 @@ static void write_shape(FILE *file, const struct cddpi_shape *shape)
 
     if (shape->flat) {
         snprintf(text, sizeof text, "%d", shape->channels);
+    } else if (shape->sequence) {
+        snprintf(text, sizeof text, "%d x %d", shape->height, shape->channels);
     } else {
         snprintf(text, sizeof text, "%d x %d x %d", shape->channels, shape->height, shape->width);
     }
@@ -47,11 +49,12 @@ static void write_table(FILE *file, const struct cddpi_model *model)
             "from");
     for (int i = 0; i < graph->op_count; i++) {
         const struct cddpi_op *op = &graph->ops[i];
+        struct cddpi_shape shape = op->output >= 0 ? op->out : cddpi_shape_flat(1);
         char type[64];
 
         snprintf(type, sizeof type, "%s%s", op->ops->name, op->relu ? " + relu" : "");
         fprintf(file, "%-24s  %-20s", op->layer.name, type);
-        write_shape(file, op->output >= 0 ? &op->out : &(const struct cddpi_shape){1, 1, 1, true});
+        write_shape(file, &shape);
         fprintf(file, "  %10zu  ", op_params(model, op));
         write_inputs(file, graph, op);
         fputc('\n', file);
@@ -60,6 +63,11 @@ static void write_table(FILE *file, const struct cddpi_model *model)
     fprintf(file, "%s: %zu parameters in %zu tensors, data %d x %d x %d, %d classes\n",
             model->title, total, model->params.count, graph->values[0].shape.channels,
             graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
+    if (model->precision == CDDPI_PRECISION_BF16) {
+        static const char *const ways[] = {"rounded, multiplied as f32", "AVX512_BF16", "AMX"};
+
+        fprintf(file, "products of bf16 factors: %s\n", ways[model->bf16]);
+    }
 }
 
 char *cddpi_model_describe(const struct cddpi_model *model)

@@ -30,31 +30,43 @@ void cddpi_compute_threads(void)
     tell("openblas_set_num_threads", threads);
 }
 
-cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                       const float *a, const float *b, float beta, float *c)
+static void clear_rows(float *c, size_t m, size_t n, size_t ldc)
 {
-    size_t row_a = transpose_a ? m : k;
-    size_t row_b = transpose_b ? k : n;
+    for (size_t r = 0; r < m; r++) {
+        memset(c + r * ldc, 0, n * sizeof *c);
+    }
+}
 
+cddp_status cddpi_gemm_strided(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                               float alpha, const float *a, size_t lda, const float *b, size_t ldb,
+                               float beta, float *c, size_t ldc)
+{
     if (m == 0) { /* m or k is 0: a batch without samples */
         return CDDP_OK;
     }
     if (k == 0) {
         if (beta == 0) {
-            memset(c, 0, m * n * sizeof *c);
+            clear_rows(c, m, n, ldc);
         }
         return CDDP_OK;
     }
 #if CDDP_HAVE_CBLAS
     cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
-                transpose_b ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, 1.0f, a,
-                (int)row_a, b, (int)row_b, beta, c, (int)n);
+                transpose_b ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a, (int)lda,
+                b, (int)ldb, beta, c, (int)ldc);
     return CDDP_OK;
 #else
     return cddpi_dnnl_check(dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N',
-                                       (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f, a,
-                                       (dnnl_dim_t)row_a, b, (dnnl_dim_t)row_b, beta, c,
-                                       (dnnl_dim_t)n),
+                                       (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a,
+                                       (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c,
+                                       (dnnl_dim_t)ldc),
                             "matrix product");
 #endif
+}
+
+cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                       const float *a, const float *b, float beta, float *c)
+{
+    return cddpi_gemm_strided(transpose_a, transpose_b, m, n, k, 1, a, transpose_a ? m : k, b,
+                              transpose_b ? k : n, beta, c, n);
 }

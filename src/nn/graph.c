@@ -93,6 +93,26 @@ static int value_of(const struct builder *builder, int layer)
     return layer == LAYER_DATA ? CDDPI_VALUE_INPUT : builder->links[layer].value;
 }
 
+/* Tokens are no features, and a sequence is no image. */
+static cddp_status check_kind(const struct cddpi_op *op)
+{
+    for (int k = 0; k < op->input_count; k++) {
+        if (op->inputs[k] == CDDPI_VALUE_INPUT && op->in.sequence &&
+            op->ops != &cddpi_op_embedding) {
+            return cddpi_fail(CDDP_ERR_CONFIG,
+                              "%s cannot read the data, which are tokens: only embedding does",
+                              op->ops->name);
+        }
+    }
+    if (op->in.sequence && op->ops->images_only) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "%s takes images, but its input is a sequence of %d x %d (tokens x "
+                          "features)",
+                          op->ops->name, op->in.height, op->in.channels);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status infer_shape(struct cddpi_graph *graph, struct cddpi_op *op,
                                struct cddpi_shape *out)
 {
@@ -102,7 +122,10 @@ static cddp_status infer_shape(struct cddpi_graph *graph, struct cddpi_op *op,
 
     op->in = graph->values[op->inputs[0]].shape;
     *out = op->in;
-    status = op->ops->shape(op, in2, out);
+    status = check_kind(op);
+    if (status == CDDP_OK) {
+        status = op->ops->shape(op, in2, out);
+    }
     if (status == CDDP_OK &&
         (out->channels > MAX_CHANNELS || cddpi_shape_elements(out) > max_elements)) {
         status = cddpi_fail(CDDP_ERR_CONFIG, "its output of %d x %d x %d is too large",
@@ -163,6 +186,27 @@ static bool fuse(struct builder *builder, size_t i)
     return true;
 }
 
+static cddp_status check_last(const struct cddpi_model_spec *spec, const char *name,
+                              const struct cddpi_shape *shape)
+{
+    bool fits = shape->channels == spec->classes;
+
+    if (spec->vocab > 0 && !(shape->sequence && fits)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "layer \"%s\": the last layer's output has %d features, but there are %d "
+                          "tokens to predict",
+                          name, shape->channels, spec->classes);
+    }
+    if (spec->vocab == 0 && !(shape->flat && fits)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "layer \"%s\": the last layer's output is %d x %d x %d, but there are %d "
+                          "classes: it should be %d flat",
+                          name, shape->channels, shape->height, shape->width, spec->classes,
+                          spec->classes);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_outputs(const struct builder *builder)
 {
     size_t count = builder->list->count;
@@ -178,14 +222,7 @@ static cddp_status check_outputs(const struct builder *builder)
                               builder->list->layers[i].name);
         }
     }
-    if (!shape->flat || shape->channels != builder->spec->classes) {
-        return cddpi_fail(CDDP_ERR_CONFIG,
-                          "layer \"%s\": the last layer's output is %d x %d x %d, but there are %d "
-                          "classes: it should be %d flat",
-                          last->name, shape->channels, shape->height, shape->width,
-                          builder->spec->classes, builder->spec->classes);
-    }
-    return CDDP_OK;
+    return check_last(builder->spec, last->name, shape);
 }
 
 static void add_loss(struct builder *builder)
@@ -205,15 +242,26 @@ static void add_loss(struct builder *builder)
     graph->values[value].uses++;
 }
 
+static struct cddpi_shape data_shape(const struct cddpi_model_spec *spec)
+{
+    if (spec->vocab > 0) {
+        return (struct cddpi_shape){
+            .channels = 1, .height = spec->context, .width = 1, .sequence = true};
+    }
+    return (struct cddpi_shape){.channels = spec->channels,
+                                .height = spec->height,
+                                .width = spec->width,
+                                .flat = spec->height == 1 && spec->width == 1};
+}
+
 static cddp_status build(struct builder *builder)
 {
     struct cddpi_graph *graph = builder->graph;
     const struct cddpi_model_spec *spec = builder->spec;
     cddp_status status = CDDP_OK;
 
-    graph->values[CDDPI_VALUE_INPUT] = (struct cddpi_value){
-        .shape = {spec->channels, spec->height, spec->width, spec->height == 1 && spec->width == 1},
-        .producer = -1};
+    graph->values[CDDPI_VALUE_INPUT] = (struct cddpi_value){.shape = data_shape(spec),
+                                                            .producer = -1};
     graph->value_count = 1;
     for (size_t i = 0; i < builder->list->count; i++) {
         status = link_layer(builder, i);
@@ -234,7 +282,28 @@ static cddp_status build(struct builder *builder)
     return status;
 }
 
-static cddp_status check_data(const struct cddpi_model_spec *spec)
+static cddp_status check_tokens(const struct cddpi_model_spec *spec)
+{
+    if (spec->vocab < 1 || spec->vocab > MAX_CHANNELS || spec->vocab != spec->classes) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "model: a vocabulary of %d tokens and %d classes cannot "
+                          "be",
+                          spec->vocab, spec->classes);
+    }
+    if (spec->context < 1 || spec->context > MAX_SIDE) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "model: a context of %d tokens cannot be; 1 to %d are "
+                          "possible",
+                          spec->context, MAX_SIDE);
+    }
+    if (spec->loss != CDDPI_LOSS_CROSS_ENTROPY) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "model: tokens are predicted with the loss "
+                                           "cross_entropy only");
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_images(const struct cddpi_model_spec *spec)
 {
     if (spec->channels < 1 || spec->height < 1 || spec->width < 1 || spec->channels > MAX_SIDE ||
         spec->height > MAX_SIDE || spec->width > MAX_SIDE ||
@@ -256,7 +325,7 @@ cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec, struct cddpi_
 {
     struct cddpi_graph graph = {0};
     struct builder builder = {spec, list, NULL, &graph};
-    cddp_status status = check_data(spec);
+    cddp_status status = spec->vocab != 0 ? check_tokens(spec) : check_images(spec);
 
     if (status != CDDP_OK) {
         return status;

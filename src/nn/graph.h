@@ -10,11 +10,24 @@
 
 enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 2, CDDPI_VALUE_INPUT = 0 };
 
-/* Of one sample. Flat: `channels` features, height and width 1. */
+/* Of one sample. Flat: `channels` features, height and width 1. Sequence: `height` rows of
+ * `channels` features, width 1. */
 struct cddpi_shape {
     int channels, height, width;
     bool flat;
+    bool sequence;
 };
+
+static inline struct cddpi_shape cddpi_shape_flat(int channels)
+{
+    return (struct cddpi_shape){channels, 1, 1, true, false};
+}
+
+/* Of one sample, for what works on each row of features alone. */
+static inline size_t cddpi_shape_rows(const struct cddpi_shape *shape)
+{
+    return shape->sequence ? (size_t)shape->height : 1;
+}
 
 static inline size_t cddpi_shape_elements(const struct cddpi_shape *shape)
 {
@@ -55,6 +68,7 @@ struct cddpi_run;
 struct cddpi_op_ops {
     const char *name;
     bool fuses_relu;
+    bool images_only; /* makes no sense of sequences */
     /* The shape of the output from op->in, or CDDP_ERR_CONFIG: what does not fit, without the
      * layer's name, which the caller puts in front. */
     cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,
@@ -73,7 +87,8 @@ struct cddpi_op_ops {
 
 extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batch_norm,
     cddpi_op_relu, cddpi_op_max_pool, cddpi_op_avg_pool, cddpi_op_global_avg_pool, cddpi_op_flatten,
-    cddpi_op_add, cddpi_op_dropout, cddpi_op_loss;
+    cddpi_op_add, cddpi_op_dropout, cddpi_op_embedding, cddpi_op_layer_norm, cddpi_op_gelu,
+    cddpi_op_attention, cddpi_op_loss;
 
 /** Resolve names, infer shapes and fuse. The graph borrows the strings of @p list. */
 CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,

@@ -10,13 +10,16 @@
 #include <string.h>
 
 const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
-    [CDDPI_LAYER_LINEAR] = {"linear", CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS,
-                            "y = W x + b, of flat inputs", &cddpi_op_linear},
+    [CDDPI_LAYER_LINEAR] = {"linear",
+                            CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS | CDDPI_TAKES_TIED |
+                                CDDPI_TAKES_DEVIATION,
+                            "y = W x + b, of flat inputs or each row of a sequence",
+                            &cddpi_op_linear},
     [CDDPI_LAYER_CONV2D] = {"conv2d",
                             CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
                                 CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS,
                             "square filters over images", &cddpi_op_conv2d},
-    [CDDPI_LAYER_BATCH_NORM] = {"batch_norm", CDDPI_TAKES_NORM,
+    [CDDPI_LAYER_BATCH_NORM] = {"batch_norm", CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON,
                                 "each channel to mean 0 and variance 1, then scale and shift",
                                 &cddpi_op_batch_norm},
     [CDDPI_LAYER_RELU] = {"relu", 0, "max(x, 0)", &cddpi_op_relu},
@@ -33,6 +36,20 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
     [CDDPI_LAYER_DROPOUT] = {"dropout", CDDPI_TAKES_PROBABILITY,
                              "in training: elements zeroed at random, the rest scaled up",
                              &cddpi_op_dropout},
+    [CDDPI_LAYER_EMBEDDING] = {"embedding",
+                               CDDPI_TAKES_UNITS | CDDPI_TAKES_POSITIONS | CDDPI_TAKES_DEVIATION,
+                               "a row of features for each token, and for its position",
+                               &cddpi_op_embedding},
+    [CDDPI_LAYER_LAYER_NORM] = {"layer_norm", CDDPI_TAKES_EPSILON,
+                                "each row of features to mean 0 and variance 1, then scale and "
+                                "shift",
+                                &cddpi_op_layer_norm},
+    [CDDPI_LAYER_GELU] = {"gelu", CDDPI_TAKES_EXACT,
+                          "x times the share of a normal distribution below x", &cddpi_op_gelu},
+    [CDDPI_LAYER_ATTENTION] = {"attention", CDDPI_TAKES_HEADS,
+                               "causal attention over a sequence of queries, keys and values, side "
+                               "by side",
+                               &cddpi_op_attention},
 };
 
 enum { NAME_BYTES = 200, MAX_LAYERS = 4096 };
@@ -43,6 +60,8 @@ void cddpi_layer_list_fini(struct cddpi_layer_list *list)
         cddpi_free((char *)list->layers[i].name);
         cddpi_free((char *)list->layers[i].input);
         cddpi_free((char *)list->layers[i].input2);
+        cddpi_free((char *)list->layers[i].tied);
+        cddpi_free((char *)list->layers[i].positions);
     }
     cddpi_free(list->layers);
     *list = (struct cddpi_layer_list){0};
@@ -69,8 +88,7 @@ void cddpi_layer_list_append(struct cddpi_layer_list *list, struct cddpi_layer l
                              const char *format, ...)
 {
     char name[NAME_BYTES];
-    const char *input = layer.input;
-    const char *input2 = layer.input2;
+    const struct cddpi_layer given = layer;
 
     if (list->no_memory || !grow(list)) {
         list->no_memory = true;
@@ -85,10 +103,14 @@ void cddpi_layer_list_append(struct cddpi_layer_list *list, struct cddpi_layer l
         layer.name = name;
     }
     layer.name = cddpi_strdup(layer.name);
-    layer.input = cddpi_strdup(input);
-    layer.input2 = cddpi_strdup(input2);
-    list->no_memory = layer.name == NULL || (input != NULL && layer.input == NULL) ||
-                      (input2 != NULL && layer.input2 == NULL);
+    layer.input = cddpi_strdup(given.input);
+    layer.input2 = cddpi_strdup(given.input2);
+    layer.tied = cddpi_strdup(given.tied);
+    layer.positions = cddpi_strdup(given.positions);
+    list->no_memory = layer.name == NULL || (given.input != NULL && layer.input == NULL) ||
+                      (given.input2 != NULL && layer.input2 == NULL) ||
+                      (given.tied != NULL && layer.tied == NULL) ||
+                      (given.positions != NULL && layer.positions == NULL);
     list->layers[list->count++] = layer;
 }
 
@@ -148,9 +170,14 @@ static cddp_status not_taken(const struct cddpi_layer *layer)
         {CDDPI_TAKES_PADDING, layer->padding != 0, "padding"},
         {CDDPI_TAKES_BIAS, layer->no_bias, "bias"},
         {CDDPI_TAKES_NORM, layer->sync, "sync"},
-        {CDDPI_TAKES_NORM, layer->epsilon != 0, "epsilon"},
+        {CDDPI_TAKES_EPSILON, layer->epsilon != 0, "epsilon"},
         {CDDPI_TAKES_NORM, layer->momentum != 0, "momentum"},
         {CDDPI_TAKES_PROBABILITY, layer->probability != 0, "probability"},
+        {CDDPI_TAKES_HEADS, layer->heads != 0, "heads"},
+        {CDDPI_TAKES_EXACT, layer->exact, "exact"},
+        {CDDPI_TAKES_TIED, layer->tied != NULL, "tied"},
+        {CDDPI_TAKES_POSITIONS, layer->positions != NULL, "positions"},
+        {CDDPI_TAKES_DEVIATION, layer->deviation != 0, "deviation"},
     };
     const struct cddpi_layer_row *row = &cddpi_layer_rows[layer->type];
 
@@ -196,13 +223,15 @@ static cddp_status complete_window(struct cddpi_layer *layer)
 
 static cddp_status complete_numbers(struct cddpi_layer *layer)
 {
-    if (layer->type == CDDPI_LAYER_BATCH_NORM) {
+    if ((cddpi_layer_rows[layer->type].takes & CDDPI_TAKES_EPSILON) != 0) {
         layer->epsilon = layer->epsilon == 0 ? 1e-5 : layer->epsilon;
-        layer->momentum = layer->momentum == 0 ? 0.1 : layer->momentum;
         if (!(layer->epsilon > 0 && layer->epsilon < 1)) {
             return cddpi_fail(CDDP_ERR_CONFIG, "epsilon is %g; it lies between 0 and 1",
                               layer->epsilon);
         }
+    }
+    if (layer->type == CDDPI_LAYER_BATCH_NORM) {
+        layer->momentum = layer->momentum == 0 ? 0.1 : layer->momentum;
         if (!(layer->momentum > 0 && layer->momentum <= 1)) {
             return cddpi_fail(CDDP_ERR_CONFIG, "momentum is %g; it lies in (0, 1]",
                               layer->momentum);
@@ -215,6 +244,10 @@ static cddp_status complete_numbers(struct cddpi_layer *layer)
                               layer->probability);
         }
     }
+    if (!(layer->deviation >= 0 && layer->deviation <= 1e3)) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "deviation is %g; it lies in [0, 1000]",
+                          layer->deviation);
+    }
     return CDDP_OK;
 }
 
@@ -225,6 +258,9 @@ cddp_status cddpi_layer_complete(struct cddpi_layer *layer)
 
     if (status == CDDP_OK && (takes & CDDPI_TAKES_UNITS) != 0) {
         status = in_range("units", layer->units, 1, 1 << 22);
+    }
+    if (status == CDDP_OK && (takes & CDDPI_TAKES_HEADS) != 0) {
+        status = in_range("heads", layer->heads, 1, 1 << 12);
     }
     if (status == CDDP_OK && (takes & CDDPI_TAKES_KERNEL) != 0) {
         status = complete_window(layer);

@@ -12,8 +12,14 @@ enum cddpi_layer_field {
     CDDPI_TAKES_STRIDE = 8,
     CDDPI_TAKES_PADDING = 16,
     CDDPI_TAKES_BIAS = 32,
-    CDDPI_TAKES_NORM = 64, /* sync, epsilon, momentum */
-    CDDPI_TAKES_PROBABILITY = 128
+    CDDPI_TAKES_NORM = 64, /* sync, momentum */
+    CDDPI_TAKES_PROBABILITY = 128,
+    CDDPI_TAKES_EPSILON = 256,
+    CDDPI_TAKES_HEADS = 512,
+    CDDPI_TAKES_EXACT = 1024,
+    CDDPI_TAKES_TIED = 2048,
+    CDDPI_TAKES_POSITIONS = 4096,
+    CDDPI_TAKES_DEVIATION = 8192
 };
 
 struct cddpi_op_ops;
@@ -47,6 +53,10 @@ CDDP_CHECKED cddp_status cddpi_layers_expand(const struct cddpi_model_spec *spec
 /** The same for presets alone: the list is what was built when this fails. */
 CDDP_CHECKED cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec,
                                              struct cddpi_layer_list *list);
+
+/** That of gpt2. */
+CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,
+                                           struct cddpi_layer_list *list);
 
 /** Check that @p layer sets only what its type takes, and fill in defaults. */
 CDDP_CHECKED cddp_status cddpi_layer_complete(struct cddpi_layer *layer);

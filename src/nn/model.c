@@ -4,9 +4,11 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/dnnl.h"
+#include "nn/bf16.h"
 #include "nn/model_state.h"
 #include "nn/run.h"
+
+#include <string.h>
 
 static cddp_status declare_params(struct cddpi_model *model)
 {
@@ -37,13 +39,27 @@ static cddp_status declare_params(struct cddpi_model *model)
     return CDDP_OK;
 }
 
-/* As backward goes: ops in reverse, within one the bias before the weight. */
+static void count_uses(struct cddpi_model *model)
+{
+    for (int i = 0; i < model->graph.op_count; i++) {
+        for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+            if (model->graph.ops[i].params[k] >= 0) {
+                model->uses[model->graph.ops[i].params[k]]++;
+            }
+        }
+    }
+}
+
+/* As backward goes: ops in reverse, within one the bias before the weight; what several ops use
+ * comes with the last of them. */
 static void order_params(struct cddpi_model *model)
 {
     for (int i = model->graph.op_count - 1; i >= 0; i--) {
         for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
-            if (model->graph.ops[i].params[k] >= 0) {
-                model->ready_order[model->ready_count++] = (uint32_t)model->graph.ops[i].params[k];
+            int param = model->graph.ops[i].params[k];
+
+            if (param >= 0 && ++model->given[param] == model->uses[param]) {
+                model->ready_order[model->ready_count++] = (uint32_t)param;
             }
         }
     }
@@ -65,29 +81,45 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     model->title = cddpi_strdup(spec->preset != NULL ? spec->preset : "layers");
     model->grads = cddpi_zalloc_array(model->params.count, sizeof *model->grads);
     model->ready_order = cddpi_zalloc_array(model->params.count, sizeof *model->ready_order);
-    if (model->title == NULL || model->grads == NULL || model->ready_order == NULL) {
+    model->uses = cddpi_zalloc_array(model->params.count, sizeof *model->uses);
+    model->given = cddpi_zalloc_array(model->params.count, sizeof *model->given);
+    if (model->title == NULL || model->grads == NULL || model->ready_order == NULL ||
+        model->uses == NULL || model->given == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
                           model->params.count);
     }
+    count_uses(model);
     order_params(model);
     cddpi_model_init_params(model);
     return CDDP_OK;
 }
 
-cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t seed,
+cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                cddp_group *group, struct cddpi_model **out)
 {
-    struct cddpi_model *model = cddpi_zalloc(sizeof *model);
-    cddp_status status;
+    struct cddpi_model_spec complete = *given;
+    const struct cddpi_model_spec *spec = &complete;
+    struct cddpi_model *model;
+    cddp_status status = cddpi_model_spec_complete(&complete);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
+    model = cddpi_zalloc(sizeof *model);
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes", sizeof *model);
     }
     model->seed = seed;
     model->group = group;
     model->classes = spec->classes;
+    model->tokens_in = spec->vocab > 0;
+    model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
+    model->precision = spec->precision;
     status = build(model, spec);
+    if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
+        status = cddpi_bf16_probe(model);
+    }
     if (status != CDDP_OK) {
         cddpi_model_destroy(model);
         return status;
@@ -106,6 +138,9 @@ void cddpi_model_destroy(struct cddpi_model *model)
         cddpi_plan_destroy(model->plans[i]);
     }
     cddpi_dnnl_destroy(model->dnnl);
+    for (size_t i = 0; model->params_bound && i < model->params.count; i++) {
+        model->params.items[i].data = NULL;
+    }
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
     cddpi_graph_fini(&model->graph);
@@ -114,8 +149,27 @@ void cddpi_model_destroy(struct cddpi_model *model)
     cddpi_free(model->infos);
     cddpi_free(model->grads);
     cddpi_free(model->ready_order);
+    cddpi_free(model->uses);
+    cddpi_free(model->given);
     cddpi_free(model->arena);
     cddpi_free(model);
+}
+
+void cddpi_model_bind_params(struct cddpi_model *model, void *const *data)
+{
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (!model->params_bound) {
+            cddpi_free(model->params.items[i].data);
+        }
+        model->params.items[i].data = data[i];
+    }
+    model->params_bound = true;
+}
+
+void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context)
+{
+    model->param_wait = wait;
+    model->param_wait_context = context;
 }
 
 const cddp_param *cddpi_model_params(const struct cddpi_model *model, size_t *out_count)
@@ -147,6 +201,11 @@ void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads)
     }
 }
 
+int cddpi_model_predictions(const struct cddpi_model *model)
+{
+    return model->predictions;
+}
+
 const float *cddpi_model_outputs(const struct cddpi_model *model)
 {
     return model->outputs;
@@ -163,6 +222,8 @@ static void forget_last_forward(struct cddpi_model *model)
     model->pending_backward = false;
     model->outputs = NULL;
     model->input = NULL;
+    model->tokens = NULL;
+    model->label = NULL;
 }
 
 /* The place for one more plan: an empty one, or that of the plan not used for longest. */
@@ -263,16 +324,49 @@ static cddp_status check_labels(const struct cddpi_model *model, const struct cd
     return CDDP_OK;
 }
 
+static cddp_status check_tokens(const struct cddpi_model *model, const int32_t *tokens, int count,
+                                const char *what)
+{
+    for (int i = 0; i < count; i++) {
+        for (int t = 0; t < model->predictions; t++) {
+            int32_t token = tokens[(size_t)i * (size_t)model->predictions + (size_t)t];
+
+            if (token < 0 || token >= model->classes) {
+                return cddpi_fail(CDDP_ERR_ARGUMENT,
+                                  "model: %s %d of sample %d is %d, outside the vocabulary of %d",
+                                  what, t, i, token, model->classes);
+            }
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_batch(const struct cddpi_model *model, const struct cddpi_batch *batch)
+{
+    cddp_status status = check_count(batch->count, 0);
+
+    if (status != CDDP_OK || batch->count == 0) {
+        return status;
+    }
+    if (model->tokens_in != (batch->tokens != NULL)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
+                          model->tokens_in ? "tokens, which the batch does not have"
+                                           : "images, not tokens");
+    }
+    if (!model->tokens_in) {
+        return check_labels(model, batch);
+    }
+    status = check_tokens(model, batch->tokens, batch->count, "token");
+    return status == CDDP_OK ? check_tokens(model, batch->label, batch->count, "label") : status;
+}
+
 cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
                                 bool training, struct cddpi_result *out)
 {
-    struct cddpi_result result = {0, 0, batch->count};
+    struct cddpi_result result = {0, 0, batch->count * model->predictions};
     struct cddpi_run run = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = check_count(batch->count, 0);
+    cddp_status status = check_batch(model, batch);
 
-    if (status == CDDP_OK) {
-        status = check_labels(model, batch);
-    }
     if (status == CDDP_OK && batch->count > 0) {
         status = cddpi_model_plan(model, batch->count, training, &run.plan);
     }
@@ -281,6 +375,8 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     }
     forget_last_forward(model);
     model->input = batch->input;
+    model->tokens = batch->tokens;
+    model->label = batch->label;
     if (run.plan != NULL) {
         status = cddpi_run_forward(&run);
     } else if (training) {
@@ -289,7 +385,7 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     if (status != CDDP_OK) {
         return status;
     }
-    if (run.plan != NULL) {
+    if (run.plan != NULL && !(training && model->tokens_in)) {
         run.op = &model->graph.ops[model->graph.op_count - 1];
         model->outputs = cddpi_run_input(&run, 0);
     }
@@ -321,5 +417,6 @@ cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool a
         }
     }
     model->pending_backward = false; /* gradients take the place of activations */
+    memset(model->given, 0, model->params.count * sizeof *model->given);
     return run.plan != NULL ? cddpi_run_backward(&run) : cddpi_run_idle_backward(&run);
 }

@@ -1,8 +1,9 @@
 /* model.h - a network as a static graph: built once from a description, with parameters, buffers,
  * and one compiled plan (shapes, primitives, memory) for each batch size and mode it is run with.
  *
- * Images are N x C x H x W, float32, row-major at the edges; inside, oneDNN's own layouts. A model
- * belongs to one thread. */
+ * Images are N x C x H x W, float32, row-major at the edges; inside, oneDNN's own layouts. The
+ * alternative are tokens: each sample is a sequence of `context` of them, whose values are rows of
+ * features. A model belongs to one thread. */
 #ifndef CDDPI_NN_MODEL_H
 #define CDDPI_NN_MODEL_H
 
@@ -20,6 +21,10 @@ enum cddpi_layer_type {
     CDDPI_LAYER_FLATTEN,
     CDDPI_LAYER_ADD,
     CDDPI_LAYER_DROPOUT,
+    CDDPI_LAYER_EMBEDDING,
+    CDDPI_LAYER_LAYER_NORM,
+    CDDPI_LAYER_GELU,
+    CDDPI_LAYER_ATTENTION,
     CDDPI_LAYER_COUNT
 };
 
@@ -31,40 +36,62 @@ struct cddpi_layer {
     const char *name;
     const char *input;
     const char *input2; /* add: the second summand */
-    int units;          /* linear: outputs; conv2d: output channels */
+    int units;          /* linear: outputs; conv2d: output channels; embedding: features */
     int kernel;         /* conv2d, pools: height and width; pools default 2 */
     int stride;         /* default 1; pools: the kernel */
     int padding;        /* default 0 */
     bool no_bias;       /* linear, conv2d */
     bool sync;          /* batch_norm: statistics over all ranks */
-    double epsilon;     /* batch_norm; 0: 1e-5 */
+    double epsilon;     /* batch_norm, layer_norm; 0: 1e-5 */
     double momentum;    /* batch_norm: weight of the new batch in the running statistics; 0: 0.1 */
     double probability; /* dropout: of an element to be zeroed; 0: 0.5 */
+    int heads;          /* attention: among which the channels are divided */
+    bool exact;         /* gelu: by the error function; false: by tanh, as GPT-2 has it */
+    const char *tied;   /* linear: the embedding whose table is its weight; NULL: it has its own */
+    const char *positions; /* embedding: name of the table of positions that is added; NULL: none */
+    double deviation;      /* linear, embedding: the weights start normal, with this standard
+                              deviation, and the bias zero; 0: as PyTorch has it */
+    int segment;           /* what runs again before its backward: the layers of one number, which
+                              follow each other; 0: none */
 };
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
 
+/* Of the factors of products (linear, conv2d, attention): parameters, activations, gradients and
+ * all sums are float32 in either. */
+enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16 };
+
 struct cddpi_model_spec {
-    const char *preset; /* "mlp", "cnn", "resnet20", or NULL: the layers below */
+    const char *preset; /* "mlp", "cnn", "resnet20", "gpt2", or NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
     int hidden_count;
-    double dropout;       /* mlp, cnn: after each hidden layer; 0: none */
+    double dropout;       /* mlp, cnn: after each hidden layer; gpt2: see presets; 0: none */
     bool sync_batch_norm; /* resnet20: batch_norm with sync */
     const struct cddpi_layer *layers;
     size_t layer_count;
     enum cddpi_loss loss;
     int channels, height, width; /* of the data */
     int classes;                 /* outputs of the last layer (mse: its targets are one-hot) */
+    const char *size;            /* gpt2: "124M" ..., for the numbers that are 0; NULL: none */
+    int blocks, heads, embed;    /* gpt2 */
+    int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
+    bool recompute; /* keep each block's input only, and run its forward again before backward */
+    enum cddpi_precision precision;
 };
 
 struct cddpi_model;
 
-/** Check the description, infer shapes and initialise parameters: a pure function of (spec, seed),
+/** Fill in the numbers that @p spec leaves 0 and its size stands for: blocks, heads, embed and
+ *  context; the vocabulary is the data's. cddpi_model_create() does it, too; this is for who needs
+ *  the context before. @return CDDP_OK, CDDP_ERR_CONFIG: there is no such size. */
+CDDP_CHECKED cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec);
+
+/** Check the description, infer shapes and initialise parameters: a pure function of (given, seed),
  * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnet20's convolutions:
  * normal, He et al., fan_out), drawn from Philox.
  *  @param group  For batch_norm with sync (borrowed, outlives the model); may be NULL without it.
  *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *spec, uint64_t seed,
+CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                             cddp_group *group, struct cddpi_model **out);
 void cddpi_model_destroy(struct cddpi_model *model);
 
@@ -85,6 +112,15 @@ const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model);
  * caller). */
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
 
+/** Let the parameters live at @p data[i], where the caller has copied their
+ * values (memory of the caller, 64-byte aligned, that outlives the model's use). The model's own
+ * memory for them is released. */
+void cddpi_model_bind_params(struct cddpi_model *model, void *const *data);
+
+/** Called by a forward before it reads parameter @p index. */
+typedef cddp_status (*cddpi_param_wait_fn)(void *context, size_t index);
+void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context);
+
 /** Prepare for batches of @p count samples in @p training or evaluation mode, so that the first
  * step does not pay for it. Optional: running prepares what is missing. May end the validity of the
  * last forward: its outputs are NULL then, and backward is CDDP_ERR_STATE. */
@@ -92,16 +128,17 @@ CDDP_CHECKED cddp_status cddpi_model_prepare(struct cddpi_model *model, int coun
 
 struct cddpi_batch {
     const float *input;   /* count x channels x height x width; backward reads it, too */
-    const int32_t *label; /* count, each in [0, classes) */
+    const int32_t *label; /* count x predictions, each in [0, classes); as long as input */
     int count;
     uint64_t step;              /* for dropout's random numbers ... */
     const uint64_t *sample_ids; /* ... together with which samples these are; count */
+    const int32_t *tokens; /* count x context, each in [0, vocab), instead of input; likewise */
 };
 
 struct cddpi_result {
-    double loss_sum; /* of the samples' losses, each as in PyTorch with reduction="sum"/samples */
-    int correct;     /* samples whose largest output is the label's */
-    int count;
+    double loss_sum; /* of the predictions' losses, as in PyTorch with reduction="sum" */
+    int correct;     /* predictions whose largest output is the label's */
+    int count;       /* predictions: samples, or tokens of all sequences */
 };
 
 /** Forward and loss. In training mode activations are kept for backward. A batch of 0 samples is
@@ -113,19 +150,26 @@ CDDP_CHECKED cddp_status cddpi_model_forward(struct cddpi_model *model,
 /** Called by backward as parameter @p index has its whole gradient. */
 typedef cddp_status (*cddpi_grad_ready_fn)(void *context, size_t index);
 
-/** Gradients of @p scale x (sum of the samples' losses) of the last training forward. @p
+/** Gradients of @p scale x (sum of the predictions' losses) of the last training forward. @p
  * accumulate: add to what the gradients hold instead of replacing it. @p ready may be NULL. Each
  * rank may have a @p scale of its own (sync batch_norm takes it out of what it shares). */
 CDDP_CHECKED cddp_status cddpi_model_backward(struct cddpi_model *model, double scale,
                                               bool accumulate, cddpi_grad_ready_fn ready,
                                               void *context);
 
-/** The last layer's outputs of the last forward, count x classes, row-major; valid until the next.
- */
+/** How many predictions a sample has: `context` of tokens, else 1. */
+int cddpi_model_predictions(const struct cddpi_model *model);
+
+/** The last layer's outputs of the last forward, (count x predictions) x classes, row-major; valid
+ *  until the next. NULL after a training forward of tokens: the loss works in their place. */
 const float *cddpi_model_outputs(const struct cddpi_model *model);
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
+
+/** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
+ *  one of float32. */
+const char *cddpi_model_precision_note(const struct cddpi_model *model);
 
 /** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
  * memory. */

@@ -19,19 +19,32 @@ struct cddpi_param_info {
 
 struct cddpi_dnnl;
 
+/* How this machine multiplies bf16: factors rounded and multiplied as float32, by dot products of
+ * pairs (AVX512_BF16), or in tiles (AMX). */
+enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_TILES };
+
 enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
 
 struct cddpi_model {
     struct cddpi_layer_list list; /* whose strings the graph borrows */
     struct cddpi_graph graph;
-    char *title; /* the preset's name, or "layers" */
-    int classes;
+    char *title;     /* the preset's name, or "layers" */
+    int classes;     /* or tokens of the vocabulary */
+    int predictions; /* of a sample */
+    bool tokens_in;  /* the data are tokens */
     enum cddpi_loss loss;
+    enum cddpi_precision precision;
+    enum cddpi_bf16 bf16; /* with that precision */
     uint64_t seed;
     cddp_group *group;
     struct cddpi_tensors params, buffers;
+    bool params_bound;              /* their memory is the caller's */
+    cddpi_param_wait_fn param_wait; /* NULL: parameters can be read at any time */
+    void *param_wait_context;
     struct cddpi_param_info *infos; /* one a parameter */
     void **grads;                   /* one a parameter */
+    uint32_t *uses;  /* one a parameter: how many ops contribute to its gradient ... */
+    uint32_t *given; /* ... and how many of them did, in this backward */
     uint32_t *ready_order;
     size_t ready_count;
     struct cddpi_dnnl *dnnl; /* made when an op first needs it */
@@ -41,6 +54,7 @@ struct cddpi_model {
     size_t arena_bytes;
     /* of the last forward */
     const float *input;
+    const int32_t *tokens, *label;
     const float *outputs;
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;
@@ -50,6 +64,11 @@ struct cddpi_model {
 CDDP_CHECKED cddp_status cddpi_model_add_param(struct cddpi_model *model, struct cddpi_op *op,
                                                int k, const char *suffix, int dims,
                                                const int64_t *shape, struct cddpi_param_info info);
+/** The same under "<layer>.<suffix>" with another name than the op's. */
+CDDP_CHECKED cddp_status cddpi_model_add_param_of(struct cddpi_model *model, struct cddpi_op *op,
+                                                  int k, const char *layer, const char *suffix,
+                                                  int dims, const int64_t *shape,
+                                                  struct cddpi_param_info info);
 /** Likewise running statistics: @p count elements of @p value. */
 CDDP_CHECKED cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *op,
                                                 int k, const char *suffix, int64_t count,
@@ -69,5 +88,11 @@ void cddpi_compute_threads(void);
  * may be 0. */
 CDDP_CHECKED cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n,
                                     size_t k, const float *a, const float *b, float beta, float *c);
+/** C = alpha op(A) op(B) + beta C of matrices whose rows lie @p lda, @p ldb and @p ldc elements
+ * apart. */
+CDDP_CHECKED cddp_status cddpi_gemm_strided(bool transpose_a, bool transpose_b, size_t m, size_t n,
+                                            size_t k, float alpha, const float *a, size_t lda,
+                                            const float *b, size_t ldb, float beta, float *c,
+                                            size_t ldc);
 
 #endif

@@ -34,8 +34,8 @@ void cddpi_tensors_fini(struct cddpi_tensors *tensors)
     *tensors = (struct cddpi_tensors){0};
 }
 
-static cddp_status append(struct cddpi_tensors *tensors, const struct cddpi_op *op,
-                          const char *suffix, int dims, const int64_t *shape)
+static cddp_status append(struct cddpi_tensors *tensors, const char *layer, const char *suffix,
+                          int dims, const int64_t *shape)
 {
     cddp_param *item;
     double elements = 1;
@@ -60,12 +60,17 @@ static cddp_status append(struct cddpi_tensors *tensors, const struct cddpi_op *
         return cddpi_fail(CDDP_ERR_CONFIG, "its %s would have %.0f elements; %d are possible",
                           suffix, elements, MAX_ELEMENTS);
     }
-    item->name = cddpi_format("%s.%s", op->layer.name, suffix);
+    item->name = cddpi_format("%s.%s", layer, suffix);
     item->data = cddpi_alloc_aligned((size_t)elements * sizeof(float));
     tensors->count++; /* destroy releases what of it there is */
     if (item->name == NULL || item->data == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the %.0f elements of %s", elements,
                           suffix);
+    }
+    for (size_t i = 0; i + 1 < tensors->count; i++) {
+        if (strcmp(tensors->items[i].name, item->name) == 0) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "two parameters would be called %s", item->name);
+        }
     }
     return CDDP_OK;
 }
@@ -84,8 +89,15 @@ cddp_status cddpi_model_add_param(struct cddpi_model *model, struct cddpi_op *op
                                   const char *suffix, int dims, const int64_t *shape,
                                   struct cddpi_param_info info)
 {
+    return cddpi_model_add_param_of(model, op, k, op->layer.name, suffix, dims, shape, info);
+}
+
+cddp_status cddpi_model_add_param_of(struct cddpi_model *model, struct cddpi_op *op, int k,
+                                     const char *layer, const char *suffix, int dims,
+                                     const int64_t *shape, struct cddpi_param_info info)
+{
     size_t index = model->params.count;
-    cddp_status status = append(&model->params, op, suffix, dims, shape);
+    cddp_status status = append(&model->params, layer, suffix, dims, shape);
     void *grown;
 
     if (status != CDDP_OK) {
@@ -105,7 +117,7 @@ cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *o
                                    const char *suffix, int64_t count, float value)
 {
     size_t index = model->buffers.count;
-    cddp_status status = append(&model->buffers, op, suffix, 1, &count);
+    cddp_status status = append(&model->buffers, op->layer.name, suffix, 1, &count);
 
     if (status == CDDP_OK) {
         fill(&model->buffers.items[index], value);

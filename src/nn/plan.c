@@ -81,9 +81,9 @@ static int last_read(const struct cddpi_plan *plan, int value)
         const struct cddpi_op *op = &graph->ops[i];
 
         for (int k = 0; k < op->input_count; k++) {
-            int time = plan->training && (plan->ops[i].flags & CDDPI_NEEDS_INPUT) != 0
-                           ? backward_time(plan, i)
-                           : i;
+            const unsigned later = CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT;
+            int time = plan->training && (plan->ops[i].flags & later) != 0 ? backward_time(plan, i)
+                                                                           : i;
 
             last = op->inputs[k] == value && time > last ? time : last;
         }
@@ -94,8 +94,11 @@ static int last_read(const struct cddpi_plan *plan, int value)
             last = time > last ? time : last;
         }
     }
-    /* the model's outputs stay until the next forward */
-    return graph->ops[graph->op_count - 1].inputs[0] == value ? 2 * graph->op_count : last;
+    if (graph->ops[graph->op_count - 1].inputs[0] != value ||
+        (plan->ops[graph->op_count - 1].flags & CDDPI_TAKES_INPUT) != 0) {
+        return last;
+    }
+    return 2 * graph->op_count; /* the model's outputs stay until the next forward */
 }
 
 static cddp_status plan_activations(struct cddpi_plan *plan)
@@ -202,7 +205,12 @@ static cddp_status plan_op_gradients(struct cddpi_plan *plan, int index)
     const int *grads = op->output >= 0 ? plan->values[op->output].grads : none;
     int time = backward_time(plan, index);
     cddp_status status = op->output >= 0 ? plan_sums(plan, index) : CDDP_OK;
+    const unsigned inplace = CDDPI_GRAD_INPLACE | CDDPI_TAKES_INPUT;
     int source = grads[0]; /* what the inputs' gradients may share memory with */
+
+    if ((planned->flags & CDDPI_TAKES_INPUT) != 0) {
+        source = plan->values[op->inputs[0]].activation;
+    }
 
     if (status == CDDP_OK && (planned->flags & CDDPI_MASKS_GRAD) != 0) {
         status = add_over(plan, plan->values[op->output].elements, time, time, grads, 2,
@@ -220,7 +228,7 @@ static cddp_status plan_op_gradients(struct cddpi_plan *plan, int index)
             *buffer = source;
         } else {
             status = add_over(plan, plan->values[value].elements, time, time, &source,
-                              (planned->flags & CDDPI_GRAD_INPLACE) != 0 ? 1 : 0, buffer);
+                              (planned->flags & inplace) != 0 ? 1 : 0, buffer);
         }
         if (status == CDDP_OK) {
             contribute(plan, value, *buffer);

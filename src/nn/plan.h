@@ -16,6 +16,8 @@ enum cddpi_plan_flag {
                                   reads only that afterwards */
     CDDPI_GRAD_VIEW = 32,      /* the inputs' gradients are run.masked, or else the output's */
     CDDPI_GRAD_INPLACE = 64,   /* the first input's gradient may take the place of the output's */
+    CDDPI_TAKES_INPUT = 256,   /* loss: forward writes over the input, and backward makes its
+                                  gradient there */
     CDDPI_SUMS_GRADS = 128     /* takes the output's gradient in two parts, too */
 };
 
@@ -96,6 +98,8 @@ size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_sha
 /* For an op that runs. Pointers are valid within one forward or backward of the op. */
 
 const float *cddpi_run_input(const struct cddpi_run *run, int k);
+/** The input of an op with CDDPI_TAKES_INPUT, to be written over. */
+float *cddpi_run_taken_input(const struct cddpi_run *run);
 float *cddpi_run_output(const struct cddpi_run *run);
 /** Part @p k (0 or 1) of the gradient of the output; NULL: there is no such part. */
 float *cddpi_run_grad_output(const struct cddpi_run *run, int k);
@@ -109,7 +113,11 @@ size_t cddpi_run_output_elements(const struct cddpi_run *run);
 float *cddpi_run_param(const struct cddpi_run *run, int k);
 float *cddpi_run_grad(const struct cddpi_run *run, int k);
 float *cddpi_run_running(const struct cddpi_run *run, int k);
-/** Tell that the gradient of the op's parameter @p k is complete (nothing where it has none). */
+/** Whether the op adds to the gradient of its parameter @p k: something is there already, from
+ *  before or from another op that has the same parameter. */
+bool cddpi_run_adds(const struct cddpi_run *run, int k);
+/** Tell that the op's part of the gradient of its parameter @p k is there (nothing where it has
+ *  none). */
 CDDP_CHECKED cddp_status cddpi_run_ready(struct cddpi_run *run, int k);
 /** The gradient of the output behind the relu's mask, for an op that does a relu and therefore has
  *  CDDPI_MASKS_GRAD and CDDPI_SUMS_GRADS; of another op, the gradient as it is. */

@@ -138,7 +138,10 @@ static cddp_status build_resnet20(const struct cddpi_model_spec *spec,
 static const struct {
     const char *name;
     cddp_status (*build)(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list);
-} presets[] = {{"mlp", build_mlp}, {"cnn", build_cnn}, {"resnet20", build_resnet20}};
+} presets[] = {{"mlp", build_mlp},
+               {"cnn", build_cnn},
+               {"resnet20", build_resnet20},
+               {"gpt2", cddpi_preset_gpt2}};
 
 cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
@@ -152,5 +155,6 @@ cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddp
         }
     }
     return cddpi_fail(CDDP_ERR_CONFIG,
-                      "model: no preset is called \"%s\"; mlp, cnn and resnet20 are", spec->preset);
+                      "model: no preset is called \"%s\"; mlp, cnn, resnet20 and gpt2 are",
+                      spec->preset);
 }

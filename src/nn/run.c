@@ -23,6 +23,11 @@ const float *cddpi_run_input(const struct cddpi_run *run, int k)
     return buffer < 0 ? run->model->input : at(run, buffer);
 }
 
+float *cddpi_run_taken_input(const struct cddpi_run *run)
+{
+    return at(run, run->plan->values[run->op->inputs[0]].activation);
+}
+
 float *cddpi_run_output(const struct cddpi_run *run)
 {
     return at(run, run->plan->values[run->op->output].activation);
@@ -71,11 +76,19 @@ float *cddpi_run_running(const struct cddpi_run *run, int k)
     return run->model->buffers.items[run->op->buffers[k]].data;
 }
 
+bool cddpi_run_adds(const struct cddpi_run *run, int k)
+{
+    return run->accumulate || run->model->given[run->op->params[k]] > 0;
+}
+
 cddp_status cddpi_run_ready(struct cddpi_run *run, int k)
 {
     int param = run->op->params[k];
 
-    return param < 0 || run->ready == NULL ? CDDP_OK : run->ready(run->context, (size_t)param);
+    if (param < 0 || ++run->model->given[param] < run->model->uses[param] || run->ready == NULL) {
+        return CDDP_OK;
+    }
+    return run->ready(run->context, (size_t)param);
 }
 
 const float *cddpi_run_mask_relu(struct cddpi_run *run)
@@ -108,6 +121,21 @@ static cddp_status step(struct cddpi_run *run, int index,
                              : cddpi_fail_prefix(status, "layer \"%s\"", run->op->layer.name);
 }
 
+/* Updates of the op's parameters may still be on their way. */
+static cddp_status await_params(const struct cddpi_run *run, int index)
+{
+    const struct cddpi_model *model = run->model;
+    const struct cddpi_op *op = &model->graph.ops[index];
+    cddp_status status = CDDP_OK;
+
+    for (int k = 0; status == CDDP_OK && model->param_wait != NULL && k < CDDPI_OP_PARAMS; k++) {
+        if (op->params[k] >= 0) {
+            status = model->param_wait(model->param_wait_context, (size_t)op->params[k]);
+        }
+    }
+    return status;
+}
+
 cddp_status cddpi_run_forward(struct cddpi_run *run)
 {
     const struct cddpi_graph *graph = &run->model->graph;
@@ -115,7 +143,10 @@ cddp_status cddpi_run_forward(struct cddpi_run *run)
 
     for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
         if ((run->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
-            status = step(run, i, graph->ops[i].ops->forward);
+            status = await_params(run, i);
+            if (status == CDDP_OK) {
+                status = step(run, i, graph->ops[i].ops->forward);
+            }
         }
     }
     return status;
@@ -176,7 +207,7 @@ static void zero_grad(const struct cddpi_run *run, int k)
 {
     float *grad = cddpi_run_grad(run, k);
 
-    if (grad != NULL && !run->accumulate) {
+    if (grad != NULL && !cddpi_run_adds(run, k)) {
         size_t count = cddpi_tensor_elements(&run->model->params.items[run->op->params[k]]);
 
         for (size_t i = 0; i < count; i++) {

@@ -14,7 +14,7 @@ void cddpi_adamw_update(const struct cddpi_optim *optim, const struct cddpi_opti
                         const float *grad, double lr, double grad_scale)
 {
     const struct cddpi_optim_spec *spec = &optim->spec;
-    int64_t t = ++*slot->steps;
+    int64_t t = *slot->steps;
     const struct cddpi_adamw_step step = {
         .keep = slot->decays ? (float)(1.0 - lr * spec->weight_decay) : 1.0f,
         .beta1_left = (float)(1.0 - spec->beta1),

@@ -7,27 +7,46 @@
 
 enum { CDDPI_OPTIM_MOMENTS = 2 }; /* state tensors of a parameter's shape, at most */
 
-/* A parameter that is not frozen. */
+/* A parameter that is not frozen, or the span of one that this rank updates. */
 struct cddpi_optim_slot {
-    size_t index; /* in what create was given */
+    size_t index; /* of the parameter in what create was given */
+    size_t first; /* element of it */
     float *data;
     size_t count;
     bool decays;
     float *moments[CDDPI_OPTIM_MOMENTS]; /* sgd: momentum; adamw: mean and mean square */
-    int64_t *steps;                      /* adamw: updates of this parameter so far */
+    const int64_t *steps;                /* adamw: updates of this parameter so far */
+};
+
+/* A parameter that is not frozen, whole. */
+struct cddpi_optim_moved {
+    size_t index;
+    size_t count;
+    size_t offset; /* of its elements in a moment's part of `whole` */
 };
 
 struct cddpi_optim {
     struct cddpi_optim_spec spec;
     struct cddpi_optim_slot *slots;
     size_t slot_count;
-    int64_t *step;  /* updates so far; then, for adamw, the slots' own. Part of the state */
+    struct cddpi_optim_moved *moved; /* parameters that are not frozen */
+    size_t moved_count;
+    int64_t *step;  /* updates so far; then, for adamw, the parameters' own. Part of the state */
     float *moments; /* one block for all, zeros at first */
     cddp_tensor *tensors;
     char **names; /* of the tensors, `tensor_count` */
     size_t tensor_count;
     const struct cddpi_optim_kernels *kernels;
+
+    /* sharded */
+    cddp_group *group; /* NULL: it is not */
+    const cddp_ddp *ddp;
+    float *whole; /* moment after moment, each of `whole_elements`; NULL: not held */
+    size_t whole_elements;
 };
+
+/** How many state tensors of its own shape each parameter has. */
+size_t cddpi_optim_moment_count(const struct cddpi_optim *optim);
 
 /* One kind of optimizer. */
 struct cddpi_optim_ops {

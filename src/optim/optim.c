@@ -20,7 +20,7 @@ static const struct cddpi_optim_ops *ops_of(const struct cddpi_optim *optim)
 }
 
 /* SGD without momentum remembers nothing. */
-static size_t moment_count(const struct cddpi_optim *optim)
+size_t cddpi_optim_moment_count(const struct cddpi_optim *optim)
 {
     return optim->spec.type == CDDPI_OPTIM_SGD && optim->spec.momentum == 0.0
                ? 0
@@ -73,16 +73,13 @@ static size_t element_count(const cddp_param *param)
     return count;
 }
 
-static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *params,
-                              const bool *decays, size_t count)
+static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *params, size_t count)
 {
-    optim->slots = cddpi_zalloc_array(count, sizeof *optim->slots);
-    if (optim->slots == NULL) {
+    optim->moved = cddpi_zalloc_array(count, sizeof *optim->moved);
+    if (optim->moved == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters", count);
     }
     for (size_t i = 0; i < count; i++) {
-        struct cddpi_optim_slot *slot = &optim->slots[optim->slot_count];
-
         if (params[i].frozen) {
             continue;
         }
@@ -92,10 +89,46 @@ static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *param
                               "can be",
                               params[i].name, cddp_type_name(params[i].type));
         }
-        slot->index = i;
-        slot->data = params[i].data;
-        slot->count = element_count(&params[i]);
-        slot->decays = optim->spec.decay_all || decays == NULL || decays[i];
+        optim->moved[optim->moved_count++] = (struct cddpi_optim_moved){
+            .index = i, .count = element_count(&params[i]), .offset = optim->whole_elements};
+        optim->whole_elements += element_count(&params[i]);
+    }
+    return CDDP_OK;
+}
+
+/* One slot a parameter, or one a span of this rank's; both in the order of parameters. */
+static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *params,
+                              const bool *decays)
+{
+    size_t spans = optim->moved_count;
+    size_t next = 0;
+    const cddp_span *span = optim->group == NULL
+                                ? NULL
+                                : cddp_ddp_spans(optim->ddp, cddp_group_rank(optim->group), &spans);
+
+    optim->step = cddpi_zalloc_array(1 + optim->moved_count, sizeof *optim->step);
+    optim->slots = cddpi_zalloc_array(spans, sizeof *optim->slots);
+    if (optim->slots == NULL || optim->step == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
+                          optim->moved_count);
+    }
+    for (size_t i = 0; i < optim->moved_count; i++) {
+        const struct cddpi_optim_moved *moved = &optim->moved[i];
+        cddp_span own = {moved->index, 0, moved->count};
+        struct cddpi_optim_slot *slot = &optim->slots[optim->slot_count];
+
+        if (optim->group != NULL) {
+            if (next == spans || span[next].param != moved->index) {
+                continue; /* others update it */
+            }
+            own = span[next++];
+        }
+        slot->index = own.param;
+        slot->first = own.first;
+        slot->data = (float *)params[own.param].data + own.first;
+        slot->count = own.count;
+        slot->decays = optim->spec.decay_all || decays == NULL || decays[own.param];
+        slot->steps = &optim->step[1 + i];
         optim->slot_count++;
     }
     return CDDP_OK;
@@ -111,16 +144,15 @@ static size_t padded(size_t count)
 
 static cddp_status make_state(struct cddpi_optim *optim)
 {
-    size_t moments = moment_count(optim);
+    size_t moments = cddpi_optim_moment_count(optim);
     size_t each = 0;
     size_t at = 0;
 
     for (size_t i = 0; i < optim->slot_count; i++) {
         each += padded(optim->slots[i].count);
     }
-    optim->step = cddpi_zalloc_array(1 + optim->slot_count, sizeof *optim->step);
     optim->moments = cddpi_alloc_aligned(each * moments * sizeof(float));
-    if (optim->step == NULL || optim->moments == NULL) {
+    if (optim->moments == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes of state",
                           each * moments * sizeof(float));
     }
@@ -128,7 +160,6 @@ static cddp_status make_state(struct cddpi_optim *optim)
     for (size_t i = 0; i < optim->slot_count; i++) {
         struct cddpi_optim_slot *slot = &optim->slots[i];
 
-        slot->steps = &optim->step[1 + i];
         for (size_t moment = 0; moment < moments; moment++) {
             slot->moments[moment] = optim->moments + at;
             at += padded(slot->count);
@@ -169,13 +200,14 @@ static bool add_counters(struct cddpi_optim *optim)
     }
     tensor->type = CDDP_I64;
     tensor->dims = 1;
-    tensor->shape[0] = (int64_t)optim->slot_count;
+    tensor->shape[0] = (int64_t)optim->moved_count;
     tensor->data = optim->step + 1;
     return true;
 }
 
-static bool add_moments(struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
-                        const cddp_param *param, size_t moments)
+/* Data is set where it is known: sharded, that is when whole tensors are held. */
+static bool add_moments(struct cddpi_optim *optim, size_t index, const cddp_param *param,
+                        size_t moments)
 {
     for (size_t moment = 0; moment < moments; moment++) {
         cddp_tensor *tensor = add_tensor(optim, ops_of(optim)->moment_names[moment], param->name);
@@ -186,22 +218,22 @@ static bool add_moments(struct cddpi_optim *optim, const struct cddpi_optim_slot
         tensor->type = CDDP_F32;
         tensor->dims = param->dims;
         memcpy(tensor->shape, param->shape, sizeof tensor->shape);
-        tensor->data = slot->moments[moment];
+        tensor->data = optim->group == NULL ? optim->slots[index].moments[moment] : NULL;
     }
     return true;
 }
 
 static cddp_status make_tensors(struct cddpi_optim *optim, const cddp_param *params)
 {
-    size_t moments = moment_count(optim);
-    size_t most = 2 + moments * optim->slot_count;
+    size_t moments = cddpi_optim_moment_count(optim);
+    size_t most = 2 + moments * optim->moved_count;
     bool made;
 
     optim->tensors = cddpi_zalloc_array(most, sizeof *optim->tensors);
     optim->names = cddpi_zalloc_array(most, sizeof *optim->names);
     made = optim->tensors != NULL && optim->names != NULL && add_counters(optim);
-    for (size_t i = 0; i < optim->slot_count && made; i++) {
-        made = add_moments(optim, &optim->slots[i], &params[optim->slots[i].index], moments);
+    for (size_t i = 0; i < optim->moved_count && made; i++) {
+        made = add_moments(optim, i, &params[optim->moved[i].index], moments);
     }
     return made ? CDDP_OK
                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu tensors", most);
@@ -209,6 +241,14 @@ static cddp_status make_tensors(struct cddpi_optim *optim, const cddp_param *par
 
 cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_param *params,
                                const bool *decays, size_t count, struct cddpi_optim **out)
+{
+    return cddpi_optim_create_sharded(spec, params, decays, count, NULL, NULL, out);
+}
+
+cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
+                                       const cddp_param *params, const bool *decays, size_t count,
+                                       cddp_group *group, const cddp_ddp *ddp,
+                                       struct cddpi_optim **out)
 {
     struct cddpi_optim *optim;
     cddp_status status = check_spec(spec);
@@ -222,7 +262,12 @@ cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_p
     }
     optim->spec = *spec;
     optim->kernels = cddpi_optim_kernels();
-    status = fill_slots(optim, params, decays, count);
+    optim->group = group;
+    optim->ddp = ddp;
+    status = find_moved(optim, params, count);
+    if (status == CDDP_OK) {
+        status = fill_slots(optim, params, decays);
+    }
     if (status == CDDP_OK) {
         status = make_state(optim);
     }
@@ -250,19 +295,40 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     cddpi_free(optim->moments);
     cddpi_free(optim->step);
     cddpi_free(optim->slots);
+    cddpi_free(optim->moved);
+    cddpi_optim_drop_whole(optim);
     cddpi_free(optim);
 }
 
 void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale)
 {
+    for (size_t i = 0; i < optim->moved_count; i++) {
+        optim->step[1 + i] += grads[optim->moved[i].index] != NULL;
+    }
     for (size_t i = 0; i < optim->slot_count; i++) {
         const struct cddpi_optim_slot *slot = &optim->slots[i];
+        const float *grad = grads[slot->index];
 
-        if (grads[slot->index] != NULL) {
-            ops_of(optim)->update(optim, slot, grads[slot->index], lr, grad_scale);
+        if (grad != NULL) {
+            ops_of(optim)->update(optim, slot, grad + slot->first, lr, grad_scale);
         }
     }
     ++*optim->step;
+}
+
+double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads)
+{
+    double sum = 0.0;
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+        const float *grad = grads[slot->index];
+
+        if (grad != NULL) {
+            sum += optim->kernels->square_sum(grad + slot->first, slot->count);
+        }
+    }
+    return sum;
 }
 
 double cddpi_grad_norm(const cddp_param *params, void *const *grads, size_t count)

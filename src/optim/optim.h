@@ -3,6 +3,7 @@
 #define CDDPI_OPTIM_H
 
 #include <cddp/checkpoint.h>
+#include <cddp/ddp.h>
 
 enum cddpi_optim_type { CDDPI_OPTIM_SGD, CDDPI_OPTIM_ADAMW };
 
@@ -24,6 +25,13 @@ struct cddpi_optim;
 CDDP_CHECKED cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec,
                                             const cddp_param *params, const bool *decays,
                                             size_t count, struct cddpi_optim **out);
+/** The same for a rank of a sharded optimizer (options.shard of @p ddp, which is borrowed): it
+ *  updates this rank's spans of @p params, whose data is where cddp_ddp_param() has it. With
+ * @p group NULL it is not sharded. */
+CDDP_CHECKED cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
+                                                    const cddp_param *params, const bool *decays,
+                                                    size_t count, cddp_group *group,
+                                                    const cddp_ddp *ddp, struct cddpi_optim **out);
 void cddpi_optim_destroy(struct cddpi_optim *optim);
 
 /** One update, as torch.optim.SGD and AdamW do it. @p grads[i] is scaled by @p grad_scale on the
@@ -33,25 +41,49 @@ void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, 
 /** sqrt of the sum of squares of all gradients, in float64, in an order fixed by the shapes. */
 double cddpi_grad_norm(const cddp_param *params, void *const *grads, size_t count);
 
+/** The sum of squares that this rank's part of the gradients adds to that norm. */
+double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads);
+
 /** The state as named tensors ("momentum.fc1.weight", "step" ...), for checkpoints; they point into
- * the optimizer, so loading into them restores it. */
+ * the optimizer, so loading into them restores it. Sharded: between the calls below, on rank 0. */
 const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count);
+
+/** How many of these tensors, from the first on, every rank has whole even when it is sharded. */
+size_t cddpi_optim_counters(const struct cddpi_optim *optim);
+
+/* The state of a sharded optimizer as a file has it, which is the same as without shards. All of
+ * these do nothing where the optimizer is not sharded. */
+
+/** Rank 0 alone: make room for whole tensors, so that they can be loaded. */
+CDDP_CHECKED cddp_status cddpi_optim_hold_whole(struct cddpi_optim *optim);
+/** Rank 0 gets everyone's state in whole tensors. Collective. */
+CDDP_CHECKED cddp_status cddpi_optim_assemble(struct cddpi_optim *optim);
+/** Everyone gets its part of rank 0's whole tensors; the counters are the caller's to share.
+ * Collective. */
+CDDP_CHECKED cddp_status cddpi_optim_disperse(struct cddpi_optim *optim);
+/** Release the whole tensors, if there are any. */
+void cddpi_optim_drop_whole(struct cddpi_optim *optim);
 
 enum cddpi_schedule_type {
     CDDPI_SCHEDULE_CONSTANT,
     CDDPI_SCHEDULE_LINEAR,
     CDDPI_SCHEDULE_COSINE,
-    CDDPI_SCHEDULE_STEP
+    CDDPI_SCHEDULE_STEP,
+    CDDPI_SCHEDULE_WSD /* warm up, stay, decay */
 };
+
+enum cddpi_schedule_decay { CDDPI_DECAY_LINEAR, CDDPI_DECAY_SQRT };
 
 struct cddpi_schedule {
     enum cddpi_schedule_type type;
     double lr;            /* the peak */
-    double final_lr;      /* linear, cosine: at the last step */
+    double final_lr;      /* linear, cosine, wsd: at the last step */
     int64_t warmup_steps; /* linear from lr / warmup_steps */
     int64_t total_steps;  /* of the whole run */
     int64_t step_size;    /* step: every so many steps after warm-up ... */
     double gamma;         /* ... lr is multiplied by this */
+    int64_t decay_steps;  /* wsd: the last so many steps fall; 0: a tenth of total_steps */
+    enum cddpi_schedule_decay decay; /* wsd: how they fall */
 };
 
 /** The learning rate of step @p step (0 is the first): a pure function. */

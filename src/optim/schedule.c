@@ -10,12 +10,17 @@
  *       linear:       lr + (final_lr - lr) progress
  *       cosine:       final_lr + (lr - final_lr) (1 + cos(pi progress)) / 2
  *       step:         lr gamma^floor((step - warmup) / max(1, step_size))
+ *       wsd:          with decay = decay_steps, at most total - warmup, and done = step + 1 -
+ * (total
+ *                     - decay), in 0 to decay: final_lr + (lr - final_lr) f(done / decay), where
+ * f(x) is 1 - x (linear) or 1 - sqrt(x) (sqrt; Haegele et al. 2024, Hu et al. 2024)
  *
  * So the last step, total - 1, has final_lr exactly (unless it is the only one after warm-up: then
  * lr), and so has every step beyond. Finite for all finite inputs: what overflows is bounded. */
 #include "optim/impl.h"
 
 #include <float.h>
+#include <math.h>
 
 /* cos(pi x) for x in [0, 1], by the series of sin(pi (1/2 - x)): within 2 units of the last place
  * of 1. */
@@ -53,6 +58,25 @@ static double bounded(double value)
     return value >= -DBL_MAX ? value : -DBL_MAX;
 }
 
+/* Warm up, stay, decay. sqrt() is rounded correctly everywhere, unlike pow() and cos(). */
+static double wsd_lr(const struct cddpi_schedule *s, int64_t warmup, int64_t step)
+{
+    int64_t total = s->total_steps > 0 ? s->total_steps : 1;
+    int64_t decay = s->decay_steps > 0 ? s->decay_steps : total / 10;
+    double progress;
+
+    if (step >= total - 1) {
+        return s->final_lr;
+    }
+    decay = decay < total - warmup ? decay : total - warmup; /* warmup <= step < total */
+    if (step < total - decay) {
+        return s->lr;
+    }
+    progress = (double)(step - (total - decay) + 1) / (double)decay;
+    progress = s->decay == CDDPI_DECAY_SQRT ? sqrt(progress) : progress;
+    return s->lr * (1.0 - progress) + s->final_lr * progress;
+}
+
 double cddpi_schedule_lr(const struct cddpi_schedule *schedule, int64_t step)
 {
     const struct cddpi_schedule s = *schedule;
@@ -77,6 +101,8 @@ double cddpi_schedule_lr(const struct cddpi_schedule *schedule, int64_t step)
         return s.lr * progress + s.final_lr * (1.0 - progress);
     case CDDPI_SCHEDULE_STEP:
         return bounded(s.lr * bounded(cddpi_power(s.gamma, (step - warmup) / size)));
+    case CDDPI_SCHEDULE_WSD:
+        return wsd_lr(&s, warmup, step);
     case CDDPI_SCHEDULE_CONSTANT:
         break;
     }

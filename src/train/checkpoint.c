@@ -48,6 +48,16 @@ static cddp_status snapshot_of(struct cddpi_trainer *trainer, cddp_snapshot *out
     return CDDP_OK;
 }
 
+cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer)
+{
+    cddp_status status = CDDP_OK;
+
+    if (trainer->config->ddp.shard_optimizer) {
+        status = cddp_ddp_params_wait(trainer->ddp);
+    }
+    return status == CDDP_OK ? cddpi_optim_assemble(trainer->optim) : status;
+}
+
 cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
 {
     char *text = state_text(trainer);
@@ -71,6 +81,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
                                 (unsigned long long)trainer->at.step);
     }
+    cddpi_optim_drop_whole(trainer->optim);
     free(text);
     return status;
 }
@@ -157,7 +168,7 @@ static bool holds_snapshots(const char *dir)
 
 /* The newest snapshot's path, or *out NULL if the run has none at all. That all of them are broken
  * is an error: starting anew would hide it. */
-static cddp_status find_newest(struct cddpi_trainer *trainer, char **out)
+cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
 {
     char *skipped = NULL;
     cddp_status status;
@@ -194,8 +205,11 @@ static bool is_own(const struct cddpi_trainer *trainer, const char *path)
 static cddp_status load(struct cddpi_trainer *trainer, const char *path)
 {
     cddp_snapshot snapshot;
-    cddp_status status = snapshot_of(trainer, &snapshot);
+    cddp_status status = cddpi_optim_hold_whole(trainer->optim);
 
+    if (status == CDDP_OK) {
+        status = snapshot_of(trainer, &snapshot);
+    }
     if (status == CDDP_OK) {
         status = cddp_snapshot_load(path, &snapshot);
         cddpi_free((void *)(uintptr_t)snapshot.model);
@@ -212,7 +226,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     cddp_status status = CDDP_OK;
 
     if (automatic) {
-        status = find_newest(trainer, &path);
+        status = cddpi_trainer_find_newest(trainer, &path);
     } else if (strcmp(config->train.resume, "none") != 0) {
         path = cddpi_strdup(config->train.resume);
         status = path != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
@@ -243,27 +257,43 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     return status;
 }
 
+static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tensors, size_t count)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        size_t elements = 1;
+
+        for (int d = 0; d < tensors[i].dims; d++) {
+            elements *= (size_t)tensors[i].shape[d];
+        }
+        status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL);
+    }
+    return status;
+}
+
 static cddp_status share(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
     const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
     cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
-    size_t model_count = trainer->param_count + trainer->buffer_count;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
     }
-    for (size_t i = 0; status == CDDP_OK && i < model_count + count; i++) {
-        const cddp_tensor *tensor = i < model_count ? &model[i] : &optimizer[i - model_count];
-        size_t elements = 1;
-
-        for (int d = 0; d < tensor->dims; d++) {
-            elements *= (size_t)tensor->shape[d];
-        }
-        status = cddp_broadcast(trainer->group, tensor->data, elements, tensor->type, 0, NULL);
-    }
+    status = broadcast_tensors(trainer->group, model, trainer->param_count + trainer->buffer_count);
     cddpi_free(model);
+    if (trainer->config->ddp.shard_optimizer) {
+        count = cddpi_optim_counters(trainer->optim);
+    }
+    if (status == CDDP_OK) {
+        status = broadcast_tensors(trainer->group, optimizer, count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_optim_disperse(trainer->optim);
+    }
+    cddpi_optim_drop_whole(trainer->optim);
     return status;
 }
 

@@ -127,7 +127,9 @@ static cddp_status read_scalar(const struct cddpi_config_source *source,
                                const struct cddpi_key *key, const char *value,
                                struct cddpi_config *config)
 {
-    bool bare = (key->type == CDDPI_KEY_TEXT || key->type == CDDPI_KEY_ENUM) && value[0] != '"';
+    bool is_word = key->type == CDDPI_KEY_TEXT || key->type == CDDPI_KEY_ENUM ||
+                   (key->type == CDDPI_KEY_TEXTS && value[0] != '[' && value[0] != '(');
+    bool bare = is_word && value[0] != '"';
     char *text = bare ? cddpi_strdup("value = \"\";") : cddpi_format("value = %s;", value);
     cddp_status status = CDDP_OK;
     config_t parsed;
@@ -219,13 +221,38 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     return CDDP_OK;
 }
 
+/* That what must be given is, and nothing that is for another type of data. */
+static cddp_status check_given(const struct cddpi_config *config)
+{
+    int type = config->data.type;
+    char word[64] = "";
+
+    (void)cddpi_key_choice(
+        cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type")->choices, type, word,
+        sizeof word);
+    for (size_t i = 0; i < cddpi_config_key_count; i++) {
+        const struct cddpi_key *key = &cddpi_config_keys[i];
+        bool given = config->where[i] != NULL;
+
+        if (!given && (key->fallback == NULL || cddpi_key_has_data(key->needed, type))) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "%s: the key %s is missing%s%s%s", config->path,
+                              key->path, key->needed != NULL ? ", which data.type = \"" : "",
+                              key->needed != NULL ? word : "",
+                              key->needed != NULL ? "\" needs" : "");
+        }
+        if (given && key->data != NULL && !cddpi_key_has_data(key->data, type)) {
+            return cddpi_config_fail(config, key->path, "is not for data.type = \"%s\"", word);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_together(const struct cddpi_config *config)
 {
-    for (size_t i = 0; i < cddpi_config_key_count; i++) {
-        if (cddpi_config_keys[i].fallback == NULL && config->where[i] == NULL) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "%s: the key %s is missing", config->path,
-                              cddpi_config_keys[i].path);
-        }
+    cddp_status status = check_given(config);
+
+    if (status != CDDP_OK) {
+        return status;
     }
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
@@ -281,6 +308,8 @@ void cddpi_config_fini(struct cddpi_config *config)
             cddpi_free(*(char **)member);
         } else if (cddpi_config_keys[i].type == CDDPI_KEY_INTS) {
             cddpi_free(((struct cddpi_int_list *)member)->values);
+        } else if (cddpi_config_keys[i].type == CDDPI_KEY_TEXTS) {
+            cddpi_config_texts_fini(member);
         } else if (cddpi_config_keys[i].type == CDDPI_KEY_LAYERS) {
             cddpi_config_layers_fini(member);
         }

@@ -16,6 +16,7 @@ enum cddpi_key_type {
     CDDPI_KEY_ENUM,  /* int: which of the choices */
     CDDPI_KEY_INTS,  /* struct cddpi_int_list */
     CDDPI_KEY_REALS, /* struct cddpi_real_list */
+    CDDPI_KEY_TEXTS, /* struct cddpi_text_list */
     CDDPI_KEY_LAYERS /* struct cddpi_config_layers */
 };
 
@@ -29,6 +30,8 @@ struct cddpi_key {
     bool local;           /* ranks need not agree about it */
     bool negated;         /* bool: stored as its opposite */
     const char *text;     /* a sentence */
+    const char *data;     /* words of data.type that the key belongs to, "a|b"; NULL: all */
+    const char *needed;   /* words of data.type with which it must be given; NULL: none */
 };
 
 struct cddpi_int_list {
@@ -38,6 +41,11 @@ struct cddpi_int_list {
 
 struct cddpi_real_list {
     double values[4];
+    int count;
+};
+
+struct cddpi_text_list {
+    char **values;
     int count;
 };
 
@@ -52,10 +60,11 @@ enum cddpi_model_kind {
     CDDPI_MODEL_RESNET20,
     CDDPI_MODEL_LAYERS
 };
+enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
-enum { CDDPI_KEYS_MAX = 80, CDDPI_KEY_BYTES = 64 };
+enum { CDDPI_KEYS_MAX = 128, CDDPI_KEY_BYTES = 64 };
 
 /* One member for each key; see schema.c for what they mean. */
 struct cddpi_config {
@@ -65,6 +74,7 @@ struct cddpi_config {
         double dropout;
         bool sync_batch_norm;
         struct cddpi_config_layers layers;
+        int context, vocab;
         int loss;
         char *weights;
     } model;
@@ -72,6 +82,9 @@ struct cddpi_config {
         int type;
         char *train_images, *train_labels, *test_images, *test_labels;
         int classes;
+        struct cddpi_text_list train, test;
+        char *vocabulary;
+        double test_fraction;
         struct cddpi_real_list mean, std;
         int crop_padding;
         bool flip;
@@ -83,6 +96,7 @@ struct cddpi_config {
         int64_t epochs;
         int64_t max_steps;
         int64_t batch_size;
+        int64_t accumulate;
         int64_t eval_batch_size;
         int64_t seed;
         char *run_dir;
@@ -91,6 +105,14 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int64_t eval_steps;
+        int64_t eval_batches;
+        int precision;
+        int64_t generate_steps;
+        char *generate_prompt;
+        int generate_tokens;
+        double generate_temperature;
+        int generate_top_k;
         double clip_norm;
         int64_t log_steps;
         double timeout;
@@ -102,6 +124,7 @@ struct cddpi_config {
         int64_t bucket_bytes;
         int wire;
         bool allow_unused;
+        bool shard_optimizer;
     } ddp;
     struct {
         int type;
@@ -117,6 +140,9 @@ struct cddpi_config {
             double final_lr;
             int64_t step_size;
             double gamma;
+            int64_t total_steps;
+            int64_t decay_steps;
+            int decay;
         } schedule;
     } optimizer;
 
@@ -158,6 +184,9 @@ const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t coun
 /** The key or group of keys whose path resembles @p path most. */
 void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
                        char out[CDDPI_KEY_BYTES]);
+
+/** Whether the word of @p data_type is one of @p words ("a|b"); NULL: there are none. */
+bool cddpi_key_has_data(const char *words, int data_type);
 
 /** Copy choice @p index of "a|b|c" to @p out; false when there are fewer. */
 bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes);

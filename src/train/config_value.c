@@ -220,6 +220,50 @@ static cddp_status read_reals(const struct cddpi_config_source *source,
     return CDDP_OK;
 }
 
+void cddpi_config_texts_fini(struct cddpi_text_list *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        cddpi_free(list->values[i]);
+    }
+    cddpi_free(list->values);
+    *list = (struct cddpi_text_list){NULL, 0};
+}
+
+/* A string alone is a list of one, an empty one a list of none. */
+static cddp_status read_texts(const struct cddpi_config_source *source,
+                              const config_setting_t *setting, const struct cddpi_key *key,
+                              struct cddpi_text_list *out)
+{
+    bool several = is_list(setting);
+    struct cddpi_text_list list = {NULL, 0};
+    const char *alone = several ? NULL : config_setting_get_string(setting);
+    int count = several ? config_setting_length(setting) : alone != NULL && alone[0] != '\0';
+    cddp_status status = CDDP_OK;
+
+    if (!several && alone == NULL) {
+        return fail_type(source, setting, key);
+    }
+    if (count > 0) {
+        list.values = cddpi_zalloc_array((size_t)count, sizeof *list.values);
+        if (list.values == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+        }
+        list.count = count;
+    }
+    for (int i = 0; status == CDDP_OK && i < count; i++) {
+        status = read_text(source,
+                           several ? config_setting_get_elem(setting, (unsigned)i) : setting, key,
+                           &list.values[i]);
+    }
+    if (status != CDDP_OK) {
+        cddpi_config_texts_fini(&list);
+        return status;
+    }
+    cddpi_config_texts_fini(out);
+    *out = list;
+    return CDDP_OK;
+}
+
 static cddp_status read_layers(const struct cddpi_config_source *source,
                                const config_setting_t *setting, const struct cddpi_key *key,
                                struct cddpi_config_layers *out);
@@ -256,6 +300,8 @@ cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
         return read_choice(source, setting, key, member);
     case CDDPI_KEY_INTS:
         return read_integers(source, setting, key, member);
+    case CDDPI_KEY_TEXTS:
+        return read_texts(source, setting, key, member);
     case CDDPI_KEY_REALS:
         return read_reals(source, setting, key, member);
     case CDDPI_KEY_LAYERS:
@@ -270,6 +316,8 @@ void cddpi_config_layers_fini(struct cddpi_config_layers *list)
         cddpi_free((void *)(uintptr_t)list->values[i].name);
         cddpi_free((void *)(uintptr_t)list->values[i].input);
         cddpi_free((void *)(uintptr_t)list->values[i].input2);
+        cddpi_free((void *)(uintptr_t)list->values[i].tied);
+        cddpi_free((void *)(uintptr_t)list->values[i].positions);
     }
     cddpi_free(list->values);
     list->values = NULL;

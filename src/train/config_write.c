@@ -92,6 +92,7 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
     const void *member = (const char *)base + key->offset;
     const struct cddpi_int_list *integers = member;
     const struct cddpi_real_list *reals = member;
+    const struct cddpi_text_list *texts = member;
     char word[64] = "";
 
     switch (key->type) {
@@ -127,6 +128,14 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
         for (int i = 0; i < reals->count; i++) {
             fputs(i > 0 ? ", " : "", file);
             write_real(file, reals->values[i]);
+        }
+        fputc(']', file);
+        break;
+    case CDDPI_KEY_TEXTS:
+        fputc('[', file);
+        for (int i = 0; i < texts->count; i++) {
+            fputs(i > 0 ? ", " : "", file);
+            write_string(file, texts->values[i]);
         }
         fputc(']', file);
         break;
@@ -196,7 +205,8 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
 
-        if (shared_only && key->local) {
+        if ((shared_only && key->local) ||
+            (key->data != NULL && !cddpi_key_has_data(key->data, config->data.type))) {
             continue;
         }
         change_group(file, last, key->path);
@@ -216,20 +226,27 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
 
 static const char *type_word(const struct cddpi_key *key)
 {
-    static const char *const words[] = {"bool", "int",  "int",   "real",  "string",
-                                        "word", "ints", "reals", "layers"};
+    static const char *const words[] = {"bool", "int",  "int",   "real",    "string",
+                                        "word", "ints", "reals", "strings", "layers"};
 
     return words[key->type];
 }
 
-static void print_range(FILE *file, const struct cddpi_key *key)
+/* "a|b" as "a, b". */
+static void print_words(FILE *file, const char *words)
 {
     char word[64];
 
+    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
+        fprintf(file, "%s%s", i > 0 ? ", " : "", word);
+    }
+}
+
+static void print_range(FILE *file, const struct cddpi_key *key)
+{
     if (key->type == CDDPI_KEY_ENUM) {
-        for (int i = 0; cddpi_key_choice(key->choices, i, word, sizeof word); i++) {
-            fprintf(file, "%s%s", i > 0 ? ", " : ": ", word);
-        }
+        fputs(": ", file);
+        print_words(file, key->choices);
     } else if (key->low != 0 || key->high != 0) {
         fprintf(file, key->high >= 9e18 ? " from %.10g" : " from %.10g to %.10g", key->low,
                 key->high);
@@ -255,7 +272,10 @@ static void print_keys(FILE *file, const struct cddpi_key *keys, size_t count)
         print_escaped(file, keys[i].path);
         fprintf(file, "* (%s", type_word(&keys[i]));
         print_range(file, &keys[i]);
-        if (keys[i].fallback == NULL) {
+        if (keys[i].needed != NULL) {
+            fputs("; must be given with data.type = ", file);
+            print_words(file, keys[i].needed);
+        } else if (keys[i].fallback == NULL) {
             fputs("; must be given", file);
         } else if (keys[i].fallback[0] != '\0') {
             fputs("; default ", file);

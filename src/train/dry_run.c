@@ -59,7 +59,7 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, data);
     struct cddpi_model *model = NULL;
     int64_t ranks = cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, 1 << 20, 1);
-    int64_t share = (config->train.batch_size + ranks - 1) / ranks;
+    int64_t share = cddpi_trainer_micro_batch(config, (int)ranks);
     char *table = NULL;
     cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, group, &model);
 
@@ -112,20 +112,13 @@ cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
     options.world_size = 1;
     status = cddp_group_create(&options, &group);
     if (status == CDDP_OK) {
-        status = cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
-                                        config->data.classes, NULL, &train);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
-                                        train.classes, NULL, &test);
+        status = cddpi_trainer_open_data(config, NULL, &train, &test);
     }
     if (status == CDDP_OK) {
         status = print_model(config, &train, group, file);
     }
     if (status == CDDP_OK) {
-        fprintf(file, "data: %llu samples of %d x %d x %d in %d classes, %llu to test\n",
-                (unsigned long long)train.count, train.channels, train.height, train.width,
-                train.classes, (unsigned long long)test.count);
+        cddpi_trainer_print_data(&train, &test, file);
         print_steps(config, train.count, file);
     }
     cddpi_dataset_close(&test);

@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "train/trainer.h"
 
+#include <math.h>
+
 /* Running statistics of batch normalisation differ between ranks: rank 0's are what is saved, so
  * they are what is evaluated. */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
@@ -21,11 +23,28 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     return status;
 }
 
+bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
+{
+    return trainer->train_data.kind == CDDPI_DATASET_TOKENS;
+}
+
+/* How many samples are evaluated. */
+static uint64_t sample_count(const struct cddpi_trainer *trainer)
+{
+    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
+    uint64_t most = (uint64_t)trainer->config->train.eval_batches;
+
+    if (most == 0 || most > trainer->test_data.count / batch) {
+        return trainer->test_data.count;
+    }
+    return most * batch;
+}
+
 /* This rank's share of the test data. */
 static cddp_status evaluate_share(struct cddpi_trainer *trainer, double *out_loss,
                                   int64_t out_counts[2])
 {
-    uint64_t count = trainer->test_data.count;
+    uint64_t count = sample_count(trainer);
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     cddp_status status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0,
                                             count, batch, trainer->rank, trainer->world_size,
@@ -41,6 +60,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, double *out_los
             continue;
         }
         samples = (struct cddpi_batch){.input = loaded.input,
+                                       .tokens = loaded.tokens,
                                        .label = loaded.label,
                                        .count = loaded.count,
                                        .step = trainer->at.step,
@@ -54,14 +74,46 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, double *out_los
     return status;
 }
 
+/* A line of metrics and one for people. */
+static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took_ms)
+{
+    static const char *const of_images[] = {"eval_loss", "eval_accuracy", "eval_samples",
+                                            "eval_ms"};
+    static const char *const of_text[] = {"eval_loss", "eval_accuracy",   "eval_samples",
+                                          "eval_ms",   "eval_perplexity", "eval_tokens"};
+    uint64_t epoch = trainer->at.epoch + (trainer->at.position > 0); /* the one under way or done */
+    bool is_text = cddpi_trainer_is_text(trainer);
+    double perplexity = exp(trainer->test_loss);
+    double values[] = {trainer->test_loss,
+                       trainer->test_accuracy,
+                       (double)(predictions / trainer->predictions),
+                       took_ms,
+                       perplexity,
+                       (double)predictions};
+
+    if (trainer->metrics != NULL) {
+        cddpi_metrics_add(trainer->metrics, "eval", trainer->at.step, epoch,
+                          is_text ? of_text : of_images, values, is_text ? 6 : 4);
+    }
+    if (is_text) {
+        cddpi_progress_line(&trainer->progress,
+                            "epoch %llu/%lld  step %llu/%llu  val loss %.4f  perplexity %.4g",
+                            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
+                            (unsigned long long)trainer->at.step,
+                            (unsigned long long)trainer->last_step, trainer->test_loss, perplexity);
+    } else {
+        cddpi_progress_line(
+            &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
+            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
+            (unsigned long long)trainer->at.step, trainer->test_loss, trainer->test_accuracy * 100);
+    }
+}
+
 cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
 {
-    static const char *const names[] = {"eval_loss", "eval_accuracy", "eval_samples", "eval_ms"};
     int64_t began = cddpi_now_ns();
     double loss = 0;
     int64_t counts[2] = {0, 0};
-    uint64_t epoch = trainer->at.epoch + (trainer->at.position > 0); /* the one under way or done */
-    double values[4];
     cddp_status status = share_buffers(trainer);
 
     if (status == CDDP_OK) {
@@ -79,16 +131,6 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
     trainer->test_loss = loss / (double)counts[1];
     trainer->test_accuracy = (double)counts[0] / (double)counts[1];
     trainer->evaluated_step = trainer->at.step;
-    if (trainer->metrics != NULL) {
-        values[0] = trainer->test_loss;
-        values[1] = trainer->test_accuracy;
-        values[2] = (double)counts[1];
-        values[3] = (double)(cddpi_now_ns() - began) * 1e-6;
-        cddpi_metrics_add(trainer->metrics, "eval", trainer->at.step, epoch, names, values, 4);
-    }
-    cddpi_progress_line(
-        &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
-        (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-        (unsigned long long)trainer->at.step, trainer->test_loss, trainer->test_accuracy * 100);
+    tell(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6);
     return CDDP_OK;
 }

@@ -66,74 +66,15 @@ static cddp_status end_agreement(struct cddpi_trainer *trainer)
     return status;
 }
 
-static cddp_status grad_ready(void *context, size_t index)
-{
-    return cddp_ddp_grad_ready(((struct cddpi_trainer *)context)->ddp, index);
-}
-
-/* The gradients' places are final after the first wait. */
-static void bind_again(struct cddpi_trainer *trainer)
-{
-    if (trainer->bound) {
-        return;
-    }
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
-    }
-    cddpi_model_bind_grads(trainer->model, trainer->grads);
-    trainer->bound = true;
-}
-
-/* Forward, backward and the mean over ranks of one batch. A rank without samples, in a short last
- * batch, takes part too: with the weight 0, and in collectives of layers. */
-static cddp_status compute(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
-{
-    struct cddpi_interval *interval = &trainer->interval;
-    struct cddpi_batch batch = {.input = loaded->input,
-                                .label = loaded->label,
-                                .count = loaded->count,
-                                .step = trainer->at.step,
-                                .sample_ids = loaded->sample_ids};
-    cddp_step step = CDDP_STEP_INIT;
-    struct cddpi_result result = {0};
-    double scale = loaded->count > 0 ? 1.0 / loaded->count : 1.0;
-    int64_t begun = cddpi_now_ns();
-    int64_t forwarded;
-    cddp_status status;
-
-    step.weight = loaded->count;
-    status = cddpi_model_forward(trainer->model, &batch, true, &result);
-    if (status == CDDP_OK && !isfinite(result.loss_sum)) {
-        status = cddpi_fail(CDDP_ERR_STATE,
-                            "rank %d: the loss of step %llu is %g: the learning rate may be too "
-                            "high",
-                            trainer->rank, (unsigned long long)trainer->at.step + 1,
-                            result.loss_sum);
-    }
-    forwarded = cddpi_now_ns();
-    if (status == CDDP_OK) {
-        status = cddp_ddp_begin(trainer->ddp, &step);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_backward(trainer->model, scale, false, grad_ready, trainer);
-    }
-    interval->forward_ns += forwarded - begun;
-    interval->backward_ns += cddpi_now_ns() - forwarded;
-    interval->loss_sum += result.loss_sum;
-    interval->correct += result.correct;
-    interval->count += loaded->count;
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
-}
-
-static void log_samples(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
+static void log_samples(struct cddpi_trainer *trainer)
 {
     if (trainer->sample_log == NULL) {
         return;
     }
     fprintf(trainer->sample_log, "%llu %llu", (unsigned long long)trainer->at.step + 1,
             (unsigned long long)trainer->at.epoch);
-    for (int i = 0; i < loaded->count; i++) {
-        fprintf(trainer->sample_log, " %llu", (unsigned long long)loaded->sample_ids[i]);
+    for (size_t i = 0; i < trainer->taken_count; i++) {
+        fprintf(trainer->sample_log, " %llu", (unsigned long long)trainer->taken[i]);
     }
     fputc('\n', trainer->sample_log);
     (void)fflush(trainer->sample_log);
@@ -159,9 +100,22 @@ static bool is_reported(const struct cddpi_trainer *trainer, bool epoch_ended)
            trainer->at.step == trainer->last_step;
 }
 
+/* The norm of all gradients, rounded to float32: its parts are summed in an order that depends on
+ * who holds them, which shows in no more than the last bits of a float64. */
+static cddp_status find_norm(struct cddpi_trainer *trainer, double *out)
+{
+    double sum = cddpi_optim_square_sum(trainer->optim, trainer->grads);
+    cddp_status status = CDDP_OK;
+
+    if (trainer->config->ddp.shard_optimizer) {
+        status = cddp_all_reduce(trainer->group, &sum, &sum, 1, CDDP_F64, CDDP_OP_SUM, NULL);
+    }
+    *out = (float)sqrt(sum);
+    return status;
+}
+
 /* Clip, update, move the cursor, report. */
-static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded,
-                               int64_t begun, bool *out_epoch_ended)
+static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, bool *out_epoch_ended)
 {
     const struct cddpi_config *config = trainer->config;
     double clip = config->train.clip_norm;
@@ -170,54 +124,74 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
     double scale = 1;
     int64_t waited = cddpi_now_ns();
     bool reported;
+    cddp_status status = CDDP_OK;
 
-    if (clip > 0) {
-        norm = cddpi_grad_norm(trainer->params, trainer->grads, trainer->param_count);
-        scale = norm > clip ? clip / norm : 1;
-    }
-    cddpi_optim_step(trainer->optim, trainer->grads, lr, scale);
-    log_samples(trainer, loaded);
+    log_samples(trainer);
     *out_epoch_ended = advance(trainer);
     reported = is_reported(trainer, *out_epoch_ended);
-    if (reported && norm < 0) {
-        norm = cddpi_grad_norm(trainer->params, trainer->grads, trainer->param_count);
+    if (clip > 0 || reported) {
+        status = find_norm(trainer, &norm);
+        scale = clip > 0 && norm > clip ? clip / norm : 1;
+    }
+    if (status == CDDP_OK) {
+        cddpi_optim_step(trainer->optim, trainer->grads, lr, scale);
+        status = config->ddp.shard_optimizer ? cddp_ddp_updated(trainer->ddp) : CDDP_OK;
     }
     trainer->interval.steps++;
     trainer->interval.optimizer_ns += cddpi_now_ns() - waited;
     trainer->interval.step_ns += cddpi_now_ns() - begun;
+    if (status != CDDP_OK) {
+        return status;
+    }
     return reported ? cddpi_trainer_report(trainer, lr, norm) : CDDP_OK;
 }
 
 static cddp_status run_step(struct cddpi_trainer *trainer, bool *out_epoch_ended)
 {
-    struct cddpi_loaded loaded = {0};
     int64_t begun = cddpi_now_ns();
-    int64_t waited = 0;
-    cddp_status status = cddpi_loader_next(trainer->loader, &loaded, &waited);
+    cddp_status status = begin_agreement(trainer);
 
-    trainer->interval.data_ns += waited;
     if (status == CDDP_OK) {
-        status = begin_agreement(trainer);
+        status = cddpi_trainer_compute(trainer);
     }
     if (status == CDDP_OK) {
-        status = compute(trainer, &loaded);
-    }
-    if (status == CDDP_OK) {
-        bind_again(trainer);
         status = end_agreement(trainer);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    return finish_step(trainer, &loaded, begun, out_epoch_ended);
+    return status == CDDP_OK ? finish_step(trainer, begun, out_epoch_ended) : status;
 }
 
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
-static void save_on_the_way(struct cddpi_trainer *trainer)
+static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
-    if (trainer->rank == 0 && cddpi_trainer_save(trainer) != CDDP_OK) {
+    cddp_status status = cddpi_trainer_assemble(trainer);
+
+    if (status == CDDP_OK && trainer->rank == 0 && cddpi_trainer_save(trainer) != CDDP_OK) {
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
     }
+    return status;
+}
+
+/* The others wait in their next collective meanwhile. */
+static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
+{
+    uint64_t steps = (uint64_t)trainer->config->train.generate_steps;
+
+    if (trainer->rank != 0 || steps == 0 || (!at_end && trainer->at.step % steps != 0)) {
+        return CDDP_OK;
+    }
+    return cddpi_trainer_write_text(trainer);
+}
+
+static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)
+{
+    uint64_t steps = (uint64_t)trainer->config->train.eval_steps;
+
+    if (is_finished(trainer)) {
+        return false; /* that is done at the end, once the run is saved */
+    }
+    return steps > 0 ? trainer->at.step % steps == 0
+                     : epoch_ended &&
+                           trainer->at.epoch % (uint64_t)trainer->config->train.eval_epochs == 0;
 }
 
 static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
@@ -229,15 +203,16 @@ static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
     trainer->stopped = trainer->agreed == STOP;
     if (!is_finished(trainer) &&
         (trainer->agreed == SAVE || (every > 0 && trainer->at.step % every == 0))) {
-        save_on_the_way(trainer);
+        status = save_on_the_way(trainer);
     }
-    if (!epoch_ended) {
-        return CDDP_OK;
+    if (status == CDDP_OK && epoch_ended) {
+        status = begin_epoch(trainer); /* so that batches are there after the evaluation */
     }
-    status = begin_epoch(trainer); /* so that batches are there after the evaluation */
-    if (status == CDDP_OK && !is_finished(trainer) &&
-        trainer->at.epoch % (uint64_t)config->train.eval_epochs == 0) {
+    if (status == CDDP_OK && is_evaluated(trainer, epoch_ended)) {
         status = cddpi_trainer_evaluate(trainer);
+    }
+    if (status == CDDP_OK && !is_finished(trainer)) {
+        status = write_text(trainer, false);
     }
     return status;
 }
@@ -282,8 +257,11 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
 /* The last checkpoint: all ranks leave together once it is written, or fail if it cannot be. */
 static cddp_status save_last(struct cddpi_trainer *trainer)
 {
-    cddp_status status = check_replicas(trainer);
+    cddp_status status = cddpi_trainer_assemble(trainer);
 
+    if (status == CDDP_OK) {
+        status = check_replicas(trainer);
+    }
     if (status == CDDP_OK && trainer->rank == 0 && trainer->saved_step != trainer->at.step) {
         status = cddpi_trainer_save(trainer);
     }
@@ -312,6 +290,9 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     }
     if (status == CDDP_OK && !trainer->stopped && trainer->evaluated_step != trainer->at.step) {
         status = cddpi_trainer_evaluate(trainer);
+    }
+    if (status == CDDP_OK && !trainer->stopped) {
+        status = write_text(trainer, true);
     }
     cddpi_trainer_report_end(trainer);
     return status;

@@ -3,6 +3,7 @@
 #include "base/shell.h"
 #include "train/trainer.h"
 
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -12,12 +13,14 @@ enum { EXIT_FAILED = 1, EXIT_CONFIG = 2 };
 
 static const char usage[] =
     "usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
+    "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
     "       cddp-train --keys | --help | --version\n"
     "\n"
     "Trains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun starts.\n"
     "\n"
     "  --dry-run      print the resolved configuration, the model and sizes, and end\n"
     "  --validate     say what is wrong with the configuration, if anything is, and end\n"
+    "  --generate     print PROMPT and what the model of the run's newest checkpoint adds to it\n"
     "  --print-nproc  print how many ranks make sense on this machine, and end\n"
     "  --keys         print the table of keys of train.conf\n"
     "  --help         print this text\n"
@@ -92,6 +95,10 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
         result = fail(status, trainer);
     } else if (trainer->rank == 0 && trainer->stopped) {
         print_how_to_go_on(trainer, words, count);
+    } else if (trainer->rank == 0 && cddpi_trainer_is_text(trainer)) {
+        printf("validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
+               trainer->test_loss, exp(trainer->test_loss), (unsigned long long)trainer->at.step,
+               config->train.run_dir);
     } else if (trainer->rank == 0) {
         printf("test accuracy %.2f %% after %llu steps; the run lies in %s\n",
                trainer->test_accuracy * 100, (unsigned long long)trainer->at.step,
@@ -120,7 +127,8 @@ static int print_nproc(const struct cddpi_config *config)
     return 0;
 }
 
-static int with_config(const char *mode, char *const *words, int count)
+/* @p prompt is for --generate. */
+static int with_config(const char *mode, const char *prompt, char *const *words, int count)
 {
     struct cddpi_config config;
     cddp_status status = cddpi_config_load(words[0], words + 1, count - 1, &config);
@@ -131,6 +139,9 @@ static int with_config(const char *mode, char *const *words, int count)
     }
     if (strcmp(mode, "--print-nproc") == 0) {
         result = print_nproc(&config);
+    } else if (strcmp(mode, "--generate") == 0) {
+        status = cddpi_trainer_generate(&config, prompt, stdout);
+        result = status == CDDP_OK ? 0 : fail(status, NULL);
     } else if (mode[0] != '\0') {
         status = cddpi_trainer_validate(
             &config, (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, 1));
@@ -154,10 +165,23 @@ static int end_output(int result)
     return result;
 }
 
+static bool takes_config(const char *mode)
+{
+    static const char *const modes[] = {"", "--dry-run", "--validate", "--print-nproc",
+                                        "--generate"};
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        found = found || strcmp(mode, modes[i]) == 0;
+    }
+    return found;
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 && strncmp(argv[1], "--", 2) == 0 ? argv[1] : "";
-    int first = mode[0] != '\0' ? 2 : 1;
+    bool generates = strcmp(mode, "--generate") == 0;
+    int first = generates ? 3 : mode[0] != '\0' ? 2 : 1;
 
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
@@ -173,10 +197,9 @@ int main(int argc, char **argv)
         cddpi_config_print_keys(stdout);
         return end_output(0);
     }
-    if (first >= argc || (mode[0] != '\0' && strcmp(mode, "--dry-run") != 0 &&
-                          strcmp(mode, "--validate") != 0 && strcmp(mode, "--print-nproc") != 0)) {
+    if (first >= argc || !takes_config(mode)) {
         fputs(usage, stderr);
         return EXIT_CONFIG;
     }
-    return end_output(with_config(mode, argv + first, argc - first));
+    return end_output(with_config(mode, generates ? argv[2] : NULL, argv + first, argc - first));
 }

@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,12 +59,12 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     }
     format_left(state->seconds_left, left, sizeof left);
     snprintf(line, sizeof line,
-             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  exposed comm %.1f %%  "
+             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f %s/s  exposed comm %.1f %%  "
              "%s left%s",
              progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "",
              (unsigned long long)state->epoch, (unsigned long long)state->epochs,
              (unsigned long long)state->step, (unsigned long long)state->steps, state->loss,
-             state->samples_per_s, state->exposed_percent, left,
+             state->rate, state->unit, state->exposed_percent, left,
              progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
     put(line);
     progress->shown_ns = now;
@@ -84,6 +85,31 @@ void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ..
     va_end(arguments);
     snprintf(line, sizeof line, "%s%s\n", progress->open_line ? "\r\033[K" : "", text);
     put(line);
+    progress->open_line = false;
+    progress->shown_ns = cddpi_now_ns();
+}
+
+void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, const char *text)
+{
+    char *block = NULL;
+    size_t bytes = 0;
+    FILE *file = progress->mode != CDDPI_PROGRESS_OFF ? open_memstream(&block, &bytes) : NULL;
+
+    if (file == NULL) {
+        return;
+    }
+    fprintf(file, "%s%s", progress->open_line ? "\r\033[K" : "", heading);
+    for (const char *line = text; line != NULL;) { /* set off, so that it is not taken for ours */
+        size_t length = strcspn(line, "\n");
+
+        fprintf(file, "\n  | %.*s", (int)length, line);
+        line = line[length] != '\0' ? line + length + 1 : NULL;
+    }
+    fputc('\n', file);
+    if (fclose(file) == 0) {
+        put(block);
+    }
+    free(block);
     progress->open_line = false;
     progress->shown_ns = cddpi_now_ns();
 }

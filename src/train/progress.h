@@ -17,7 +17,8 @@ struct cddpi_progress_state {
     uint64_t epoch, epochs; /* epoch counts from 1 */
     uint64_t step, steps;   /* of the whole run */
     double loss;
-    double samples_per_s;
+    double rate; /* of so many `unit` a second */
+    const char *unit;
     double exposed_percent; /* waiting for communication, of the time of a step */
     double seconds_left;
 };
@@ -32,6 +33,9 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
  * off. */
 void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/** A heading and lines of @p text below it, however long, that stay. */
+void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, const char *text);
 
 /** End the line that is redrawn, so that other text starts on a new one. */
 void cddpi_progress_end(struct cddpi_progress *progress);

@@ -11,7 +11,7 @@
 enum { LOSS, CORRECT, COUNT, DATA, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, SUMS };
 
 static void show_progress(struct cddpi_trainer *trainer, double step_ms, double exposed_ms,
-                          double samples_per_s)
+                          double predictions_per_s)
 {
     uint64_t left = trainer->last_step > trainer->at.step ? trainer->last_step - trainer->at.step
                                                           : 0;
@@ -21,7 +21,8 @@ static void show_progress(struct cddpi_trainer *trainer, double step_ms, double 
         .step = trainer->at.step,
         .steps = trainer->last_step,
         .loss = trainer->last_loss,
-        .samples_per_s = samples_per_s,
+        .rate = predictions_per_s,
+        .unit = cddpi_trainer_is_text(trainer) ? "tokens" : "samples",
         .exposed_percent = step_ms > 0 ? 100 * exposed_ms / step_ms : 0,
         .seconds_left = step_ms * 1e-3 * (double)left,
     };
@@ -32,12 +33,15 @@ static void show_progress(struct cddpi_trainer *trainer, double step_ms, double 
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
     static const char *const names[] = {
-        "loss",    "accuracy",   "lr",          "grad_norm",       "samples_per_s", "step_ms",
-        "data_ms", "forward_ms", "backward_ms", "exposed_comm_ms", "optimizer_ms"};
+        "loss",          "accuracy",        "lr",           "grad_norm",
+        "samples_per_s", "step_ms",         "data_ms",      "forward_ms",
+        "backward_ms",   "exposed_comm_ms", "optimizer_ms", "tokens_per_s" /* only of text */};
+    enum { NAMES = sizeof names / sizeof names[0] };
     struct cddpi_interval *interval = &trainer->interval;
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     double sums[SUMS];
-    double values[sizeof names / sizeof names[0]];
+    double values[NAMES];
+    double rate;  /* predictions a second */
     double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
     double step_ms;
     cddp_status status = cddp_ddp_get_stats(trainer->ddp, &stats);
@@ -66,17 +70,19 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     values[1] = sums[CORRECT] / sums[COUNT];
     values[2] = lr;
     values[3] = grad_norm;
-    values[4] = interval->step_ns > 0 ? sums[COUNT] * 1e9 / (double)interval->step_ns : 0;
+    rate = interval->step_ns > 0 ? sums[COUNT] * 1e9 / (double)interval->step_ns : 0;
+    values[4] = rate / trainer->predictions;
     values[5] = step_ms;
     for (int i = DATA; i < SUMS; i++) {
         values[6 + i - DATA] = sums[i] * scale;
     }
+    values[NAMES - 1] = rate;
     if (trainer->metrics != NULL) {
         cddpi_metrics_add(trainer->metrics, "train", trainer->at.step,
                           trainer->at.epoch + (trainer->at.position > 0), names, values,
-                          sizeof names / sizeof names[0]);
+                          cddpi_trainer_is_text(trainer) ? NAMES : NAMES - 1);
     }
-    show_progress(trainer, step_ms, sums[EXPOSED] * scale, values[4]);
+    show_progress(trainer, step_ms, sums[EXPOSED] * scale, rate);
     memset(interval, 0, sizeof *interval);
     return CDDP_OK;
 }

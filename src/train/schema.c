@@ -8,6 +8,8 @@
 #define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
 #define GIB 1073741824.0
 #define KEY(member) #member, offsetof(struct cddpi_config, member)
+#define IDX .data = "idx"
+#define WORDS .data = "tokens|text"
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
@@ -21,28 +23,52 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "resnet20: batch normalisation takes its statistics over all ranks."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()",
      .text = "The layers, one group each, when *model.type* is *layers*."},
+    {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, WORDS,
+     .text = "tokens, text: how many tokens a sample has, and a prediction looks back on."},
+    {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, WORDS,
+     .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
+             "as many."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
      .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
              "targets."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
      .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*."},
 
-    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx",
-     .text = "The format of the data files: IDX, plain or gzip'd."},
-    {KEY(data.train_images), CDDPI_KEY_TEXT, NULL, .text = "Images to train on."},
-    {KEY(data.train_labels), CDDPI_KEY_TEXT, NULL, .text = "Their classes."},
-    {KEY(data.test_images), CDDPI_KEY_TEXT, NULL, .text = "Images to evaluate on."},
-    {KEY(data.test_labels), CDDPI_KEY_TEXT, NULL, .text = "Their classes."},
-    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 256,
-     .text = "Number of classes; 0: one more than the largest label of the training data."},
-    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6,
-     .text = "Subtracted from each value (values lie in 0 to 1), one number or one per channel."},
-    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6,
-     .text = "Divides each value afterwards, one number or one per channel."},
-    {KEY(data.crop_padding), CDDPI_KEY_INT, "0", 0, 64,
-     .text = "Training images are padded by so many zeros and cropped at random; 0: not."},
-    {KEY(data.flip), CDDPI_KEY_BOOL, "false",
-     .text = "Training images are mirrored with probability 1/2."},
+    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text",
+     .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
+             "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd. "
+             "See DATA."},
+    {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: images to train on."},
+    {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: their classes."},
+    {KEY(data.test_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: images to evaluate on."},
+    {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: their classes."},
+    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 256, IDX,
+     .text = "idx: number of classes; 0: one more than the largest label of the training data."},
+    {KEY(data.train), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens|text",
+     .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
+             "them; the files of a pattern are taken in the order of their names."},
+    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens",
+     .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
+             "train on."},
+    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, .data = "text",
+     .text = "text: how much of the tokens is held back for evaluation where there is no "
+             "*data.test*."},
+    {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
+             "tokens: the one by which they were made, to read and write text."},
+    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IDX,
+     .text = "idx: subtracted from each value (values lie in 0 to 1), one number or one per "
+             "channel."},
+    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6, IDX,
+     .text = "idx: divides each value afterwards, one number or one per channel."},
+    {KEY(data.crop_padding), CDDPI_KEY_INT, "0", 0, 64, IDX,
+     .text = "idx: training images are padded by so many zeros and cropped at random; 0: not."},
+    {KEY(data.flip), CDDPI_KEY_BOOL, "false", IDX,
+     .text = "idx: training images are mirrored with probability 1/2."},
     {KEY(data.threads), CDDPI_KEY_INT, "-1", -1, 64, .local = true,
      .text =
          "Threads of a rank that prepare batches; 0: the compute thread does it; -1: one thread if "
@@ -58,6 +84,10 @@ const struct cddpi_key cddpi_config_keys[] = {
              "that of all epochs."},
     {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
      .text = "Samples of a step, of all ranks together."},
+    {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
+     .text =
+         "Each rank computes its share of a step in so many micro-batches, one after the other, "
+         "for want of memory: gradients add up, and are exchanged once."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
      .text = "Samples evaluated at a time, of all ranks together."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
@@ -77,6 +107,26 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
+    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate after every so many steps instead; 0: by epochs."},
+    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
+     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
+             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
+             "*ddp.wire* for what is sent)."},
+    {KEY(train.generate_steps), CDDPI_KEY_LONG, "0", 0, BIG, WORDS,
+     .text = "tokens, text: let the model write a text after every so many steps, and at the end; "
+             "0: never."},
+    {KEY(train.generate_prompt), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text = "What the text goes on from; without *data.vocabulary*, numbers of tokens."},
+    {KEY(train.generate_tokens), CDDPI_KEY_INT, "100", 1, 1e6, WORDS,
+     .text = "How many tokens it adds, at most: the one that ends a text ends it."},
+    {KEY(train.generate_temperature), CDDPI_KEY_REAL, "0.8", 0, 100, WORDS,
+     .text = "Divides the model's outputs before the softmax that tokens are drawn from; 0: always "
+             "the likeliest one."},
+    {KEY(train.generate_top_k), CDDPI_KEY_INT, "0", 0, 1 << 24, WORDS,
+     .text = "Draw from the so many likeliest tokens; 0: from all."},
     {KEY(train.clip_norm), CDDPI_KEY_REAL, "0.0", 0, 1e30,
      .text = "Scale gradients whose global norm is larger down to it; 0: never."},
     {KEY(train.log_steps), CDDPI_KEY_LONG, "10", 1, BIG,
@@ -97,6 +147,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Type in which gradients are exchanged."},
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
+    {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
+     .text =
+         "Each rank updates its part of the parameters, and keeps the optimizer's state of that "
+         "part alone (ZeRO stage 1); the results are the same."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},
@@ -113,16 +167,24 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1,
      .text = "adamw: added to the root of the second moment."},
     {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
-     .choices = "constant|linear|cosine|step",
-     .text = "How the learning rate changes after warm-up."},
+     .choices = "constant|linear|cosine|step|wsd",
+     .text = "How the learning rate changes after warm-up; *wsd*: it stays until the last "
+             "*decay_steps* steps."},
     {KEY(optimizer.schedule.warmup_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Steps in which the learning rate rises linearly to *optimizer.lr*."},
     {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6,
-     .text = "linear, cosine: learning rate of the last step."},
+     .text = "linear, cosine, wsd: learning rate of the last step."},
     {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG,
      .text = "step: every so many steps ..."},
     {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3,
      .text = "step: ... the learning rate is multiplied by this."},
+    {KEY(optimizer.schedule.total_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "linear, cosine, wsd: the step in which *final_lr* is reached; 0: the last one of all "
+             "epochs."},
+    {KEY(optimizer.schedule.decay_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "wsd: in the last so many steps the learning rate falls; 0: in a tenth of them."},
+    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", .choices = "linear|sqrt",
+     .text = "wsd: with x of these steps done, 0 to 1, the rate falls as 1 - x or as 1 - sqrt(x)."},
 };
 const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
 
@@ -130,7 +192,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout",
+                "dropout|embedding|layer_norm|gelu|attention",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -138,7 +200,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear: outputs; conv2d: output channels."},
+     .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d, pools: height and width; pools default to 2."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
@@ -148,11 +210,23 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "linear, conv2d: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
      .text = "batch_norm: statistics over all ranks; default false."},
-    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1, .text = "batch_norm: default 1e-5."},
+    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
+     .text = "batch_norm, layer_norm: default 1e-5."},
     {LAYER("momentum", momentum), CDDPI_KEY_REAL, "", 1e-9, 1,
      .text = "batch_norm: weight of the new batch in the running statistics; default 0.1."},
     {LAYER("probability", probability), CDDPI_KEY_REAL, "", 1e-9, 0.999,
      .text = "dropout: of an element to be zeroed; default 0.5."},
+    {LAYER("heads", heads), CDDPI_KEY_INT, "", 1, 4096,
+     .text = "attention: heads, among which the channels of queries, keys and values are divided."},
+    {LAYER("exact", exact), CDDPI_KEY_BOOL, "",
+     .text = "gelu: by the error function; default false: by tanh, as GPT-2 has it."},
+    {LAYER("tied", tied), CDDPI_KEY_TEXT, "",
+     .text = "linear: name of the embedding whose table is its weight; default: it has its own."},
+    {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
+     .text = "embedding: name of the table of positions that is added; default: none."},
+    {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
+     .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
+             "as in PyTorch; embedding, 1."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 
@@ -177,6 +251,8 @@ const char *cddpi_key_expects(const struct cddpi_key *key)
         return "a list of whole numbers";
     case CDDPI_KEY_REALS:
         return "a number or a list of numbers";
+    case CDDPI_KEY_TEXTS:
+        return "a string or a list of strings";
     case CDDPI_KEY_LAYERS:
         return "a list of layers";
     }
@@ -203,6 +279,23 @@ bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_byte
             return true;
         }
         choices = choices[length] == '|' ? choices + length + 1 : NULL;
+    }
+    return false;
+}
+
+bool cddpi_key_has_data(const char *words, int data_type)
+{
+    const struct cddpi_key *type = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count,
+                                                  "data.type");
+    char word[64], wanted[64];
+
+    if (!cddpi_key_choice(type->choices, data_type, wanted, sizeof wanted)) {
+        return false;
+    }
+    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
+        if (strcmp(word, wanted) == 0) {
+            return true;
+        }
     }
     return false;
 }

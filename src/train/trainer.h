@@ -3,6 +3,7 @@
 #define CDDPI_TRAIN_TRAINER_H
 
 #include "data/loader.h"
+#include "data/tokenizer.h"
 #include "nn/model.h"
 #include "optim/optim.h"
 #include "train/config.h"
@@ -39,6 +40,7 @@ struct cddpi_trainer {
     struct cddpi_model *model;
     const cddp_param *params, *buffers; /* the model's */
     size_t param_count, buffer_count;
+    int predictions; /* of a sample: the tokens of a window; 1 for an image */
     cddp_ddp *ddp;
     void **grads; /* param_count, in the buckets */
     struct cddpi_optim *optim;
@@ -59,14 +61,17 @@ struct cddpi_trainer {
     char *checkpoints;   /* the folder */
 
     struct cddpi_interval interval;
-    uint64_t exposed_before_ns;      /* total of the reducer's statistics at the last line */
-    double last_loss;                /* of the last line */
-    uint64_t evaluated_step;         /* ~0: never */
-    double test_loss, test_accuracy; /* then */
-    int64_t began_ns;                /* when this process began */
-    struct cddpi_metrics *metrics;   /* rank 0 */
-    struct cddpi_progress progress;  /* shows on rank 0 only */
-    FILE *sample_log;                /* NULL: not wanted */
+    uint64_t exposed_before_ns;        /* total of the reducer's statistics at the last line */
+    double last_loss;                  /* of the last line */
+    uint64_t evaluated_step;           /* ~0: never */
+    double test_loss, test_accuracy;   /* then */
+    int64_t began_ns;                  /* when this process began */
+    struct cddpi_tokenizer *tokenizer; /* rank 0: of generated text; NULL: it is of numbers */
+    struct cddpi_metrics *metrics;     /* rank 0 */
+    struct cddpi_progress progress;    /* shows on rank 0 only */
+    FILE *sample_log;                  /* NULL: not wanted */
+    uint64_t *taken;                   /* samples of this rank's present step; NULL: not wanted */
+    size_t taken_count;
 };
 
 /** Join the group, open the data, build the model, and take up an earlier run if the configuration
@@ -90,6 +95,26 @@ CDDP_CHECKED cddp_status cddpi_trainer_validate(const struct cddpi_config *confi
 
 /* The parts, in their own files. */
 
+/** Samples of a rank's largest micro-batch. setup.c */
+int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size);
+
+/** The next step's gradients: the mean over all samples of its batch, on every rank. Collective.
+ *  step.c */
+CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
+
+/** That the files which the configuration names are there and may be read. setup_data.c */
+CDDP_CHECKED cddp_status cddpi_trainer_check_files(const struct cddpi_config *config);
+/** Open the data. Collective with a @p group; NULL: alone. Both are to be closed, on failure, too.
+ *  setup_data.c */
+CDDP_CHECKED cddp_status cddpi_trainer_open_data(const struct cddpi_config *config,
+                                                 cddp_group *group, struct cddpi_dataset *train,
+                                                 struct cddpi_dataset *test);
+/** A line or a few that say how much data there is. setup_data.c */
+void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
+                              FILE *file);
+/** The orders and loaders of the open data. setup_data.c */
+CDDP_CHECKED cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer);
+
 /** What the configuration says about the model of @p data; valid as long as both. setup.c */
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data);
@@ -107,13 +132,34 @@ uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t sa
 CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
                                                struct cddpi_progress *progress);
 
+/** Bring together on rank 0 what a checkpoint holds. Collective, before cddpi_trainer_save().
+ * checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer);
 /** Write a checkpoint of where the run is. Rank 0. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
 /** Find and load what train.resume names, on rank 0, and share it. Collective. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
 
-/** Loss and accuracy over the test data, each sample once. Collective. evaluate.c */
+/** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
+bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
+
+/** Loss and accuracy over the test data, or as much of it as is wanted, each sample once.
+ *  Collective. evaluate.c */
 CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
+
+/** Whether text can be generated as the configuration says, and what that needs. generate_run.c */
+CDDP_CHECKED cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer);
+/** Let the model write a text, shown and put into the metrics. Rank 0. generate_run.c */
+CDDP_CHECKED cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer);
+/** Print @p prompt and what the model of the run's newest checkpoint (or that of train.resume, or
+ *  model.weights) adds to it. Without a group. generate_checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_generate(const struct cddpi_config *config,
+                                                const char *prompt, FILE *file);
+/** The parts of cddpi_trainer_create() that this needs. setup.c */
+CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer);
+/** The newest checkpoint of the run's folder, or *out NULL: it has none at all; cddpi_free().
+ *  checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
 
 /** A line of metrics and of progress about the interval, which begins anew. Collective. report.c */
 CDDP_CHECKED cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr,

@@ -7,6 +7,7 @@
 #define CDDPI_HOST_H
 
 #include "group/group.h"
+#include "kernels/cpu/reduce.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -161,6 +162,8 @@ bool cddpi_host_needs(const struct cddpi_backend *host, const struct cddpi_op *o
 /* collective.c, reduce.c, move.c, message.c */
 cddp_status cddpi_host_advance(struct cddpi_backend *host, struct cddpi_op *op, bool *out_done);
 void cddpi_host_reduce_stage(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage);
+/** How the inputs of all ranks are reduced, weights included. */
+struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct cddpi_op *op);
 void cddpi_host_move_stage(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage);
 cddp_status cddpi_host_message(struct cddpi_backend *host, struct cddpi_op *op, bool *out_done);
 /** Text of what a rank called: "all_reduce sum f32 x 100". */

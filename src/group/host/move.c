@@ -65,7 +65,7 @@ static void take(struct cddpi_backend *host, struct cddpi_op *op, size_t at, siz
         copy(out, (const char *)host->src[op->root] + mine, bytes);
         break;
     case CDDPI_REDUCE_SCATTER: {
-        struct cddpi_reduce how = {op->type, op->op, host->size, 1, NULL};
+        struct cddpi_reduce how = cddpi_host_kernel(host, op);
 
         for (int r = 0; r < host->size; r++) {
             host->src[r] = (const char *)host->src[r] + mine;

@@ -16,7 +16,7 @@ static size_t least(size_t a, size_t b)
 }
 
 /* What the weights of all ranks make of the sum. */
-static struct cddpi_reduce kernel_for(struct cddpi_backend *host, const struct cddpi_op *op)
+struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct cddpi_op *op)
 {
     struct cddpi_reduce how = {op->type, op->op, host->size, 1, NULL};
     bool equal = true;
@@ -68,7 +68,7 @@ static void reduce_small(struct cddpi_backend *host, struct cddpi_op *op, unsign
     if (op->kind == CDDPI_REDUCE && host->rank != op->root) {
         return;
     }
-    how = kernel_for(host, op);
+    how = cddpi_host_kernel(host, op);
     for (int r = 0; r < host->size; r++) {
         host->src[r] = host_staging(host, r, op->parity);
     }
@@ -92,7 +92,7 @@ static void reduce_direct(struct cddpi_backend *host, struct cddpi_op *op)
     size_t element = cddp_type_bytes(op->type);
     size_t start = part_start(host, op, op->count, host->rank);
     size_t end = part_start(host, op, op->count, host->rank + 1);
-    struct cddpi_reduce how = kernel_for(host, op);
+    struct cddpi_reduce how = cddpi_host_kernel(host, op);
 
     how.destinations = destinations(host, op);
     for (int r = 0; r < host->size; r++) {
@@ -141,7 +141,7 @@ static void reduce_piece(struct cddpi_backend *host, struct cddpi_op *op, size_t
     size_t element = cddp_type_bytes(op->type);
     struct part part = part_of(host, op, piece, host->rank);
     size_t at = (piece * op->chunk + part.start) * element;
-    struct cddpi_reduce how = kernel_for(host, op);
+    struct cddpi_reduce how = cddpi_host_kernel(host, op);
     unsigned char *staging = host_staging(host, host->rank, op->parity + piece);
 
     for (int r = 0; r < host->size; r++) {

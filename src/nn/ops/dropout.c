@@ -3,7 +3,8 @@
  *
  * Each level of that list keys the next one: Philox of (seed, layer) at `step` gives the key of the
  * step, that one at the sample's id gives the key of the sample, and word e % 4 of that at e / 4
- * decides about element e, counted in plain C x H x W order. It is dropped if word < p 2^32. */
+ * decides about element e, counted in plain C x H x W order (of a sequence: as it lies, T x C). It
+ * is dropped if word < p 2^32. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/philox.h"
@@ -81,14 +82,18 @@ static void apply(const struct cddpi_run *run, const struct state *state, const 
 {
     const struct cddpi_shape *in_shape = &run->op->in;
     size_t block = (size_t)run->plan->values[run->op->output].block;
+    size_t channels = (size_t)in_shape->channels;
+    size_t spatial = (size_t)in_shape->height * (size_t)in_shape->width;
     size_t stride = cddpi_run_output_elements(run) / (size_t)run->plan->count;
     const uint8_t *kept = cddpi_run_buffer(run, state->kept);
     float scale = (float)(1 / (1 - run->op->layer.probability));
 
+    if (in_shape->sequence) {
+        block = 1; /* no order but the one in which it lies */
+    }
     for (size_t n = 0; n < (size_t)run->plan->count; n++) {
         cddpi_nn_dropout(in + n * stride, kept + n * state->sample_bytes, scale, out + n * stride,
-                         (size_t)in_shape->channels,
-                         (size_t)in_shape->height * (size_t)in_shape->width, block);
+                         channels, spatial, block);
     }
 }
 

@@ -8,7 +8,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
 {
     (void)in2;
     /* no more than 1 << 28: the graph limits the elements of a value */
-    *out = (struct cddpi_shape){(int)cddpi_shape_elements(&op->in), 1, 1, true};
+    *out = cddpi_shape_flat((int)cddpi_shape_elements(&op->in));
     return CDDP_OK;
 }
 
@@ -51,6 +51,7 @@ static cddp_status backward(struct cddpi_run *run, void *state)
 }
 
 const struct cddpi_op_ops cddpi_op_flatten = {.name = "flatten",
+                                              .images_only = true,
                                               .shape = shape,
                                               .plan = plan_flatten,
                                               .forward = forward,

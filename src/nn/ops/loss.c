@@ -1,16 +1,37 @@
-/* loss.c - owns the last op: softmax cross-entropy or mean squared error against the labels. The
- * derivative is made along with the loss and only scaled in backward. */
+/* loss.c - owns the last op: softmax cross-entropy or mean squared error against the labels.
+ *
+ * Of images the derivative is made along with the loss, and only scaled in backward. Tokens have
+ * rows as long as the vocabulary, so that a second copy of them would be the largest buffer of all:
+ * there forward leaves the powers of softmax in the place of the outputs, and backward makes their
+ * gradient of them, again in place. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "kernels/cpu/nn_gpt.h"
 #include "kernels/cpu/nn_loss.h"
 #include "nn/model_state.h"
 
 struct state {
-    int derivative; /* buffer */
+    int derivative; /* buffer: of images; of tokens the powers; -1: these lie in the input */
+    int inverse;    /* buffer: of tokens: what makes probabilities of a row of powers */
 };
+
+static size_t rows_of(const struct cddpi_plan *plan)
+{
+    return (size_t)plan->count * (size_t)plan->model->predictions;
+}
+
+/* Unless backward of the layer before reads its output. */
+static bool takes_input(const struct cddpi_plan *plan, int index)
+{
+    int producer = plan->model->graph.values[cddpi_plan_op_of(plan, index)->inputs[0]].producer;
+
+    return plan->model->tokens_in && (plan->ops[producer].flags & CDDPI_NEEDS_OUTPUT) == 0;
+}
 
 static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
 {
+    size_t bytes = cddpi_plan_input(plan, index, 0)->elements * sizeof(float);
+    cddp_status status = CDDP_OK;
     struct state *state;
 
     if (!plan->training) {
@@ -21,14 +42,38 @@ static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "loss: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    return cddpi_plan_buffer(plan, index,
-                             cddpi_plan_input(plan, index, 0)->elements * sizeof(float),
-                             CDDPI_IN_BOTH, &state->derivative);
+    state->derivative = -1;
+    if (takes_input(plan, index)) {
+        plan->ops[index].flags = CDDPI_TAKES_INPUT;
+    } else {
+        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->derivative);
+    }
+    if (status == CDDP_OK && plan->model->tokens_in) {
+        status = cddpi_plan_buffer(plan, index, rows_of(plan) * sizeof(float), CDDPI_IN_BOTH,
+                                   &state->inverse);
+    }
+    return status;
 }
 
 static void unplan(void *state)
 {
     cddpi_free(state);
+}
+
+static cddp_status forward_tokens(struct cddpi_run *run, const struct state *state)
+{
+    float *powers = NULL;
+    float *inverse = NULL;
+
+    if (state != NULL) {
+        powers = state->derivative < 0 ? cddpi_run_taken_input(run)
+                                       : cddpi_run_buffer(run, state->derivative);
+        inverse = cddpi_run_buffer(run, state->inverse);
+    }
+    run->result->loss_sum = cddpi_gpt_kernels()->softmax->forward(
+        cddpi_run_input(run, 0), run->model->label, rows_of(run->plan), (size_t)run->model->classes,
+        powers, inverse, &run->result->correct);
+    return CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_run *run, void *opaque)
@@ -38,8 +83,12 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
     size_t rows = (size_t)batch->count;
     size_t columns = (size_t)run->model->classes;
     const float *x = cddpi_run_input(run, 0);
-    float *derivative = state != NULL ? cddpi_run_buffer(run, state->derivative) : NULL;
+    float *derivative;
 
+    if (run->model->tokens_in) {
+        return forward_tokens(run, state);
+    }
+    derivative = state != NULL ? cddpi_run_buffer(run, state->derivative) : NULL;
     run->result->loss_sum = run->model->loss == CDDPI_LOSS_MSE
                                 ? cddpi_nn_mse(x, batch->label, rows, columns, derivative)
                                 : cddpi_nn_cross_entropy(x, batch->label, rows, columns,
@@ -51,10 +100,18 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
 static cddp_status backward(struct cddpi_run *run, void *opaque)
 {
     struct state *state = opaque;
+    size_t columns = (size_t)run->model->classes;
+    const float *made = state->derivative < 0 ? cddpi_run_input(run, 0)
+                                              : cddpi_run_buffer(run, state->derivative);
 
-    cddpi_nn_scale(cddpi_run_buffer(run, state->derivative), (float)run->scale,
-                   cddpi_run_grad_input(run, 0),
-                   (size_t)run->plan->count * (size_t)run->model->classes);
+    if (run->model->tokens_in) {
+        cddpi_gpt_kernels()->softmax->backward(
+            made, run->model->label, cddpi_run_buffer(run, state->inverse), (float)run->scale,
+            rows_of(run->plan), columns, cddpi_run_grad_input(run, 0));
+    } else {
+        cddpi_nn_scale(made, (float)run->scale, cddpi_run_grad_input(run, 0),
+                       rows_of(run->plan) * columns);
+    }
     return CDDP_OK;
 }
 

@@ -65,7 +65,7 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                                   window->kernel, window->before, window->after),
                               "pooling");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &pooling, false, NULL, "pooling", &desc);
+        status = cddpi_dnnl_describe(dnnl, &pooling, 0, NULL, "pooling", &desc);
     }
     if (status != CDDP_OK) {
         return status;
@@ -94,8 +94,8 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
                                   window->strides, window->kernel, window->before, window->after),
                               "gradient of pooling");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &pooling, false, state->forward.desc,
-                                     "gradient of pooling", &desc);
+        status = cddpi_dnnl_describe(dnnl, &pooling, 0, state->forward.desc, "gradient of pooling",
+                                     &desc);
     }
     if (status != CDDP_OK) {
         return status;
@@ -163,6 +163,7 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 }
 
 const struct cddpi_op_ops cddpi_op_max_pool = {.name = "max_pool",
+                                               .images_only = true,
                                                .shape = window_shape,
                                                .plan = plan_pool,
                                                .unplan = unplan,
@@ -170,6 +171,7 @@ const struct cddpi_op_ops cddpi_op_max_pool = {.name = "max_pool",
                                                .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_avg_pool = {.name = "avg_pool",
+                                               .images_only = true,
                                                .shape = window_shape,
                                                .plan = plan_pool,
                                                .unplan = unplan,
@@ -180,7 +182,7 @@ static cddp_status global_shape(const struct cddpi_op *op, const struct cddpi_sh
                                 struct cddpi_shape *out)
 {
     (void)in2;
-    *out = (struct cddpi_shape){op->in.channels, 1, 1, true};
+    *out = cddpi_shape_flat(op->in.channels);
     return CDDP_OK;
 }
 
@@ -220,6 +222,7 @@ static cddp_status global_backward(struct cddpi_run *run, void *state)
 }
 
 const struct cddpi_op_ops cddpi_op_global_avg_pool = {.name = "global_avg_pool",
+                                                      .images_only = true,
                                                       .shape = global_shape,
                                                       .plan = plan_global,
                                                       .forward = global_forward,

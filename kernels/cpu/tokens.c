@@ -1,0 +1,37 @@
+/* tokens.c - windows of tokens, widened. */
+#include "kernels/cpu/tokens.h"
+
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files of tokens are read as they are");
+
+/* The labels are widened, and the input is made of them: it is the same tokens, one earlier. */
+static uint32_t finish(uint32_t first, uint32_t largest, size_t count, int32_t *input,
+                       const int32_t *label)
+{
+    input[0] = (int32_t)first;
+    memcpy(input + 1, label, (count - 1) * sizeof *input);
+    return first > largest ? first : largest;
+}
+
+uint32_t cddpi_tokens_window_u16(const uint16_t *in, size_t count, int32_t *input, int32_t *label)
+{
+    uint16_t largest = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        label[i] = in[i + 1];
+        largest = in[i + 1] > largest ? in[i + 1] : largest;
+    }
+    return finish(in[0], largest, count, input, label);
+}
+
+uint32_t cddpi_tokens_window_u32(const uint32_t *in, size_t count, int32_t *input, int32_t *label)
+{
+    uint32_t largest = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        label[i] = (int32_t)in[i + 1];
+        largest = in[i + 1] > largest ? in[i + 1] : largest;
+    }
+    return finish(in[0], largest, count, input, label);
+}

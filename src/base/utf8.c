@@ -1,0 +1,69 @@
+/* utf8.c - owns what is a character of UTF-8 (RFC 3629) and what is fit to show. */
+#include "base/utf8.h"
+
+#include "base/alloc.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+size_t cddpi_utf8_length(const char *text, size_t bytes)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* of a form so long */
+    const unsigned char *in = (const unsigned char *)text;
+    size_t length;
+    uint32_t code;
+
+    if (bytes == 0) {
+        return 0;
+    }
+    length = in[0] < 0x80           ? 1
+             : (in[0] >> 5) == 0x06 ? 2
+             : (in[0] >> 4) == 0x0E ? 3
+             : (in[0] >> 3) == 0x1E ? 4
+                                    : 0;
+    if (length <= 1 || length > bytes) {
+        return length == 1 ? 1 : 0;
+    }
+    code = in[0] & (0x7Fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((in[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+        code = code << 6 | (in[i] & 0x3F);
+    }
+    return code >= least[length] && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF) ? length
+                                                                                         : 0;
+}
+
+/* C0, DEL, and C1, which is C2 80 to C2 9F. */
+static bool is_control(const char *text, size_t length)
+{
+    unsigned char first = (unsigned char)text[0];
+
+    if (length == 2) {
+        return first == 0xC2 && (unsigned char)text[1] < 0xA0;
+    }
+    return length == 1 && (first == 0x7F || (first < 0x20 && first != '\n' && first != '\t'));
+}
+
+char *cddpi_utf8_clean(const char *text, size_t bytes)
+{
+    static const char unknown[] = "\xEF\xBF\xBD";
+    char *out = cddpi_zalloc_array(bytes + 1, sizeof unknown - 1);
+    size_t used = 0;
+
+    for (size_t i = 0; out != NULL && i < bytes;) {
+        size_t length = cddpi_utf8_length(text + i, bytes - i);
+
+        if (length == 0 || is_control(text + i, length)) {
+            memcpy(out + used, unknown, sizeof unknown - 1);
+            used += sizeof unknown - 1;
+        } else {
+            memcpy(out + used, text + i, length);
+            used += length;
+        }
+        i += length > 0 ? length : 1;
+    }
+    return out;
+}

@@ -1,0 +1,16 @@
+/* utf8.h - text that anything may follow from, such as what a model makes up, made fit to show. */
+#ifndef CDDPI_UTF8_H
+#define CDDPI_UTF8_H
+
+#include <stddef.h>
+
+/** Bytes of the UTF-8 character that @p text begins with (1 to 4); 0: it begins with none. Knows
+ *  overlong forms, surrogates and what lies beyond U+10FFFF. */
+size_t cddpi_utf8_length(const char *text, size_t bytes);
+
+/** A copy with U+FFFD in place of each byte that is no UTF-8 and of each control character but tab
+ *  and new line, so that a terminal and JSON can take it; release with cddpi_free(). NULL: no
+ *  memory. */
+char *cddpi_utf8_clean(const char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,244 @@
+/* shard.c - owns the sharded optimizer (ZeRO stage 1: Rajbhandari et al., "ZeRO: Memory
+ * Optimizations Toward Training Trillion Parameter Models", section 5.1): parameters in memory laid
+ * out as the buckets, which part of them each rank updates, and how updates reach all ranks.
+ *
+ * A bucket is cut into world_size shards of equal size. Rank r gets shard r of the reduced
+ * gradients and updates shard r of the parameters. Updated shards are
+ * gathered. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+
+#include <string.h>
+
+size_t cddpi_shard_elements(const struct cddp_bucket *bucket)
+{
+    return bucket->count / (size_t)bucket->ddp->world_size;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What rank @p rank updates of slot @p s: elements of the parameter. */
+static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
+{
+    const struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[s]];
+    const struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
+    size_t element = cddp_type_bytes(bucket->type);
+    size_t shard = cddpi_shard_elements(bucket);
+    size_t slice = (size_t)(ddp->slots[s].slice - (unsigned char *)bucket->data) / element;
+    size_t start = most((size_t)rank * shard, slice);
+    size_t end = least(((size_t)rank + 1) * shard, slice + param->count);
+
+    return (cddp_span){ddp->slots[s].param, start - slice, end > start ? end - start : 0};
+}
+
+/* In the order of parameters, for every rank; spans without elements are left out. */
+static cddp_status make_spans(cddp_ddp *ddp)
+{
+    struct cddpi_shards *shards = ddp->shards;
+    size_t world_size = (size_t)ddp->world_size;
+    /* a cut between two shards makes one span more, once for each cut of each bucket */
+    size_t capacity = ddp->slot_count + world_size * ddp->layout.plan->bucket_count;
+    size_t count = 0;
+
+    shards->spans = cddpi_zalloc_array(capacity, sizeof *shards->spans);
+    shards->first = cddpi_zalloc_array(world_size + 1, sizeof *shards->first);
+    if (shards->spans == NULL || shards->first == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu spans", capacity);
+    }
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        for (uint32_t s = 0; s < ddp->slot_count; s++) {
+            cddp_span span = span_of(ddp, s, rank);
+
+            if (span.count > 0) {
+                shards->spans[count++] = span;
+            }
+        }
+        shards->first[rank + 1] = count;
+    }
+    return CDDP_OK;
+}
+
+/* From where the caller had them. */
+static void move_params(cddp_ddp *ddp)
+{
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
+        unsigned char *place = ddp->shards->block + ddp->layout.plan->offsets[s];
+
+        if (ddp->slots[s].bytes > 0) {
+            memcpy(place, param->data, ddp->slots[s].bytes);
+        }
+        param->data = place;
+    }
+}
+
+static cddp_status make_tables(cddp_ddp *ddp)
+{
+    size_t buckets = ddp->layout.plan->bucket_count;
+
+    ddp->shards->gathers = cddpi_zalloc_array(buckets, sizeof *ddp->shards->gathers);
+    if (ddp->shards->gathers == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets", buckets);
+    }
+    return make_spans(ddp);
+}
+
+cddp_status cddpi_shard_install(cddp_ddp *ddp)
+{
+    size_t bytes = ddp->layout.plan->bytes > 0 ? ddp->layout.plan->bytes : CDDPI_ALIGNMENT;
+    void *block = NULL;
+    cddp_status status = make_tables(ddp);
+
+    if (status != CDDP_OK) {
+        cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
+        return status;
+    }
+    status = cddp_group_alloc(ddp->group, bytes, &block);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: %zu bytes for parameters", bytes);
+    }
+    ddp->shards->block = block;
+    move_params(ddp);
+    return CDDP_OK;
+}
+
+void cddpi_shard_release(cddp_ddp *ddp)
+{
+    struct cddpi_shards *shards = ddp->shards;
+
+    if (shards == NULL) {
+        return;
+    }
+    if (shards->block != NULL) {
+        cddp_group_free(ddp->group, shards->block);
+    }
+    cddpi_free(shards->spans);
+    cddpi_free(shards->first);
+    cddpi_free(shards->gathers);
+    cddpi_free(shards);
+    ddp->shards = NULL;
+}
+
+static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
+{
+    return cddpi_ddp_break(ddp,
+                           cddpi_fail_prefix(status, "ddp: updated parameters of bucket %zu of %zu",
+                                             b, ddp->layout.plan->bucket_count));
+}
+
+static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
+{
+    cddp_work **work = &ddp->shards->gathers[b];
+    cddp_status status;
+
+    if (*work == NULL) {
+        return CDDP_OK;
+    }
+    status = cddp_work_wait(*work, 0);
+    if (status != CDDP_OK) {
+        return gather_failed(ddp, b, status);
+    }
+    cddp_work_destroy(*work);
+    *work = NULL;
+    return CDDP_OK;
+}
+
+/* The last bucket holds what forward needs first. */
+static cddp_status start_gathers(cddp_ddp *ddp)
+{
+    for (size_t b = ddp->layout.plan->bucket_count; b-- > 0;) {
+        const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        size_t shard = cddpi_shard_elements(bucket);
+        unsigned char *all = ddp->shards->block + ddp->layout.plan->buckets[b].offset;
+        unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(bucket->type);
+        cddp_status status = cddp_all_gather(ddp->group, own, all, shard, bucket->type,
+                                             &ddp->shards->gathers[b]);
+
+        if (status != CDDP_OK) {
+            return gather_failed(ddp, b, status);
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_sharded(const cddp_ddp *ddp)
+{
+    if (ddp == NULL || ddp->shards == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s",
+                          ddp == NULL ? "the handle is NULL" : "the optimizer is not sharded");
+    }
+    return cddpi_ddp_usable(ddp);
+}
+
+cddp_status cddp_ddp_updated(cddp_ddp *ddp)
+{
+    cddp_status status = check_sharded(ddp);
+
+    if (status == CDDP_OK && ddp->in_backward) {
+        status = cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
+                            (unsigned long long)ddp->backward);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_shard_finish(ddp);
+    }
+    if (status != CDDP_OK || ddp->world_size == 1) {
+        return status;
+    }
+    return start_gathers(ddp);
+}
+
+cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index)
+{
+    cddp_status status = check_sharded(ddp);
+
+    if (status == CDDP_OK && index >= ddp->param_count) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu of %zu", index,
+                            ddp->param_count);
+    }
+    if (status != CDDP_OK || ddp->params[index].slot == UINT32_MAX) {
+        return status;
+    }
+    return finish_gather(ddp, ddp->layout.plan->bucket_of[ddp->params[index].slot]);
+}
+
+cddp_status cddpi_shard_finish(cddp_ddp *ddp)
+{
+    cddp_status status = CDDP_OK;
+
+    /* in the order in which they were started */
+    for (size_t b = ddp->layout.plan->bucket_count; status == CDDP_OK && b-- > 0;) {
+        status = finish_gather(ddp, b);
+    }
+    return status;
+}
+
+cddp_status cddp_ddp_params_wait(cddp_ddp *ddp)
+{
+    cddp_status status = check_sharded(ddp);
+
+    return status == CDDP_OK ? cddpi_shard_finish(ddp) : status;
+}
+
+void *cddp_ddp_param(cddp_ddp *ddp, size_t index)
+{
+    return ddp != NULL && index < ddp->param_count ? ddp->params[index].data : NULL;
+}
+
+const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count)
+{
+    if (ddp == NULL || ddp->shards == NULL || rank < 0 || rank >= ddp->world_size) {
+        *out_count = 0;
+        return NULL;
+    }
+    *out_count = ddp->shards->first[rank + 1] - ddp->shards->first[rank];
+    return ddp->shards->spans + ddp->shards->first[rank];
+}

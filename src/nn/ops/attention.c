@@ -1,0 +1,108 @@
+/* attention.c - owns causal attention of several heads as an op: shapes and memory around
+ * nn/attention.h. */
+#include "nn/attention.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/plan.h"
+
+struct state {
+    struct cddpi_attention attention;
+    int forward_scratch;        /* buffers */
+    int backward_scratch, kept; /* training only */
+};
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    int channels = op->in.channels;
+
+    (void)in2;
+    if (!op->in.sequence) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "attention takes sequences, but its input is %d x %d x %d (channels x "
+                          "height x width)",
+                          channels, op->in.height, op->in.width);
+    }
+    if (channels % 3 != 0 || channels / 3 % op->layer.heads != 0) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "attention takes queries, keys and values side by side, each divided "
+                          "among its %d heads, but the %d channels of its input are no multiple of "
+                          "3 x %d",
+                          op->layer.heads, channels, op->layer.heads);
+    }
+    *out = op->in;
+    out->channels = channels / 3;
+    return CDDP_OK;
+}
+
+static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct state *state)
+{
+    size_t scratch_bytes = cddpi_attention_scratch(&state->attention) * sizeof(float);
+    cddp_status status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
+                                           &state->forward_scratch);
+
+    if (status == CDDP_OK && plan->training) {
+        status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_BACKWARD,
+                                   &state->backward_scratch);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = cddpi_plan_buffer(plan, index,
+                                   cddpi_attention_kept(&state->attention) * sizeof(float),
+                                   CDDPI_IN_BOTH, &state->kept);
+    }
+    return status;
+}
+
+static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    state->attention = (struct cddpi_attention){(size_t)plan->count, (size_t)op->in.height,
+                                                (size_t)op->layer.heads,
+                                                (size_t)(op->out.channels / op->layer.heads)};
+    cddpi_plan_output(plan, index, op->out.channels);
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
+    return plan_buffers(plan, index, state);
+}
+
+static void unplan(void *state)
+{
+    cddpi_free(state);
+}
+
+static cddp_status forward(struct cddpi_run *run, void *opaque)
+{
+    struct state *state = opaque;
+
+    return cddpi_attention_forward(&state->attention, cddpi_run_input(run, 0),
+                                   cddpi_run_output(run),
+                                   run->plan->training ? cddpi_run_buffer(run, state->kept) : NULL,
+                                   cddpi_run_buffer(run, state->forward_scratch));
+}
+
+static cddp_status backward(struct cddpi_run *run, void *opaque)
+{
+    struct state *state = opaque;
+    float *grad_input = cddpi_run_grad_input(run, 0);
+
+    if (grad_input == NULL) {
+        return CDDP_OK;
+    }
+    return cddpi_attention_backward(&state->attention, cddpi_run_input(run, 0),
+                                    cddpi_run_output(run), cddpi_run_grad_output(run, 0),
+                                    cddpi_run_buffer(run, state->kept), grad_input,
+                                    cddpi_run_buffer(run, state->backward_scratch));
+}
+
+const struct cddpi_op_ops cddpi_op_attention = {.name = "attention",
+                                                .shape = shape,
+                                                .plan = plan_attention,
+                                                .unplan = unplan,
+                                                .forward = forward,
+                                                .backward = backward};

@@ -1,0 +1,91 @@
+/* generate_run.c - text that the model writes while it is trained: for people to see how it gets
+ * on. Rank 0 alone makes it, so it must not take as long as the others wait. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "train/generate_model.h"
+
+cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+
+    if (config->data.type == CDDPI_DATA_TOKENS && config->data.vocabulary[0] == '\0') {
+        return CDDP_OK;
+    }
+    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->tokenizer);
+}
+
+cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int vocabulary = trainer->train_data.classes;
+
+    if (config->train.generate_top_k > vocabulary) {
+        return cddpi_config_fail(config, "train.generate_top_k",
+                                 "%d, but the vocabulary has only %d tokens",
+                                 config->train.generate_top_k, vocabulary);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
+{
+    cddp_status status = CDDP_OK;
+
+    if (trainer->config->train.generate_steps == 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_trainer_check_text(trainer);
+    return status == CDDP_OK && trainer->rank == 0 ? cddpi_trainer_open_tokenizer(trainer) : status;
+}
+
+/* The line of metrics. */
+static void record(struct cddpi_trainer *trainer, const struct cddpi_generated *generated,
+                   double took_ms)
+{
+    if (trainer->metrics == NULL) {
+        return;
+    }
+    cddpi_metrics_add_object(trainer->metrics,
+                             json_pack("{s:s, s:I, s:I, s:s, s:s, s:i, s:f}", "kind", "sample",
+                                       "step", (json_int_t)trainer->at.step, "epoch",
+                                       (json_int_t)(trainer->at.epoch + (trainer->at.position > 0)),
+                                       "prompt", generated->prompt, "text", generated->text,
+                                       "tokens", generated->count, "ms", took_ms));
+}
+
+cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
+{
+    const char *prompt = trainer->config->train.generate_prompt;
+    int64_t began = cddpi_now_ns();
+    int64_t half_ms = cddp_group_timeout_ms(trainer->group) / 2;
+    struct cddpi_generated generated = {0};
+    char heading[96];
+    char *text;
+    cddp_status status = cddpi_trainer_continue(trainer, prompt, began + half_ms * 1000000,
+                                                &generated);
+
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_CONFIG
+                   ? cddpi_config_fail(trainer->config, "train.generate_prompt", "%s",
+                                       cddp_last_error())
+                   : status;
+    }
+    record(trainer, &generated, (double)(cddpi_now_ns() - began) * 1e-6);
+    snprintf(heading, sizeof heading, "step %llu: a text of %d tokens",
+             (unsigned long long)trainer->at.step, generated.count);
+    text = cddpi_format("%s%s%s", generated.prompt, trainer->tokenizer == NULL ? " " : "",
+                        generated.text);
+    if (text != NULL) {
+        cddpi_progress_text(&trainer->progress, heading, text);
+    }
+    if (generated.late) {
+        cddpi_trainer_warn(trainer,
+                           "train.generate_tokens: only %d of %d tokens after half of the time "
+                           "that the other ranks wait",
+                           generated.count, trainer->config->train.generate_tokens);
+    }
+    cddpi_free(text);
+    cddpi_generated_fini(&generated);
+    return CDDP_OK;
+}

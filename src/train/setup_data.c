@@ -1,0 +1,306 @@
+/* setup_data.c - the data of a configuration: which files they are, opening them, and what gives
+ * their samples to the loop. */
+#include "base/error.h"
+#include "data/paths.h"
+#include "data/tokenizer.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Say before the text of a failure which key named the file, unless the group is what failed. */
+static cddp_status blame(const struct cddpi_config *config, const char *key, cddp_status status)
+{
+    char text[1024];
+
+    if (status != CDDP_ERR_NOT_FOUND && status != CDDP_ERR_FORMAT && status != CDDP_ERR_IO &&
+        status != CDDP_ERR_ARGUMENT) {
+        return status;
+    }
+    snprintf(text, sizeof text, "%s", cddp_last_error());
+    (void)cddpi_config_fail(config, key, "%s", text);
+    return status;
+}
+
+static cddp_status check_readable(const struct cddpi_config *config, const char *key,
+                                  const char *path)
+{
+    char text[128];
+
+    if (access(path, R_OK) == 0) {
+        return CDDP_OK;
+    }
+    return cddpi_config_fail(config, key, "%s: %s", path, strerror_r(errno, text, sizeof text));
+}
+
+static cddp_status check_patterns(const struct cddpi_config *config, const char *key,
+                                  const struct cddpi_text_list *patterns)
+{
+    struct cddpi_paths paths = {NULL, 0};
+    cddp_status status = cddpi_paths_find(patterns->values, (size_t)patterns->count, &paths);
+
+    if (status != CDDP_OK) {
+        return blame(config, key, status);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < paths.count; i++) {
+        status = check_readable(config, key, paths.names[i]);
+    }
+    cddpi_paths_fini(&paths);
+    return status;
+}
+
+cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
+{
+    const struct {
+        const char *key, *path;
+    } files[] = {{"data.train_images", config->data.train_images},
+                 {"data.train_labels", config->data.train_labels},
+                 {"data.test_images", config->data.test_images},
+                 {"data.test_labels", config->data.test_labels},
+                 {"data.vocabulary", config->data.vocabulary},
+                 {"model.weights", config->model.weights}};
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < sizeof files / sizeof files[0]; i++) {
+        if (files[i].path[0] != '\0') {
+            status = check_readable(config, files[i].key, files[i].path);
+        }
+    }
+    if (status == CDDP_OK && config->data.type != CDDPI_DATA_IDX) {
+        status = check_patterns(config, "data.train", &config->data.train);
+    }
+    if (status == CDDP_OK && config->data.type != CDDPI_DATA_IDX &&
+        (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
+        status = check_patterns(config, "data.test", &config->data.test);
+    }
+    return status;
+}
+
+static cddp_status check_channels(const struct cddpi_config *config, const char *key,
+                                  const struct cddpi_real_list *list, int channels)
+{
+    if (list->count != 1 && list->count != channels) {
+        return cddpi_config_fail(config, key, "%d numbers, but the images have %d channels",
+                                 list->count, channels);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,
+                               struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    cddp_status status;
+
+    status = cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
+                                    config->data.classes, group, train);
+    if (status == CDDP_OK) {
+        status = cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
+                                        train->classes, group, test);
+    }
+    if (status == CDDP_OK) {
+        status = check_channels(config, "data.mean", &config->data.mean, train->channels);
+    }
+    if (status == CDDP_OK) {
+        status = check_channels(config, "data.std", &config->data.std, train->channels);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (train->channels != test->channels || train->height != test->height ||
+        train->width != test->width) {
+        return cddpi_config_fail(config, "data.test_images",
+                                 "images of %d x %d x %d, but those to train on are %d x %d x %d",
+                                 test->channels, test->height, test->width, train->channels,
+                                 train->height, train->width);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status open_token_list(const struct cddpi_config *config, const char *key,
+                                   const struct cddpi_text_list *patterns, cddp_group *group,
+                                   struct cddpi_dataset *out)
+{
+    cddp_status status = cddpi_dataset_open_tokens(patterns->values, (size_t)patterns->count,
+                                                   config->model.context, config->model.vocab,
+                                                   group, out);
+
+    return status == CDDP_OK ? status : blame(config, key, status);
+}
+
+/* That the file which reads and writes the text of tokens can be theirs. */
+static cddp_status check_vocabulary(const struct cddpi_config *config, int classes)
+{
+    struct cddpi_tokenizer *tokenizer = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (config->data.vocabulary[0] == '\0') {
+        return CDDP_OK;
+    }
+    status = cddpi_tokenizer_open(config->data.vocabulary, &tokenizer);
+    if (status != CDDP_OK) {
+        return blame(config, "data.vocabulary", status);
+    }
+    if (cddpi_tokenizer_vocabulary(tokenizer) > classes) {
+        status = cddpi_config_fail(config, "data.vocabulary",
+                                   "%s has %d tokens, but there are %d in the data and the model",
+                                   config->data.vocabulary, cddpi_tokenizer_vocabulary(tokenizer),
+                                   classes);
+    }
+    cddpi_tokenizer_close(tokenizer);
+    return status;
+}
+
+static cddp_status open_tokens(const struct cddpi_config *config, cddp_group *group,
+                               struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    cddp_status status = open_token_list(config, "data.train", &config->data.train, group, train);
+
+    if (status == CDDP_OK) {
+        status = open_token_list(config, "data.test", &config->data.test, group, test);
+    }
+    if (status == CDDP_OK && test->token_bytes != train->token_bytes) {
+        status = cddpi_config_fail(config, "data.test",
+                                   "%s has tokens of %d bytes, but those to train on have %d",
+                                   test->shards[0].path, test->token_bytes, train->token_bytes);
+    }
+    return status == CDDP_OK ? check_vocabulary(config, train->classes) : status;
+}
+
+static cddp_status open_texts(const struct cddpi_config *config, cddp_group *group,
+                              struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    struct cddpi_text_options options = {.patterns = config->data.train.values,
+                                         .pattern_count = (size_t)config->data.train.count,
+                                         .vocabulary = config->data.vocabulary,
+                                         .context = config->model.context,
+                                         .test_fraction = config->data.test_fraction};
+    bool has_test = config->data.test.count > 0;
+    cddp_status status = cddpi_dataset_open_text(&options, group, train, has_test ? NULL : test);
+
+    if (status != CDDP_OK) {
+        return blame(config, "data.train", status);
+    }
+    if (has_test) {
+        options.patterns = config->data.test.values;
+        options.pattern_count = (size_t)config->data.test.count;
+        status = cddpi_dataset_open_text(&options, group, test, NULL);
+        if (status != CDDP_OK) {
+            return blame(config, "data.test", status);
+        }
+    }
+    if (config->model.vocab > 0 && config->model.vocab < train->classes) {
+        return cddpi_config_fail(config, "model.vocab",
+                                 "%d, but the vocabulary of the text has %d tokens",
+                                 config->model.vocab, train->classes);
+    }
+    if (config->model.vocab > 0) {
+        train->classes = config->model.vocab;
+        test->classes = config->model.vocab;
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_group *group,
+                                    struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    switch (config->data.type) {
+    case CDDPI_DATA_TOKENS:
+        return open_tokens(config, group, train, test);
+    case CDDPI_DATA_TEXT:
+        return open_texts(config, group, train, test);
+    default:
+        return open_images(config, group, train, test);
+    }
+}
+
+static void print_windows(const struct cddpi_dataset *data, const char *use, FILE *file)
+{
+    fprintf(file, "data to %s: %llu tokens in %llu windows of %d, %llu left over; vocabulary %d\n",
+            use, (unsigned long long)data->token_count, (unsigned long long)data->count,
+            data->context, (unsigned long long)data->unused_count, data->classes);
+    for (size_t i = 0; i < data->shard_count; i++) {
+        const struct cddpi_token_shard *shard = &data->shards[i];
+        uint64_t behind = i + 1 < data->shard_count ? data->shards[i + 1].first_window
+                                                    : data->count;
+
+        fprintf(file, "  %s: %llu tokens, %llu windows\n", shard->path,
+                (unsigned long long)shard->token_count,
+                (unsigned long long)(behind - shard->first_window));
+    }
+}
+
+void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
+                              FILE *file)
+{
+    if (train->kind == CDDPI_DATASET_TOKENS) {
+        print_windows(train, "train on", file);
+        print_windows(test, "evaluate on", file);
+    } else {
+        fprintf(file, "data: %llu samples of %d x %d x %d in %d classes, %llu to test\n",
+                (unsigned long long)train->count, train->channels, train->height, train->width,
+                train->classes, (unsigned long long)test->count);
+    }
+}
+
+/* A thread that shares its only core with compute costs more than it hides. */
+static int loader_threads(int wanted)
+{
+    cpu_set_t cores;
+
+    if (wanted >= 0) {
+        return wanted;
+    }
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1 ? 0 : 1;
+}
+
+static cddp_status build_loader(const struct cddpi_trainer *trainer,
+                                const struct cddpi_dataset *data, int64_t most,
+                                struct cddpi_loader **out)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_loader_options options = {
+        .dataset = data,
+        .transform = {.crop_padding = config->data.crop_padding, .flip = config->data.flip},
+        .seed = (uint64_t)config->train.seed,
+        .max_count = (int)most,
+        .threads = loader_threads(config->data.threads),
+        .prefetch = config->data.prefetch,
+    };
+
+    for (int c = 0; c < 4; c++) {
+        const struct cddpi_real_list *mean = &config->data.mean;
+        const struct cddpi_real_list *std = &config->data.std;
+
+        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
+        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
+    }
+    return cddpi_loader_create(&options, out);
+}
+
+cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
+{
+    static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
+    const struct cddpi_config *config = trainer->config;
+    cddp_status status;
+
+    status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
+                                 (uint64_t)config->train.seed, &trainer->sampler);
+    if (status == CDDP_OK) {
+        status = cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, trainer->test_data.count, 0,
+                                     &trainer->test_sampler);
+    }
+    if (status == CDDP_OK) {
+        status = build_loader(trainer, &trainer->train_data,
+                              cddpi_trainer_micro_batch(config, trainer->world_size),
+                              &trainer->loader);
+    }
+    if (status == CDDP_OK) {
+        int64_t most = (config->train.eval_batch_size + trainer->world_size - 1) /
+                       trainer->world_size;
+
+        status = build_loader(trainer, &trainer->test_data, most, &trainer->test_loader);
+    }
+    return status;
+}
