@@ -1,6 +1,6 @@
 /* bench_nn.c - times forward and backward of a preset model, and beside them the products or
- * convolutions alone that bound them: `bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS]`
- * prints one JSON line; gpt2 is one of 4 blocks. Not a test. */
+ * convolutions alone (of float32) that bound them: `bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS
+ * [bf16]]` prints one JSON line; gpt2 is one of 4 blocks. Not a test. */
 #include "base/clock.h"
 #include "nn/model_state.h"
 
@@ -57,14 +57,16 @@ static struct cddpi_model_spec spec_of(const char *preset)
         .preset = preset, .channels = 1, .height = 28, .width = 28, .classes = 10};
 }
 
-static void setup(struct bench *bench, const char *preset, int batch)
+static void setup(struct bench *bench, const char *preset, int batch, bool bf16)
 {
     struct cddpi_model_spec spec = spec_of(preset);
+
     size_t elements = (size_t)batch * 784;
     size_t labels;
     const cddp_param *params;
     size_t count;
 
+    spec.precision = bf16 ? CDDPI_PRECISION_BF16 : CDDPI_PRECISION_F32;
     if (cddpi_model_create(&spec, 1, NULL, &bench->model) != CDDP_OK) {
         fail();
     }
@@ -219,13 +221,14 @@ int main(int argc, char **argv)
     int64_t begin = cddpi_now_ns();
     double create, prepare;
     struct rusage usage;
+    bool bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
 
     bench.steps = argc > 3 ? atoi(argv[3]) : 20;
     if (batch < 1 || bench.steps < 1 || bench.steps > MAX_STEPS) {
-        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS]\n");
+        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS [bf16]]\n");
         return 2;
     }
-    setup(&bench, argv[1], batch);
+    setup(&bench, argv[1], batch, bf16);
     create = (double)(cddpi_now_ns() - begin) / 1e6;
     begin = cddpi_now_ns();
     if (cddpi_model_prepare(bench.model, batch, true) != CDDP_OK) {
@@ -237,13 +240,14 @@ int main(int argc, char **argv)
     linear = sum_linear(&bench);
     conv = sum_ops(&bench, &cddpi_op_conv2d);
     norm = sum_ops(&bench, &cddpi_op_batch_norm);
-    printf("{\"bench\": \"nn\", \"model\": \"%s\", \"batch\": %d, \"steps\": %d, "
+    printf("{\"bench\": \"nn\", \"model\": \"%s\", \"precision\": \"%s\", \"batch\": %d, "
+           "\"steps\": %d, "
            "\"forward_ms\": %.3f, \"backward_ms\": %.3f, \"step_ms\": %.3f, \"linear_ms\": %.3f, "
            "\"conv_ms\": %.3f, \"batch_norm_ms\": %.3f, \"over_bound\": %.3f, \"create_ms\": %.2f, "
            "\"prepare_ms\": %.2f, \"arena_mib\": %.1f, \"peak_rss_mib\": %.1f}\n",
-           argv[1], batch, bench.steps, forward, backward, forward + backward, linear, conv, norm,
-           (forward + backward) / (linear + conv), create, prepare,
-           (double)cddpi_model_arena_bytes(bench.model) / (1 << 20),
+           argv[1], bf16 ? "bf16" : "f32", batch, bench.steps, forward, backward,
+           forward + backward, linear, conv, norm, (forward + backward) / (linear + conv), create,
+           prepare, (double)cddpi_model_arena_bytes(bench.model) / (1 << 20),
            (double)usage.ru_maxrss / 1024);
     cddpi_model_destroy(bench.model);
     return 0;
