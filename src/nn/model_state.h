@@ -29,6 +29,7 @@ struct cddpi_model {
     int predictions; /* of a sample */
     bool tokens_in;  /* the data are tokens */
     enum cddpi_loss loss;
+    bool recompute;
     uint64_t seed;
     cddp_group *group;
     struct cddpi_tensors params, buffers;
@@ -47,8 +48,7 @@ struct cddpi_model {
     char *arena;
     size_t arena_bytes;
     /* of the last forward */
-    const float *input;
-    const int32_t *tokens, *label;
+    struct cddpi_batch batch;
     const float *outputs;
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;
