@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/nn_variants.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 CDDPI_BODY size_t group_count(const struct cddpi_nn_layout *layout)
@@ -60,10 +61,53 @@ CDDPI_BODY void body_from_plain(const float *plain, const struct cddpi_nn_layout
     }
 }
 
-static size_t offset_of(const struct cddpi_nn_layout *layout, size_t channel, size_t position)
+CDDPI_BODY size_t offset_of(const struct cddpi_nn_layout *layout, size_t channel, size_t position)
 {
     return (channel / layout->block * layout->spatial + position) * layout->block +
            channel % layout->block;
+}
+
+/* Between layouts of whole blocks of which the smaller ones, @p block, make up the larger ones. */
+CDDPI_BODY void body_regroup_by(const float *x, const struct cddpi_nn_layout *from, float *out,
+                                const struct cddpi_nn_layout *to, size_t block)
+{
+    size_t stride = from->channels * from->spatial;
+
+    for (size_t n = 0; n < to->samples; n++) {
+        for (size_t first = 0; first < to->channels; first += block) {
+            const float *source = x + n * stride + offset_of(from, first, 0);
+            float *sink = out + n * stride + offset_of(to, first, 0);
+
+            for (size_t s = 0; s < to->spatial; s++) {
+                for (size_t c = 0; c < block; c++) {
+                    sink[s * to->block + c] = source[s * from->block + c];
+                }
+            }
+        }
+    }
+}
+
+CDDPI_BODY void body_regroup(const float *x, const struct cddpi_nn_layout *from, float *out,
+                             const struct cddpi_nn_layout *to)
+{
+    size_t block = from->block < to->block ? from->block : to->block;
+
+    if (block == 16) { /* the usual one, unrolled */
+        body_regroup_by(x, from, out, to, 16);
+    } else {
+        body_regroup_by(x, from, out, to, block);
+    }
+}
+
+CDDPI_VARIANTS(regroup,
+               (const float *x, const struct cddpi_nn_layout *from, float *out,
+                const struct cddpi_nn_layout *to),
+               (x, from, out, to))
+
+static bool regroups(const struct cddpi_nn_layout *a, const struct cddpi_nn_layout *b)
+{
+    return a->channels % a->block == 0 && b->channels % b->block == 0 &&
+           (a->block % b->block == 0 || b->block % a->block == 0);
 }
 
 void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float *out,
@@ -82,6 +126,10 @@ void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float 
     }
     if (from->block == 1) {
         cddpi_nn_from_plain(x, to, out);
+        return;
+    }
+    if (regroups(from, to)) {
+        cddpi_nn_regroup(x, from, out, to);
         return;
     }
     memset(out, 0, to->samples * to_stride * sizeof *out);

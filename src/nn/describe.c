@@ -73,6 +73,11 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         fprintf(file, "%d x %d x %d, %d classes\n", graph->values[0].shape.channels,
                 graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
     }
+    if (model->precision == CDDPI_PRECISION_BF16) {
+        static const char *const ways[] = {"rounded, multiplied as f32", "AVX512_BF16", "AMX"};
+
+        fprintf(file, "products of bf16 factors: %s\n", ways[model->bf16]);
+    }
 }
 
 char *cddpi_model_describe(const struct cddpi_model *model)

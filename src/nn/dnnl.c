@@ -87,6 +87,11 @@ dnnl_memory_desc_t cddpi_dnnl_image(int count, const struct cddpi_shape *shape, 
                  (block == shape->channels && block > 1) || point ? dnnl_nhwc : dnnl_nchw);
 }
 
+dnnl_memory_desc_t cddpi_dnnl_channels_last(int count, const struct cddpi_shape *shape)
+{
+    return image(count, shape, dnnl_nhwc);
+}
+
 dnnl_memory_desc_t cddpi_dnnl_any_image(int count, const struct cddpi_shape *shape)
 {
     return image(count, shape, dnnl_format_tag_any);
@@ -113,28 +118,50 @@ dnnl_memory_desc_t cddpi_dnnl_plain(int dims, const dnnl_dim_t *shape)
 
 int cddpi_dnnl_block(const dnnl_memory_desc_t *desc)
 {
-    static const int blocks[] = {1, 8, 16, 0};
+    static const int blocks[] = {1, 8, 16};
     struct cddpi_shape shape;
+    dnnl_memory_desc_t ours;
 
-    if (desc->ndims != 4 || desc->data_type != dnnl_f32 || desc->format_kind != dnnl_blocked) {
+    if (desc->ndims != 4 || desc->format_kind != dnnl_blocked) {
         return 0;
     }
     shape = (struct cddpi_shape){
         .channels = (int)desc->dims[1], .height = (int)desc->dims[2], .width = (int)desc->dims[3]};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        int block = blocks[i] > 0 ? blocks[i] : shape.channels;
-        dnnl_memory_desc_t ours = cddpi_dnnl_image((int)desc->dims[0], &shape, block);
-
+        ours = cddpi_dnnl_image((int)desc->dims[0], &shape, blocks[i]);
+        ours.data_type = desc->data_type;
         if (dnnl_memory_desc_equal(desc, &ours)) {
-            return block;
+            return blocks[i];
         }
     }
-    return 0;
+    ours = cddpi_dnnl_channels_last((int)desc->dims[0], &shape);
+    ours.data_type = desc->data_type;
+    return dnnl_memory_desc_equal(desc, &ours) ? shape.channels : 0;
 }
 
-static cddp_status make_attributes(bool relu, const char *what, dnnl_primitive_attr_t *out)
+static dnnl_status_t append_post(dnnl_primitive_attr_t attributes, unsigned post)
 {
-    dnnl_post_ops_t post = NULL;
+    dnnl_post_ops_t ops;
+    dnnl_status_t status = dnnl_post_ops_create(&ops);
+
+    if (status != dnnl_success) {
+        return status;
+    }
+    if ((post & CDDPI_POST_ADD) != 0) {
+        status = dnnl_post_ops_append_sum(ops, 1.0f);
+    }
+    if (status == dnnl_success && (post & CDDPI_POST_RELU) != 0) {
+        status = dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+    }
+    if (status == dnnl_success) {
+        status = dnnl_primitive_attr_set_post_ops(attributes, ops);
+    }
+    dnnl_post_ops_destroy(ops);
+    return status;
+}
+
+static cddp_status make_attributes(unsigned post, const char *what, dnnl_primitive_attr_t *out)
+{
     dnnl_status_t status = dnnl_primitive_attr_create(out);
 
     if (status != dnnl_success) {
@@ -142,15 +169,8 @@ static cddp_status make_attributes(bool relu, const char *what, dnnl_primitive_a
     }
     /* scratch memory comes from our arena, so that plans share it */
     status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success && relu) {
-        status = dnnl_post_ops_create(&post);
-        if (status == dnnl_success) {
-            status = dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
-        }
-        if (status == dnnl_success) {
-            status = dnnl_primitive_attr_set_post_ops(*out, post);
-        }
-        dnnl_post_ops_destroy(post);
+    if (status == dnnl_success && post != 0) {
+        status = append_post(*out, post);
     }
     if (status != dnnl_success) {
         dnnl_primitive_attr_destroy(*out);
@@ -158,12 +178,12 @@ static cddp_status make_attributes(bool relu, const char *what, dnnl_primitive_a
     return cddpi_dnnl_check(status, what);
 }
 
-cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc, bool relu,
-                                const_dnnl_primitive_desc_t hint, const char *what,
+cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc,
+                                unsigned post, const_dnnl_primitive_desc_t hint, const char *what,
                                 dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attributes;
-    cddp_status status = make_attributes(relu, what, &attributes);
+    cddp_status status = make_attributes(post, what, &attributes);
     dnnl_primitive_desc_t desc;
 
     if (status != CDDP_OK) {

@@ -36,17 +36,22 @@ CDDP_CHECKED cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what
 
 /** Describe samples x shape in our layout with @p block. */
 dnnl_memory_desc_t cddpi_dnnl_image(int count, const struct cddpi_shape *shape, int block);
+/** As N x H x W x C: block = channels, which has another name where the channels are one block. */
+dnnl_memory_desc_t cddpi_dnnl_channels_last(int count, const struct cddpi_shape *shape);
 /** The same with the layout left to oneDNN. */
 dnnl_memory_desc_t cddpi_dnnl_any_image(int count, const struct cddpi_shape *shape);
 /** A row-major tensor. */
 dnnl_memory_desc_t cddpi_dnnl_plain(int dims, const dnnl_dim_t *shape);
-/** Which of our layouts @p desc is, by its block; 0: none of them. */
+/** Which of our layouts @p desc is, by its block; 0: none of them. Of any type. */
 int cddpi_dnnl_block(const dnnl_memory_desc_t *desc);
 
-/** The implementation that oneDNN would run for @p op_desc; the caller releases it. @p relu: with a
- *  relu behind it. @p hint: of the forward, for backward. */
+/* What a primitive does with its result. */
+enum cddpi_post { CDDPI_POST_RELU = 1, CDDPI_POST_ADD = 2 /* to what is there, first */ };
+
+/** The implementation that oneDNN would run for @p op_desc; the caller releases it. @p post: of
+ * enum cddpi_post. @p hint: of the forward, for backward. */
 CDDP_CHECKED cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc,
-                                             bool relu, const_dnnl_primitive_desc_t hint,
+                                             unsigned post, const_dnnl_primitive_desc_t hint,
                                              const char *what, dnnl_primitive_desc_t *out);
 const dnnl_memory_desc_t *cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
 /** Whether it is a compiled kernel, not a fallback. */

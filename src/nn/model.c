@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/dnnl.h"
+#include "nn/bf16.h"
 #include "nn/model_state.h"
 #include "nn/run.h"
 
@@ -116,7 +116,11 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->tokens_in = spec->vocab > 0;
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
+    model->precision = spec->precision;
     status = build(model, spec);
+    if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
+        status = cddpi_bf16_probe(model);
+    }
     if (status != CDDP_OK) {
         cddpi_model_destroy(model);
         return status;

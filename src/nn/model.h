@@ -57,6 +57,10 @@ struct cddpi_layer {
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
 
+/* Of the factors of products (linear, conv2d, attention): parameters, activations, gradients and
+ * all sums are float32 in either. */
+enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16 };
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "gpt2", or NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
@@ -72,6 +76,7 @@ struct cddpi_model_spec {
     int blocks, heads, embed;    /* gpt2 */
     int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
     bool recompute; /* keep each block's input only, and run its forward again before backward */
+    enum cddpi_precision precision;
 };
 
 struct cddpi_model;
@@ -170,6 +175,10 @@ CDDP_CHECKED cddp_status cddpi_model_estimate(struct cddpi_model *model, int cou
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
+
+/** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
+ *  one of float32. */
+const char *cddpi_model_precision_note(const struct cddpi_model *model);
 
 /** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
  * memory. */

@@ -19,6 +19,10 @@ struct cddpi_param_info {
 
 struct cddpi_dnnl;
 
+/* How this machine multiplies bf16: factors rounded and multiplied as float32, by dot products of
+ * pairs (AVX512_BF16), or in tiles (AMX). */
+enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_TILES };
+
 enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
 
 struct cddpi_model {
@@ -30,6 +34,8 @@ struct cddpi_model {
     bool tokens_in;  /* the data are tokens */
     enum cddpi_loss loss;
     bool recompute;
+    enum cddpi_precision precision;
+    enum cddpi_bf16 bf16; /* with that precision */
     uint64_t seed;
     cddp_group *group;
     struct cddpi_tensors params, buffers;

@@ -13,7 +13,7 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|layers|gpt2",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|gpt2|layers",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
      .text = "mlp: widths of the hidden layers."},
@@ -49,7 +49,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
              "targets."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
-     .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*."},
+     .text =
+         "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
+         "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
+         "*cddp-convert*(1); *model.context* may be shorter than theirs."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
@@ -75,8 +78,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
-     .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
-             "tokens: the one by which they were made, to read and write text."},
+     .text =
+         "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
+         "tokens: the one by which they were made, if it is known: it says how many there are, and "
+         "what they stand for."},
     {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IDX,
      .text = "idx: subtracted from each value (values lie in 0 to 1), one number or one per "
              "channel."},
@@ -124,6 +129,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
+     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
+             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
+             "*ddp.wire* for what is sent)."},
     {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,

@@ -87,7 +87,7 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                                   data, (float)op->layer.epsilon, norm_flags(plan, op)),
                               "batch normalisation");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &norm, false, NULL, "batch normalisation", &desc);
+        status = cddpi_dnnl_describe(dnnl, &norm, 0, NULL, "batch normalisation", &desc);
     }
     if (status != CDDP_OK) {
         return status;
@@ -121,7 +121,7 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
                                                     (float)op->layer.epsilon, norm_flags(plan, op)),
         "gradient of batch normalisation");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &norm, false, state->forward.desc,
+        status = cddpi_dnnl_describe(dnnl, &norm, 0, state->forward.desc,
                                      "gradient of batch normalisation", &desc);
     }
     if (status != CDDP_OK) {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "kernels/cpu/nn_elementwise.h"
 #include "nn/model_state.h"
+#include "nn/ops/linear_bf16.h"
 
 #include <math.h>
 #include <string.h>
@@ -81,13 +82,13 @@ static double work(const struct cddpi_op *op)
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    bool bf16 = plan->model->precision == CDDPI_PRECISION_BF16;
 
-    (void)state;
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
-    plan->ops[index].flags = CDDPI_NEEDS_INPUT |
+    plan->ops[index].flags = (bf16 ? 0u : CDDPI_NEEDS_INPUT) |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
-                                       : 0);
-    return CDDP_OK;
+                                       : 0u);
+    return bf16 ? cddpi_linear_bf16_plan(plan, index, state) : CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_run *run, void *state)
@@ -97,10 +98,13 @@ static cddp_status forward(struct cddpi_run *run, void *state)
     size_t inputs = (size_t)run->op->in.channels;
     const float *bias = cddpi_run_param(run, 1);
     float *y = cddpi_run_output(run);
-    cddp_status status = cddpi_gemm(false, true, rows, columns, inputs, cddpi_run_input(run, 0),
-                                    cddpi_run_param(run, 0), 0, y);
+    cddp_status status;
 
-    (void)state;
+    if (state != NULL) {
+        return cddpi_linear_bf16_forward(run, state);
+    }
+    status = cddpi_gemm(false, true, rows, columns, inputs, cddpi_run_input(run, 0),
+                        cddpi_run_param(run, 0), 0, y);
     if (status != CDDP_OK) {
         return status;
     }
@@ -136,6 +140,17 @@ static const float *mask_and_sum(struct cddpi_run *run, size_t rows, size_t colu
     return grad;
 }
 
+static cddp_status weight_gradient(const struct cddpi_run *run, void *state, const float *grad)
+{
+    if (state != NULL) {
+        cddpi_linear_bf16_grad(run, state, grad);
+        return cddpi_linear_bf16_weights(run, state);
+    }
+    return cddpi_gemm(true, false, (size_t)run->op->out.channels, (size_t)run->op->in.channels,
+                      rows_of(run), grad, cddpi_run_input(run, 0),
+                      cddpi_run_adds(run, 0) ? 1.0f : 0.0f, cddpi_run_grad(run, 0));
+}
+
 static cddp_status backward(struct cddpi_run *run, void *state)
 {
     size_t rows = rows_of(run);
@@ -145,16 +160,15 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     float *grad_input = cddpi_run_grad_input(run, 0);
     cddp_status status = cddpi_run_ready(run, 1);
 
-    (void)state;
-    if (status != CDDP_OK) {
-        return status;
+    if (status == CDDP_OK) {
+        status = weight_gradient(run, state, grad);
     }
-    status = cddpi_gemm(true, false, columns, inputs, rows, grad, cddpi_run_input(run, 0),
-                        cddpi_run_adds(run, 0) ? 1.0f : 0.0f, cddpi_run_grad(run, 0));
     if (status == CDDP_OK) {
         status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
     }
-    if (status == CDDP_OK && grad_input != NULL) {
+    if (status == CDDP_OK && grad_input != NULL && state != NULL) {
+        status = cddpi_linear_bf16_input(run, state, grad_input);
+    } else if (status == CDDP_OK && grad_input != NULL) {
         status = cddpi_gemm(false, false, rows, inputs, columns, grad, cddpi_run_param(run, 0), 0,
                             grad_input);
     }
@@ -167,5 +181,6 @@ const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
                                              .declare = declare,
                                              .plan = plan_linear,
                                              .work = work,
+                                             .unplan = cddpi_linear_bf16_unplan,
                                              .forward = forward,
                                              .backward = backward};

@@ -65,7 +65,7 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                                   window->kernel, window->before, window->after),
                               "pooling");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &pooling, false, NULL, "pooling", &desc);
+        status = cddpi_dnnl_describe(dnnl, &pooling, 0, NULL, "pooling", &desc);
     }
     if (status != CDDP_OK) {
         return status;
@@ -94,8 +94,8 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
                                   window->strides, window->kernel, window->before, window->after),
                               "gradient of pooling");
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &pooling, false, state->forward.desc,
-                                     "gradient of pooling", &desc);
+        status = cddpi_dnnl_describe(dnnl, &pooling, 0, state->forward.desc, "gradient of pooling",
+                                     &desc);
     }
     if (status != CDDP_OK) {
         return status;

@@ -1,0 +1,25 @@
+/* bf16.h - matrix products of bf16 factors, with float32 sums and results. */
+#ifndef CDDPI_NN_BF16_H
+#define CDDPI_NN_BF16_H
+
+#include "nn/dnnl.h"
+
+/** Ask oneDNN what it has for bf16 on this processor; model->bf16 is set. */
+CDDP_CHECKED cddp_status cddpi_bf16_probe(struct cddpi_model *model);
+
+/* C (m x n) = A (m x k) B (k x n): A row-major, B packed (kernels/cpu/nn_bf16.h). */
+struct cddpi_bf16_product {
+    size_t m, n, k;
+    bool bias;     /* n float32 numbers are added to each row */
+    unsigned post; /* of enum cddpi_post */
+};
+
+/** Plan it for @p op's forward or backward. Its arguments are A, B, C and the bias, if any.
+ *  @return CDDP_ERR_UNAVAILABLE: oneDNN has no kernel for it that is worth its name. */
+CDDP_CHECKED cddp_status cddpi_bf16_product_init(struct cddpi_primitive *primitive,
+                                                 struct cddpi_dnnl *dnnl,
+                                                 const struct cddpi_bf16_product *product,
+                                                 struct cddpi_plan *plan, int op,
+                                                 enum cddpi_lifetime lifetime);
+
+#endif

@@ -1,0 +1,239 @@
+/* linear_bf16.c - owns the products of a linear layer with bf16 factors.
+ *
+ * Every factor is converted once where it is used: the input and its packed copy (for the weight's
+ * gradient) in one pass, the output's gradient and its transpose in another. Without bf16
+ * instructions the factors are rounded to what bf16 holds and multiplied as float32: the same
+ * products, to the order of the sums. */
+#include "nn/ops/linear_bf16.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/nn_bf16.h"
+#include "kernels/cpu/nn_elementwise.h"
+#include "nn/bf16.h"
+#include "nn/model_state.h"
+
+struct cddpi_linear_bf16 {
+    bool rounded;
+    size_t rows, outputs, inputs;
+    struct cddpi_primitive forward, input, weights, weights_add;
+    /* buffers; where rounded, x, weight and grad are float32 and the others not used */
+    int x, x_packed, weight, weight_packed, grad, grad_transposed;
+};
+
+static cddp_status plan_products(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan,
+                                 int index)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cddpi_bf16_product forward = {.m = state->rows,
+                                         .n = state->outputs,
+                                         .k = state->inputs,
+                                         .bias = op->params[1] >= 0,
+                                         .post = op->relu ? CDDPI_POST_RELU : 0};
+    struct cddpi_bf16_product weights = {.m = state->outputs, .n = state->inputs, .k = state->rows};
+    struct cddpi_bf16_product input = {.m = state->rows, .n = state->inputs, .k = state->outputs};
+    struct cddpi_dnnl *dnnl;
+    cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
+
+    if (status == CDDP_OK) {
+        status = cddpi_bf16_product_init(&state->forward, dnnl, &forward, plan, index,
+                                         CDDPI_IN_FORWARD);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = cddpi_bf16_product_init(&state->weights, dnnl, &weights, plan, index,
+                                         CDDPI_IN_BACKWARD);
+    }
+    if (status == CDDP_OK && plan->training) {
+        weights.post = CDDPI_POST_ADD;
+        status = cddpi_bf16_product_init(&state->weights_add, dnnl, &weights, plan, index,
+                                         CDDPI_IN_BACKWARD);
+    }
+    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_bf16_product_init(&state->input, dnnl, &input, plan, index,
+                                         CDDPI_IN_BACKWARD);
+    }
+    return status;
+}
+
+static void fini_products(struct cddpi_linear_bf16 *state)
+{
+    cddpi_primitive_fini(&state->forward);
+    cddpi_primitive_fini(&state->input);
+    cddpi_primitive_fini(&state->weights);
+    cddpi_primitive_fini(&state->weights_add);
+}
+
+struct need {
+    bool needed;
+    size_t bytes;
+    enum cddpi_lifetime lifetime;
+    int *buffer;
+};
+
+static cddp_status plan_needs(struct cddpi_plan *plan, int index, const struct need *needs,
+                              size_t count)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        if (needs[i].needed) {
+            status = cddpi_plan_buffer(plan, index, needs[i].bytes, needs[i].lifetime,
+                                       needs[i].buffer);
+        }
+    }
+    return status;
+}
+
+static cddp_status plan_rounded(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
+{
+    const struct need needs[] = {
+        {true, state->rows * state->inputs * sizeof(float), CDDPI_IN_BOTH, &state->x},
+        {true, state->outputs * state->inputs * sizeof(float), CDDPI_IN_BOTH, &state->weight},
+        {plan->training, state->rows * state->outputs * sizeof(float), CDDPI_IN_BACKWARD,
+         &state->grad},
+    };
+
+    return plan_needs(plan, index, needs, sizeof needs / sizeof needs[0]);
+}
+
+static cddp_status plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
+{
+    const size_t half = sizeof(uint16_t);
+    bool wants_grad = cddpi_plan_wants_grad(plan, index, 0);
+    const struct need needs[] = {
+        {true, state->rows * state->inputs * half, CDDPI_IN_FORWARD, &state->x},
+        {true, cddpi_bf16_packed_count(state->inputs, state->outputs) * half, CDDPI_IN_FORWARD,
+         &state->weight},
+        {plan->training, cddpi_bf16_packed_count(state->rows, state->inputs) * half, CDDPI_IN_BOTH,
+         &state->x_packed},
+        {plan->training, state->rows * state->outputs * half, CDDPI_IN_BACKWARD,
+         &state->grad_transposed},
+        {wants_grad, state->rows * state->outputs * half, CDDPI_IN_BACKWARD, &state->grad},
+        {wants_grad, cddpi_bf16_packed_count(state->outputs, state->inputs) * half,
+         CDDPI_IN_BACKWARD, &state->weight_packed},
+    };
+
+    return plan_needs(plan, index, needs, sizeof needs / sizeof needs[0]);
+}
+
+cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cddpi_linear_bf16 *state = cddpi_zalloc(sizeof *state);
+    cddp_status status = CDDP_OK;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    state->rounded = plan->model->bf16 == CDDPI_BF16_ROUNDED;
+    state->rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
+    state->outputs = (size_t)op->out.channels;
+    state->inputs = (size_t)op->in.channels;
+    if (!state->rounded) {
+        status = plan_products(state, plan, index);
+        if (status == CDDP_ERR_UNAVAILABLE) { /* of a shape that oneDNN leaves out */
+            fini_products(state);
+            state->rounded = true;
+            status = CDDP_OK;
+        }
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return state->rounded ? plan_rounded(state, plan, index) : plan_forms(state, plan, index);
+}
+
+void cddpi_linear_bf16_unplan(void *opaque)
+{
+    if (opaque != NULL) {
+        fini_products(opaque);
+        cddpi_free(opaque);
+    }
+}
+
+static cddp_status forward_rounded(const struct cddpi_run *run,
+                                   const struct cddpi_linear_bf16 *state)
+{
+    float *x = cddpi_run_buffer(run, state->x);
+    float *weight = cddpi_run_buffer(run, state->weight);
+    const float *bias = cddpi_run_param(run, 1);
+    float *y = cddpi_run_output(run);
+    cddp_status status;
+
+    cddpi_nn_round_bf16(cddpi_run_input(run, 0), x, state->rows * state->inputs);
+    cddpi_nn_round_bf16(cddpi_run_param(run, 0), weight, state->outputs * state->inputs);
+    status = cddpi_gemm(false, true, state->rows, state->outputs, state->inputs, x, weight, 0, y);
+    if (status == CDDP_OK && bias != NULL) {
+        cddpi_nn_add_bias(y, bias, state->rows, state->outputs);
+    }
+    if (status == CDDP_OK && run->op->relu) {
+        cddpi_nn_relu(y, y, state->rows * state->outputs);
+    }
+    return status;
+}
+
+cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *opaque)
+{
+    struct cddpi_linear_bf16 *state = opaque;
+    struct cddpi_bf16_forms x = {0};
+    uint16_t *weight;
+
+    if (state->rounded) {
+        return forward_rounded(run, state);
+    }
+    x.plain = cddpi_run_buffer(run, state->x);
+    x.packed = run->plan->training ? cddpi_run_buffer(run, state->x_packed) : NULL;
+    weight = cddpi_run_buffer(run, state->weight);
+    cddpi_bf16_split(cddpi_run_input(run, 0), state->rows, state->inputs, &x);
+    cddpi_bf16_pack_transposed(cddpi_run_param(run, 0), state->outputs, state->inputs, weight);
+    return cddpi_primitive_run(
+        run, &state->forward,
+        (const void *[]){x.plain, weight, cddpi_run_output(run), cddpi_run_param(run, 1)});
+}
+
+void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *opaque, const float *grad)
+{
+    const struct cddpi_linear_bf16 *state = opaque;
+    struct cddpi_bf16_forms forms = {0};
+
+    if (state->rounded) {
+        cddpi_nn_round_bf16(grad, cddpi_run_buffer(run, state->grad), state->rows * state->outputs);
+        return;
+    }
+    forms.plain = state->input.handle != NULL ? cddpi_run_buffer(run, state->grad) : NULL;
+    forms.transposed = cddpi_run_buffer(run, state->grad_transposed);
+    cddpi_bf16_split(grad, state->rows, state->outputs, &forms);
+}
+
+cddp_status cddpi_linear_bf16_weights(const struct cddpi_run *run, void *opaque)
+{
+    struct cddpi_linear_bf16 *state = opaque;
+    float *out = cddpi_run_grad(run, 0);
+
+    if (state->rounded) {
+        return cddpi_gemm(true, false, state->outputs, state->inputs, state->rows,
+                          cddpi_run_buffer(run, state->grad), cddpi_run_buffer(run, state->x),
+                          cddpi_run_adds(run, 0) ? 1.0f : 0.0f, out);
+    }
+    return cddpi_primitive_run(run, cddpi_run_adds(run, 0) ? &state->weights_add : &state->weights,
+                               (const void *[]){cddpi_run_buffer(run, state->grad_transposed),
+                                                cddpi_run_buffer(run, state->x_packed), out});
+}
+
+cddp_status cddpi_linear_bf16_input(const struct cddpi_run *run, void *opaque, float *out)
+{
+    struct cddpi_linear_bf16 *state = opaque;
+    struct cddpi_bf16_forms weight = {0};
+
+    if (state->rounded) {
+        return cddpi_gemm(false, false, state->rows, state->inputs, state->outputs,
+                          cddpi_run_buffer(run, state->grad), cddpi_run_buffer(run, state->weight),
+                          0, out);
+    }
+    weight.packed = cddpi_run_buffer(run, state->weight_packed);
+    cddpi_bf16_split(cddpi_run_param(run, 0), state->outputs, state->inputs, &weight);
+    return cddpi_primitive_run(
+        run, &state->input,
+        (const void *[]){cddpi_run_buffer(run, state->grad), weight.packed, out});
+}

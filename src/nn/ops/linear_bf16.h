@@ -1,0 +1,23 @@
+/* linear_bf16.h - the three products of a linear layer with bf16 factors; results and sums are
+ * float32. */
+#ifndef CDDPI_NN_OPS_LINEAR_BF16_H
+#define CDDPI_NN_OPS_LINEAR_BF16_H
+
+#include "nn/plan.h"
+
+struct cddpi_linear_bf16;
+
+/** Plan the products of op @p index. Its bias and relu are done, too. Backward needs no input: a
+ *  copy is kept.
+ *  @param out  Released by cddpi_linear_bf16_unplan(), also when this fails. */
+CDDP_CHECKED cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **out);
+void cddpi_linear_bf16_unplan(void *state); /* accepts NULL */
+
+CDDP_CHECKED cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *state);
+/** Take the output's gradient, for the two that follow. */
+void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *state, const float *grad);
+CDDP_CHECKED cddp_status cddpi_linear_bf16_weights(const struct cddpi_run *run, void *state);
+CDDP_CHECKED cddp_status cddpi_linear_bf16_input(const struct cddpi_run *run, void *state,
+                                                 float *out);
+
+#endif
