@@ -1,6 +1,6 @@
 /* bench_nn.c - times forward and backward of a preset model, and beside them the products or
- * convolutions alone (of float32) that bound them: `bench_nn mlp|cnn|resnet20 BATCH [STEPS [bf16]]`
- * prints one JSON line. Not a test. */
+ * convolutions alone (of float32) that bound them: `bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS
+ * [bf16]]` prints one JSON line; gpt2 is one of 4 blocks. Not a test. */
 #include "base/clock.h"
 #include "nn/model_state.h"
 
@@ -15,6 +15,7 @@ struct bench {
     struct cddpi_model *model;
     struct cddpi_batch batch;
     float *input;
+    int32_t *tokens;
     int32_t *label;
     uint64_t *ids;
     void **grads;
@@ -41,18 +42,30 @@ static void fail(void)
     exit(1);
 }
 
+static struct cddpi_model_spec spec_of(const char *preset)
+{
+    if (strcmp(preset, "gpt2") == 0) {
+        return (struct cddpi_model_spec){.preset = preset,
+                                         .blocks = 4,
+                                         .heads = 4,
+                                         .embed = 256,
+                                         .context = 128,
+                                         .vocab = 4096,
+                                         .classes = 4096};
+    }
+    return (struct cddpi_model_spec){
+        .preset = preset, .channels = 1, .height = 28, .width = 28, .classes = 10};
+}
+
 static void setup(struct bench *bench, const char *preset, int batch, bool bf16)
 {
-    struct cddpi_model_spec spec = {.preset = preset,
-                                    .channels = 1,
-                                    .height = 28,
-                                    .width = 28,
-                                    .classes = 10,
-                                    .precision = bf16 ? CDDPI_PRECISION_BF16 : CDDPI_PRECISION_F32};
+    struct cddpi_model_spec spec = spec_of(preset);
     size_t elements = (size_t)batch * 784;
+    size_t labels;
     const cddp_param *params;
     size_t count;
 
+    spec.precision = bf16 ? CDDPI_PRECISION_BF16 : CDDPI_PRECISION_F32;
     if (cddpi_model_create(&spec, 1, NULL, &bench->model) != CDDP_OK) {
         fail();
     }
@@ -62,17 +75,23 @@ static void setup(struct bench *bench, const char *preset, int batch, bool bf16)
         bench->grads[i] = calloc(cddpi_tensor_elements(&params[i]), sizeof(float));
     }
     cddpi_model_bind_grads(bench->model, bench->grads);
+    labels = (size_t)batch * (size_t)cddpi_model_predictions(bench->model);
     bench->input = malloc(elements * sizeof *bench->input);
-    bench->label = malloc((size_t)batch * sizeof *bench->label);
+    bench->tokens = malloc(labels * sizeof *bench->tokens);
+    bench->label = malloc(labels * sizeof *bench->label);
     bench->ids = calloc((size_t)batch, sizeof *bench->ids);
     for (size_t i = 0; i < elements; i++) {
         bench->input[i] = (float)(i * 2654435761u % 1000) / 500 - 1;
     }
-    for (int i = 0; i < batch; i++) {
-        bench->label[i] = i % 10;
+    for (size_t i = 0; i < labels; i++) {
+        bench->label[i] = (int32_t)(i * 2654435761u % (unsigned)spec.classes);
+        bench->tokens[i] = (int32_t)(i * 40503u % (unsigned)spec.classes);
     }
-    bench->batch = (struct cddpi_batch){
-        .input = bench->input, .label = bench->label, .count = batch, .sample_ids = bench->ids};
+    bench->batch = (struct cddpi_batch){.input = spec.vocab > 0 ? NULL : bench->input,
+                                        .tokens = spec.vocab > 0 ? bench->tokens : NULL,
+                                        .label = bench->label,
+                                        .count = batch,
+                                        .sample_ids = bench->ids};
 }
 
 static void time_steps(struct bench *bench, double *forward, double *backward)
@@ -154,8 +173,9 @@ static double sum_linear(const struct bench *bench)
 
     for (int i = 0; i < graph->op_count; i++) {
         if (graph->ops[i].ops == &cddpi_op_linear) {
-            sum += time_linear(&graph->ops[i], (size_t)bench->batch.count, bench->steps,
-                               graph->values[graph->ops[i].inputs[0]].needs_grad);
+            sum += time_linear(&graph->ops[i],
+                               (size_t)bench->batch.count * cddpi_shape_rows(&graph->ops[i].in),
+                               bench->steps, graph->values[graph->ops[i].inputs[0]].needs_grad);
         }
     }
     return sum;
@@ -204,7 +224,7 @@ int main(int argc, char **argv)
 
     bench.steps = argc > 3 ? atoi(argv[3]) : 20;
     if (batch < 1 || bench.steps < 1 || bench.steps > MAX_STEPS) {
-        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20 BATCH [STEPS [bf16]]\n");
+        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS [bf16]]\n");
         return 2;
     }
     setup(&bench, argv[1], batch, bf16);

@@ -21,6 +21,7 @@ struct fixture {
     int32_t *label;
     uint64_t *ids;
     size_t sample_elements;
+    int32_t *tokens;
 };
 
 static inline float test_number(uint32_t stream, uint64_t element)
@@ -30,6 +31,34 @@ static inline float test_number(uint32_t stream, uint64_t element)
 
     cddpi_philox4(&philox, element / 4, words);
     return 2 * cddpi_uniform01(words[element % 4]) - 1;
+}
+
+static inline int32_t fixture_token(const struct fixture *f, int sample, int t)
+{
+    return (sample * 31 + t * 7 + t * t) % f->model->classes;
+}
+
+/* The same of tokens: each label is the next one. */
+static inline void fixture_sequences(struct fixture *f, int first, int count)
+{
+    int context = cddpi_model_predictions(f->model);
+    size_t elements = (size_t)(count + 1) * (size_t)context;
+
+    free(f->tokens);
+    free(f->label);
+    free(f->ids);
+    f->tokens = malloc(elements * sizeof *f->tokens);
+    f->label = malloc(elements * sizeof *f->label);
+    f->ids = malloc((size_t)(count + 1) * sizeof *f->ids);
+    for (int i = 0; i < count; i++) {
+        for (int t = 0; t < context; t++) {
+            f->tokens[i * context + t] = fixture_token(f, first + i, t);
+            f->label[i * context + t] = fixture_token(f, first + i, t + 1);
+        }
+        f->ids[i] = (uint64_t)(first + i);
+    }
+    f->batch = (struct cddpi_batch){
+        .tokens = f->tokens, .label = f->label, .count = count, .step = 3, .sample_ids = f->ids};
 }
 
 /* Samples first ... first + count - 1 of an endless made-up data set. */
@@ -70,7 +99,11 @@ static inline bool fixture_init(struct fixture *f, const struct cddpi_model_spec
         f->grads[i] = calloc(cddpi_tensor_elements(&f->params[i]), sizeof(float));
     }
     cddpi_model_bind_grads(f->model, f->grads);
-    fixture_batch(f, first, count);
+    if (spec->vocab > 0) {
+        fixture_sequences(f, first, count);
+    } else {
+        fixture_batch(f, first, count);
+    }
     return true;
 }
 
@@ -81,6 +114,7 @@ static inline void fixture_fini(struct fixture *f)
     }
     free(f->grads);
     free(f->input);
+    free(f->tokens);
     free(f->label);
     free(f->ids);
     cddpi_model_destroy(f->model);

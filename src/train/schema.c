@@ -13,14 +13,31 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|layers",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|layers|gpt2",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
      .text = "mlp: widths of the hidden layers."},
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
-     .text = "mlp, cnn: probability that an output of a hidden layer is zeroed in training."},
+     .text =
+         "mlp, cnn: probability that an output of a hidden layer is zeroed in training. gpt2: of "
+         "the embedding's outputs and of what attention and perceptron of a block put out; "
+         "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
      .text = "resnet20: batch normalisation takes its statistics over all ranks."},
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text =
+         "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "
+         "they are 0; empty: each is given."},
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, WORDS,
+     .text =
+         "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, WORDS,
+     .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, WORDS,
+     .text = "gpt2: features of a token; 0: those of *model.size*."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", WORDS,
+     .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
+             "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()",
      .text = "The layers, one group each, when *model.type* is *layers*."},
     {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, WORDS,
