@@ -89,6 +89,9 @@ static inline void launcher_start_program(struct launched *job, const char *prog
             freopen("err", "w", stderr) == NULL || freopen("/dev/null", "r", stdin) == NULL) {
             _exit(99);
         }
+        signal(SIGHUP, SIG_DFL); /* nohup and shells' background jobs ignore these */
+        signal(SIGINT, SIG_DFL);
+        signal(SIGQUIT, SIG_DFL);
         unsetenv("OMP_NUM_THREADS");
         unsetenv("OPENBLAS_NUM_THREADS");
         setenv("LC_ALL", "C", 1);

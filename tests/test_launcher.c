@@ -275,11 +275,12 @@ static void await_pending(pid_t pid, const int numbers[2])
     char path[64];
 
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    while ((pending & wanted) != wanted) {
+    for (long waited_ms = 0; (pending & wanted) != wanted; waited_ms += 2) {
         char *text = launcher_read(path, "status");
 
         assert_non_null(text);
         assert_non_null(strstr(text, "ShdPnd:"));
+        assert_true(waited_ms < SUPPORT_TIMEOUT_MS);
         pending = strtoull(strstr(text, "ShdPnd:") + strlen("ShdPnd:"), NULL, 16);
         free(text);
         support_sleep_ms(2);

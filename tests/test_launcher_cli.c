@@ -341,7 +341,8 @@ static void log_files_hold_both_streams_and_grow(void **state)
         free(job.out);
         free(job.err);
         LAUNCH(&job, "--nproc", "2", "--log-dir", "deep/logs", "--", "sh", "-c",
-               "echo out$RANK; while [ $(tail -n 1 deep/logs/rank-$RANK.log) != out$RANK ]; do "
+               "echo out$RANK; "
+               "while [ \"$(tail -n 1 deep/logs/rank-$RANK.log)\" != out$RANK ]; do "
                "sleep 0.01; done; echo err$RANK >&2");
         assert_int_equal(job.exit_status, 0);
         assert_out(&job, "out0\n");
@@ -502,6 +503,7 @@ static void a_terminal_shows_progress_and_passes_control_c(void **state)
     fflush(NULL);
     pid = forkpty(&fd, NULL, NULL, NULL);
     if (pid == 0) {
+        signal(SIGINT, SIG_DFL);
         alarm(SUPPORT_LIMIT_S); /* ends the launcher, and so all of them */
         if (chdir(folder) == 0) {
             execl(program, program, "--nproc", "2", "--grace", "1000", "--", "sh", "-c", script,

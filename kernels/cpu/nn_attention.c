@@ -30,18 +30,11 @@ static void fill(float *row, size_t from, size_t to, float value)
 CDDPI_LANES_INLINE float largest(const float *row, size_t end)
 {
     lanes best = lanes_load(row);
-    float part[LANES];
 
     for (size_t j = LANES; j < end; j += LANES) {
         best = lanes_max(best, lanes_load(row + j));
     }
-    lanes_store(part, best);
-    for (int left = LANES / 2; left > 0; left /= 2) {
-        for (int i = 0; i < left; i++) {
-            part[i] = part[i + left] > part[i] ? part[i + left] : part[i];
-        }
-    }
-    return part[0];
+    return lanes_largest(best);
 }
 
 CDDPI_LANES_INLINE float make_powers(float *row, size_t end, float max)

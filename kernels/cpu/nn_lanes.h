@@ -109,6 +109,19 @@ CDDPI_LANES_INLINE lanes lanes_abs(lanes a)
     return (lanes)((lane_bits)a & 0x7fffffff);
 }
 
+CDDPI_LANES_INLINE float lanes_largest(lanes a)
+{
+    float part[LANES];
+
+    lanes_store(part, a);
+    for (int left = LANES / 2; left > 0; left /= 2) {
+        for (int i = 0; i < left; i++) {
+            part[i] = part[i + left] > part[i] ? part[i + left] : part[i];
+        }
+    }
+    return part[0];
+}
+
 /* Halves are added to halves: 0 + 8, 1 + 9 ..., then 0 + 4 ... */
 CDDPI_LANES_INLINE double lane_sums_total(const struct lane_sums *sums)
 {

@@ -20,8 +20,6 @@ struct training {
     size_t *lengths;  /* of words, in symbols */
     struct cddpi_merge *merges;
     size_t merge_count, merge_room;
-    int32_t *slots; /* a hash table of tokens by their bytes, -1: empty */
-    size_t slot_count;
     int wanted; /* tokens without that of the end */
 };
 
@@ -49,25 +47,6 @@ static bool is_before(const void *argument, const struct cddpi_pair *a, const st
     return difference != 0 ? difference < 0 : compare_texts(tokenizer, a->right, b->right) < 0;
 }
 
-/* The token with the same bytes as the newest one: an older one, or the newest after it got its
- * slot. Two pairs can make the same bytes, "a" + "bc" and "ab" + "c". */
-static int32_t find_or_add(struct training *training, int32_t newest)
-{
-    const struct cddpi_tokenizer *tokenizer = training->tokenizer;
-    uint64_t hash = cddpi_bytes_hash(tokenizer->texts + tokenizer->text_starts[newest],
-                                     text_bytes(tokenizer, newest));
-    size_t slot = (size_t)hash & (training->slot_count - 1);
-
-    while (training->slots[slot] >= 0) {
-        if (compare_texts(tokenizer, training->slots[slot], newest) == 0) {
-            return training->slots[slot];
-        }
-        slot = (slot + 1) & (training->slot_count - 1);
-    }
-    training->slots[slot] = newest;
-    return newest;
-}
-
 /* The bytes as tokens, in the order of GPT-2's characters for them. */
 static void add_bytes(struct training *training)
 {
@@ -79,8 +58,8 @@ static void add_bytes(struct training *training)
         if (byte >= 0) {
             tokenizer->byte_tokens[byte] = tokenizer->count;
             tokenizer->texts[tokenizer->count] = (char)byte;
-            tokenizer->text_starts[tokenizer->count + 1] = (size_t)tokenizer->count + 1;
-            find_or_add(training, tokenizer->count++);
+            tokenizer->count++;
+            tokenizer->text_starts[tokenizer->count] = (size_t)tokenizer->count;
         }
     }
 }
@@ -158,22 +137,20 @@ static cddp_status merge_in_word(struct training *training, uint32_t word,
     return CDDP_OK;
 }
 
-/* Put the bytes of @left and @right behind those of all tokens. Returns the token that they are. */
+/* The new token of the bytes of @left and @right. No older one has the same bytes: what happened
+ * inside of them before depends on nothing outside, so they were always these two tokens. */
 static int32_t make_token(struct training *training, int32_t left, int32_t right)
 {
     struct cddpi_tokenizer *tokenizer = training->tokenizer;
     size_t left_bytes = text_bytes(tokenizer, left);
     size_t right_bytes = text_bytes(tokenizer, right);
     size_t at = tokenizer->text_starts[tokenizer->count];
-    int32_t token;
 
     memcpy(tokenizer->texts + at, tokenizer->texts + tokenizer->text_starts[left], left_bytes);
     memcpy(tokenizer->texts + at + left_bytes, tokenizer->texts + tokenizer->text_starts[right],
            right_bytes);
     tokenizer->text_starts[tokenizer->count + 1] = at + left_bytes + right_bytes;
-    token = find_or_add(training, tokenizer->count);
-    tokenizer->count += token == tokenizer->count;
-    return token;
+    return tokenizer->count++;
 }
 
 static cddp_status merge_pair(struct training *training, size_t index)
@@ -270,11 +247,6 @@ static cddp_status allocate(struct training *training)
     size_t tokens = (size_t)training->wanted + 2;
 
     training->tokenizer = tokenizer;
-    training->slot_count = 1024;
-    while (training->slot_count < tokens * 2) {
-        training->slot_count *= 2;
-    }
-    training->slots = cddpi_zalloc_array(training->slot_count, sizeof *training->slots);
     training->symbols = cddpi_zalloc_array(counts->text_bytes, sizeof *training->symbols);
     training->lengths = cddpi_zalloc_array(counts->count, sizeof *training->lengths);
     if (tokenizer != NULL) {
@@ -283,12 +255,11 @@ static cddp_status allocate(struct training *training)
         tokenizer->text_starts = cddpi_zalloc_array(tokens + 1, sizeof *tokenizer->text_starts);
     }
     if (tokenizer == NULL || tokenizer->texts == NULL || tokenizer->text_starts == NULL ||
-        training->slots == NULL || training->symbols == NULL || training->lengths == NULL) {
+        training->symbols == NULL || training->lengths == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY,
                           "tokenizer: no memory to learn %zu tokens from %zu words", tokens,
                           counts->count);
     }
-    memset(training->slots, 0xff, training->slot_count * sizeof *training->slots);
     training->pairs.before = is_before;
     training->pairs.argument = tokenizer;
     return CDDP_OK;
@@ -322,6 +293,5 @@ cddp_status cddpi_tokenizer_train(const struct cddpi_word_counts *counts, int vo
     cddpi_free(training.symbols);
     cddpi_free(training.lengths);
     cddpi_free(training.merges);
-    cddpi_free(training.slots);
     return status;
 }

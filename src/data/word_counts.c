@@ -15,7 +15,7 @@ static cddp_status no_memory(const struct cddpi_word_counts *counts)
                       counts->count);
 }
 
-uint64_t cddpi_bytes_hash(const char *text, size_t bytes)
+static uint64_t hash_of(const char *text, size_t bytes)
 {
     uint64_t hash = bytes * 0x9e3779b97f4a7c15u;
 
@@ -113,7 +113,7 @@ static cddp_status reserve(struct cddpi_word_counts *counts, size_t bytes)
 
 static cddp_status put_word(struct cddpi_word_counts *counts, const char *word, size_t bytes)
 {
-    uint64_t hash = cddpi_bytes_hash(word, bytes);
+    uint64_t hash = hash_of(word, bytes);
     size_t slot = (size_t)hash & (counts->slot_count - 1);
     cddp_status status;
 

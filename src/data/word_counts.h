@@ -19,7 +19,4 @@ struct cddpi_word_counts {
     size_t slot_count; /* a power of two */
 };
 
-/** A hash of any bytes. */
-uint64_t cddpi_bytes_hash(const char *text, size_t bytes);
-
 #endif

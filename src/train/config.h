@@ -58,8 +58,8 @@ enum cddpi_model_kind {
     CDDPI_MODEL_MLP,
     CDDPI_MODEL_CNN,
     CDDPI_MODEL_RESNET20,
-    CDDPI_MODEL_LAYERS,
-    CDDPI_MODEL_GPT2
+    CDDPI_MODEL_GPT2,
+    CDDPI_MODEL_LAYERS
 };
 enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
@@ -74,11 +74,11 @@ struct cddpi_config {
         struct cddpi_int_list hidden;
         double dropout;
         bool sync_batch_norm;
+        struct cddpi_config_layers layers;
+        int context, vocab;
         char *size;
         int blocks, heads, embed;
         bool recompute;
-        struct cddpi_config_layers layers;
-        int context, vocab;
         int loss;
         char *weights;
     } model;

@@ -13,7 +13,7 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|layers|gpt2",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|gpt2|layers",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
      .text = "mlp: widths of the hidden layers."},
@@ -75,8 +75,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
-     .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
-             "tokens: the one by which they were made, to read and write text."},
+     .text =
+         "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
+         "tokens: the one by which they were made, if it is known: it says how many there are, and "
+         "what they stand for."},
     {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IDX,
      .text = "idx: subtracted from each value (values lie in 0 to 1), one number or one per "
              "channel."},

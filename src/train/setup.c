@@ -73,7 +73,7 @@ static cddp_status open_data(struct cddpi_trainer *trainer)
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp", "cnn", "resnet20", NULL, "gpt2"};
+    static const char *const presets[] = {"mlp", "cnn", "resnet20", "gpt2", NULL};
     bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
@@ -89,13 +89,13 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .context = tokens ? data->context : 0,
+        .vocab = tokens ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
         .size = config->model.size,
         .blocks = config->model.blocks,
         .heads = config->model.heads,
         .embed = config->model.embed,
-        .context = tokens ? data->context : 0,
-        .vocab = tokens ? data->classes : 0,
         .recompute = config->model.recompute,
     };
 }

@@ -98,7 +98,7 @@ static cddp_status decode_file(const struct cddpi_tokenize *run,
                 run->options->vocabulary[0] != '\0' ? run->options->vocabulary
                                                     : "bytes: give --vocabulary");
         }
-        status = run->is_stopped() ? cddpi_fail(CDDP_ERR_CLOSED, "stopped by a signal")
+        status = run->is_stopped() ? cddpi_tokenize_stopped()
                                    : put_token(run, tokenizer, (int32_t)token);
     }
     return status;

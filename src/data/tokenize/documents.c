@@ -160,13 +160,13 @@ static cddp_status fill(struct cddpi_documents *documents)
         ssize_t got = read(documents->fd, documents->buffer + documents->end,
                            documents->room - documents->end);
 
-        if (got < 0 && errno != EINTR) {
+        if (got < 0) { /* interrupted, too: only a signal that ends us does that */
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s at byte %llu of all",
                                     path_of(documents, documents->next_path - 1),
                                     (unsigned long long)(documents->base + documents->end));
         }
         documents->at_file_end = got == 0;
-        documents->end += got > 0 ? (size_t)got : 0;
+        documents->end += (size_t)got;
     }
     return CDDP_OK;
 }

@@ -23,7 +23,7 @@ struct encoding {
 
 cddp_status cddpi_tokenize_stopped(void)
 {
-    return cddpi_fail(CDDP_ERR_CLOSED, "stopped by a signal; no half files are left");
+    return cddpi_fail(CDDP_ERR_CLOSED, "stopped by a signal");
 }
 
 static cddp_status open_all(struct encoding *encoding, double val_fraction)
@@ -125,6 +125,8 @@ static void print_files(const struct cddpi_shards *shards)
 {
     if (shards->files == 1 && !shards->is_numbered) {
         printf("%s.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
+    } else if (shards->files == 1) {
+        printf("%s_000000.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
     } else if (shards->files > 0) {
         printf("%s_000000.bin to %s_%06d.bin: %lld tokens\n", shards->name, shards->name,
                shards->files - 1, (long long)shards->tokens);

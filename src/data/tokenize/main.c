@@ -60,7 +60,9 @@ static int run_all(const struct cddpi_tokenize_options *options)
     status = run_mode(&run);
     cddpi_tokenize_progress_end(&run.progress);
     if (status != CDDP_OK) {
-        fprintf(stderr, "cddp-tokenize: %s\n", cddp_last_error());
+        fprintf(stderr, "cddp-tokenize: %s\n",
+                stopped_by != 0 ? "stopped by a signal; no half files are left"
+                                : cddp_last_error());
     }
     if (stopped_by != 0 && status != CDDP_OK) {
         (void)signal(stopped_by, SIG_DFL);
