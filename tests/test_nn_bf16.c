@@ -438,6 +438,46 @@ static void gradients_of_presets_in_bf16_are_near_those_of_f32(void **state)
     }
 }
 
+static struct cddpi_model_spec gpt2(enum cddpi_precision precision)
+{
+    return (struct cddpi_model_spec){.preset = "gpt2",
+                                     .blocks = 2,
+                                     .heads = 2,
+                                     .embed = 64,
+                                     .context = 80,
+                                     .vocab = 60,
+                                     .classes = 60,
+                                     .precision = precision};
+}
+
+/* Attention, gelu and a head that is tied to the table of tokens, twice for accumulation. */
+static void gradients_of_gpt2_in_bf16_are_near_those_of_f32(void **state)
+{
+    struct fixture f[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct cddpi_model_spec spec = gpt2((enum cddpi_precision)i);
+
+        assert_true(fixture_init(&f[i], &spec, 2, NULL, 0, 3));
+        assert_int_equal(fixture_step(&f[i], 1.0 / 240, false), CDDP_OK);
+        assert_int_equal(fixture_step(&f[i], 1.0 / 240, true), CDDP_OK);
+    }
+    for (size_t p = 0; p < f[0].param_count; p++) {
+        size_t count = cddpi_tensor_elements(&f[0].params[p]);
+        double *expected = widened(f[0].grads[p], count);
+        double off = distance(f[1].grads[p], expected, count);
+
+        if (!(off < 0.03)) {
+            fail_msg("the gradient of %s is %g off", f[0].params[p].name, off);
+        }
+        free(expected);
+    }
+    assert_false(fixture_loss(&f[0]) == fixture_loss(&f[1]));
+    fixture_fini(&f[0]);
+    fixture_fini(&f[1]);
+}
+
 static const struct CMUnitTest model_tests[] = {
     cmocka_unit_test(products_are_those_of_factors_rounded_to_bf16),
     cmocka_unit_test(training_in_bf16_follows_the_losses_of_f32),
@@ -447,6 +487,7 @@ static const struct CMUnitTest model_tests[] = {
     cmocka_unit_test(every_failing_allocation_of_a_bf16_model_is_an_error),
     cmocka_unit_test(convolutions_are_those_of_factors_rounded_to_bf16),
     cmocka_unit_test(gradients_of_presets_in_bf16_are_near_those_of_f32),
+    cmocka_unit_test(gradients_of_gpt2_in_bf16_are_near_those_of_f32),
 };
 
 static enum cddpi_bf16 level_here(const char **out_note)

@@ -49,7 +49,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
              "targets."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
-     .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*."},
+     .text =
+         "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
+         "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
+         "*cddp-convert*(1); *model.context* may be shorter than theirs."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
@@ -126,14 +129,14 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
-    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
-     .text = "Evaluate after every so many steps instead; 0: by epochs."},
-    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
-     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
      .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
              "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
              "*ddp.wire* for what is sent)."},
+    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate after every so many steps instead; 0: by epochs."},
+    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
     {KEY(train.generate_steps), CDDPI_KEY_LONG, "0", 0, BIG, WORDS,
      .text = "tokens, text: let the model write a text after every so many steps, and at the end; "
              "0: never."},

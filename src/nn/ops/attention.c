@@ -1,15 +1,15 @@
 /* attention.c - owns causal attention of several heads as an op: shapes and memory around
  * nn/attention.h. */
-#include "nn/attention.h"
+#include "nn/attention_bf16.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/plan.h"
 
 struct state {
     struct cddpi_attention attention;
-    int forward_scratch;        /* buffers */
-    int backward_scratch, kept; /* training only */
+    struct cddpi_attention_bf16 *bf16; /* NULL: products of float32 */
+    int forward_scratch;               /* buffers */
+    int backward_scratch, kept;        /* training only */
 };
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
@@ -39,10 +39,14 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
 static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct state *state)
 {
     size_t scratch_bytes = cddpi_attention_scratch(&state->attention) * sizeof(float);
-    cddp_status status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
-                                           &state->forward_scratch);
+    bool scratch = state->bf16 == NULL;
+    cddp_status status = CDDP_OK;
 
-    if (status == CDDP_OK && plan->training) {
+    if (scratch) {
+        status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
+                                   &state->forward_scratch);
+    }
+    if (status == CDDP_OK && scratch && plan->training) {
         status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_BACKWARD,
                                    &state->backward_scratch);
     }
@@ -58,6 +62,7 @@ static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct state *state = cddpi_zalloc(sizeof *state);
+    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
@@ -68,21 +73,29 @@ static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out
                                                 (size_t)(op->out.channels / op->layer.heads)};
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    return plan_buffers(plan, index, state);
+    status = cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16);
+    return status == CDDP_OK ? plan_buffers(plan, index, state) : status;
 }
 
-static void unplan(void *state)
+static void unplan(void *opaque)
 {
+    struct state *state = opaque;
+
+    cddpi_attention_bf16_destroy(state->bf16);
     cddpi_free(state);
 }
 
 static cddp_status forward(struct cddpi_run *run, void *opaque)
 {
     struct state *state = opaque;
+    float *kept = run->plan->training ? cddpi_run_buffer(run, state->kept) : NULL;
 
+    if (state->bf16 != NULL) {
+        return cddpi_attention_bf16_forward(run, state->bf16, cddpi_run_input(run, 0),
+                                            cddpi_run_output(run), kept);
+    }
     return cddpi_attention_forward(&state->attention, cddpi_run_input(run, 0),
-                                   cddpi_run_output(run),
-                                   run->plan->training ? cddpi_run_buffer(run, state->kept) : NULL,
+                                   cddpi_run_output(run), kept,
                                    cddpi_run_buffer(run, state->forward_scratch));
 }
 
@@ -93,6 +106,11 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 
     if (grad_input == NULL) {
         return CDDP_OK;
+    }
+    if (state->bf16 != NULL) {
+        return cddpi_attention_bf16_backward(run, state->bf16, cddpi_run_input(run, 0),
+                                             cddpi_run_output(run), cddpi_run_grad_output(run, 0),
+                                             cddpi_run_buffer(run, state->kept), grad_input);
     }
     return cddpi_attention_backward(&state->attention, cddpi_run_input(run, 0),
                                     cddpi_run_output(run), cddpi_run_grad_output(run, 0),

@@ -25,10 +25,13 @@ static cddp_status plan_products(struct cddpi_linear_bf16 *state, struct cddpi_p
                                  int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cddpi_bf16_product forward = {state->rows, state->outputs, state->inputs,
-                                         op->params[1] >= 0, op->relu ? CDDPI_POST_RELU : 0};
-    struct cddpi_bf16_product weights = {state->outputs, state->inputs, state->rows, false, 0};
-    struct cddpi_bf16_product input = {state->rows, state->inputs, state->outputs, false, 0};
+    struct cddpi_bf16_product forward = {.m = state->rows,
+                                         .n = state->outputs,
+                                         .k = state->inputs,
+                                         .bias = op->params[1] >= 0,
+                                         .post = op->relu ? CDDPI_POST_RELU : 0};
+    struct cddpi_bf16_product weights = {.m = state->outputs, .n = state->inputs, .k = state->rows};
+    struct cddpi_bf16_product input = {.m = state->rows, .n = state->inputs, .k = state->outputs};
     struct cddpi_dnnl *dnnl;
     cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
