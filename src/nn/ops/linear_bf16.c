@@ -192,17 +192,22 @@ cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *opaque)
         (const void *[]){x.plain, weight, cddpi_run_output(run), cddpi_run_param(run, 1)});
 }
 
-void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *opaque, const float *grad)
+void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *opaque, const float *grad,
+                            float *sums)
 {
     const struct cddpi_linear_bf16 *state = opaque;
     struct cddpi_bf16_forms forms = {0};
 
     if (state->rounded) {
         cddpi_nn_round_bf16(grad, cddpi_run_buffer(run, state->grad), state->rows * state->outputs);
+        if (sums != NULL) {
+            cddpi_nn_add_column_sums(grad, sums, state->rows, state->outputs);
+        }
         return;
     }
     forms.plain = state->input.handle != NULL ? cddpi_run_buffer(run, state->grad) : NULL;
     forms.transposed = cddpi_run_buffer(run, state->grad_transposed);
+    forms.sums = sums;
     cddpi_bf16_split(grad, state->rows, state->outputs, &forms);
 }
 

@@ -14,8 +14,10 @@ CDDP_CHECKED cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int ind
 void cddpi_linear_bf16_unplan(void *state); /* accepts NULL */
 
 CDDP_CHECKED cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *state);
-/** Take the output's gradient, for the two that follow. */
-void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *state, const float *grad);
+/** Take the output's gradient, for the two that follow. @p sums: the bias's, to which the columns'
+ *  are added; NULL: not wanted. */
+void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *state, const float *grad,
+                            float *sums);
 CDDP_CHECKED cddp_status cddpi_linear_bf16_weights(const struct cddpi_run *run, void *state);
 CDDP_CHECKED cddp_status cddpi_linear_bf16_input(const struct cddpi_run *run, void *state,
                                                  float *out);
