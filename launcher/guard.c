@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KILL_TIMEOUT_MS = 5000 };
+enum { KILL_TIMEOUT_MS = 30000 };
 
 static const int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};

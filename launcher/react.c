@@ -101,12 +101,12 @@ void cddpi_supervision_ended(struct cddpi_supervision *run, struct cddpi_worker 
     fail(run, worker);
 }
 
-static void ask(struct cddpi_supervision *run, int number)
+static void ask(struct cddpi_supervision *run, int number, int64_t now_ns)
 {
     int64_t limit_ms = run->job->options.grace_ms * 3;
 
     run->asked_signal = number;
-    run->asked_ns = cddpi_now_ns();
+    run->asked_ns = now_ns;
     run->phase = CDDPI_ASKED;
     run->deadline_ns = cddpi_deadline_ns((uint32_t)limit_ms);
     cddpi_output_say(run->output,
@@ -130,7 +130,7 @@ static void end_now(struct cddpi_supervision *run, int number)
     cddpi_supervision_kill(run);
 }
 
-void cddpi_supervision_signal(struct cddpi_supervision *run, int number)
+void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t now_ns)
 {
     switch (number) {
     case SIGUSR1:
@@ -154,9 +154,8 @@ void cddpi_supervision_signal(struct cddpi_supervision *run, int number)
         return;
     }
     if (run->phase == CDDPI_RUNNING) {
-        ask(run, number);
-    } else if (run->asked_signal == 0 ||
-               cddpi_now_ns() - run->asked_ns > (int64_t)SAME_WISH_MS * 1000000) {
+        ask(run, number, now_ns);
+    } else if (run->asked_signal == 0 || now_ns - run->asked_ns > (int64_t)SAME_WISH_MS * 1000000) {
         end_now(run, number);
     }
 }

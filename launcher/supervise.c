@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 5000 };
+enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 30000 };
 
 /* Read what a rank wrote before it ended. Bounded, since what it left behind may write on. */
 static void drain(struct cddpi_worker *worker)
@@ -82,12 +82,13 @@ static void read_signals(struct cddpi_supervision *run)
 {
     struct signalfd_siginfo signals[8];
     ssize_t got = read(run->signal_fd, signals, sizeof signals);
+    int64_t now_ns = cddpi_now_ns(); /* of all: they came while we were busy */
 
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof signals[0]; i++) {
         struct cddpi_worker *worker;
 
         if (signals[i].ssi_signo != SIGCHLD) {
-            cddpi_supervision_signal(run, (int)signals[i].ssi_signo);
+            cddpi_supervision_signal(run, (int)signals[i].ssi_signo, now_ns);
             continue;
         }
         /* of several ends in a row the signal names the first one */

@@ -52,8 +52,8 @@ bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t eve
 
 /** react.c: @p worker has been reaped with worker->status. */
 void cddpi_supervision_ended(struct cddpi_supervision *run, struct cddpi_worker *worker);
-/** A signal that was sent to us, other than SIGCHLD. */
-void cddpi_supervision_signal(struct cddpi_supervision *run, int number);
+/** A signal that was sent to us, other than SIGCHLD; @p now_ns is when we were told. */
+void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
 /** The deadline passed. */
 void cddpi_supervision_overdue(struct cddpi_supervision *run);
 /** SIGKILL to all ranks, now. */

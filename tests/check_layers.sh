@@ -64,7 +64,7 @@ check samplers base
 check src/group base store kernels
 check src/ddp base store kernels group
 check src/checkpoint base store kernels group ddp
-check src/nn base kernels group ddp
+check src/nn base kernels group ddp checkpoint
 check src/optim base group ddp checkpoint kernels
 check src/data base kernels samplers group
 check src/train base store kernels samplers group ddp checkpoint nn optim data

@@ -24,7 +24,7 @@ static inline cddp_status support_join(const char *folder, enum machines machine
     options.job = "data";
     options.rank = rank;
     options.world_size = world_size;
-    options.timeout_ms = 20000;
+    options.timeout_ms = SUPPORT_TIMEOUT_MS;
     if (machines == EACH_ALONE || (machines == FIRST_ALONE && rank == 0)) {
         options.local_world_size = 1;
     } else {

@@ -56,38 +56,20 @@ static inline pid_t find_rank(const char *run_dir, int rank)
     return found;
 }
 
-/* No process of the job is left, at the latest in a minute. */
+/* No process of the job is left, or stays. */
 static inline void assert_no_orphan(const char *run_dir)
 {
     for (int waited = 0; find_rank(run_dir, -1) != 0; waited += 50) {
-        if (waited >= 60000) {
+        if (waited >= SUPPORT_TIMEOUT_MS) {
             fail_msg("process %d of %s is left", (int)find_rank(run_dir, -1), run_dir);
         }
         support_sleep_ms(50);
     }
 }
 
-/* Wait until @dir/@name has @part, at most 60 s. */
-static inline void wait_for_text(const char *dir, const char *name, const char *part)
-{
-    for (int waited = 0;; waited += 10) {
-        char *text = launcher_read(dir, name);
-        bool found = text != NULL && strstr(text, part) != NULL;
-
-        if (!found && waited >= 60000) {
-            fail_msg("no \"%s\" in %s/%s: %s", part, dir, name, text != NULL ? text : "(none)");
-        }
-        free(text);
-        if (found) {
-            return;
-        }
-        support_sleep_ms(10);
-    }
-}
-
 static inline void wait_for_checkpoint(const char *run_dir)
 {
-    wait_for_text(in_work("%s/checkpoints", run_dir), "latest", "step-");
+    launcher_await_text(in_work("%s/checkpoints", run_dir), "latest", "step-");
 }
 
 /* Use a new folder for temporary files, so that one sees what is left there. */
@@ -119,7 +101,7 @@ static inline int count_lines(const char *text)
 #define JOB_RUN_WELL(job, ...)                                                                     \
     do {                                                                                           \
         JOB_START(job, __VA_ARGS__);                                                               \
-        launcher_wait((job), 60);                                                                  \
+        launcher_wait((job));                                                                      \
         if ((job)->exit_status != 0) {                                                             \
             fail_msg("exit status %d: %s", (job)->exit_status, (job)->err);                        \
         }                                                                                          \

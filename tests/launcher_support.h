@@ -7,8 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-/* A limit that only a hang reaches, however slow the machine. */
-enum { LAUNCHER_ARGUMENTS = 32, LAUNCHER_LIMIT_S = 300 };
+enum { LAUNCHER_ARGUMENTS = 32 };
 
 /* A running cddp-run; its output goes to files in a folder of its own, which is also its working
  * folder. */
@@ -90,6 +89,9 @@ static inline void launcher_start_program(struct launched *job, const char *prog
             freopen("err", "w", stderr) == NULL || freopen("/dev/null", "r", stdin) == NULL) {
             _exit(99);
         }
+        signal(SIGHUP, SIG_DFL); /* nohup and shells' background jobs ignore these */
+        signal(SIGINT, SIG_DFL);
+        signal(SIGQUIT, SIG_DFL);
         unsetenv("OMP_NUM_THREADS");
         unsetenv("OPENBLAS_NUM_THREADS");
         setenv("LC_ALL", "C", 1);
@@ -103,10 +105,10 @@ static inline void launcher_start(struct launched *job, const char *const *argum
     launcher_start_program(job, launcher_path("launcher/cddp-run"), arguments);
 }
 
-/* Wait for its end; after @seconds it is killed, and the test fails. */
-static inline void launcher_wait(struct launched *job, int seconds)
+/* Wait for its end; at the limit it is killed, and the test fails. */
+static inline void launcher_wait(struct launched *job)
 {
-    long left_ms = seconds * 1000L;
+    long left_ms = SUPPORT_LIMIT_S * 1000L;
     int status;
 
     while (waitpid(job->pid, &status, WNOHANG) == 0) {
@@ -115,7 +117,7 @@ static inline void launcher_wait(struct launched *job, int seconds)
         if (left_ms <= 0) {
             kill(job->pid, SIGKILL);
             waitpid(job->pid, &status, 0);
-            fail_msg("cddp-run did not end within %d s; stderr: %s", seconds,
+            fail_msg("cddp-run did not end within %d s; stderr: %s", SUPPORT_LIMIT_S,
                      launcher_read(job->dir, "err"));
         }
     }
@@ -138,7 +140,7 @@ static inline void launcher_end(struct launched *job)
 #define LAUNCH(job, ...)                                                                           \
     do {                                                                                           \
         launcher_start((job), (const char *const[]){__VA_ARGS__, NULL});                           \
-        launcher_wait((job), LAUNCHER_LIMIT_S);                                                    \
+        launcher_wait((job));                                                                      \
     } while (0)
 
 static inline void launcher_need_text(const char *text, const char *part, const char *where)
@@ -170,10 +172,10 @@ static inline int launcher_count(const char *text, const char *part)
     return count;
 }
 
-/* Wait until @dir/@name holds a whole line, and give its number; fails after 60 s. */
+/* Wait until @dir/@name holds a whole line, and give its number. */
 static inline long launcher_number(const struct launched *job, const char *name)
 {
-    for (int waited_ms = 0; waited_ms < 60000; waited_ms += 2) {
+    for (long waited_ms = 0; waited_ms < SUPPORT_TIMEOUT_MS; waited_ms += 2) {
         char *text = launcher_read(job->dir, name);
 
         if (text != NULL && strchr(text, '\n') != NULL) {
@@ -186,18 +188,36 @@ static inline long launcher_number(const struct launched *job, const char *name)
         support_sleep_ms(2);
     }
     kill(job->pid, SIGKILL);
-    fail_msg("no %s within 60 s; stderr: %s", name, launcher_read(job->dir, "err"));
+    fail_msg("no %s; stderr: %s", name, launcher_read(job->dir, "err"));
     return -1;
 }
 
-/* Whether process @pid is gone (or dead and only not reaped yet) within 60 s. */
+/* Wait until @dir/@name has @part. */
+static inline void launcher_await_text(const char *dir, const char *name, const char *part)
+{
+    for (long waited_ms = 0;; waited_ms += 2) {
+        char *text = launcher_read(dir, name);
+        int found = text != NULL && strstr(text, part) != NULL;
+
+        if (!found && waited_ms >= SUPPORT_TIMEOUT_MS) {
+            fail_msg("no \"%s\" in %s/%s: %s", part, dir, name, text != NULL ? text : "(none)");
+        }
+        free(text);
+        if (found) {
+            return;
+        }
+        support_sleep_ms(2);
+    }
+}
+
+/* Wait until process @pid is gone (or dead and only not reaped yet). */
 static inline int launcher_is_gone(pid_t pid)
 {
     char path[64];
     char *text = NULL;
 
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    for (int waited_ms = 0; waited_ms < 60000; waited_ms += 2) {
+    for (long waited_ms = 0; waited_ms < SUPPORT_TIMEOUT_MS; waited_ms += 2) {
         int is_zombie;
 
         text = launcher_read(path, "stat");

@@ -10,16 +10,23 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Limits that only a hang reaches, however slow the machine: of processes that are waited for, and
+ * of what these wait for, which is shorter so that they can say what hangs. */
+enum { SUPPORT_LIMIT_S = 400, SUPPORT_TIMEOUT_MS = 300000 };
 
 /* A rank's body: returns 0, or prints why to stderr and returns something else. It runs in a forked
  * process, so it must not use cmocka's asserts (they unwind by longjmp): CHECK() is for it. */
@@ -42,10 +49,9 @@ static inline void support_sleep_ms(long ms)
     nanosleep(&pause, NULL);
 }
 
-/* Fork @world_size ranks and wait; all are killed once @seconds have passed. statuses (may be NULL)
- * gets each wait status. Returns how many did not return 0. */
-static inline int run_ranks_status(int world_size, int seconds, rank_fn body, void *argument,
-                                   int *statuses)
+/* Fork @world_size ranks and wait; all are killed at the limit. statuses (may be NULL) gets each
+ * wait status. Returns how many did not return 0. */
+static inline int run_ranks_status(int world_size, rank_fn body, void *argument, int *statuses)
 {
     pid_t pids[256] = {0};
     int failed = 0;
@@ -79,8 +85,8 @@ static inline int run_ranks_status(int world_size, int seconds, rank_fn body, vo
             support_sleep_ms(2);
             waited_ms += 2;
         }
-        if (waited_ms == seconds * 1000L) {
-            fprintf(stderr, "deadline of %d s passed: killing the ranks\n", seconds);
+        if (waited_ms == SUPPORT_LIMIT_S * 1000L) {
+            fprintf(stderr, "%d s have passed: killing the ranks\n", SUPPORT_LIMIT_S);
             for (int rank = 0; rank < world_size; rank++) {
                 if (pids[rank] > 0) {
                     kill(pids[rank], SIGKILL);
@@ -91,9 +97,33 @@ static inline int run_ranks_status(int world_size, int seconds, rank_fn body, vo
     return failed;
 }
 
-static inline int run_ranks(int world_size, int seconds, rank_fn body, void *argument)
+static inline int run_ranks(int world_size, rank_fn body, void *argument)
 {
-    return run_ranks_status(world_size, seconds, body, argument, NULL);
+    return run_ranks_status(world_size, body, argument, NULL);
+}
+
+/* A port of loopback that is free. Not one that the kernel would choose: it could give that to
+ * another program before ours listens. Programs that run at once begin at different ports. */
+static inline uint16_t support_free_port(void)
+{
+    static int next;
+
+    for (int tries = 0; tries < 10000; tries++) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        uint16_t port = (uint16_t)(12000 + (getpid() * 16 + next++) % 20000);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int error;
+
+        address.sin_port = htons(port);
+        error = bind(fd, (struct sockaddr *)&address, sizeof address);
+        close(fd);
+        if (error == 0) {
+            return port;
+        }
+    }
+    fprintf(stderr, "no port of 127.0.0.1 is free\n");
+    abort();
 }
 
 /* How many descriptors this process has, and one more for looking. */

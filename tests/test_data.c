@@ -451,7 +451,7 @@ static void another_process_maps_what_was_inflated_and_cannot_change_it(void **s
     assert_int_equal(cddpi_source_open(folder->images, true, &source), CDDP_OK);
     assert_true(source.fd >= 0);
     cddpi_source_address(&source, &address);
-    assert_int_equal(run_ranks(2, 20, map_in_a_child, &address), 0);
+    assert_int_equal(run_ranks(2, map_in_a_child, &address), 0);
     cddpi_source_close_fd(&source);
     cddpi_source_address(&source, &address);
     assert_int_equal(address.fd, -1);

@@ -128,14 +128,14 @@ static void the_ranks_of_a_machine_share_what_one_of_them_inflated(void **state)
     ask_for(*state, "images.gz");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         support_new_store(((struct job *)*state)->folder);
-        assert_int_equal(run_ranks(sizes[i], 30, open_and_compare, *state), 0);
+        assert_int_equal(run_ranks(sizes[i], open_and_compare, *state), 0);
     }
 }
 
 static void plain_files_are_mapped_by_all_ranks(void **state)
 {
     ask_for(*state, "images");
-    assert_int_equal(run_ranks(3, 30, open_and_compare, *state), 0);
+    assert_int_equal(run_ranks(3, open_and_compare, *state), 0);
 }
 
 static void a_rank_alone_on_its_machine_reads_for_itself(void **state)
@@ -144,7 +144,7 @@ static void a_rank_alone_on_its_machine_reads_for_itself(void **state)
 
     ask_for(job, "images.gz");
     job->machines = EACH_ALONE;
-    assert_int_equal(run_ranks(3, 30, open_and_compare, job), 0);
+    assert_int_equal(run_ranks(3, open_and_compare, job), 0);
 }
 
 /* As between containers, where the others' memory files cannot be reached. Here rank 0 makes none,
@@ -155,7 +155,7 @@ static void ranks_that_cannot_map_what_was_read_read_for_themselves(void **state
 
     ask_for(job, "images.gz");
     job->machines = FIRST_ALONE;
-    assert_int_equal(run_ranks(3, 30, open_and_compare, job), 0);
+    assert_int_equal(run_ranks(3, open_and_compare, job), 0);
 }
 
 static int open_and_note(int rank, int world_size, void *argument)
@@ -194,11 +194,11 @@ static void a_bad_file_gives_every_rank_the_same_text(void **state)
     struct job *job = *state;
 
     ask_for(job, "short.gz");
-    assert_int_equal(run_ranks(3, 30, open_and_note, job), 0);
+    assert_int_equal(run_ranks(3, open_and_note, job), 0);
     all_ranks_say(job, 3, CDDP_ERR_FORMAT, "/short.gz: truncated", "19199 bytes follow");
     support_new_store(job->folder);
     ask_for(job, "absent");
-    assert_int_equal(run_ranks(2, 30, open_and_note, job), 0);
+    assert_int_equal(run_ranks(2, open_and_note, job), 0);
     all_ranks_say(job, 2, CDDP_ERR_NOT_FOUND, "/absent", "No such file");
 }
 
@@ -209,7 +209,7 @@ static void a_file_that_is_bad_on_one_machine_is_reported_on_all(void **state)
     ask_for(job, "images.gz");
     snprintf(job->images[1], sizeof job->images[1], "short.gz");
     job->machines = EACH_ALONE;
-    assert_int_equal(run_ranks(3, 30, open_and_note, job), 0);
+    assert_int_equal(run_ranks(3, open_and_note, job), 0);
     all_ranks_say(job, 3, CDDP_ERR_FORMAT, "/short.gz: truncated", "");
 }
 
@@ -220,7 +220,7 @@ static void machines_with_different_files_are_told_so(void **state)
     ask_for(job, "images.gz");
     snprintf(job->images[2], sizeof job->images[2], "reshaped.gz");
     job->machines = EACH_ALONE;
-    assert_int_equal(run_ranks(3, 30, open_and_note, job), 0);
+    assert_int_equal(run_ranks(3, open_and_note, job), 0);
     for (int rank = 0; rank < 3; rank++) {
         assert_int_equal(job->status[rank], CDDP_ERR_MISMATCH);
         assert_non_null(

@@ -1,35 +1,9 @@
 /* test_ddp_errors.c - what is wrong is said on every rank, in the same step, by name; and nothing
  * hangs: models that differ, gradients that do not come, calls out of turn, ranks that die. */
-#include "base/alloc.h"
 #include "test_ddp_ranks.h"
 
 static const size_t elements[] = {10, 20, 30, 40};
 enum { COUNT = 4 };
-
-static int full_backward(cddp_ddp *ddp, const struct model *model, int rank, int step)
-{
-    for (size_t p = model->count; p-- > 0;) {
-        write_gradient(ddp, model, rank, step, p);
-        CHECK(cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
-    }
-    return 0;
-}
-
-/* The group has survived: a new handle works on it. */
-static int train_again(cddp_group *group, const struct model *model, int rank, int world_size)
-{
-    cddp_ddp *ddp;
-
-    CHECK(cddp_ddp_create(group, model->params, model->count, NULL, 0, &model->options, &ddp) ==
-          CDDP_OK);
-    CHECK(full_backward(ddp, model, rank, 50) == 0);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
-    for (size_t p = 0; p < model->count; p++) {
-        CHECK(is_mean(ddp, model, world_size, 50, p));
-    }
-    cddp_ddp_destroy(ddp);
-    return 0;
-}
 
 /* One way in which the last rank's model differs. */
 struct difference {
@@ -130,25 +104,22 @@ static int differing_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
     const struct difference *difference = meeting->argument;
-    cddp_group *group = join_group(meeting, rank, world_size);
+    struct trainer t;
     char expected[256];
     char text[4096];
-    struct model model;
     struct model other;
-    cddp_ddp *ddp = NULL;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    model.options.config = "seed = 1";
-    other = model;
+    CHECK(enter(&t, meeting, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.config = "seed = 1";
+    other = t.model;
     if (rank == world_size - 1) {
         difference->apply(&other);
     }
-    CHECK(cddp_ddp_create(group, other.params, other.count, NULL, 0, &other.options, &ddp) ==
+    CHECK(cddp_ddp_create(t.group, other.params, other.count, NULL, 0, &other.options, &t.ddp) ==
           difference->status);
-    CHECK(ddp == NULL);
+    CHECK(t.ddp == NULL);
     snprintf(text, sizeof text, "%s", cddp_last_error());
-    CHECK(same_text_everywhere(group, text));
+    CHECK(same_text_everywhere(t.group, text));
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(expected, sizeof expected, difference->expected, world_size - 1);
@@ -157,10 +128,7 @@ static int differing_rank(int rank, int world_size, void *argument)
         fprintf(stderr, "%s: %s\n", difference->name, text);
         return 1;
     }
-    CHECK(train_again(group, &model, rank, world_size) == 0);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    return train_again(&t, rank, world_size);
 }
 
 static void models_that_differ_give_the_same_difference_on_all_ranks(void **state)
@@ -175,17 +143,14 @@ static void models_that_differ_give_the_same_difference_on_all_ranks(void **stat
 static int camps_rank(int rank, int world_size, void *argument)
 {
     static const int64_t widths[] = {20, 21, 20, 22, 23, 20, 21};
-    cddp_group *group = join_group(argument, rank, world_size);
-    struct model model;
-    cddp_ddp *ddp = NULL;
+    struct trainer t;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    free(model.params[1].data);
-    model.params[1].data = calloc(32, 4);
-    model.params[1].shape[0] = widths[rank];
-    CHECK(cddp_ddp_create(group, model.params, model.count, NULL, 0, &model.options, &ddp) ==
-          CDDP_ERR_MISMATCH);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    free(t.model.params[1].data);
+    t.model.params[1].data = calloc(32, 4);
+    t.model.params[1].shape[0] = widths[rank];
+    CHECK(cddp_ddp_create(t.group, t.model.params, t.model.count, NULL, 0, &t.model.options,
+                          &t.ddp) == CDDP_ERR_MISMATCH);
     CHECK(
         strstr(cddp_last_error(),
                "(ranks 0, 2, 5 against ranks 1, 6):\n  parameter 1: rank 0 has p1 f32 [20], rank 1 "
@@ -193,9 +158,9 @@ static int camps_rank(int rank, int world_size, void *argument)
     CHECK(strstr(cddp_last_error(),
                  "against rank 3):\n  parameter 1: rank 0 has p1 f32 [20], rank 3 "
                  "has p1 f32 [22]") != NULL);
-    CHECK(same_text_everywhere(group, cddp_last_error()));
-    cddp_group_destroy(group);
-    free_model(&model);
+    CHECK(same_text_everywhere(t.group, cddp_last_error()));
+    cddp_group_destroy(t.group);
+    free_model(&t.model);
     return 0;
 }
 
@@ -208,41 +173,35 @@ static void ranks_that_agree_with_each_other_are_named_together(void **state)
 static int missing_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
-    cddp_group *group = join_group(meeting, rank, world_size);
+    struct trainer t;
     char expected[256];
     char text[4096];
-    struct model model;
-    cddp_ddp *ddp;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, *(const enum memory *)meeting->argument, COUNT, elements, NULL);
-    model.options.first_bucket_bytes = 64;
-    model.options.bucket_bytes = 64;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(full_backward(ddp, &model, rank, 0) == 0);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
+    CHECK(enter(&t, meeting, rank, world_size, *(const enum memory *)meeting->argument, COUNT,
+                elements, NULL) == 0);
+    t.model.options.first_bucket_bytes = 64;
+    t.model.options.bucket_bytes = 64;
+    CHECK(watch(&t) == 0);
+    CHECK(full_backward(&t, rank, 0) == 0);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
     for (size_t p = COUNT; p-- > 0;) {
         if (rank < world_size - 1 || p % 2 == 0) {
-            CHECK(cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
+            CHECK(cddp_ddp_grad_ready(t.ddp, p) == CDDP_OK);
         }
     }
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
     snprintf(text, sizeof text, "%s", cddp_last_error());
     snprintf(expected, sizeof expected,
              "rank %d: 2 of 4 parameters got no gradient in backward 1: parameter 1 (p1), "
              "parameter 3 (p3)",
              world_size - 1);
     CHECK(strstr(text, expected) != NULL);
-    CHECK(same_text_everywhere(group, text));
-    CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_ERR_CLOSED);
+    CHECK(same_text_everywhere(t.group, text));
+    CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_ERR_CLOSED);
     CHECK(strstr(cddp_last_error(), expected) != NULL);
-    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_CLOSED);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_CLOSED);
-    cddp_ddp_destroy(ddp);
-    CHECK(train_again(group, &model, rank, world_size) == 0);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    return train_again(&t, rank, world_size);
 }
 
 static void a_parameter_without_gradient_is_named_in_the_same_step_on_all_ranks(void **state)
@@ -256,32 +215,26 @@ static void a_parameter_without_gradient_is_named_in_the_same_step_on_all_ranks(
 
 static int out_of_turn_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
+    struct trainer t;
     cddp_step how = CDDP_STEP_INIT;
-    struct model model;
-    cddp_ddp *ddp;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    model.params[1].frozen = true;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.params[1].frozen = true;
+    CHECK(watch(&t) == 0);
     how.weight = NAN;
-    CHECK(cddp_ddp_begin(ddp, &how) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_ddp_grad_ready(ddp, COUNT) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_grad_ready(t.ddp, COUNT) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "gradient 4 is ready, but there are only 4") != NULL);
-    CHECK(cddp_ddp_grad_ready(ddp, 1) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_grad_ready(t.ddp, 1) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "parameter 1 (p1) is frozen") != NULL);
-    CHECK(cddp_ddp_grad_ready(ddp, 3) == CDDP_OK);
-    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_grad_ready(t.ddp, 3) == CDDP_OK);
+    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_STATE);
     CHECK(strstr(cddp_last_error(), "in the middle of backward 0: 1 of 3") != NULL);
     /* all of which has done no harm */
-    CHECK(cddp_ddp_grad_ready(ddp, 2) == CDDP_OK);
-    CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_OK);
+    CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_OK);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+    return leave(&t);
 }
 
 static void calls_out_of_turn_are_refused_and_harmless(void **state)
@@ -293,28 +246,21 @@ static void calls_out_of_turn_are_refused_and_harmless(void **state)
 /* Rank 0 reports a gradient again, when its bucket may be on its way: all ranks hear of it. */
 static int twice_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
-    struct model model;
-    cddp_ddp *ddp;
+    struct trainer t;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(full_backward(ddp, &model, rank, 0) == 0);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&t) == 0);
+    CHECK(full_backward(&t, rank, 0) == 0);
     if (rank == 0) {
-        CHECK(cddp_ddp_grad_ready(ddp, 2) == CDDP_ERR_STATE);
+        CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_ERR_STATE);
         CHECK(strstr(cddp_last_error(), "parameter 2 (p2) was ready twice") != NULL);
-        CHECK(cddp_ddp_grad_ready(ddp, 2) == CDDP_ERR_CLOSED);
+        CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_ERR_CLOSED);
     }
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
     CHECK(strstr(cddp_last_error(),
                  "rank 0: the gradient of parameter 2 (p2) was ready twice in backward 0") != NULL);
-    CHECK(same_text_everywhere(group, cddp_last_error()));
-    cddp_ddp_destroy(ddp);
-    CHECK(train_again(group, &model, rank, world_size) == 0);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    CHECK(same_text_everywhere(t.group, cddp_last_error()));
+    return train_again(&t, rank, world_size);
 }
 
 static void a_gradient_that_is_ready_twice_fails_on_all_ranks(void **state)
@@ -326,30 +272,23 @@ static void a_gradient_that_is_ready_twice_fails_on_all_ranks(void **state)
 /* Rank 1 takes its first backward for one without synchronisation. */
 static int disagreeing_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
+    struct trainer t;
     cddp_step how = CDDP_STEP_INIT;
-    struct model model;
-    cddp_ddp *ddp;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&t) == 0);
     if (rank == 1) {
         how.no_sync = true;
-        CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
-        CHECK(full_backward(ddp, &model, rank, 0) == 0);
-        CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
+        CHECK(full_backward(&t, rank, 0) == 0);
+        CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
     }
-    CHECK(full_backward(ddp, &model, rank, 1) == 0);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_MISMATCH);
+    CHECK(full_backward(&t, rank, 1) == 0);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_MISMATCH);
     CHECK(strstr(cddp_last_error(), "disagree about no_sync: rank 0 synchronised its backward 0, "
                                     "rank 1 its backward 1") != NULL);
-    CHECK(same_text_everywhere(group, cddp_last_error()));
-    cddp_ddp_destroy(ddp);
-    CHECK(train_again(group, &model, rank, world_size) == 0);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    CHECK(same_text_everywhere(t.group, cddp_last_error()));
+    return train_again(&t, rank, world_size);
 }
 
 static void ranks_that_disagree_about_no_sync_are_told(void **state)
@@ -360,27 +299,21 @@ static void ranks_that_disagree_about_no_sync_are_told(void **state)
 /* Rank 0 weighs its mean, the others do not: the group sees two different collectives. */
 static int mode_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
+    struct trainer t;
     cddp_step how = CDDP_STEP_INIT;
     cddp_status status = CDDP_OK;
-    struct model model;
-    cddp_ddp *ddp;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&t) == 0);
     how.weight = rank == 0 ? 5 : -1;
-    CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
+    CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
     for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
-        status = cddp_ddp_grad_ready(ddp, p);
+        status = cddp_ddp_grad_ready(t.ddp, p);
     }
-    status = status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
+    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
     CHECK(status == CDDP_ERR_MISMATCH);
     CHECK(strstr(cddp_last_error(), "bucket 0 of 1 (p3 ... p0)") != NULL);
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    return leave(&t);
 }
 
 static void plain_and_weighted_means_do_not_mix(void **state)
@@ -391,32 +324,26 @@ static void plain_and_weighted_means_do_not_mix(void **state)
 /* Rank 1 dies after its first gradient of the second step. */
 static int dying_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
+    struct trainer t;
     cddp_status status = CDDP_OK;
-    struct model model;
-    cddp_ddp *ddp;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    model.options.first_bucket_bytes = 1;
-    model.options.bucket_bytes = 1;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(full_backward(ddp, &model, rank, 0) == 0);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.first_bucket_bytes = 1;
+    t.model.options.bucket_bytes = 1;
+    CHECK(watch(&t) == 0);
+    CHECK(full_backward(&t, rank, 0) == 0);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
     for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
-        status = cddp_ddp_grad_ready(ddp, p);
+        status = cddp_ddp_grad_ready(t.ddp, p);
         if (rank == 1) {
             raise(SIGKILL);
         }
     }
-    status = status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
+    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
     CHECK(status == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "1") != NULL && strstr(cddp_last_error(), "bucket") != NULL);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_CLOSED);
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    return leave(&t);
 }
 
 static void a_rank_killed_in_its_backward_ends_the_step_of_the_others(void **state)
@@ -432,130 +359,29 @@ static void a_rank_killed_in_its_backward_ends_the_step_of_the_others(void **sta
 /* Rank 0 gives up in the middle: that must neither hang it nor leave the others waiting. */
 static int leaving_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
-    struct model model;
-    cddp_ddp *ddp;
+    struct trainer t;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    model.options.first_bucket_bytes = 1;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.first_bucket_bytes = 1;
+    CHECK(watch(&t) == 0);
     if (rank == 0) {
-        CHECK(cddp_ddp_grad_ready(ddp, COUNT - 1) == CDDP_OK);
-        cddp_ddp_destroy(ddp);
-        cddp_group_destroy(group);
-        free_model(&model);
-        return 0;
+        CHECK(cddp_ddp_grad_ready(t.ddp, COUNT - 1) == CDDP_OK);
+        return leave(&t);
     }
     support_sleep_ms(300);
     for (size_t p = COUNT; p-- > 0;) {
-        if (cddp_ddp_grad_ready(ddp, p) != CDDP_OK) {
+        if (cddp_ddp_grad_ready(t.ddp, p) != CDDP_OK) {
             break;
         }
     }
-    CHECK(cddp_ddp_wait(ddp) != CDDP_OK);
+    CHECK(cddp_ddp_wait(t.ddp) != CDDP_OK);
     CHECK(strstr(cddp_last_error(), "rank 0") != NULL);
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    return leave(&t);
 }
 
 static void destroying_in_the_middle_of_a_backward_does_not_wait(void **state)
 {
     assert_int_equal(meet(*state, 3, leaving_rank, NULL, NULL), 0);
-}
-
-/* The last rank runs out of memory while it registers its model. */
-static int poor_rank(int rank, int world_size, void *argument)
-{
-    cddp_group *group = join_group(argument, rank, world_size);
-    struct model model;
-    cddp_ddp *ddp = NULL;
-
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    for (unsigned nth = 1; nth <= 13; nth++) {
-        cddpi_alloc_fail_nth(rank == world_size - 1 ? nth : 0);
-        CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) ==
-              CDDP_ERR_NO_MEMORY);
-        cddpi_alloc_fail_nth(0);
-        CHECK(same_text_everywhere(group, cddp_last_error()));
-    }
-    CHECK(train_again(group, &model, rank, world_size) == 0);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
-}
-
-static void a_rank_without_memory_for_its_model_says_so_on_all(void **state)
-{
-    assert_int_equal(meet(*state, 1, poor_rank, NULL, NULL), 0);
-    assert_int_equal(meet(*state, 3, poor_rank, NULL, NULL), 0);
-}
-
-/* Alone, every allocation of create may fail: nothing is lost, and no half a handle comes out. */
-static int poor_alone(int rank, int world_size, void *argument)
-{
-    cddp_group *group = join_group(argument, rank, world_size);
-    cddp_status status = CDDP_ERR_NO_MEMORY;
-    struct model model;
-    cddp_ddp *ddp = NULL;
-    unsigned nth;
-
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    for (nth = 1; status != CDDP_OK && nth < 100; nth++) {
-        cddpi_alloc_fail_nth(nth);
-        status = cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp);
-        cddpi_alloc_fail_nth(0);
-        CHECK((status == CDDP_OK) == (ddp != NULL));
-        if (status != CDDP_OK) { /* which may have broken the group on purpose */
-            cddp_group_destroy(group);
-            group = join_group(argument, rank, world_size);
-            CHECK(group != NULL);
-        }
-    }
-    CHECK(nth > 20 && ddp != NULL);
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
-}
-
-static void every_allocation_of_create_may_fail(void **state)
-{
-    assert_int_equal(meet(*state, 1, poor_alone, NULL, NULL), 0);
-}
-
-/* Rank 0 has no memory to keep the gradient of an unused parameter. */
-static int hiding_rank(int rank, int world_size, void *argument)
-{
-    cddp_group *group = join_group(argument, rank, world_size);
-    struct model model;
-    cddp_ddp *ddp;
-
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    model.options.allow_unused = true;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
-    cddpi_alloc_fail_nth(rank == 0 ? 1 : 0);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_NO_MEMORY);
-    cddpi_alloc_fail_nth(0);
-    CHECK(strstr(cddp_last_error(), "rank 0: no memory for") != NULL);
-    CHECK(same_text_everywhere(group, cddp_last_error()));
-    cddp_ddp_destroy(ddp);
-    CHECK(train_again(group, &model, rank, world_size) == 0);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
-}
-
-static void a_rank_without_memory_in_a_step_says_so_on_all(void **state)
-{
-    assert_int_equal(meet(*state, 1, hiding_rank, NULL, NULL), 0);
-    assert_int_equal(meet(*state, 4, hiding_rank, NULL, NULL), 0);
 }
 
 static void null_and_senseless_arguments_are_refused(void **state)
@@ -587,9 +413,6 @@ int main(void)
         RANKS_TEST(plain_and_weighted_means_do_not_mix),
         RANKS_TEST(a_rank_killed_in_its_backward_ends_the_step_of_the_others),
         RANKS_TEST(destroying_in_the_middle_of_a_backward_does_not_wait),
-        RANKS_TEST(a_rank_without_memory_for_its_model_says_so_on_all),
-        RANKS_TEST(every_allocation_of_create_may_fail),
-        RANKS_TEST(a_rank_without_memory_in_a_step_says_so_on_all),
         cmocka_unit_test(null_and_senseless_arguments_are_refused),
     };
 

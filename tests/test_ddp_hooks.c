@@ -6,13 +6,10 @@ static const size_t elements[] = {9, 1000, 33, 1, 4096};
 static const cddp_type types[] = {CDDP_F32, CDDP_F32, CDDP_F64, CDDP_BF16, CDDP_F32};
 enum { COUNT = sizeof elements / sizeof *elements };
 
-static int run_step(cddp_ddp *ddp, const struct model *model, int rank, int step)
+static int run_step(const struct trainer *trainer, int rank, int step)
 {
-    for (size_t p = COUNT; p-- > 0;) {
-        write_gradient(ddp, model, rank, step, p);
-        CHECK(cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
-    }
-    CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
+    CHECK(full_backward(trainer, rank, step) == 0);
+    CHECK(cddp_ddp_wait(trainer->ddp) == CDDP_OK);
     return 0;
 }
 
@@ -46,26 +43,20 @@ static int narrow_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
     cddp_type wire = *(const cddp_type *)meeting->argument;
-    cddp_group *group = join_group(meeting, rank, world_size);
-    struct model model;
-    cddp_ddp *ddp;
+    struct trainer t;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, MIXED, COUNT, elements, types);
-    model.options.hook = wire == CDDP_BF16 ? cddp_hook_bf16 : cddp_hook_fp16;
-    model.options.first_bucket_bytes = 256;
-    model.options.bucket_bytes = 256;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, meeting, rank, world_size, MIXED, COUNT, elements, types) == 0);
+    t.model.options.hook = wire == CDDP_BF16 ? cddp_hook_bf16 : cddp_hook_fp16;
+    t.model.options.first_bucket_bytes = 256;
+    t.model.options.bucket_bytes = 256;
+    CHECK(watch(&t) == 0);
     for (int step = 0; step < 3; step++) {
-        CHECK(run_step(ddp, &model, rank, step) == 0);
+        CHECK(run_step(&t, rank, step) == 0);
         for (size_t p = 0; p < COUNT; p++) {
-            CHECK(is_narrow_mean(ddp, &model, world_size, step, wire, p));
+            CHECK(is_narrow_mean(t.ddp, &t.model, world_size, step, wire, p));
         }
     }
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    return leave(&t);
 }
 
 static void bf16_and_fp16_send_16_bits_and_accumulate_in_f32(void **state)
@@ -120,21 +111,18 @@ static cddp_status two_stages(void *state, cddp_bucket *bucket, int stage, cddp_
 
 static int two_stage_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
+    struct trainer t;
     struct calls calls;
-    struct model model;
-    cddp_ddp *ddp;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, MIXED, COUNT, elements, NULL);
-    model.options.hook = two_stages;
-    model.options.hook_state = &calls;
-    model.options.first_bucket_bytes = 256;
-    model.options.bucket_bytes = 256;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, MIXED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = two_stages;
+    t.model.options.hook_state = &calls;
+    t.model.options.first_bucket_bytes = 256;
+    t.model.options.bucket_bytes = 256;
+    CHECK(watch(&t) == 0);
     for (int step = 0; step < 3; step++) {
         memset(&calls, 0, sizeof calls);
-        CHECK(run_step(ddp, &model, rank, step) == 0);
+        CHECK(run_step(&t, rank, step) == 0);
         CHECK(calls.wrong == 0 && calls.last == 1);
         CHECK(calls.next[0] > 1 && calls.next[1] == calls.next[0] &&
               calls.next[2] == calls.next[0]);
@@ -145,14 +133,11 @@ static int two_stage_rank(int rank, int world_size, void *argument)
                 for (int r = 0; r < world_size; r++) {
                     sum += gradient(r, step, p, i);
                 }
-                CHECK(fabs(((float *)cddp_ddp_grad(ddp, p))[i] - sum / world_size) < 1e-6);
+                CHECK(fabs(((float *)cddp_ddp_grad(t.ddp, p))[i] - sum / world_size) < 1e-6);
             }
         }
     }
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    return leave(&t);
 }
 
 static void a_hook_may_take_several_collectives(void **state)
@@ -173,26 +158,20 @@ static cddp_status no_communication(void *state, cddp_bucket *bucket, int stage,
 
 static int local_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
-    struct model model;
-    cddp_ddp *ddp;
+    struct trainer t;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, MIXED, COUNT, elements, NULL);
-    model.options.hook = no_communication;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, MIXED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = no_communication;
+    CHECK(watch(&t) == 0);
     for (int step = 0; step < 2; step++) {
-        CHECK(run_step(ddp, &model, rank, step) == 0);
+        CHECK(run_step(&t, rank, step) == 0);
         for (size_t p = 0; p < COUNT; p++) {
             for (size_t i = 0; i < elements[p]; i++) {
-                CHECK(((float *)cddp_ddp_grad(ddp, p))[i] == (float)gradient(rank, step, p, i));
+                CHECK(((float *)cddp_ddp_grad(t.ddp, p))[i] == (float)gradient(rank, step, p, i));
             }
         }
     }
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    return leave(&t);
 }
 
 static void a_hook_may_finish_at_once(void **state)
@@ -211,31 +190,25 @@ static cddp_status fail_on_rank_1(void *state, cddp_bucket *bucket, int stage, c
 
 static int failing_rank(int rank, int world_size, void *argument)
 {
-    cddp_group *group = join_group(argument, rank, world_size);
+    struct trainer t;
     cddp_status status = CDDP_OK;
-    struct model model;
-    cddp_ddp *ddp;
 
-    CHECK(group != NULL);
-    make_model(&model, rank, OWNED, COUNT, elements, NULL);
-    model.options.hook = fail_on_rank_1;
-    model.options.first_bucket_bytes = 256;
-    model.options.bucket_bytes = 256;
-    CHECK(cddp_ddp_create(group, model.params, COUNT, NULL, 0, &model.options, &ddp) == CDDP_OK);
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = fail_on_rank_1;
+    t.model.options.first_bucket_bytes = 256;
+    t.model.options.bucket_bytes = 256;
+    CHECK(watch(&t) == 0);
     for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
-        status = cddp_ddp_grad_ready(ddp, p);
+        status = cddp_ddp_grad_ready(t.ddp, p);
     }
-    status = status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
+    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
     CHECK(status == (rank == 1 ? CDDP_ERR_TIMEOUT : CDDP_ERR_PEER));
     CHECK(strstr(cddp_last_error(), "bucket 1 of") != NULL);
     CHECK(strstr(cddp_last_error(), "the deadline passed") != NULL);
     CHECK(rank == 1 || strstr(cddp_last_error(), "rank 1") != NULL);
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
     CHECK(strstr(cddp_last_error(), "an earlier call failed") != NULL);
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    free_model(&model);
-    return 0;
+    return leave(&t);
 }
 
 static void a_hook_that_fails_on_one_rank_ends_the_step_on_all(void **state)

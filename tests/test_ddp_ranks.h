@@ -31,7 +31,7 @@ static inline int meeting_set_up(void **state)
         return 1;
     }
     snprintf(meeting->folder, sizeof meeting->folder, "%s", folder);
-    meeting->timeout_ms = 30000;
+    meeting->timeout_ms = SUPPORT_TIMEOUT_MS;
     free(folder);
     *state = meeting;
     return 0;
@@ -56,7 +56,7 @@ static inline int meet(struct meeting *meeting, int world_size, rank_fn body, co
 
     snprintf(meeting->job, sizeof meeting->job, "ddp-%d-%d", (int)getpid(), runs++);
     meeting->argument = argument;
-    return run_ranks_status(world_size, 60, body, meeting, statuses);
+    return run_ranks_status(world_size, body, meeting, statuses);
 }
 
 static inline cddp_group *join_group(const struct meeting *meeting, int rank, int world_size)
@@ -301,6 +301,62 @@ static inline int is_mean(cddp_ddp *ddp, const struct model *model, int world_si
         }
     }
     return 1;
+}
+
+/* What a rank has. */
+struct trainer {
+    cddp_group *group;
+    struct model model;
+    cddp_ddp *ddp;
+};
+
+/* Join, and make a model, whose options may be changed before watch(). */
+static inline int enter(struct trainer *out, const struct meeting *meeting, int rank,
+                        int world_size, enum memory memory, size_t count, const size_t *elements,
+                        const cddp_type *types)
+{
+    out->ddp = NULL;
+    out->group = join_group(meeting, rank, world_size);
+    make_model(&out->model, rank, memory, count, elements, types);
+    return out->group == NULL;
+}
+
+static inline int watch(struct trainer *trainer)
+{
+    CHECK(cddp_ddp_create(trainer->group, trainer->model.params, trainer->model.count, NULL, 0,
+                          &trainer->model.options, &trainer->ddp) == CDDP_OK);
+    return 0;
+}
+
+static inline int leave(struct trainer *trainer)
+{
+    cddp_ddp_destroy(trainer->ddp);
+    cddp_group_destroy(trainer->group);
+    free_model(&trainer->model);
+    return 0;
+}
+
+/* Every gradient of backward number @step, the last parameter's first. */
+static inline int full_backward(const struct trainer *trainer, int rank, int step)
+{
+    for (size_t p = trainer->model.count; p-- > 0;) {
+        write_gradient(trainer->ddp, &trainer->model, rank, step, p);
+        CHECK(cddp_ddp_grad_ready(trainer->ddp, p) == CDDP_OK);
+    }
+    return 0;
+}
+
+/* The group has survived: a new handle works on it. Leaves. */
+static inline int train_again(struct trainer *trainer, int rank, int world_size)
+{
+    cddp_ddp_destroy(trainer->ddp);
+    CHECK(watch(trainer) == 0);
+    CHECK(full_backward(trainer, rank, 50) == 0);
+    CHECK(cddp_ddp_wait(trainer->ddp) == CDDP_OK);
+    for (size_t p = 0; p < trainer->model.count; p++) {
+        CHECK(is_mean(trainer->ddp, &trainer->model, world_size, 50, p));
+    }
+    return leave(trainer);
 }
 
 #endif

@@ -35,7 +35,7 @@ static int run_rank(int rank, int world_size, void *argument)
     snprintf(text, sizeof text, "file://%s/store-%d", place->folder, world_size);
     setenv("CDDP_STORE", text, 1);
     setenv("CDDP_TOKEN", "test", 1);
-    setenv("CDDP_TIMEOUT_MS", "30000", 1);
+    support_setenv_number("CDDP_TIMEOUT_MS", SUPPORT_TIMEOUT_MS);
     snprintf(text, sizeof text, "%s/out-%d-%d", place->folder, world_size, rank);
     file = open(text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (file < 0 || dup2(file, STDOUT_FILENO) < 0) {
@@ -72,7 +72,7 @@ static void read_output(const char *path, struct run *run)
 static void run_trainer(struct place *place, int world_size, struct run *run)
 {
     memset(run, 0, sizeof *run);
-    assert_int_equal(run_ranks(world_size, 60, run_rank, place), 0);
+    assert_int_equal(run_ranks(world_size, run_rank, place), 0);
     for (int rank = 0; rank < world_size; rank++) {
         char path[4400];
 

@@ -140,7 +140,7 @@ static void a_killed_worker_ends_the_job(void **state)
     pid = find_rank("killed", 1);
     assert_true(pid > 0);
     kill(pid, SIGKILL);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 128 + SIGKILL);
     assert_err(&job,
                argument("cddp-run: rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid));
@@ -158,12 +158,12 @@ static void a_stopped_worker_ends_the_job_within_the_deadline(void **state)
 
     (void)state;
     set_tmpdir();
-    JOB_START(&job, "--nproc", "2", "--timeout", "5", LONG_JOB("stopped"));
+    JOB_START(&job, "--nproc", "2", "--timeout", "15", LONG_JOB("stopped"));
     wait_for_checkpoint("stopped");
     pid = find_rank("stopped", 1);
     assert_true(pid > 0);
     kill(pid, SIGSTOP);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
     assert_err(&job, argument(" ms for rank 1 (pid %d, stopped)", (int)pid));
     assert_no_orphan("stopped");
@@ -181,7 +181,7 @@ static void no_rank_outlives_a_killed_launcher(void **state)
     JOB_START(&job, "--nproc", "2", LONG_JOB("headless"));
     wait_for_checkpoint("headless");
     kill(job.pid, SIGKILL);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 128 + SIGKILL);
     assert_no_orphan("headless");
     launcher_end(&job);
@@ -237,9 +237,9 @@ static void a_full_disk_costs_no_older_checkpoint(void **state)
     JOB_START(&job, "--nproc", "2", LONG_JOB("disk/run"), "train.log_steps=1000000");
     wait_for_checkpoint("disk/run");
     fill(in_work("disk/filler"));
-    wait_for_text(job.dir, "err", "No space left on device; training goes on");
+    launcher_await_text(job.dir, "err", "No space left on device; training goes on");
     kill(job.pid, SIGTERM);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
     assert_err(&job, "cddp-train: rank 0: checkpoint of step ");
     assert_err(&job, "No space left on device\n");

@@ -57,7 +57,7 @@ static void ends_are_blamed_in_the_order_in_which_they_happened(void **state)
     (void)state;
     launcher_start(&job, (const char *const[]){"--nproc", "3", "--", "sh", "-c",
                                                "echo $PPID >parent$RANK; echo $$ >pid$RANK; "
-                                               "exec sleep 1000",
+                                               "echo up; exec sleep 1000",
                                                NULL});
     for (int rank = 0; rank < 3; rank++) {
         char name[16];
@@ -66,7 +66,7 @@ static void ends_are_blamed_in_the_order_in_which_they_happened(void **state)
         pids[rank] = launcher_number(&job, name);
     }
     supervisor = launcher_number(&job, "parent0");
-    support_sleep_ms(50);
+    launcher_await_text(job.dir, "out", "up"); /* what it has passed on, it has seen all start */
     kill((pid_t)supervisor, SIGSTOP);
     for (int i = 0; i < 3; i++) {
         static const int order[] = {2, 0, 1};
@@ -76,7 +76,7 @@ static void ends_are_blamed_in_the_order_in_which_they_happened(void **state)
         assert_true(launcher_is_gone((pid_t)pids[order[i]]));
     }
     kill((pid_t)supervisor, SIGCONT);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 128 + SIGUSR1);
     assert_err(&job, ") was killed by signal 10 (SIGUSR1)\n");
     assert_int_equal(launcher_count(job.err, "was killed by"), 1);
@@ -147,7 +147,7 @@ static void killing_the_launcher_leaves_no_process(void **state)
     start_family(&job, "sleep 1002", pids);
     supervisor = (pid_t)launcher_number(&job, "parent0");
     kill(job.pid, SIGKILL);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_all_gone(pids);
     assert_true(launcher_is_gone(supervisor));
     launcher_end(&job);
@@ -161,7 +161,7 @@ static void killing_the_supervisor_leaves_no_process(void **state)
     (void)state;
     start_family(&job, "sleep 1002", pids);
     kill((pid_t)launcher_number(&job, "parent0"), SIGKILL);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 137);
     assert_err(&job, "cddp-run: the supervisor (pid ");
     assert_all_gone(pids);
@@ -176,7 +176,7 @@ static void killing_a_rank_leaves_no_process(void **state)
     (void)state;
     start_family(&job, "sleep 1002", pids);
     kill(pids[3], SIGKILL);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 137);
     assert_err(&job, "rank 1 (pid ");
     for (int i = 0; i < 6; i++) { /* at once: they are reaped before cddp-run exits */
@@ -192,7 +192,7 @@ static void what_ranks_leave_behind_ends_with_them(void **state)
 
     (void)state;
     start_family(&job, "exit 0", pids);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(kill(pids[i], 0), -1);
@@ -215,8 +215,8 @@ static void a_rank_may_end_early_with_success(void **state)
 
 static void start_and_signal(struct launched *job, const char *script, int number)
 {
-    launcher_start(
-        job, (const char *const[]){"--nproc", "2", "--grace", "5", "--", "sh", "-c", script, NULL});
+    launcher_start(job, (const char *const[]){"--nproc", "2", "--grace", "1000", "--", "sh", "-c",
+                                              script, NULL});
     (void)launcher_number(job, "pid0");
     (void)launcher_number(job, "pid1");
     kill(job->pid, number);
@@ -231,9 +231,9 @@ static void ranks_that_obey_sigterm_give_success(void **state)
                      "trap 'echo saved; exit 0' TERM; echo $$ >pid$RANK; while :; do sleep 0.05; "
                      "done",
                      SIGTERM);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
-    assert_err(&job, "cddp-run: SIGTERM: asking 2 ranks to end; in 15 s, or at a second signal, "
+    assert_err(&job, "cddp-run: SIGTERM: asking 2 ranks to end; in 3000 s, or at a second signal, "
                      "they are killed\n");
     assert_out(&job, "[1] saved\n");
     assert_int_equal(launcher_count(job.out, "saved"), 2);
@@ -246,7 +246,7 @@ static void ranks_that_die_of_the_signal_are_not_blamed(void **state)
 
     (void)state;
     start_and_signal(&job, "echo $$ >pid$RANK; exec sleep 1000", SIGINT);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 130);
     assert_no_err(&job, "was killed");
     launcher_end(&job);
@@ -261,28 +261,57 @@ static void a_failure_after_sigterm_is_still_named(void **state)
                      "trap '[ $RANK = 0 ] || exit 9' TERM; echo $$ >pid$RANK; while [ $RANK = 1 ] "
                      "|| kill -0 $(cat pid1); do sleep 0.05; done",
                      SIGTERM);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 9);
     assert_err(&job, "cddp-run: rank 1 (pid ");
     launcher_end(&job);
 }
 
+/* Wait until the signals @numbers wait for process @pid, which is stopped. */
+static void await_pending(pid_t pid, const int numbers[2])
+{
+    unsigned long long wanted = 1ULL << (numbers[0] - 1) | 1ULL << (numbers[1] - 1);
+    unsigned long long pending = 0;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    for (long waited_ms = 0; (pending & wanted) != wanted; waited_ms += 2) {
+        char *text = launcher_read(path, "status");
+
+        assert_non_null(text);
+        assert_non_null(strstr(text, "ShdPnd:"));
+        assert_true(waited_ms < SUPPORT_TIMEOUT_MS);
+        pending = strtoull(strstr(text, "ShdPnd:") + strlen("ShdPnd:"), NULL, 16);
+        free(text);
+        support_sleep_ms(2);
+    }
+}
+
 static void a_second_signal_kills_but_two_at_once_are_one(void **state)
 {
+    static const int numbers[] = {SIGTERM, SIGHUP};
     struct launched job = {0};
+    pid_t supervisor;
 
     (void)state;
-    start_and_signal(&job,
-                     "trap 'echo asked >asked$RANK' TERM; echo $$ >pid$RANK; while :; do sleep "
-                     "0.05; done",
-                     SIGTERM);
-    kill(job.pid, SIGTERM);
+    launcher_start(&job, (const char *const[]){"--nproc", "2", "--grace", "1000", "--", "sh", "-c",
+                                               "trap 'echo asked >asked$RANK' TERM HUP; echo $PPID "
+                                               ">pid$RANK; while :; do sleep 0.05; done",
+                                               NULL});
+    supervisor = (pid_t)launcher_number(&job, "pid0");
+    (void)launcher_number(&job, "pid1");
+    kill(supervisor, SIGSTOP); /* so that it cannot see one long before the other */
+    kill(job.pid, numbers[0]);
+    kill(job.pid, numbers[1]);
+    await_pending(supervisor, numbers);
+    kill(supervisor, SIGCONT);
     assert_int_equal(launcher_number(&job, "asked0"), 0);
-    support_sleep_ms(400);
+    support_sleep_ms(400); /* what comes now is no longer the same wish */
     assert_int_equal(waitpid(job.pid, NULL, WNOHANG), 0);
     kill(job.pid, SIGTERM);
-    launcher_wait(&job, 12); /* before the 15 s */
+    launcher_wait(&job); /* much less than the 3000 s */
     assert_int_equal(job.exit_status, 128 + SIGTERM);
+    assert_err(&job, "cddp-run: SIGHUP: asking 2 ranks to end; in 3000 s, or at a second signal");
     assert_err(&job, "cddp-run: SIGTERM: killing 2 ranks\n");
     launcher_end(&job);
 }
@@ -294,7 +323,7 @@ static void user_signals_reach_the_ranks(void **state)
     (void)state;
     start_and_signal(&job, "trap 'exit 0' USR1; echo $$ >pid$RANK; while :; do sleep 0.05; done",
                      SIGUSR1);
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     assert_string_equal(job.err, "");
     launcher_end(&job);
@@ -358,7 +387,7 @@ static void a_kernel_without_pidfd_will_do(void **state)
                                                  "(sleep 0 &) ; [ $RANK = 1 ] || exec sleep 1000; "
                                                  "echo bad >&2; exit 8",
                                                  NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 8);
     assert_err(&job, "rank 1 (pid ");
     assert_err(&job, "[1] bad\n");
@@ -383,9 +412,10 @@ static void nothing_is_left_in_tmp_and_dev_shm(void **state)
             "$CDDP_RUN_PROGRAM -n 2 -- sh -c '[ $RANK = 0 ] || kill -9 $$; sleep 1000'; "
             "$CDDP_RUN_PROGRAM -n 2 -- sh -c 'echo >here$RANK; sleep 1000' & "
             "while [ ! -e here0 ] || [ ! -e here1 ]; do sleep 0.01; done; kill -9 $!; wait; "
-            "sleep 0.2; ls -A in /dev/shm",
+            "while [ \"$(ls -A in)$(ls -A /dev/shm)\" ]; do sleep 0.05; done; "
+            "ls -A in /dev/shm",
             NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     if (job.exit_status == 77 || job.exit_status == 98 || strstr(job.err, "unshare:") != NULL) {
         launcher_end(&job);
         skip(); /* no namespaces here */

@@ -66,7 +66,7 @@ static void threads_that_the_user_set_are_kept(void **state)
         (const char *const[]){"OMP_NUM_THREADS=5", launcher_path("launcher/cddp-run"), "-n1", "--",
                               "sh", "-c", "echo $OMP_NUM_THREADS ${OPENBLAS_NUM_THREADS-no}",
                               NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_string_equal(job.out, "5 no\n");
     launcher_end(&job);
 }
@@ -85,7 +85,7 @@ static void ranks_read_nothing_and_share_no_descriptor(void **state)
     free(job.out);
     free(job.err);
     launcher_start_program(&job, "sh", (const char *const[]){"-c", script, NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     plain = launcher_read(job.dir, "fds");
     for (int rank = 0; rank < 2; rank++) {
         char name[16];
@@ -213,7 +213,7 @@ static void a_wrong_command_line_gives_two_and_says_why(void **state)
         struct launched job = {0};
 
         launcher_start(&job, cases[i].arguments);
-        launcher_wait(&job, 60);
+        launcher_wait(&job);
         assert_err(&job, cases[i].text);
         assert_int_equal(job.exit_status, 2);
         assert_string_equal(job.out, "");
@@ -288,7 +288,7 @@ static void a_train_conf_starts_cddp_train(void **state)
     launcher_start_program(&job, "./cddp-run",
                            (const char *const[]){"--nproc", "2", "train.conf", "a.b=1",
                                                  "--run-dir=runs/x", "c=2 3", NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_string_equal(job.err, "");
     assert_int_equal(job.exit_status, 0);
     assert_out(&job, "0: train.conf a.b=1 c=2 3, runs/x\n");
@@ -310,7 +310,7 @@ static void the_number_of_ranks_is_asked_of_cddp_train(void **state)
                           "3; else echo $WORLD_SIZE; fi\n");
     launcher_start_program(&job, "./cddp-run",
                            (const char *const[]){"--no-tag", "train.conf", "a=1", NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     assert_string_equal(job.out, "3\n3\n3\n");
     launcher_end(&job);
@@ -325,7 +325,7 @@ static void a_dry_run_of_a_train_conf_shows_the_configuration(void **state)
     launcher_start_program(
         &job, "./cddp-run",
         (const char *const[]){"--nproc", "2", "--dry-run", "train.conf", "a=1", NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     assert_out(&job, "--dry-run train.conf a=1\nrank 0: local rank 0, ");
     assert_out(&job, "\nrank 1: local rank 1, ");
@@ -341,7 +341,9 @@ static void log_files_hold_both_streams_and_grow(void **state)
         free(job.out);
         free(job.err);
         LAUNCH(&job, "--nproc", "2", "--log-dir", "deep/logs", "--", "sh", "-c",
-               "echo out$RANK; sleep 0.05; echo err$RANK >&2");
+               "echo out$RANK; "
+               "while [ \"$(tail -n 1 deep/logs/rank-$RANK.log)\" != out$RANK ]; do "
+               "sleep 0.01; done; echo err$RANK >&2");
         assert_int_equal(job.exit_status, 0);
         assert_out(&job, "out0\n");
         assert_out(&job, "[1] out1\n");
@@ -393,11 +395,11 @@ static void output_of_rank_zero_comes_untouched_and_at_once(void **state)
         if (is_there) {
             break;
         }
-        assert_true(waited_ms < 60000);
+        assert_true(waited_ms < SUPPORT_TIMEOUT_MS);
         support_sleep_ms(2);
     }
     launcher_write(job.dir, "seen", "");
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_int_equal(strncmp(job.err, "\rstep 1\ncddp-run: rank 0 (pid ", 30), 0);
     launcher_end(&job);
 }
@@ -439,7 +441,7 @@ static void a_slow_reader_loses_nothing(void **state)
                               "/dev/zero; echo done >done' | { sleep 0.5; [ -e "
                               "done ] && echo early; wc -c; }",
                               NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_string_equal(job.out, "12000000\n");
     launcher_end(&job);
 }
@@ -456,12 +458,12 @@ static void a_reader_that_goes_away_stops_nobody(void **state)
                               "$CDDP_RUN_PROGRAM -n 2 -- sh -c 'head -c 3000000 /dev/zero; echo "
                               "fine >fine$RANK' | true; cat fine0 fine1",
                               NULL});
-    launcher_wait(&job, 60);
+    launcher_wait(&job);
     assert_string_equal(job.out, "fine\nfine\n");
     launcher_end(&job);
 }
 
-/* Read from the terminal @fd until its text holds @part, for at most 10 s. */
+/* Read from the terminal @fd until its text holds @part. */
 static void read_terminal(int fd, char *text, size_t bytes, const char *part)
 {
     size_t used = strlen(text);
@@ -470,7 +472,7 @@ static void read_terminal(int fd, char *text, size_t bytes, const char *part)
         struct pollfd readable = {fd, POLLIN, 0};
         ssize_t got;
 
-        if (poll(&readable, 1, 10000) <= 0 ||
+        if (poll(&readable, 1, SUPPORT_TIMEOUT_MS) <= 0 ||
             (got = read(fd, text + used, bytes - used - 1)) <= 0) {
             fail_msg("no \"%s\" on the terminal, but: %s", part, text);
             return;
@@ -487,10 +489,12 @@ static void a_terminal_shows_progress_and_passes_control_c(void **state)
     static const char script[] =
         "n=0; trap 'n=$((n+1))' INT; if [ $RANK = 0 ]; then printf '\\rstep 1 %s' $CDDP_PROGRESS "
         ">&2; "
-        "else sleep 0.3; echo \"line ${CDDP_PROGRESS-none}\"; fi; while [ $n = 0 ]; do sleep 0.05; "
+        "echo >seen; else while [ ! -e seen ]; do sleep 0.01; done; echo \"line "
+        "${CDDP_PROGRESS-none}\"; fi; while [ $n = 0 ]; do sleep 0.05; "
         "done; sleep 0.3; echo got $n; exit 0";
     char text[8192] = "";
     const char *program = launcher_path("launcher/cddp-run");
+    char *folder = support_mkdtemp();
     int status;
     int fd;
     pid_t pid;
@@ -499,8 +503,12 @@ static void a_terminal_shows_progress_and_passes_control_c(void **state)
     fflush(NULL);
     pid = forkpty(&fd, NULL, NULL, NULL);
     if (pid == 0) {
-        alarm(20); /* ends the launcher, and so all of them */
-        execl(program, program, "--nproc", "2", "--", "sh", "-c", script, (char *)NULL);
+        signal(SIGINT, SIG_DFL);
+        alarm(SUPPORT_LIMIT_S); /* ends the launcher, and so all of them */
+        if (chdir(folder) == 0) {
+            execl(program, program, "--nproc", "2", "--grace", "1000", "--", "sh", "-c", script,
+                  (char *)NULL);
+        }
         _exit(98);
     }
     read_terminal(fd, text, sizeof text, "\rstep 1 tty\r\033[K[1] line none\r\n");
@@ -511,6 +519,7 @@ static void a_terminal_shows_progress_and_passes_control_c(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     close(fd); /* before its end this would be a SIGHUP */
     assert_int_equal(status, 0);
+    support_rmdir(folder);
 }
 
 int main(void)

@@ -236,7 +236,7 @@ static int write_to_a_full_disk(int rank, int world_size, void *argument)
 static void a_full_disk_costs_lines_and_not_the_run(void **state)
 {
     (void)state;
-    assert_int_equal(run_ranks(1, 20, write_to_a_full_disk, NULL), 0);
+    assert_int_equal(run_ranks(1, write_to_a_full_disk, NULL), 0);
 }
 
 int main(void)

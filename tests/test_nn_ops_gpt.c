@@ -451,18 +451,83 @@ static void row_products_are_those_of_float64(void **state)
     }
 }
 
+static void compare_cross_entropy(const struct cddpi_softmax_kernels *kernels, size_t rows,
+                                  size_t columns)
+{
+    float *x = numbers(1, rows * columns, 5, 0);
+    float *grad = malloc(rows * columns * sizeof *grad);
+    int32_t label[8];
+    float inverse[8];
+    double loss = 0;
+    int expected_correct = 0;
+    int correct[2] = {0, 0};
+    double found[2];
+
+    for (size_t r = 0; r < rows; r++) {
+        const float *row = x + r * columns;
+        double sum = 0;
+        size_t best = 0;
+
+        for (size_t c = 0; c < columns; c++) {
+            best = row[c] > row[best] ? c : best;
+            sum += exp((double)row[c]);
+        }
+        label[r] = (int32_t)(r % 2 == 0 ? best : columns - 1);
+        expected_correct += (size_t)label[r] == best;
+        loss += log(sum) - (double)row[label[r]];
+    }
+    found[0] = kernels->forward(x, label, rows, columns, NULL, NULL, &correct[0]);
+    found[1] = kernels->forward(x, label, rows, columns, grad, inverse, &correct[1]);
+    assert_true(found[0] == found[1] && fabs(found[0] - loss) <= 1e-6 * (1 + loss));
+    assert_int_equal(correct[0], expected_correct);
+    assert_int_equal(correct[1], expected_correct);
+    kernels->backward(grad, label, inverse, 0.5f, rows, columns, grad);
+    for (size_t r = 0; r < rows; r++) {
+        double sum = 0;
+
+        for (size_t c = 0; c < columns; c++) {
+            sum += exp((double)x[r * columns + c]);
+        }
+        for (size_t c = 0; c < columns; c++) {
+            double p = exp((double)x[r * columns + c]) / sum;
+
+            assert_near(grad[r * columns + c], (p - (c == (size_t)label[r])) / 2, 2e-6, 1e-7);
+        }
+    }
+    free(x);
+    free(grad);
+}
+
+static void cross_entropy_over_a_vocabulary_is_that_of_float64(void **state)
+{
+    const struct cddpi_gpt_kernels *builds[3];
+    size_t build_count = cddpi_gpt_kernels_all(builds);
+
+    (void)state;
+    for (size_t k = 0; k < build_count; k++) {
+        for (size_t w = 0; w < COUNT_OF(widths); w++) {
+            compare_cross_entropy(builds[k]->softmax, 5, widths[w]);
+        }
+        compare_cross_entropy(builds[k]->softmax, 2, 5003);
+    }
+}
+
 static void every_set_of_instructions_gives_the_same_bits(void **state)
 {
     enum { ROWS = 7, COLUMNS = 93, STRIDE = 96, COUNT = ROWS * STRIDE };
     const struct cddpi_gpt_kernels *builds[3];
     size_t build_count = cddpi_gpt_kernels_all(builds);
-    float first[12][COUNT], now[12][COUNT];
+    float first[13][COUNT], now[13][COUNT];
+    double losses[3];
 
     (void)state;
     for (size_t k = 0; k < build_count; k++) {
         float *x = numbers(1, COUNT, 4, 0.3f);
         float *dy = numbers(2, COUNT, 1, 0);
         float *weight = numbers(3, STRIDE, 1, 1);
+        const int32_t label[ROWS] = {0};
+        float inverse[ROWS];
+        int correct = 0;
 
         memset(now, 0, sizeof now);
         builds[k]->layer_norm->forward(x, weight, dy, 1e-5f, ROWS, COLUMNS, now[0], now[1], now[2]);
@@ -472,6 +537,9 @@ static void every_set_of_instructions_gives_the_same_bits(void **state)
             builds[k]->gelu->forward(x, exact, now[7 + exact], COUNT);
             builds[k]->gelu->backward(dy, x, exact, now[9 + exact], COUNT);
         }
+        losses[k] = builds[k]->softmax->forward(x, label, ROWS, COLUMNS, now[12], inverse,
+                                                &correct);
+        assert_true(losses[k] == losses[0]);
         builds[k]->attention->softmax(x, STRIDE, ROWS, COLUMNS, 80, now[11], now[11] + ROWS);
         builds[k]->attention->row_products(x, dy, STRIDE, ROWS, COLUMNS, now[11] + 2 * ROWS);
         builds[k]->attention->backward(x, dy, STRIDE, ROWS, COLUMNS, 80, now[11] + ROWS, now[11]);
@@ -479,7 +547,7 @@ static void every_set_of_instructions_gives_the_same_bits(void **state)
         if (k == 0) {
             memcpy(first, now, sizeof now);
         }
-        for (int i = 0; i < 12; i++) {
+        for (int i = 0; i < 13; i++) {
             assert_memory_equal(now[i], first[i], sizeof now[i]);
         }
         free(x);
@@ -501,6 +569,7 @@ int main(void)
         cmocka_unit_test(gelu_with_a_bias_is_the_two_after_another),
         cmocka_unit_test(softmax_is_causal_and_that_of_float64),
         cmocka_unit_test(row_products_are_those_of_float64),
+        cmocka_unit_test(cross_entropy_over_a_vocabulary_is_that_of_float64),
         cmocka_unit_test(every_set_of_instructions_gives_the_same_bits),
     };
 

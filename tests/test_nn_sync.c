@@ -42,7 +42,7 @@ static int join(const struct spread *spread, int rank, int n, cddp_group **out)
     options.token = "secret";
     options.rank = rank;
     options.world_size = n;
-    options.timeout_ms = 20000;
+    options.timeout_ms = SUPPORT_TIMEOUT_MS;
     CHECK(cddp_group_create(&options, out) == CDDP_OK);
     return 0;
 }
@@ -122,7 +122,7 @@ static void run_spread(int n, struct spread spread)
 
     snprintf(url, sizeof url, "file://%s/store", folder);
     spread.url = url;
-    assert_int_equal(run_ranks(n, 60, sync_rank, &spread), 0);
+    assert_int_equal(run_ranks(n, sync_rank, &spread), 0);
     support_rmdir(folder);
 }
 

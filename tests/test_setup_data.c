@@ -1,6 +1,6 @@
 /* test_setup_data.c - from a configuration to batches of tokens: which files, how they must fit the
  * model, and what is said if they do not. */
-#include "base/error.h"
+#include "data/tokenizer.h"
 #include "token_support.h"
 #include "train/trainer.h"
 
@@ -176,6 +176,55 @@ static void a_smaller_vocabulary_of_the_model_finds_tokens_outside(void **state)
     close_data(opened);
 }
 
+/* What the tests' small vocabulary has. */
+static int small_vocabulary(void)
+{
+    struct cddpi_tokenizer *tokenizer = NULL;
+    char path[4300];
+    int count;
+
+    snprintf(path, sizeof path, "%s/tests/data/tokenizer_small.json", getenv("CDDP_TEST_SOURCE"));
+    assert_int_equal(cddpi_tokenizer_open(path, &tokenizer), CDDP_OK);
+    count = cddpi_tokenizer_vocabulary(tokenizer);
+    cddpi_tokenizer_close(tokenizer);
+    return count;
+}
+
+static void a_vocabulary_file_says_how_many_tokens_there_are(void **state)
+{
+    int count = small_vocabulary();
+    char data[5000], model[100];
+    struct opened *opened;
+
+    (void)state;
+    snprintf(data, sizeof data, "%s vocabulary = \"%s/tests/data/tokenizer_small.json\";", tokens,
+             getenv("CDDP_TEST_SOURCE"));
+    opened = open_data(data, "context = 10;");
+    assert_int_equal(opened->trainer.train_data.classes, count);
+    assert_int_equal(opened->trainer.test_data.classes, count);
+    close_data(opened);
+    snprintf(model, sizeof model, "context = 10; vocab = %d;", count + 7);
+    opened = open_data(data, model);
+    assert_int_equal(opened->trainer.train_data.classes, count + 7);
+    close_data(opened);
+    snprintf(model, sizeof model, "context = 10; vocab = %d;", count - 1);
+    is_refused(data, model, "model.vocab: ");
+    is_refused(data, model, "but the vocabulary of data.vocabulary has ");
+}
+
+static void the_model_takes_the_windows_of_the_data(void **state)
+{
+    struct opened *opened = open_data(tokens, "context = 10; vocab = 50304;");
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(&opened->config,
+                                                            &opened->trainer.train_data);
+
+    (void)state;
+    assert_int_equal(spec.context, 10);
+    assert_int_equal(spec.vocab, 50304);
+    assert_int_equal(spec.classes, 50304);
+    close_data(opened);
+}
+
 static void text_is_tokens_with_its_end_held_back(void **state)
 {
     struct opened *opened = open_data("type = \"text\"; train = \"%/text\"; test_fraction = 0.25;",
@@ -283,6 +332,8 @@ int main(void)
         CASE(tokens_come_from_all_files_of_a_pattern),
         CASE(loaders_give_what_the_configuration_asks_for),
         CASE(a_smaller_vocabulary_of_the_model_finds_tokens_outside),
+        CASE(a_vocabulary_file_says_how_many_tokens_there_are),
+        CASE(the_model_takes_the_windows_of_the_data),
         CASE(text_is_tokens_with_its_end_held_back),
         CASE(text_may_have_files_of_its_own_for_tests),
         CASE(what_does_not_fit_names_key_and_file),

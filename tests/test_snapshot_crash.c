@@ -66,7 +66,7 @@ static void a_crash_at_any_moment_leaves_a_whole_snapshot(void **state)
 
             assert_int_equal(write_step(100, 1, 1), CDDP_OK);
             operations_left = n;
-            (void)run_ranks_status(1, 20, write_and_exit, (void *)&scenes[i], &status);
+            (void)run_ranks_status(1, write_and_exit, (void *)&scenes[i], &status);
             assert_true(status == 0 || WEXITSTATUS(status) == EXIT_INJECTED);
             mark = found_mark(&step, &skipped);
             cddpi_free(skipped);
@@ -196,7 +196,7 @@ static void a_file_size_limit_leaves_the_old_snapshot(void **state)
 {
     (void)state;
     assert_int_equal(write_step(1, 1, 1), CDDP_OK);
-    assert_int_equal(run_ranks(1, 20, write_beyond_the_limit, NULL), 0);
+    assert_int_equal(run_ranks(1, write_beyond_the_limit, NULL), 0);
     assert_found(1, 1);
     assert_int_equal(count_hidden(), 0);
 }

@@ -91,15 +91,22 @@ static void try_get_does_not_wait(void **state)
 static void get_that_times_out_names_the_key_and_leaves_the_handle_usable(void **state)
 {
     struct place *place = *state;
-    int64_t start_ns = cddpi_now_ns();
+    int64_t start_ns = 0;
     void *value = place;
 
-    assert_int_equal(cddp_store_get(place->store, "rank/3", 60, &value, NULL), CDDP_ERR_TIMEOUT);
+    for (int tries = 0; tries < 100; tries++) { /* a slow server does not say which key */
+        start_ns = cddpi_now_ns();
+        assert_int_equal(cddp_store_get(place->store, "rank/3", 60, &value, NULL),
+                         CDDP_ERR_TIMEOUT);
+        if (strstr(cddp_last_error(), "the server did not answer") == NULL) {
+            break;
+        }
+    }
     assert_true(cddpi_now_ns() - start_ns >= 60 * 1000000);
     assert_true(last_error_has("get \"rank/3\": the key did not appear within 60 ms"));
     assert_ptr_equal(value, place);
     assert_int_equal(cddp_store_set(place->store, "rank/3", "here", 4), CDDP_OK);
-    assert_int_equal(cddp_store_get(place->store, "rank/3", 60, &value, NULL), CDDP_OK);
+    assert_int_equal(cddp_store_get(place->store, "rank/3", 0, &value, NULL), CDDP_OK);
     assert_string_equal(value, "here");
     cddp_free(value);
 }
@@ -111,12 +118,12 @@ static void wait_that_times_out_names_what_is_missing(void **state)
 
     assert_int_equal(cddp_store_set(place->store, "a", "", 0), CDDP_OK);
     assert_int_equal(cddp_store_set(place->store, "c", "", 0), CDDP_OK);
-    assert_int_equal(cddp_store_wait(place->store, keys, 4, 30), CDDP_ERR_TIMEOUT);
-    assert_true(last_error_has("wait: 2 of 4 keys did not appear within 30 ms: \"b\", \"d\""));
+    assert_true(waits_in_vain(place->store, keys, 4, 30,
+                              "wait: 2 of 4 keys did not appear within 30 ms: \"b\", \"d\""));
     assert_int_equal(cddp_store_set(place->store, "b", "", 0), CDDP_OK);
     assert_int_equal(cddp_store_set(place->store, "d", "", 0), CDDP_OK);
-    assert_int_equal(cddp_store_wait(place->store, keys, 4, 1), CDDP_OK);
-    assert_int_equal(cddp_store_wait(place->store, keys, 0, 1), CDDP_OK);
+    assert_int_equal(cddp_store_wait(place->store, keys, 4, 0), CDDP_OK);
+    assert_int_equal(cddp_store_wait(place->store, keys, 0, 0), CDDP_OK);
 }
 
 static void wait_names_only_the_first_of_many(void **state)
@@ -129,8 +136,8 @@ static void wait_names_only_the_first_of_many(void **state)
         snprintf(texts[i], sizeof texts[i], "r%d", i);
         keys[i] = texts[i];
     }
-    assert_int_equal(cddp_store_wait(place->store, keys, 500, 1), CDDP_ERR_TIMEOUT);
-    assert_true(last_error_has("500 of 500 keys did not appear within 1 ms: \"r0\", \"r1\""));
+    assert_true(waits_in_vain(place->store, keys, 500, 1,
+                              "500 of 500 keys did not appear within 1 ms: \"r0\", \"r1\""));
     assert_true(last_error_has("\"r7\", ..."));
 }
 
@@ -366,7 +373,7 @@ static void a_forked_process_cannot_disturb_its_parents_handle(void **state)
 {
     struct place *place = *state;
 
-    assert_int_equal(run_ranks(1, 20, forked_rank, place), 0);
+    assert_int_equal(run_ranks(1, forked_rank, place), 0);
     assert_int_equal(cddp_store_set(place->store, "k", "v", 1), CDDP_OK);
 }
 
@@ -393,12 +400,12 @@ static int exchange_rank(int rank, int world_size, void *argument)
 
 static void ranks_exchange_values(void **state)
 {
-    assert_int_equal(run_ranks(3, 30, exchange_rank, *state), 0);
+    assert_int_equal(run_ranks(3, exchange_rank, *state), 0);
 }
 
 static void seven_ranks_exchange_values(void **state)
 {
-    assert_int_equal(run_ranks(7, 30, exchange_rank, *state), 0);
+    assert_int_equal(run_ranks(7, exchange_rank, *state), 0);
 }
 
 static int add_rank(int rank, int world_size, void *argument)
@@ -428,7 +435,7 @@ static void sums_of_several_processes_are_exact(void **state)
     struct place *place = *state;
     int64_t sum;
 
-    assert_int_equal(run_ranks(7, 60, add_rank, place), 0);
+    assert_int_equal(run_ranks(7, add_rank, place), 0);
     assert_int_equal(cddp_store_add(place->store, "sum", 0, &sum), CDDP_OK);
     assert_int_equal(sum, 60 * 28);
     assert_int_equal(cddp_store_add(place->store, "winners", 0, &sum), CDDP_OK);
@@ -467,7 +474,7 @@ static int wait_rank(int rank, int world_size, void *argument)
 
 static void wait_ends_when_all_keys_exist_at_once(void **state)
 {
-    assert_int_equal(run_ranks(4, 30, wait_rank, *state), 0);
+    assert_int_equal(run_ranks(4, wait_rank, *state), 0);
 }
 
 /* Odd ranks are killed in the middle: while they write without end, or wait for what never comes.
@@ -530,7 +537,7 @@ static void processes_killed_in_the_middle_do_not_disturb_others(void **state)
     struct place *place = *state;
     int64_t sum;
 
-    assert_int_equal(run_ranks(7, 60, killing_rank, place), 0);
+    assert_int_equal(run_ranks(7, killing_rank, place), 0);
     assert_int_equal(cddp_store_add(place->store, "sum", 0, &sum), CDDP_OK);
     assert_int_equal(sum, 4 * 40);
 }

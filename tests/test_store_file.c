@@ -69,7 +69,7 @@ static void crash(struct place *place)
 {
     cddp_store_close(place->store);
     place->store = NULL;
-    assert_int_equal(run_ranks(3, 20, crashing_rank, place), 3);
+    assert_int_equal(run_ranks(3, crashing_rank, place), 3);
     assert_true(size_of(path_of(place)) > 0);
 }
 
@@ -92,7 +92,8 @@ static void the_file_of_a_crashed_run_does_not_need_its_token(void **state)
     struct place *place = *state;
 
     crash(place);
-    assert_int_equal(open_store(place->url, "a new token", NULL, 5000, &place->store), CDDP_OK);
+    assert_int_equal(open_store(place->url, "a new token", NULL, SUPPORT_TIMEOUT_MS, &place->store),
+                     CDDP_OK);
     assert_int_equal(cddp_store_set(place->store, "k", "v", 1), CDDP_OK);
 }
 
@@ -126,7 +127,7 @@ static void first_openers_that_race_get_the_same_file(void **state)
         if (round % 2 == 0) {
             crash(place);
         }
-        assert_int_equal(run_ranks(7, 30, racing_rank, place), 0);
+        assert_int_equal(run_ranks(7, racing_rank, place), 0);
         assert_int_equal(size_of(path_of(place)), -1);
     }
 }
@@ -157,7 +158,7 @@ static void last_closers_and_first_openers_do_not_miss_each_other(void **state)
 
     cddp_store_close(place->store);
     place->store = NULL;
-    assert_int_equal(run_ranks(5, 60, coming_and_going_rank, place), 0);
+    assert_int_equal(run_ranks(5, coming_and_going_rank, place), 0);
     assert_int_equal(size_of(path_of(place)), -1);
 }
 

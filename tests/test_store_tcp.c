@@ -29,19 +29,19 @@ static int friend(const struct place *place)
 {
     int fd = -1;
 
-    assert_int_equal(
-        cddpi_tcp_connect(place->url + strlen("tcp://"), TOKEN, cddpi_deadline_ns(5000), &fd),
-        CDDP_OK);
+    assert_int_equal(cddpi_tcp_connect(place->url + strlen("tcp://"), TOKEN,
+                                       cddpi_deadline_ns(SUPPORT_TIMEOUT_MS), &fd),
+                     CDDP_OK);
     return fd;
 }
 
-/* Whether the server closes @fd within some seconds, whatever it says before. */
+/* Whether the server closes @fd, whatever it says before; much sooner than for want of a proof. */
 static bool is_dropped(int fd)
 {
     struct pollfd entry = {.fd = fd, .events = POLLIN};
     char bytes[4096];
 
-    while (poll(&entry, 1, 10000) == 1) {
+    while (poll(&entry, 1, SUPPORT_TIMEOUT_MS) == 1) {
         if (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) <= 0) {
             close(fd);
             return true;
@@ -154,7 +154,7 @@ static void a_message_in_single_bytes_is_understood(void **state)
         say(entry.fd, request + i, 1);
         support_sleep_ms(1);
     }
-    assert_int_equal(poll(&entry, 1, 5000), 1);
+    assert_int_equal(poll(&entry, 1, SUPPORT_TIMEOUT_MS), 1);
     assert_int_equal(recv(entry.fd, reply, sizeof reply, 0), sizeof reply);
     assert_int_equal(cddpi_get_u32(reply + 4), 9);
     assert_int_equal(reply[8], 0);
@@ -189,7 +189,7 @@ static void requests_sent_ahead_are_answered_in_order(void **state)
             struct pollfd entry = {.fd = fd, .events = POLLIN};
             ssize_t got;
 
-            assert_int_equal(poll(&entry, 1, 10000), 1);
+            assert_int_equal(poll(&entry, 1, SUPPORT_TIMEOUT_MS), 1);
             got = have < sizeof head ? recv(fd, head + have, sizeof head - have, 0)
                                      : recv(fd, value, sizeof head + BYTES - have, 0);
             assert_true(got > 0);
@@ -234,7 +234,9 @@ static int waiting_rank(int rank, int world_size, void *argument)
     } else {
         CHECK(cddp_store_wait(store, keys, 2, 0) == CDDP_ERR_IO);
     }
-    CHECK(last_error_has("the server closed the connection"));
+    /* the latter if this rank was so slow that it had not begun to wait */
+    CHECK(strstr(cddp_last_error(), "the server closed the connection") != NULL ||
+          last_error_has("connection to the server"));
     CHECK(cddp_store_set(store, "k", "v", 1) == CDDP_ERR_IO);
     cddp_store_close(store);
     return 0;
@@ -249,7 +251,7 @@ static void a_server_that_goes_away_fails_those_who_wait(void **state)
 
     if (pid == 0) {
         /* ranks 1 to 3: they wait when rank 0, this test's parent, takes the server away */
-        _exit(run_ranks(3, 60, waiting_rank, place));
+        _exit(run_ranks(3, waiting_rank, place));
     }
     while (waiting < 3) {
         assert_int_equal(cddp_store_add(place->store, "waiting", 0, &waiting), CDDP_OK);
@@ -275,9 +277,9 @@ static int hearing_rank(int rank, int world_size, void *argument)
     CHECK(store != NULL);
     CHECK(cddp_store_add(store, "waiting", 1, NULL) == CDDP_OK);
     if (rank % 2 == 0) {
-        CHECK(cddp_store_get(store, "said", 60000, &value, &bytes) == CDDP_OK);
+        CHECK(cddp_store_get(store, "said", 0, &value, &bytes) == CDDP_OK);
     } else {
-        CHECK(cddp_store_wait(store, keys, 2, 60000) == CDDP_OK);
+        CHECK(cddp_store_wait(store, keys, 2, 0) == CDDP_OK);
         CHECK(cddp_store_try_get(store, "said", &value, &bytes) == CDDP_OK);
     }
     CHECK(bytes == 5 && memcmp(value, "words", 5) == 0);
@@ -299,7 +301,7 @@ static void who_owns_the_server_sets_keys_without_a_connection(void **state)
     size_t bytes;
 
     if (pid == 0) {
-        _exit(run_ranks(4, 120, hearing_rank, place));
+        _exit(run_ranks(4, hearing_rank, place));
     }
     while (waiting < 4) {
         assert_int_equal(cddp_store_add(place->store, "waiting", 0, &waiting), CDDP_OK);
@@ -345,7 +347,7 @@ static void keys_are_set_by_several_threads_while_clients_are_served(void **stat
         size_t bytes;
 
         snprintf(key, sizeof key, "many/%d", i);
-        assert_int_equal(cddp_store_get(place->store, key, 60000, &value, &bytes), CDDP_OK);
+        assert_int_equal(cddp_store_get(place->store, key, 0, &value, &bytes), CDDP_OK);
         assert_int_equal(bytes, strlen("job/0/") + strlen(key));
         cddp_free(value);
     }
@@ -387,18 +389,15 @@ static int early_rank(int rank, int world_size, void *argument)
 static void a_client_may_come_before_its_server(void **state)
 {
     struct place place = {0};
-    uint16_t port;
+    uint16_t port = support_free_port();
     pid_t pid;
     int status;
 
     (void)state;
-    assert_int_equal(start_server(0, TOKEN, &place.server), CDDP_OK);
-    port = cddpi_store_server_port(place.server);
-    cddpi_store_server_destroy(place.server);
     snprintf(place.url, sizeof place.url, "tcp://127.0.0.1:%u", port);
     pid = fork();
     if (pid == 0) {
-        _exit(run_ranks(3, 60, early_rank, &place));
+        _exit(run_ranks(3, early_rank, &place));
     }
     support_sleep_ms(80);
     assert_int_equal(start_server(port, TOKEN, &place.server), CDDP_OK);
@@ -409,16 +408,11 @@ static void a_client_may_come_before_its_server(void **state)
 
 static void where_nobody_listens_opening_ends_at_the_deadline(void **state)
 {
-    struct cddpi_store_server *server;
-    cddp_store *store = NULL;
     char url[64];
 
     (void)state;
-    assert_int_equal(start_server(0, TOKEN, &server), CDDP_OK);
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", cddpi_store_server_port(server));
-    cddpi_store_server_destroy(server);
-    assert_int_equal(open_store(url, TOKEN, NULL, 400, &store), CDDP_ERR_TIMEOUT);
-    assert_true(last_error_has("Connection refused"));
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", support_free_port());
+    assert_true(opens_in_vain(url, "Connection refused"));
     assert_true(last_error_has(url));
 }
 
@@ -438,8 +432,7 @@ static void what_is_no_store_is_told_from_one(void **state)
     assert_int_equal(listen(listener, 8), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", ntohs(address.sin_port));
-    assert_int_equal(open_store(url, TOKEN, NULL, 400, &store), CDDP_ERR_TIMEOUT);
-    assert_true(last_error_has("no cddp store answers"));
+    assert_true(opens_in_vain(url, "no cddp store answers"));
     pid = fork();
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -449,7 +442,7 @@ static void what_is_no_store_is_told_from_one(void **state)
             say(fd, ssh, sizeof ssh);
         }
     }
-    assert_int_equal(open_store(url, TOKEN, NULL, 30000, &store), CDDP_ERR_IO);
+    assert_int_equal(open_store(url, TOKEN, NULL, SUPPORT_TIMEOUT_MS, &store), CDDP_ERR_IO);
     assert_true(last_error_has("no cddp store"));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
@@ -472,7 +465,7 @@ static void without_a_token_only_loopback_is_bound(void **state)
     options.host = "localhost";
     assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_OK);
     snprintf(url, sizeof url, "tcp://localhost:%u", cddpi_store_server_port(server));
-    assert_int_equal(open_store(url, "", NULL, 5000, &store), CDDP_OK);
+    assert_int_equal(open_store(url, "", NULL, SUPPORT_TIMEOUT_MS, &store), CDDP_OK);
     cddp_store_close(store);
     cddpi_store_server_destroy(server);
     options.host = "0.0.0.0";
@@ -501,7 +494,7 @@ static void addresses_of_both_families_work(void **state)
         /* the forms hold one %u each, whatever the compiler can see of them */
         snprintf(url, sizeof url, "%.*s%u", (int)(strlen(forms[i]) - 2), forms[i],
                  cddpi_store_server_port(server));
-        assert_int_equal(open_store(url, TOKEN, NULL, 30000, &store), CDDP_OK);
+        assert_int_equal(open_store(url, TOKEN, NULL, SUPPORT_TIMEOUT_MS, &store), CDDP_OK);
         assert_int_equal(cddp_store_set(store, "k", "v", 1), CDDP_OK);
         cddp_store_close(store);
         cddpi_store_server_destroy(server);
@@ -565,18 +558,20 @@ static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **sta
 
     (void)state;
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
-    assert_int_equal(open_store(url, TOKEN, NULL, 700, &store), CDDP_OK);
+    for (int tries = 0; store == NULL && tries < 100; tries++) { /* the deadline is short for it */
+        (void)!open_store(url, TOKEN, NULL, 700, &store);
+    }
+    assert_non_null(store);
     kill(pid, SIGSTOP);
     assert_int_equal(cddp_store_set(store, "k", large, CDDP_STORE_VALUE_BYTES), CDDP_ERR_TIMEOUT);
     assert_true(last_error_has("set \"k\": the server did not answer"));
     assert_int_equal(cddp_store_try_get(store, "k", &value, &bytes), CDDP_ERR_TIMEOUT);
     assert_int_equal(cddp_store_wait(store, keys, 2, 20), CDDP_ERR_TIMEOUT);
     kill(pid, SIGCONT);
-    assert_int_equal(cddp_store_get(store, "k", 20000, &value, &bytes), CDDP_OK);
+    assert_int_equal(cddp_store_get(store, "k", SUPPORT_TIMEOUT_MS, &value, &bytes), CDDP_OK);
     assert_int_equal(bytes, CDDP_STORE_VALUE_BYTES);
     cddp_free(value);
-    assert_int_equal(cddp_store_wait(store, keys, 2, 20), CDDP_ERR_TIMEOUT);
-    assert_true(last_error_has("1 of 2 keys"));
+    assert_true(waits_in_vain(store, keys, 2, 20, "1 of 2 keys"));
     assert_true(last_error_has("\"never\""));
     cddp_store_close(store);
     kill(pid, SIGKILL);
@@ -598,8 +593,8 @@ static void who_finds_no_room_is_told_and_comes_in_later(void **state)
     (void)state;
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
     /* on a busy machine an attempt may be cut short, and then it has another text */
-    for (int tries = 0; tries < 10 && count < MOST && !told; tries++) {
-        while (count < MOST && open_store(url, TOKEN, NULL, 500, &stores[count]) == CDDP_OK) {
+    for (uint32_t ms = 500; ms < SUPPORT_TIMEOUT_MS && count < MOST && !told; ms *= 2) {
+        while (count < MOST && open_store(url, TOKEN, NULL, ms, &stores[count]) == CDDP_OK) {
             count++;
         }
         told = strstr(cddp_last_error(), "limit of open files") != NULL;
@@ -608,7 +603,7 @@ static void who_finds_no_room_is_told_and_comes_in_later(void **state)
     assert_in_range(count, 1, 24);
     assert_int_equal(cddp_store_set(stores[0], "k", "v", 1), CDDP_OK);
     cddp_store_close(stores[--count]);
-    assert_int_equal(open_store(url, TOKEN, NULL, 5000, &late), CDDP_OK);
+    assert_int_equal(open_store(url, TOKEN, NULL, SUPPORT_TIMEOUT_MS, &late), CDDP_OK);
     cddp_store_close(late);
     while (count > 0) {
         cddp_store_close(stores[--count]);

@@ -230,6 +230,72 @@ static void reading_pauses_when_its_time_is_up(void **state)
     free(text);
 }
 
+/* A file of the source tree. */
+static char *data_path(const char *name)
+{
+    static char path[4200];
+
+    snprintf(path, sizeof path, "%s/tests/data/%s", getenv("CDDP_TEST_SOURCE"), name);
+    return path;
+}
+
+/* Words that a piece's end must not cut: those of several languages, again and again, with places
+ * between them where the pieces may end. */
+static char *make_words(size_t bytes)
+{
+    char *text = malloc(bytes + 1);
+    char part[4096];
+    FILE *file = fopen(data_path("tokenizer_text.txt"), "re");
+    size_t length, at = 0;
+
+    assert_non_null(file);
+    length = fread(part, 1, sizeof part, file);
+    fclose(file);
+    assert_true(length > 1000);
+    while (at < bytes) {
+        size_t some = at % 977 < length ? length - at % 977 : length; /* each time another part */
+
+        some = some < bytes - at ? some : bytes - at;
+        memcpy(text + at, part + length - some, some);
+        at += some;
+    }
+    text[bytes] = '\0';
+    return text;
+}
+
+static void pieces_become_the_tokens_of_the_whole(void **state)
+{
+    const size_t bytes = 3300000;
+    char *text = make_words(bytes);
+    char *patterns[] = {in_folder("a.txt")};
+    struct cddpi_text_options options = {.patterns = patterns,
+                                         .pattern_count = 1,
+                                         .vocabulary = data_path("tokenizer_small.json"),
+                                         .context = CONTEXT};
+    struct cddpi_dataset dataset = {0};
+    struct cddpi_tokenizer *tokenizer = NULL;
+    int32_t *tokens = NULL;
+    size_t count = 0;
+
+    (void)state;
+    write_text("a.txt", text);
+    assert_int_equal(cddpi_dataset_open_text(&options, NULL, &dataset, NULL), CDDP_OK);
+    assert_int_equal(cddpi_tokenizer_open(options.vocabulary, &tokenizer), CDDP_OK);
+    assert_int_equal(dataset.classes, cddpi_tokenizer_vocabulary(tokenizer));
+    assert_int_equal(cddpi_tokenizer_encode(tokenizer, text, bytes, &tokens, &count), CDDP_OK);
+    assert_true(count < bytes * 3 / 4);
+    assert_int_equal(dataset.token_count, count);
+    for (size_t i = 0; i < count; i++) {
+        if (((const uint16_t *)dataset.shards[0].tokens)[i] != tokens[i]) {
+            fail_msg("token %zu is not that of the whole text", i);
+        }
+    }
+    cddpi_free(tokens);
+    cddpi_tokenizer_close(tokenizer);
+    cddpi_dataset_close(&dataset);
+    free(text);
+}
+
 static void bad_texts_are_named(void **state)
 {
     (void)state;
@@ -297,6 +363,7 @@ int main(void)
         CASE(the_end_is_held_back_for_tests),
         CASE(a_long_text_is_read_whole),
         CASE(reading_pauses_when_its_time_is_up),
+        CASE(pieces_become_the_tokens_of_the_whole),
         CASE(bad_texts_are_named),
         CASE(a_vocabulary_that_cannot_be_opened_is_named),
         CASE(opening_survives_each_failed_allocation),

@@ -127,7 +127,7 @@ static void the_ranks_of_a_machine_share_the_tokens_that_one_of_them_made(void *
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         ask_for(*state, true, "text.gz");
-        assert_int_equal(run_ranks(sizes[i], 30, open_and_compare, *state), 0);
+        assert_int_equal(run_ranks(sizes[i], open_and_compare, *state), 0);
     }
 }
 
@@ -137,7 +137,7 @@ static void a_rank_alone_on_its_machine_makes_its_own(void **state)
 
     ask_for(job, true, "text.gz");
     job->machines = EACH_ALONE;
-    assert_int_equal(run_ranks(3, 30, open_and_compare, job), 0);
+    assert_int_equal(run_ranks(3, open_and_compare, job), 0);
 }
 
 /* As between containers. Here rank 0 makes no memory file, because it knows of no neighbour. */
@@ -147,7 +147,7 @@ static void ranks_that_cannot_map_the_tokens_make_their_own(void **state)
 
     ask_for(job, true, "text.gz");
     job->machines = FIRST_ALONE;
-    assert_int_equal(run_ranks(3, 30, open_and_compare, job), 0);
+    assert_int_equal(run_ranks(3, open_and_compare, job), 0);
 }
 
 static int open_and_note(int rank, int world_size, void *argument)
@@ -172,7 +172,7 @@ static int open_and_note(int rank, int world_size, void *argument)
 
 static void all_ranks_say(struct job *job, cddp_status status, const char *what)
 {
-    assert_int_equal(run_ranks(3, 30, open_and_note, job), 0);
+    assert_int_equal(run_ranks(3, open_and_note, job), 0);
     for (int rank = 0; rank < 3; rank++) {
         assert_int_equal(job->status[rank], status);
         assert_string_equal(job->message[rank], job->message[0]);
@@ -212,14 +212,14 @@ static void machines_with_different_files_are_told_so(void **state)
     job->machines = EACH_ALONE;
     ask_for(job, true, "text.gz");
     snprintf(job->names[2], sizeof job->names[2], "longer.gz");
-    assert_int_equal(run_ranks(3, 30, open_and_note, job), 0);
+    assert_int_equal(run_ranks(3, open_and_note, job), 0);
     assert_int_equal(job->status[0], CDDP_ERR_MISMATCH);
     assert_non_null(strstr(job->message[0], "number of tokens differs between machines: 2400 on "
                                             "rank 0, 2401 on rank 2"));
     /* the same sizes, in another order */
     ask_for(job, false, "s?");
     snprintf(job->names[1], sizeof job->names[1], "t?");
-    assert_int_equal(run_ranks(3, 30, open_and_note, job), 0);
+    assert_int_equal(run_ranks(3, open_and_note, job), 0);
     assert_int_equal(job->status[2], CDDP_ERR_MISMATCH);
     assert_non_null(strstr(job->message[2], "order of sizes differs between machines"));
 }
@@ -272,7 +272,7 @@ static void global_batches_are_the_same_at_any_number_of_ranks(void **state)
             ask_for(job, is_text != 0, is_text ? "text.gz" : "s?");
             memset(job->tokens, 0xff, sizeof job->tokens);
             memset(job->labels, 0xff, sizeof job->labels);
-            assert_int_equal(run_ranks(ranks, 30, take_epoch, job), 0);
+            assert_int_equal(run_ranks(ranks, take_epoch, job), 0);
             if (ranks == 1) {
                 *first = *job;
             }

@@ -162,7 +162,7 @@ static void a_signal_to_one_rank_stops_all_after_the_same_step(void **state)
     (void)state;
     wait_for_steps("signal");
     assert_int_equal(kill(run.pids[1], SIGTERM), 0);
-    if (finish(&run, 30) != 0) {
+    if (finish(&run) != 0) {
         show(&run);
         fail_msg("a rank failed");
     }

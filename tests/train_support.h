@@ -29,7 +29,7 @@ struct run_options {
     const char *arguments[16]; /* key=value, ended by NULL */
     const char *odd_argument;  /* given to the last rank only */
     rlim_t file_bytes;         /* no file may grow beyond; 0: any */
-    int timeout_ms;            /* 0: 20000 */
+    int timeout_ms;            /* 0: only a hang reaches it */
     const char *conf;          /* name below the folder; NULL: small.conf */
 };
 
@@ -187,7 +187,8 @@ static inline void become(const struct run_options *options, const struct run *r
     support_setenv_number("CDDP_WORLD_SIZE", options->ranks);
     support_setenv_number("CDDP_LOCAL_RANK", rank);
     support_setenv_number("CDDP_LOCAL_WORLD_SIZE", options->ranks);
-    support_setenv_number("CDDP_TIMEOUT_MS", options->timeout_ms > 0 ? options->timeout_ms : 20000);
+    support_setenv_number("CDDP_TIMEOUT_MS",
+                          options->timeout_ms > 0 ? options->timeout_ms : SUPPORT_TIMEOUT_MS);
     support_setenv_number("CDDP_THREADS", 1);
     setenv("CDDP_STORE", store, 1);
     setenv("CDDP_JOB", job, 1);
@@ -230,8 +231,8 @@ static inline struct run start(const struct run_options *options)
     return run;
 }
 
-/* Wait for all ranks, @seconds at most, then kill. Returns how many did not exit with 0. */
-static inline int finish(struct run *run, int seconds)
+/* Wait for all ranks, to the limit, then kill. Returns how many did not exit with 0. */
+static inline int finish(struct run *run)
 {
     int left = run->ranks;
     int failed = 0;
@@ -243,9 +244,9 @@ static inline int finish(struct run *run, int seconds)
                 run->pids[rank] = 0;
                 left--;
                 failed += run->statuses[rank] != 0;
-            } else if (run->pids[rank] > 0 && waited == seconds * 1000L) {
+            } else if (run->pids[rank] > 0 && waited == SUPPORT_LIMIT_S * 1000L) {
                 fprintf(stderr, "rank %d of job %d did not end in %d s\n", rank, run->number,
-                        seconds);
+                        SUPPORT_LIMIT_S);
                 kill(run->pids[rank], SIGKILL);
             }
         }
@@ -278,7 +279,7 @@ static inline struct run run_well(const struct run_options *options)
 {
     struct run run = start(options);
 
-    if (finish(&run, 60) != 0) {
+    if (finish(&run) != 0) {
         show(&run);
         fail_msg("job %d failed", run.number);
     }
@@ -290,7 +291,7 @@ static inline struct run run_badly(const struct run_options *options)
 {
     struct run run = start(options);
 
-    (void)finish(&run, 40);
+    (void)finish(&run);
     for (int rank = 0; rank < run.ranks; rank++) {
         if (!WIFEXITED(run.statuses[rank]) || WEXITSTATUS(run.statuses[rank]) == 0) {
             show(&run);
@@ -339,7 +340,7 @@ static inline double metric(const char *run_dir, uint64_t step, const char *name
 static inline void wait_for_steps(const char *run_dir)
 {
     for (int waited = 0; isnan(metric(run_dir, 1, "loss")); waited += 10) {
-        assert_true(waited < 60000);
+        assert_true(waited < SUPPORT_TIMEOUT_MS);
         support_sleep_ms(10);
     }
 }

@@ -8,7 +8,7 @@
 
 CDDPI_LANES_INLINE size_t rounded_up(size_t count)
 {
-    return (count + LANES - 1) / LANES * LANES;
+    return (count + GROUP - 1) / GROUP * GROUP;
 }
 
 /* How many keys query @p r may look at. */
@@ -26,47 +26,56 @@ static void fill(float *row, size_t from, size_t to, float value)
     }
 }
 
-/* A NaN is nobody's maximum; the row's sum will show it. */
+/* A NaN is nobody's maximum unless it comes last; the row's sum will show it. */
 CDDPI_LANES_INLINE float largest(const float *row, size_t end)
 {
     lanes best = lanes_load(row);
-    float max;
 
     for (size_t j = LANES; j < end; j += LANES) {
-        lanes v = lanes_load(row + j);
-
-        best = lanes_select(v > best, v, best);
+        best = lanes_max(best, lanes_load(row + j));
     }
-    max = best[0];
-    for (int i = 1; i < LANES; i++) {
-        max = best[i] > max ? best[i] : max;
-    }
-    return max;
+    return lanes_largest(best);
 }
 
+CDDPI_LANES_INLINE float make_powers(float *row, size_t end, float max)
+{
+    struct lane_sums sums = {{{0}}};
+
+    for (size_t j = 0; j < end; j += GROUP) {
+        for (size_t i = 0; i < PARTS; i++) {
+            lanes p = lanes_exp(lanes_load(row + j + i * LANES) - max);
+
+            lanes_store(row + j + i * LANES, p);
+            sums.part[i] += p;
+        }
+    }
+    return (float)lane_sums_total(&sums);
+}
+
+/* Rows are short, so what is left of a row at its end takes as long as the rest: each step goes
+ * through all rows, and that of one row overlaps with the next one's. */
 static void softmax(float *s, size_t stride, size_t rows, size_t columns, size_t first,
                     float *total, float *log_sum)
 {
     for (size_t r = 0; r < rows; r++) {
-        float *row = s + r * stride;
         size_t keys = keys_of(first, r, columns);
-        size_t end = rounded_up(keys);
-        lanes sum = {0};
-        float max;
 
-        fill(row, keys, end, -INFINITY);
-        max = largest(row, end);
-        for (size_t j = 0; j < end; j += LANES) {
-            lanes p = lanes_exp(lanes_load(row + j) - max);
+        fill(s + r * stride, keys, rounded_up(keys), -INFINITY);
+        total[r] = largest(s + r * stride, rounded_up(keys));
+    }
+    for (size_t r = 0; r < rows; r++) {
+        float *row = s + r * stride;
+        size_t end = rounded_up(keys_of(first, r, columns));
+        float max = total[r];
 
-            lanes_store(row + j, p);
-            sum += p;
-        }
+        total[r] = make_powers(row, end, max);
         fill(row, end, columns, 0);
-        total[r] = (float)lanes_sum(sum);
         if (log_sum != NULL) {
-            log_sum[r] = max + logf(total[r]);
+            log_sum[r] = max;
         }
+    }
+    for (size_t r = 0; r < rows && log_sum != NULL; r++) {
+        log_sum[r] += logf(total[r]);
     }
 }
 
@@ -85,17 +94,26 @@ static void divide(float *out, size_t stride, size_t rows, size_t columns, const
 static void row_products(const float *a, const float *b, size_t stride, size_t rows, size_t columns,
                          float *out)
 {
-    size_t whole = columns / LANES * LANES;
+    size_t whole = columns / GROUP * GROUP;
     size_t rest = columns - whole;
 
     for (size_t r = 0; r < rows; r++, a += stride, b += stride) {
-        lanes sum = {0};
+        struct lane_sums sums = {{{0}}};
+        float last[2][GROUP] = {{0}};
 
-        for (size_t c = 0; c < whole; c += LANES) {
-            sum += lanes_load(a + c) * lanes_load(b + c);
+        for (size_t c = 0; c < whole; c += GROUP) {
+            for (size_t i = 0; i < PARTS; i++) {
+                sums.part[i] += lanes_load(a + c + i * LANES) * lanes_load(b + c + i * LANES);
+            }
         }
-        sum += lanes_load_part(a + whole, rest, 0) * lanes_load_part(b + whole, rest, 0);
-        out[r] = (float)lanes_sum(sum);
+        if (rest > 0) {
+            memcpy(last[0], a + whole, rest * sizeof *a);
+            memcpy(last[1], b + whole, rest * sizeof *b);
+            for (size_t i = 0; i < PARTS; i++) {
+                sums.part[i] += lanes_load(last[0] + i * LANES) * lanes_load(last[1] + i * LANES);
+            }
+        }
+        out[r] = (float)lane_sums_total(&sums);
     }
 }
 

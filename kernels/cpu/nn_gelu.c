@@ -14,9 +14,9 @@ struct distribution {
 /* (1 + tanh(u)) / 2 = 1 / (1 + e^-2u) with 2 u = x (2 sqrt(2 / pi) + 0.044715 ... x^2). */
 CDDPI_LANES_INLINE struct distribution with_tanh(lanes x)
 {
-    const float linear = 1.5957691216f;                     /* 2 sqrt(2 / pi) */
-    const float cubic = 0.0713548163f;                      /* ... x 0.044715 */
-    lanes near = lanes_at_most(lanes_at_least(x, -20), 20); /* further out nothing changes */
+    const float linear = 1.5957691216f;   /* 2 sqrt(2 / pi) */
+    const float cubic = 0.0713548163f;    /* ... x 0.044715 */
+    lanes near = lanes_clamp(x, -20, 20); /* further out nothing changes */
     lanes square = near * near;
     lanes u = near * (square * cubic + linear);
     lanes e = lanes_exp(-lanes_abs(u));
@@ -34,7 +34,7 @@ CDDPI_LANES_INLINE struct distribution with_erf(lanes x)
     static const float p[] = {0.0387939326f, -0.228135630f,  0.542777359f, -0.617635131f,
                               0.268099070f,  -0.0236316919f, 0.163119966f, 0.176899940f,
                               0.179718316f,  -6.16626357e-6f};
-    lanes near = lanes_at_most(lanes_at_least(x, -20), 20);
+    lanes near = lanes_clamp(x, -20, 20);
     lanes e = lanes_exp(near * near * -0.5f);
     lanes t = 1.0f / (lanes_abs(near) * 0.45f + 1.0f);
     lanes tail = lanes_of(p[0]);

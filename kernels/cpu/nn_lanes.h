@@ -1,6 +1,8 @@
-/* nn_lanes.h - sixteen float32 at once, in GNU C's vectors, for sources that are built once for
- * each set of instructions (CDDPI_ISA). The compiler splits a vector where registers are shorter;
- * there are always sixteen lanes and nothing is contracted, so every build gives the same bits. */
+/* nn_lanes.h - float32 in GNU C's vectors as long as registers are, for sources that are built once
+ * for each set of instructions (CDDPI_ISA).
+ *
+ * Every build gives the same bits: nothing is contracted, and a sum over a row always has sixteen
+ * partial ones, element i going to number i % 16, which meet in one order. */
 #ifndef CDDPI_KERNELS_NN_LANES_H
 #define CDDPI_KERNELS_NN_LANES_H
 
@@ -9,17 +11,32 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define CDDPI_LANES 16
+#elif defined(__AVX2__)
+#define CDDPI_LANES 8
+#else
+#define CDDPI_LANES 4
+#endif
+
 #define CDDPI_LANES_INLINE static inline __attribute__((always_inline))
 #define CDDPI_LANES_JOIN2(a, b) a##b
 #define CDDPI_LANES_JOIN(a, b) CDDPI_LANES_JOIN2(a, b)
-#define CDDPI_LANES_TEXT2(a) #a
-#define CDDPI_LANES_TEXT(a) CDDPI_LANES_TEXT2(a)
 
-enum { LANES = 16 };
+enum { LANES = CDDPI_LANES, GROUP = 16, PARTS = GROUP / LANES };
 
-typedef float lanes __attribute__((vector_size(64)));
-typedef int32_t lane_bits __attribute__((vector_size(64)));
-typedef uint32_t lane_words __attribute__((vector_size(64)));
+typedef float lanes __attribute__((vector_size(4 * CDDPI_LANES)));
+typedef int32_t lane_bits __attribute__((vector_size(4 * CDDPI_LANES)));
+typedef uint32_t lane_words __attribute__((vector_size(4 * CDDPI_LANES)));
+
+/* The partial sums of a row. */
+struct lane_sums {
+    lanes part[PARTS];
+};
 
 CDDPI_LANES_INLINE lanes lanes_of(float x)
 {
@@ -39,7 +56,7 @@ CDDPI_LANES_INLINE void lanes_store(float *to, lanes v)
     memcpy(to, &v, sizeof v);
 }
 
-/* The first @p count (< 16) lanes; the rest are @p rest. */
+/* The first @p count (< LANES) elements; the rest are @p rest. */
 CDDPI_LANES_INLINE lanes lanes_load_part(const float *from, size_t count, float rest)
 {
     lanes v = lanes_of(rest);
@@ -58,15 +75,33 @@ CDDPI_LANES_INLINE lanes lanes_select(lane_bits mask, lanes yes, lanes no)
     return (lanes)((mask & (lane_bits)yes) | (~mask & (lane_bits)no));
 }
 
-/* A NaN of @p a is kept. */
-CDDPI_LANES_INLINE lanes lanes_at_least(lanes a, float low)
+/* x86's instructions give the second operand where one is a NaN. */
+#if defined(__AVX512F__)
+#define CDDPI_LANES_MAX(a, b) _mm512_max_ps(a, b)
+#define CDDPI_LANES_MIN(a, b) _mm512_min_ps(a, b)
+#elif defined(__AVX2__)
+#define CDDPI_LANES_MAX(a, b) _mm256_max_ps(a, b)
+#define CDDPI_LANES_MIN(a, b) _mm256_min_ps(a, b)
+#elif defined(__SSE2__)
+#define CDDPI_LANES_MAX(a, b) _mm_max_ps(a, b)
+#define CDDPI_LANES_MIN(a, b) _mm_min_ps(a, b)
+#else
+#define CDDPI_LANES_MAX(a, b) lanes_select((a) > (b), a, b)
+#define CDDPI_LANES_MIN(a, b) lanes_select((a) < (b), a, b)
+#endif
+
+/* The larger, or @p b where one is a NaN. */
+CDDPI_LANES_INLINE lanes lanes_max(lanes a, lanes b)
 {
-    return lanes_select(a < low, lanes_of(low), a);
+    return CDDPI_LANES_MAX(a, b);
 }
 
-CDDPI_LANES_INLINE lanes lanes_at_most(lanes a, float high)
+/* Within [low, high]; a NaN stays one. */
+CDDPI_LANES_INLINE lanes lanes_clamp(lanes a, float low, float high)
 {
-    return lanes_select(a > high, lanes_of(high), a);
+    lanes floor = CDDPI_LANES_MAX(lanes_of(low), a);
+
+    return CDDPI_LANES_MIN(lanes_of(high), floor);
 }
 
 CDDPI_LANES_INLINE lanes lanes_abs(lanes a)
@@ -74,15 +109,35 @@ CDDPI_LANES_INLINE lanes lanes_abs(lanes a)
     return (lanes)((lane_bits)a & 0x7fffffff);
 }
 
-/* In float64, from the first lane to the last. */
-CDDPI_LANES_INLINE double lanes_sum(lanes a)
+CDDPI_LANES_INLINE float lanes_largest(lanes a)
 {
-    double sum = 0;
+    float part[LANES];
 
-    for (int i = 0; i < LANES; i++) {
-        sum += (double)a[i];
+    lanes_store(part, a);
+    for (int left = LANES / 2; left > 0; left /= 2) {
+        for (int i = 0; i < left; i++) {
+            part[i] = part[i + left] > part[i] ? part[i + left] : part[i];
+        }
     }
-    return sum;
+    return part[0];
+}
+
+/* Halves are added to halves: 0 + 8, 1 + 9 ..., then 0 + 4 ... */
+CDDPI_LANES_INLINE double lane_sums_total(const struct lane_sums *sums)
+{
+    float part[GROUP];
+    double half[GROUP / 2];
+
+    memcpy(part, sums->part, sizeof part);
+    for (int i = 0; i < GROUP / 2; i++) {
+        half[i] = (double)part[i] + (double)part[i + GROUP / 2];
+    }
+    for (int left = GROUP / 4; left > 0; left /= 2) {
+        for (int i = 0; i < left; i++) {
+            half[i] += half[i + left];
+        }
+    }
+    return half[0];
 }
 
 /* e^x for x <= 88, to 2 units in the last place; below -87.3, where float32 ends, it is 0. As in
@@ -91,7 +146,7 @@ CDDPI_LANES_INLINE double lanes_sum(lanes a)
 CDDPI_LANES_INLINE lanes lanes_exp(lanes x)
 {
     const float low = -87.3f;
-    lanes y = lanes_at_most(lanes_at_least(x, low), 88.0f);
+    lanes y = lanes_clamp(x, low, 88.0f);
     lanes shifted = y * 1.44269504f + 12582912.0f;
     lanes n = shifted - 12582912.0f;
     lanes r = (y - n * 0.693359375f) - n * -2.12194440e-4f;

@@ -12,35 +12,69 @@ struct moments {
     float mean, inverse;
 };
 
+/* The elements of a row behind its last whole group, filled up. */
+struct tail {
+    float element[GROUP];
+};
+
+CDDPI_LANES_INLINE struct tail tail_of(const float *row, size_t columns, float rest)
+{
+    size_t whole = columns / GROUP * GROUP;
+    struct tail tail;
+
+    for (int i = 0; i < GROUP; i++) {
+        tail.element[i] = rest;
+    }
+    memcpy(tail.element, row + whole, (columns - whole) * sizeof *row);
+    return tail;
+}
+
+CDDPI_LANES_INLINE void add_group(struct lane_sums *sum, const float *x)
+{
+    for (size_t i = 0; i < PARTS; i++) {
+        sum->part[i] += lanes_load(x + i * LANES);
+    }
+}
+
+CDDPI_LANES_INLINE void add_centred(struct lane_sums *offsets, struct lane_sums *squares,
+                                    const float *x, float mean)
+{
+    for (size_t i = 0; i < PARTS; i++) {
+        lanes centred = lanes_load(x + i * LANES) - mean;
+
+        offsets->part[i] += centred;
+        squares->part[i] += centred * centred;
+    }
+}
+
 CDDPI_LANES_INLINE struct moments moments_of(const float *x, size_t columns, float epsilon)
 {
-    size_t whole = columns / LANES * LANES;
-    lanes sum = {0};
-    lanes offsets = {0};
-    lanes squares = {0};
+    size_t whole = columns / GROUP * GROUP;
+    struct lane_sums sum = {{{0}}};
+    struct lane_sums offsets = {{{0}}};
+    struct lane_sums squares = {{{0}}};
+    struct tail tail;
     double count = (double)columns;
     double offset, variance;
     float mean;
 
-    for (size_t c = 0; c < whole; c += LANES) {
-        sum += lanes_load(x + c);
-    }
-    sum += lanes_load_part(x + whole, columns - whole, 0);
-    mean = (float)(lanes_sum(sum) / count);
-    for (size_t c = 0; c < whole; c += LANES) {
-        lanes centred = lanes_load(x + c) - mean;
-
-        offsets += centred;
-        squares += centred * centred;
+    for (size_t c = 0; c < whole; c += GROUP) {
+        add_group(&sum, x + c);
     }
     if (whole < columns) {
-        lanes centred = lanes_load_part(x + whole, columns - whole, mean) - mean;
-
-        offsets += centred;
-        squares += centred * centred;
+        tail = tail_of(x, columns, 0);
+        add_group(&sum, tail.element);
     }
-    offset = lanes_sum(offsets) / count;
-    variance = lanes_sum(squares) / count - offset * offset;
+    mean = (float)(lane_sums_total(&sum) / count);
+    for (size_t c = 0; c < whole; c += GROUP) {
+        add_centred(&offsets, &squares, x + c, mean);
+    }
+    if (whole < columns) {
+        tail = tail_of(x, columns, mean);
+        add_centred(&offsets, &squares, tail.element, mean);
+    }
+    offset = lane_sums_total(&offsets) / count;
+    variance = lane_sums_total(&squares) / count - offset * offset;
     variance = variance < 0 ? 0 : variance;
     return (struct moments){(float)((double)mean + offset),
                             (float)(1 / sqrt(variance + (double)epsilon))};
@@ -49,26 +83,13 @@ CDDPI_LANES_INLINE struct moments moments_of(const float *x, size_t columns, flo
 static void forward(const float *x, const float *weight, const float *bias, float epsilon,
                     size_t rows, size_t columns, float *out, float *mean, float *inverse)
 {
-    size_t whole = columns / LANES * LANES;
-    size_t rest = columns - whole;
-
     for (size_t r = 0; r < rows; r++) {
         const float *from = x + r * columns;
         float *to = out + r * columns;
         struct moments row = moments_of(from, columns, epsilon);
 
-        for (size_t c = 0; c < whole; c += LANES) {
-            lanes normal = (lanes_load(from + c) - row.mean) * row.inverse;
-
-            lanes_store(to + c, normal * lanes_load(weight + c) + lanes_load(bias + c));
-        }
-        if (rest > 0) {
-            lanes normal = (lanes_load_part(from + whole, rest, 0) - row.mean) * row.inverse;
-
-            lanes_store_part(to + whole,
-                             normal * lanes_load_part(weight + whole, rest, 0) +
-                                 lanes_load_part(bias + whole, rest, 0),
-                             rest);
+        for (size_t c = 0; c < columns; c++) {
+            to[c] = (from[c] - row.mean) * row.inverse * weight[c] + bias[c];
         }
         if (mean != NULL) {
             mean[r] = row.mean;
@@ -80,64 +101,67 @@ static void forward(const float *x, const float *weight, const float *bias, floa
 }
 
 /* What a row's gradient has in common: dx = inverse (g - g_mean - normal product_mean), where g =
- * dy weight and product = g normal. The parameters' sums are added to on the way. */
+ * dy weight and product = g normal. */
 struct shared {
     float g_mean, product_mean;
 };
 
-CDDPI_LANES_INLINE struct shared row_sums(const float *dy, const float *x, const float *weight,
-                                          struct moments row, size_t columns, float *dweight,
-                                          float *dbias)
+struct row_sums {
+    struct lane_sums g, products;
+};
+
+/* One group of a row; the parameters' sums are added to on the way. */
+CDDPI_LANES_INLINE void add_products(struct row_sums *sums, const float *dy, const float *x,
+                                     const float *weight, struct moments row, float *dweight,
+                                     float *dbias)
 {
-    size_t whole = columns / LANES * LANES;
-    size_t rest = columns - whole;
-    lanes sum = {0};
-    lanes products = {0};
+    for (size_t i = 0; i < PARTS; i++) {
+        size_t at = i * LANES;
+        lanes dyc = lanes_load(dy + at);
+        lanes normal = (lanes_load(x + at) - row.mean) * row.inverse;
+        lanes g = dyc * lanes_load(weight + at);
 
-    for (size_t c = 0; c < whole; c += LANES) {
-        lanes dyc = lanes_load(dy + c);
-        lanes normal = (lanes_load(x + c) - row.mean) * row.inverse;
-        lanes g = dyc * lanes_load(weight + c);
-
-        sum += g;
-        products += g * normal;
-        lanes_store(dweight + c, lanes_load(dweight + c) + dyc * normal);
-        lanes_store(dbias + c, lanes_load(dbias + c) + dyc);
+        sums->g.part[i] += g;
+        sums->products.part[i] += g * normal;
+        lanes_store(dweight + at, lanes_load(dweight + at) + dyc * normal);
+        lanes_store(dbias + at, lanes_load(dbias + at) + dyc);
     }
-    if (rest > 0) {
-        lanes dyc = lanes_load_part(dy + whole, rest, 0);
-        lanes normal = (lanes_load_part(x + whole, rest, 0) - row.mean) * row.inverse;
-        lanes g = dyc * lanes_load_part(weight + whole, rest, 0);
-
-        sum += g;
-        products += g * normal;
-        lanes_store_part(dweight + whole, lanes_load_part(dweight + whole, rest, 0) + dyc * normal,
-                         rest);
-        lanes_store_part(dbias + whole, lanes_load_part(dbias + whole, rest, 0) + dyc, rest);
-    }
-    return (struct shared){(float)(lanes_sum(sum) / (double)columns),
-                           (float)(lanes_sum(products) / (double)columns)};
 }
 
-CDDPI_LANES_INLINE void row_gradient(const float *dy, const float *x, const float *weight,
-                                     struct moments row, struct shared shared, size_t columns,
-                                     float *dx)
+CDDPI_LANES_INLINE struct shared sum_row(const float *dy, const float *x, const float *weight,
+                                         struct moments row, size_t columns, float *dweight,
+                                         float *dbias)
 {
-    size_t whole = columns / LANES * LANES;
+    size_t whole = columns / GROUP * GROUP;
     size_t rest = columns - whole;
+    struct row_sums sums = {{{{0}}}, {{{0}}}};
 
-    for (size_t c = 0; c < whole; c += LANES) {
-        lanes normal = (lanes_load(x + c) - row.mean) * row.inverse;
-        lanes g = lanes_load(dy + c) * lanes_load(weight + c);
-
-        lanes_store(dx + c, (g - shared.g_mean - normal * shared.product_mean) * row.inverse);
+    for (size_t c = 0; c < whole; c += GROUP) {
+        add_products(&sums, dy + c, x + c, weight + c, row, dweight + c, dbias + c);
     }
     if (rest > 0) {
-        lanes normal = (lanes_load_part(x + whole, rest, 0) - row.mean) * row.inverse;
-        lanes g = lanes_load_part(dy + whole, rest, 0) * lanes_load_part(weight + whole, rest, 0);
+        struct tail dy_tail = tail_of(dy, columns, 0);
+        struct tail x_tail = tail_of(x, columns, 0);
+        struct tail weight_tail = tail_of(weight, columns, 0);
+        struct tail dweight_tail = tail_of(dweight, columns, 0);
+        struct tail dbias_tail = tail_of(dbias, columns, 0);
 
-        lanes_store_part(dx + whole,
-                         (g - shared.g_mean - normal * shared.product_mean) * row.inverse, rest);
+        add_products(&sums, dy_tail.element, x_tail.element, weight_tail.element, row,
+                     dweight_tail.element, dbias_tail.element);
+        memcpy(dweight + whole, dweight_tail.element, rest * sizeof *dweight);
+        memcpy(dbias + whole, dbias_tail.element, rest * sizeof *dbias);
+    }
+    return (struct shared){(float)(lane_sums_total(&sums.g) / (double)columns),
+                           (float)(lane_sums_total(&sums.products) / (double)columns)};
+}
+
+static void row_gradient(const float *dy, const float *x, const float *weight, struct moments row,
+                         struct shared shared, size_t columns, float *dx)
+{
+    for (size_t c = 0; c < columns; c++) {
+        float normal = (x[c] - row.mean) * row.inverse;
+
+        dx[c] = (dy[c] * weight[c] - shared.g_mean - normal * shared.product_mean) * row.inverse;
     }
 }
 
@@ -159,8 +183,8 @@ static void backward(const float *dy, const float *x, const float *weight, const
         for (size_t r = first; r < end; r++) {
             struct moments row = {mean[r], inverse[r]};
             size_t at = r * columns;
-            struct shared shared = row_sums(dy + at, x + at, weight, row, columns, scratch,
-                                            scratch + columns);
+            struct shared shared = sum_row(dy + at, x + at, weight, row, columns, scratch,
+                                           scratch + columns);
 
             if (dx != NULL) {
                 row_gradient(dy + at, x + at, weight, row, shared, columns, dx + at);

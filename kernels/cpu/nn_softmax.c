@@ -10,52 +10,51 @@ static float largest(const float *x, size_t columns)
 {
     lanes best = lanes_of(-INFINITY);
     size_t c = 0;
-    float most;
 
     for (; c + LANES <= columns; c += LANES) {
-        lanes v = lanes_load(x + c);
-
-        best = lanes_select(v > best, v, best);
+        best = lanes_max(lanes_load(x + c), best);
     }
     if (c < columns) {
-        lanes v = lanes_load_part(x + c, columns - c, -INFINITY);
+        best = lanes_max(lanes_load_part(x + c, columns - c, -INFINITY), best);
+    }
+    return lanes_largest(best);
+}
 
-        best = lanes_select(v > best, v, best);
+/* One group of x becomes exp(x - most). */
+CDDPI_LANES_INLINE void add_powers(struct lane_sums *sums, const float *x, float most, float *out)
+{
+    for (size_t i = 0; i < PARTS; i++) {
+        lanes v = lanes_exp(lanes_load(x + i * LANES) - most);
+
+        sums->part[i] += v;
+        lanes_store(out + i * LANES, v);
     }
-    most = best[0];
-    for (int i = 1; i < LANES; i++) {
-        most = best[i] > most ? best[i] : most;
-    }
-    return most;
 }
 
 /* out = exp(x - most), and their sum */
 static double powers(const float *x, float most, size_t columns, float *out)
 {
+    float group[GROUP];
     double sum = 0;
 
     for (size_t begin = 0; begin < columns; begin += CHUNK) {
         size_t end = columns - begin < CHUNK ? columns : begin + CHUNK;
-        lanes sums = {0};
+        struct lane_sums sums = {{{0}}};
         size_t c = begin;
 
-        for (; c + LANES <= end; c += LANES) {
-            lanes v = lanes_exp(lanes_load(x + c) - most);
-
-            sums += v;
-            if (out != NULL) {
-                lanes_store(out + c, v);
-            }
+        for (; c + GROUP <= end; c += GROUP) {
+            add_powers(&sums, x + c, most, out != NULL ? out + c : group);
         }
         if (c < end) {
-            lanes v = lanes_exp(lanes_load_part(x + c, end - c, -INFINITY) - most);
-
-            sums += v;
+            for (size_t i = 0; i < GROUP; i++) {
+                group[i] = c + i < end ? x[c + i] : -INFINITY;
+            }
+            add_powers(&sums, group, most, group);
             if (out != NULL) {
-                lanes_store_part(out + c, v, end - c);
+                memcpy(out + c, group, (end - c) * sizeof *out);
             }
         }
-        sum += lanes_sum(sums);
+        sum += lane_sums_total(&sums);
     }
     return sum;
 }

@@ -48,6 +48,14 @@ cddp_status cddpi_writer_finish(struct cddpi_writer *writer,
 /** Close without more ado, finished or not. */
 void cddpi_writer_close(struct cddpi_writer *writer);
 
+/** Makes the new file @p name in @p dir and flushes it; errors call it @p shown. On failure what
+ * there is of it is the caller's to remove. */
+typedef cddp_status (*cddpi_file_make_fn)(void *context, int dir, const char *name,
+                                          const char *shown);
+/** Let @p make write a temporary file beside @p path, then rename it to @p path. On failure an
+ * older file of that name is as it was. */
+cddp_status cddpi_file_replace(const char *path, cddpi_file_make_fn make, void *context);
+
 /** Bytes and BLAKE2b-256 (as hex digits) of the regular file @p path. */
 cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
                               char out_hex[CDDPI_DIGEST_HEX_BYTES]);

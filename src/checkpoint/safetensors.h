@@ -24,6 +24,16 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
                                   const char *const *metadata, uint64_t *out_bytes,
                                   unsigned char out_digest[CDDPI_DIGEST_BYTES]);
 
+/** Puts all data of tensor @p index: exactly the bytes of its shape and type. */
+typedef cddp_status (*cddpi_tensor_data_fn)(void *context, size_t index,
+                                            struct cddpi_writer *writer);
+
+/** As cddp_safetensors_write(), but the tensors' data, which may be NULL, comes from @p put, called
+ * for one after the other: they need never be in memory together. */
+cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensors, size_t count,
+                                     const char *const *metadata, cddpi_tensor_data_fn put,
+                                     void *context);
+
 /** Whether @p file, called @p shown in errors, holds exactly @p tensors: names, types, shapes. */
 cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
                                     const cddp_tensor *tensors, size_t count);

@@ -3,15 +3,13 @@
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <assert.h>
 #include <jansson.h>
 #include <string.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is little-endian");
 
-enum { LENGTH_BYTES = 8, NAME_TRIES = 64 };
+enum { LENGTH_BYTES = 8 };
 
 /* the format's names, in the order of CDDP_TYPE_MAP */
 #define TYPE_NAME(name, value, bytes, text) #name,
@@ -55,9 +53,6 @@ static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, si
     if (!cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "%s: tensor \"%s\": its shape is negative or overflows", shown, name);
-    }
-    if (tensor->data == NULL && bytes > 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no data", shown, name);
     }
     *out_bytes = bytes;
     return CDDP_OK;
@@ -186,39 +181,79 @@ cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tenso
     return status;
 }
 
-/* What cddpi_safetensors_put() does once the header is there. */
+/* The data of tensors that lie in memory. */
+static cddp_status put_memory(void *context, size_t index, struct cddpi_writer *writer)
+{
+    const cddp_tensor *tensor = (const cddp_tensor *)context + index;
+    size_t bytes = 0;
+
+    (void)cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes);
+    return cddpi_writer_put(writer, tensor->data, bytes);
+}
+
+static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+        size_t bytes = 0;
+        cddp_status status = check_tensor(shown, &tensors[i], i, &bytes);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        if (tensors[i].data == NULL && bytes > 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no data", shown,
+                              cddpi_printable(tensors[i].name, name, sizeof name));
+        }
+    }
+    return CDDP_OK;
+}
+
+/* What a file is made of. */
+struct content {
+    const cddp_tensor *tensors; /* their data may be NULL */
+    size_t count;
+    const char *const *metadata;
+    cddpi_tensor_data_fn put;
+    void *context;
+};
+
+/* What put_content() does once the header is there. */
 static cddp_status put_all(struct cddpi_writer *writer, const char *header, size_t header_bytes,
-                           const cddp_tensor *tensors, size_t count,
+                           const struct content *content,
                            unsigned char out_digest[CDDPI_DIGEST_BYTES])
 {
     cddp_status status = cddpi_writer_put(writer, header, header_bytes);
+    uint64_t expected = header_bytes;
 
-    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+    for (size_t i = 0; i < content->count && status == CDDP_OK; i++) {
+        const cddp_tensor *tensor = &content->tensors[i];
         size_t bytes = 0;
 
-        (void)cddpi_tensor_bytes(tensors[i].type, tensors[i].dims, tensors[i].shape, &bytes);
-        status = cddpi_writer_put(writer, tensors[i].data, bytes);
+        (void)cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes);
+        status = content->put(content->context, i, writer);
+        expected += bytes;
+        assert(status != CDDP_OK || writer->bytes == expected);
     }
     return status == CDDP_OK ? cddpi_writer_finish(writer, out_digest) : status;
 }
 
-cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
-                                  const cddp_tensor *tensors, size_t count,
-                                  const char *const *metadata, uint64_t *out_bytes,
-                                  unsigned char out_digest[CDDPI_DIGEST_BYTES])
+static cddp_status put_content(int dir, const char *name, const char *shown,
+                               const struct content *content, uint64_t *out_bytes,
+                               unsigned char out_digest[CDDPI_DIGEST_BYTES])
 {
     struct cddpi_writer writer;
     char *header = NULL;
     size_t header_bytes = 0;
-    cddp_status status = cddpi_safetensors_header(shown, tensors, count, metadata, &header,
-                                                  &header_bytes);
+    cddp_status status = cddpi_safetensors_header(shown, content->tensors, content->count,
+                                                  content->metadata, &header, &header_bytes);
 
     if (status != CDDP_OK) {
         return status;
     }
     status = cddpi_writer_open(&writer, dir, name, shown);
     if (status == CDDP_OK) {
-        status = put_all(&writer, header, header_bytes, tensors, count, out_digest);
+        status = put_all(&writer, header, header_bytes, content, out_digest);
         if (status == CDDP_OK && out_bytes != NULL) {
             *out_bytes = writer.bytes;
         }
@@ -228,92 +263,43 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
     return status;
 }
 
-/* The folder that holds @path, opened, and @path's last part. */
-static cddp_status open_parent(const char *path, int *out_dir, const char **out_base)
+cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
+                                  const cddp_tensor *tensors, size_t count,
+                                  const char *const *metadata, uint64_t *out_bytes,
+                                  unsigned char out_digest[CDDPI_DIGEST_BYTES])
 {
-    const char *slash = strrchr(path, '/');
-    const char *base = slash != NULL ? slash + 1 : path;
-    char *folder;
-    int dir;
+    const struct content content = {tensors, count, metadata, put_memory,
+                                    (void *)(uintptr_t)tensors};
+    cddp_status status = check_memory(shown, tensors, count);
 
-    if (base[0] == '\0') {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "\"%s\" is no file name", path);
-    }
-    folder = slash == NULL ? cddpi_strdup(".") : cddpi_format("%.*s", (int)(base - path), path);
-    if (folder == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
-    }
-    dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) {
-        cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder of %s", path);
-
-        cddpi_free(folder);
-        return status;
-    }
-    cddpi_free(folder);
-    *out_dir = dir;
-    *out_base = base;
-    return CDDP_OK;
+    return status == CDDP_OK ? put_content(dir, name, shown, &content, out_bytes, out_digest)
+                             : status;
 }
 
-/* A name in @dir that nothing has: a crashed writer of our process id may have left some behind. */
-static char *temporary_name(int dir, const char *base)
+static cddp_status make_content(void *context, int dir, const char *name, const char *shown)
 {
-    for (int i = 0; i < NAME_TRIES; i++) {
-        char *name = cddpi_format(".%s.tmp-%ld-%d", base, (long)getpid(), i);
-
-        if (name == NULL || faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
-            return name; /* if it has come up since, creating it says so */
-        }
-        cddpi_free(name);
-    }
-    return NULL;
+    return put_content(dir, name, shown, context, NULL, NULL);
 }
 
-/* From a flushed temporary file to the file of that name. */
-static cddp_status move_in(int dir, const char *temporary, const char *base, const char *path)
+cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensors, size_t count,
+                                     const char *const *metadata, cddpi_tensor_data_fn put,
+                                     void *context)
 {
-    if (cddpi_file_renameat(dir, temporary, base) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", temporary, path);
-    }
-    if (cddpi_file_fsync(dir) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno,
-                                "flush the folder of %s (which is whole, but a loss of power now "
-                                "may bring the old one back)",
-                                path);
-    }
-    return CDDP_OK;
+    struct content content = {tensors, count, metadata, put, context};
+
+    return cddpi_file_replace(path, make_content, &content);
 }
 
 cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors, size_t count,
                                    const char *const *metadata)
 {
-    const char *base = NULL;
-    char *temporary;
     cddp_status status;
-    int dir = -1;
 
     if (path == NULL || (tensors == NULL && count > 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "write safetensors: no path or no tensors");
     }
-    status = open_parent(path, &dir, &base);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    temporary = temporary_name(dir, base);
-    if (temporary == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory, or no name, for a temporary file",
-                            path);
-    } else {
-        status = cddpi_safetensors_put(dir, temporary, path, tensors, count, metadata, NULL, NULL);
-        if (status == CDDP_OK) {
-            status = move_in(dir, temporary, base, path);
-        }
-        if (status != CDDP_OK) {
-            (void)unlinkat(dir, temporary, 0);
-        }
-    }
-    cddpi_free(temporary);
-    close(dir);
-    return status;
+    status = check_memory(path, tensors, count);
+    return status == CDDP_OK ? cddpi_safetensors_stream(path, tensors, count, metadata, put_memory,
+                                                        (void *)(uintptr_t)tensors)
+                             : status;
 }

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    CLOSE_MS = 2000, /* closing waits that long for the lock, else the file stays */
+    CLOSE_MS = 20000, /* closing waits that long for the lock, else the file stays */
     FIRST_PAUSE_US = 1000,
     LONGEST_PAUSE_US = 20000
 };

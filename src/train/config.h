@@ -58,6 +58,7 @@ enum cddpi_model_kind {
     CDDPI_MODEL_MLP,
     CDDPI_MODEL_CNN,
     CDDPI_MODEL_RESNET20,
+    CDDPI_MODEL_GPT2,
     CDDPI_MODEL_LAYERS
 };
 enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT };
@@ -75,6 +76,9 @@ struct cddpi_config {
         bool sync_batch_norm;
         struct cddpi_config_layers layers;
         int context, vocab;
+        char *size;
+        int blocks, heads, embed;
+        bool recompute;
         int loss;
         char *weights;
     } model;
@@ -105,9 +109,9 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
-        int precision;
         int64_t eval_steps;
         int64_t eval_batches;
+        int precision;
         int64_t generate_steps;
         char *generate_prompt;
         int generate_tokens;

@@ -28,18 +28,21 @@ static cddp_status find(struct cddpi_trainer *trainer, char **out)
     return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
 }
 
+/* The model alone: the optimizer's state, twice as large, is not needed. */
 static cddp_status load(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_snapshot snapshot = {.model = cddpi_trainer_model_tensors(trainer),
-                              .model_count = trainer->param_count + trainer->buffer_count};
-    cddp_status status = snapshot.model != NULL
-                             ? cddp_snapshot_read_state(path, NULL, &trainer->at.step)
-                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
+    char *file = cddpi_format("%s/model.safetensors", path);
+    cddp_status status = cddp_snapshot_read_state(path, NULL, &trainer->at.step);
 
-    if (status == CDDP_OK) {
-        status = cddp_snapshot_load(path, &snapshot);
+    if (status == CDDP_OK && (tensors == NULL || file == NULL)) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
     }
-    cddpi_free((void *)(uintptr_t)snapshot.model);
+    if (status == CDDP_OK) {
+        status = cddp_safetensors_load(file, tensors, trainer->param_count + trainer->buffer_count);
+    }
+    cddpi_free(tensors);
+    cddpi_free(file);
     return status;
 }
 

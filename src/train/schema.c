@@ -13,12 +13,15 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|layers",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|gpt2|layers",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
      .text = "mlp: widths of the hidden layers."},
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
-     .text = "mlp, cnn: probability that an output of a hidden layer is zeroed in training."},
+     .text =
+         "mlp, cnn: probability that an output of a hidden layer is zeroed in training. gpt2: of "
+         "the embedding's outputs and of what attention and perceptron of a block put out; "
+         "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
      .text = "resnet20: batch normalisation takes its statistics over all ranks."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()",
@@ -28,6 +31,15 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, WORDS,
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"",
+     .text = "gpt2: *124M*, *350M*, *774M* or *1558M*, which give the numbers that are 0; empty: "
+             "none."},
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, .text = "gpt2: how many blocks."},
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, .text = "gpt2: heads of each attention."},
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, .text = "gpt2: features of a token."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false",
+     .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
+             "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
      .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
              "targets."},
@@ -58,8 +70,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
-     .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
-             "tokens: the one by which they were made, to read and write text."},
+     .text =
+         "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
+         "tokens: the one by which they were made, if it is known: it says how many there are, and "
+         "what they stand for."},
     {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IDX,
      .text = "idx: subtracted from each value (values lie in 0 to 1), one number or one per "
              "channel."},
@@ -107,14 +121,14 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
-    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
-     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
-             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
-             "*ddp.wire* for what is sent)."},
     {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
+     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
+             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
+             "*ddp.wire* for what is sent)."},
     {KEY(train.generate_steps), CDDPI_KEY_LONG, "0", 0, BIG, WORDS,
      .text = "tokens, text: let the model write a text after every so many steps, and at the end; "
              "0: never."},

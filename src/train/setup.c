@@ -73,7 +73,8 @@ static cddp_status open_data(struct cddpi_trainer *trainer)
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp", "cnn", "resnet20", NULL};
+    static const char *const presets[] = {"mlp", "cnn", "resnet20", "gpt2", NULL};
+    bool is_text = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
         .preset = presets[config->model.type],
@@ -88,7 +89,14 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .context = data->context,
+        .vocab = is_text ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
+        .size = config->model.size,
+        .blocks = config->model.blocks,
+        .heads = config->model.heads,
+        .embed = config->model.embed,
+        .recompute = config->model.recompute,
     };
 }
 
@@ -122,11 +130,11 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
     if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
         cddpi_trainer_warn(trainer, "train.precision: %s",
                            cddpi_model_precision_note(trainer->model));
     }
-    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
     trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
     trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
     if (config->model.weights[0] == '\0' || trainer->rank != 0) {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "data/paths.h"
 #include "data/tokenizer.h"
+#include "group/agree.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -118,36 +119,46 @@ static cddp_status open_images(const struct cddpi_config *config, cddp_group *gr
     return CDDP_OK;
 }
 
+/* Both need not be the same: a model may know more tokens than there are, for the speed of round
+ * numbers. */
+static cddp_status fit_vocabulary(const struct cddpi_config *config, const char *what, int tokens,
+                                  int *out)
+{
+    if (config->model.vocab > 0 && config->model.vocab < tokens) {
+        return cddpi_config_fail(config, "model.vocab",
+                                 "%d, but the vocabulary of %s has %d tokens", config->model.vocab,
+                                 what, tokens);
+    }
+    *out = config->model.vocab > 0 ? config->model.vocab : tokens;
+    return CDDP_OK;
+}
+
 static cddp_status open_token_list(const struct cddpi_config *config, const char *key,
-                                   const struct cddpi_text_list *patterns, cddp_group *group,
-                                   struct cddpi_dataset *out)
+                                   const struct cddpi_text_list *patterns, int vocabulary,
+                                   cddp_group *group, struct cddpi_dataset *out)
 {
     cddp_status status = cddpi_dataset_open_tokens(patterns->values, (size_t)patterns->count,
-                                                   config->model.context, config->model.vocab,
-                                                   group, out);
+                                                   config->model.context, vocabulary, group, out);
 
     return status == CDDP_OK ? status : blame(config, key, status);
 }
 
-/* That the file which reads and writes the text of tokens can be theirs. */
-static cddp_status check_vocabulary(const struct cddpi_config *config, int classes)
+/* How many tokens there may be in files: as the model says, else as the vocabulary by which they
+ * were made does, else 0: as is usual for such files. */
+static cddp_status count_vocabulary(const struct cddpi_config *config, int *out)
 {
     struct cddpi_tokenizer *tokenizer = NULL;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (config->data.vocabulary[0] == '\0') {
+        *out = config->model.vocab;
         return CDDP_OK;
     }
     status = cddpi_tokenizer_open(config->data.vocabulary, &tokenizer);
     if (status != CDDP_OK) {
         return blame(config, "data.vocabulary", status);
     }
-    if (cddpi_tokenizer_vocabulary(tokenizer) > classes) {
-        status = cddpi_config_fail(config, "data.vocabulary",
-                                   "%s has %d tokens, but there are %d in the data and the model",
-                                   config->data.vocabulary, cddpi_tokenizer_vocabulary(tokenizer),
-                                   classes);
-    }
+    status = fit_vocabulary(config, "data.vocabulary", cddpi_tokenizer_vocabulary(tokenizer), out);
     cddpi_tokenizer_close(tokenizer);
     return status;
 }
@@ -155,17 +166,25 @@ static cddp_status check_vocabulary(const struct cddpi_config *config, int class
 static cddp_status open_tokens(const struct cddpi_config *config, cddp_group *group,
                                struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
-    cddp_status status = open_token_list(config, "data.train", &config->data.train, group, train);
+    int vocabulary = 0;
+    cddp_status status = count_vocabulary(config, &vocabulary);
 
+    if (group != NULL) {
+        status = cddpi_agree(group, status);
+    }
     if (status == CDDP_OK) {
-        status = open_token_list(config, "data.test", &config->data.test, group, test);
+        status = open_token_list(config, "data.train", &config->data.train, vocabulary, group,
+                                 train);
+    }
+    if (status == CDDP_OK) {
+        status = open_token_list(config, "data.test", &config->data.test, vocabulary, group, test);
     }
     if (status == CDDP_OK && test->token_bytes != train->token_bytes) {
         status = cddpi_config_fail(config, "data.test",
                                    "%s has tokens of %d bytes, but those to train on have %d",
                                    test->shards[0].path, test->token_bytes, train->token_bytes);
     }
-    return status == CDDP_OK ? check_vocabulary(config, train->classes) : status;
+    return status;
 }
 
 static cddp_status open_texts(const struct cddpi_config *config, cddp_group *group,
@@ -190,16 +209,9 @@ static cddp_status open_texts(const struct cddpi_config *config, cddp_group *gro
             return blame(config, "data.test", status);
         }
     }
-    if (config->model.vocab > 0 && config->model.vocab < train->classes) {
-        return cddpi_config_fail(config, "model.vocab",
-                                 "%d, but the vocabulary of the text has %d tokens",
-                                 config->model.vocab, train->classes);
-    }
-    if (config->model.vocab > 0) {
-        train->classes = config->model.vocab;
-        test->classes = config->model.vocab;
-    }
-    return CDDP_OK;
+    status = fit_vocabulary(config, "the text", train->classes, &train->classes);
+    test->classes = train->classes;
+    return status;
 }
 
 cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_group *group,

@@ -74,6 +74,11 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     return status;
 }
 
+static double work(const struct cddpi_op *op)
+{
+    return (double)cddpi_shape_rows(&op->in) * (double)op->in.channels * (double)op->out.channels;
+}
+
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -178,6 +183,7 @@ const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
                                              .shape = shape,
                                              .declare = declare,
                                              .plan = plan_linear,
+                                             .work = work,
                                              .unplan = cddpi_linear_bf16_unplan,
                                              .forward = forward,
                                              .backward = backward};

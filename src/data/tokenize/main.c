@@ -1,0 +1,95 @@
+/* main.c - the program cddp-tokenize. */
+#include "base/error.h"
+#include "data/tokenize/run.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+static volatile sig_atomic_t stopped_by; /* the signal; handlers have nothing else to write to */
+
+static void note_signal(int number)
+{
+    stopped_by = number;
+}
+
+static bool is_stopped(void)
+{
+    return stopped_by != 0;
+}
+
+/* Half files are removed before a signal ends us; a second one does not wait for that. */
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
+
+    for (int i = 0; i < 3; i++) {
+        struct sigaction old;
+
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) {
+            sigaction(numbers[i], &action, NULL);
+        }
+    }
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error like a full disk */
+    (void)signal(SIGXFSZ, SIG_IGN);
+}
+
+static cddp_status run_mode(struct cddpi_tokenize *run)
+{
+    switch (run->options->mode) {
+    case CDDPI_TOKENIZE_TRAIN:
+        return cddpi_tokenize_train(run);
+    case CDDPI_TOKENIZE_DECODE:
+        return cddpi_tokenize_decode(run);
+    case CDDPI_TOKENIZE_CHECK:
+        return cddpi_tokenize_check(run);
+    default:
+        return cddpi_tokenize_encode(run);
+    }
+}
+
+static int run_all(const struct cddpi_tokenize_options *options)
+{
+    struct cddpi_tokenize run = {.options = options, .is_stopped = is_stopped};
+    cddp_status status;
+
+    cddpi_tokenize_progress_init(&run.progress);
+    catch_signals();
+    status = run_mode(&run);
+    cddpi_tokenize_progress_end(&run.progress);
+    if (status != CDDP_OK) {
+        fprintf(stderr, "cddp-tokenize: %s\n",
+                stopped_by != 0 ? "stopped by a signal; no half files are left"
+                                : cddp_last_error());
+    }
+    if (stopped_by != 0 && status != CDDP_OK) {
+        (void)signal(stopped_by, SIG_DFL);
+        (void)raise(stopped_by);
+    }
+    return status == CDDP_OK ? 0 : EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    struct cddpi_tokenize_options options;
+    int result = 0;
+
+    if (cddpi_tokenize_options_parse(argc, argv, &options) != CDDP_OK) {
+        fprintf(stderr, "cddp-tokenize: %s\n", cddp_last_error());
+        return EXIT_USAGE;
+    }
+    if (options.mode == CDDPI_TOKENIZE_HELP) {
+        cddpi_tokenize_options_help(stdout);
+    } else if (options.mode == CDDPI_TOKENIZE_VERSION) {
+        printf("cddp-tokenize %s\n", cddp_version());
+    } else {
+        result = run_all(&options);
+    }
+    if (fflush(stdout) != 0 && result == 0) {
+        perror("cddp-tokenize: standard output");
+        result = EXIT_FAILED;
+    }
+    return result;
+}

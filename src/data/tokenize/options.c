@@ -1,0 +1,295 @@
+/* options.c - owns cddp-tokenize's option table: what is parsed, helped with and suggested. */
+#include "data/tokenize/options.h"
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/number.h"
+#include "data/token_shards.h"
+#include "data/tokenizer_train.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* id, name, letter (0: none), argument (NULL: none), sentence */
+#define OPTION_MAP(X)                                                                              \
+    X(TRAIN, "train", 0, "N",                                                                      \
+      "learn a vocabulary of N tokens from TEXT, bytes and end token included, and write it to "   \
+      "the file -o names, in Hugging Face's form (tokenizer.json)")                                \
+    X(VOCABULARY, "vocabulary", 0, "PATH",                                                         \
+      "encode with this vocabulary: what --train wrote, a tokenizer.json of GPT-2's kind, "        \
+      "GPT-2's encoder.json beside vocab.bpe, or their folder; without it each byte is a token")   \
+    X(OUTPUT, "output", 'o', "NAME",                                                               \
+      "write NAME_train.bin and NAME_val.bin; of --train: the vocabulary file")                    \
+    X(SEPARATOR, "document-separator", 0, "LINE",                                                  \
+      "a line such as '<|endoftext|>' that stands between documents; without it each file is one " \
+      "document")                                                                                  \
+    X(VAL_FRACTION, "val-fraction", 0, "F",                                                        \
+      "keep the last part of all bytes, from the next line on, for validation (default 0.1; 0: "   \
+      "none)")                                                                                     \
+    X(SHARD_TOKENS, "shard-tokens", 0, "N",                                                        \
+      "write NAME_train_000000.bin and so on with at most N tokens each")                          \
+    X(DECODE, "decode", 0, NULL,                                                                   \
+      "TEXT are .bin files: write the text of their tokens to standard output, with LINE after "   \
+      "each document if --document-separator gives one")                                           \
+    X(CHECK, "check", 0, NULL, "write nothing: encode, decode, and compare with what TEXT was")    \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+enum option_id {
+#define OPTION_ID(id, name, letter, argument, text) OPTION_##id,
+    OPTION_MAP(OPTION_ID)
+#undef OPTION_ID
+        OPTION_COUNT
+};
+
+static const struct option_row {
+    const char *name;
+    char letter;
+    const char *argument;
+    const char *text;
+} rows[OPTION_COUNT] = {
+#define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
+    OPTION_MAP(OPTION_ROW)};
+
+static cddp_status unknown_option(const char *argument)
+{
+    const char *name = argument + strspn(argument, "-");
+    const char *best = NULL;
+    unsigned best_distance = (unsigned)strlen(name) / 3 + 2;
+
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        unsigned distance = cddpi_edit_distance(name, rows[id].name);
+
+        if (argument[1] == '-' && distance < best_distance) {
+            best_distance = distance;
+            best = rows[id].name;
+        }
+    }
+    return best != NULL ? cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: did you mean --%s?",
+                                     argument, best)
+                        : cddpi_fail(CDDP_ERR_ARGUMENT,
+                                     "unknown option %s: see cddp-tokenize --help", argument);
+}
+
+/* getopt_long() knows abbreviations and reorders; the texts are ours. */
+static cddp_status read_values(int argc, char **argv, const char *values[OPTION_COUNT])
+{
+    struct option longs[OPTION_COUNT + 1] = {{0}};
+
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        longs[id] = (struct option){rows[id].name,
+                                    rows[id].argument != NULL ? required_argument : no_argument,
+                                    NULL, rows[id].letter != 0 ? rows[id].letter : 256 + id};
+    }
+    opterr = 0;
+    optind = 1;
+    for (;;) {
+        int word = optind;
+        int found = getopt_long(argc, argv, ":o:h", longs, NULL);
+        int id = found - 256;
+
+        if (found == -1) {
+            return CDDP_OK;
+        }
+        if (found == ':') {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s needs a value: see cddp-tokenize --help",
+                              argv[optind - 1]);
+        }
+        if (found == '?') {
+            return unknown_option(argv[optind > word ? optind - 1 : word]);
+        }
+        for (int i = 0; i < OPTION_COUNT && id < 0; i++) {
+            if (rows[i].letter == found) {
+                id = i;
+                break;
+            }
+        }
+        values[id] = optarg != NULL ? optarg : "";
+    }
+}
+
+static cddp_status read_number(const char *const values[OPTION_COUNT], enum option_id id,
+                               int64_t low, int64_t high, int64_t *out)
+{
+    if (values[id] != NULL && !cddpi_parse_integer(values[id], low, high, out)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: not a whole number from %lld to %lld",
+                          rows[id].name, values[id], (long long)low, (long long)high);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status read_fraction(const char *text, double *out)
+{
+    double fraction;
+
+    if (text == NULL) {
+        return CDDP_OK;
+    }
+    if (!cddpi_parse_real(text, &fraction) || fraction < 0 || fraction >= 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--val-fraction %s: not a number from 0 to below 1",
+                          text);
+    }
+    *out = fraction;
+    return CDDP_OK;
+}
+
+/* Which of the options that choose a mode was given, if only one was. */
+static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_tokenize_mode *out)
+{
+    static const struct {
+        enum option_id id;
+        enum cddpi_tokenize_mode mode;
+    } modes[] = {{OPTION_TRAIN, CDDPI_TOKENIZE_TRAIN},
+                 {OPTION_DECODE, CDDPI_TOKENIZE_DECODE},
+                 {OPTION_CHECK, CDDPI_TOKENIZE_CHECK}};
+    const char *first = NULL;
+
+    *out = CDDPI_TOKENIZE_ENCODE;
+    for (int i = 0; i < 3; i++) {
+        if (values[modes[i].id] == NULL) {
+            continue;
+        }
+        if (first != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s and --%s exclude each other", first,
+                              rows[modes[i].id].name);
+        }
+        first = rows[modes[i].id].name;
+        *out = modes[i].mode;
+    }
+    return CDDP_OK;
+}
+
+/* An option that would be ignored is a mistake. */
+static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
+                                  enum cddpi_tokenize_mode mode)
+{
+    static const struct {
+        enum option_id id;
+        bool modes[4]; /* where it means something: encode, train, decode, check */
+    } uses[] = {{OPTION_VOCABULARY, {true, false, true, true}},
+                {OPTION_OUTPUT, {true, true, false, false}},
+                {OPTION_VAL_FRACTION, {true, false, false, false}},
+                {OPTION_SHARD_TOKENS, {true, false, false, false}}};
+    static const char *const names[] = {"", " with --train", " with --decode", " with --check"};
+
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (values[uses[i].id] != NULL && !uses[i].modes[mode]) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s means nothing%s", rows[uses[i].id].name,
+                              names[mode]);
+        }
+    }
+    if (values[OPTION_OUTPUT] == NULL && mode <= CDDPI_TOKENIZE_TRAIN) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "where to? Give -o %s",
+                          mode == CDDPI_TOKENIZE_TRAIN ? "FILE.json" : "NAME");
+    }
+    return CDDP_OK;
+}
+
+static cddp_status interpret(const char *const values[OPTION_COUNT],
+                             struct cddpi_tokenize_options *options)
+{
+    int64_t vocabulary = 0;
+    cddp_status status = read_mode(values, &options->mode);
+
+    if (status == CDDP_OK) {
+        status = refuse_useless(values, options->mode);
+    }
+    if (status == CDDP_OK) {
+        status = read_number(values, OPTION_TRAIN, CDDPI_TRAIN_VOCABULARY_MIN,
+                             CDDPI_TRAIN_VOCABULARY_MAX, &vocabulary);
+    }
+    if (status == CDDP_OK) {
+        status = read_number(values, OPTION_SHARD_TOKENS, 1, CDDPI_SHARD_TOKENS_MAX,
+                             &options->shard_tokens);
+    }
+    if (status == CDDP_OK) {
+        status = read_fraction(values[OPTION_VAL_FRACTION], &options->val_fraction);
+    }
+    if (status == CDDP_OK && options->path_count == 0) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "of what? Name files%s",
+                            options->mode == CDDPI_TOKENIZE_DECODE ? ""
+                                                                   : ", or - for standard "
+                                                                     "input");
+    }
+    if (status == CDDP_OK && values[OPTION_SEPARATOR] != NULL &&
+        (strchr(values[OPTION_SEPARATOR], '\n') != NULL ||
+         strlen(values[OPTION_SEPARATOR]) > 1000)) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "--document-separator: it is one line of at most 1000 bytes");
+    }
+    options->train_vocabulary = (int)vocabulary;
+    options->vocabulary = values[OPTION_VOCABULARY] != NULL ? values[OPTION_VOCABULARY] : "";
+    options->output = values[OPTION_OUTPUT];
+    options->separator = values[OPTION_SEPARATOR];
+    return status;
+}
+
+cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tokenize_options *out)
+{
+    struct cddpi_tokenize_options options = {.val_fraction = 0.1};
+    const char *values[OPTION_COUNT] = {NULL};
+    cddp_status status = read_values(argc, argv, values);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    options.paths = argv + optind;
+    options.path_count = argc - optind;
+    if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
+        options.mode = values[OPTION_HELP] != NULL ? CDDPI_TOKENIZE_HELP : CDDPI_TOKENIZE_VERSION;
+    } else {
+        status = interpret(values, &options);
+    }
+    if (status == CDDP_OK) {
+        *out = options;
+    }
+    return status;
+}
+
+/* Print @text from @column on, broken at spaces. */
+static void print_wrapped(FILE *to, const char *text, int column)
+{
+    int at = column;
+
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+
+        if (at > column && at + 1 + length > 96) {
+            fprintf(to, "\n%*s", column, "");
+            at = column;
+        } else if (at > column) {
+            fputc(' ', to);
+            at++;
+        }
+        fwrite(text, 1, (size_t)length, to);
+        at += length;
+        text += length + (text[length] == ' ');
+    }
+    fputc('\n', to);
+}
+
+void cddpi_tokenize_options_help(FILE *to)
+{
+    fputs(
+        "usage: cddp-tokenize --train N -o FILE.json TEXT...\n"
+        "       cddp-tokenize [--vocabulary PATH] -o NAME TEXT...\n"
+        "       cddp-tokenize [--vocabulary PATH] --check TEXT...\n"
+        "       cddp-tokenize [--vocabulary PATH] --decode FILE.bin...\n"
+        "\nMakes tokens of texts, as llm.c's .bin files that cddp-train reads, by bytes or by\n"
+        "byte-level BPE as GPT-2's; also learns such a vocabulary. TEXT are files, - is standard\n"
+        "input. Each document ends with the end token.\n\n",
+        to);
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        char left[64];
+        int used = rows[id].letter != '\0'
+                       ? snprintf(left, sizeof left, "  -%c, --%s", rows[id].letter, rows[id].name)
+                       : snprintf(left, sizeof left, "  --%s", rows[id].name);
+
+        if (rows[id].argument != NULL) {
+            snprintf(left + used, sizeof left - (size_t)used, " %s", rows[id].argument);
+        }
+        fprintf(to, strlen(left) < 24 ? "%-24s" : "%s\n                        ", left);
+        print_wrapped(to, rows[id].text, 24);
+    }
+}
