@@ -221,7 +221,6 @@ int main(int argc, char **argv)
     int64_t begin = cddpi_now_ns();
     double create, prepare;
     struct rusage usage;
-    struct cddpi_model_spec spec;
     bool bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
 
     bench.steps = argc > 3 ? atoi(argv[3]) : 20;
@@ -229,8 +228,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS [bf16]]\n");
         return 2;
     }
-    spec = spec_of(argv[1], bf16);
-    setup(&bench, &spec, batch);
+    setup(&bench, argv[1], batch, bf16);
     create = (double)(cddpi_now_ns() - begin) / 1e6;
     begin = cddpi_now_ns();
     if (cddpi_model_prepare(bench.model, batch, true) != CDDP_OK) {

@@ -82,13 +82,21 @@ static double work(const struct cddpi_op *op)
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    bool bf16 = plan->model->precision == CDDPI_PRECISION_BF16;
+    bool keeps_input = false;
 
+    if (plan->model->precision == CDDPI_PRECISION_BF16) {
+        cddp_status status = cddpi_linear_bf16_plan(plan, index, state);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        keeps_input = cddpi_linear_bf16_keeps_input(*state);
+    }
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
-    plan->ops[index].flags = (bf16 ? 0u : CDDPI_NEEDS_INPUT) |
+    plan->ops[index].flags = (keeps_input ? 0u : CDDPI_NEEDS_INPUT) |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
                                        : 0u);
-    return bf16 ? cddpi_linear_bf16_plan(plan, index, state) : CDDP_OK;
+    return CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_run *run, void *state)
@@ -183,7 +191,7 @@ const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
                                              .shape = shape,
                                              .declare = declare,
                                              .plan = plan_linear,
-                                             .work = work,
                                              .unplan = cddpi_linear_bf16_unplan,
+                                             .work = work,
                                              .forward = forward,
                                              .backward = backward};
