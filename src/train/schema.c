@@ -127,8 +127,9 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
      .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
-             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
-             "*ddp.wire* for what is sent)."},
+             "AMX; without it, and in heads wider than 64, attention stays f32. Parameters, "
+             "gradients, sums and everything else are f32 in either (see *ddp.wire* for what is "
+             "sent)."},
     {KEY(train.generate_steps), CDDPI_KEY_LONG, "0", 0, BIG, WORDS,
      .text = "tokens, text: let the model write a text after every so many steps, and at the end; "
              "0: never."},
