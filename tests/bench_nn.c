@@ -1,6 +1,7 @@
 /* bench_nn.c - times forward and backward of a preset model, and beside them the products or
- * convolutions alone (of float32) that bound them: `bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS
- * [bf16]]` prints one JSON line; gpt2 is one of 4 blocks. Not a test. */
+ * convolutions alone (of float32) that bound them: `bench_nn MODEL BATCH [STEPS [bf16]]` prints one
+ * JSON line; "gpt2" is a small one of 4 blocks, "124M" the smallest that was published. Not a test.
+ */
 #include "base/clock.h"
 #include "nn/model_state.h"
 
@@ -15,8 +16,7 @@ struct bench {
     struct cddpi_model *model;
     struct cddpi_batch batch;
     float *input;
-    int32_t *tokens;
-    int32_t *label;
+    int32_t *tokens, *label;
     uint64_t *ids;
     void **grads;
     int steps;
@@ -42,32 +42,57 @@ static void fail(void)
     exit(1);
 }
 
-static struct cddpi_model_spec spec_of(const char *preset)
+static struct cddpi_model_spec spec_of(const char *name, bool bf16)
 {
-    if (strcmp(preset, "gpt2") == 0) {
-        return (struct cddpi_model_spec){.preset = preset,
-                                         .blocks = 4,
-                                         .heads = 4,
-                                         .embed = 256,
-                                         .context = 128,
-                                         .vocab = 4096,
-                                         .classes = 4096};
+    struct cddpi_model_spec spec = {.preset = name,
+                                    .channels = 1,
+                                    .height = 28,
+                                    .width = 28,
+                                    .classes = 10,
+                                    .precision = bf16 ? CDDPI_PRECISION_BF16 : CDDPI_PRECISION_F32};
+    bool large = strcmp(name, "124M") == 0;
+
+    if (large || strcmp(name, "gpt2") == 0) {
+        spec.preset = "gpt2";
+        spec.blocks = large ? 12 : 4;
+        spec.heads = large ? 12 : 4;
+        spec.embed = large ? 768 : 256;
+        spec.context = large ? 1024 : 128;
+        spec.vocab = large ? 50257 : 4096;
+        spec.classes = spec.vocab;
     }
-    return (struct cddpi_model_spec){
-        .preset = preset, .channels = 1, .height = 28, .width = 28, .classes = 10};
+    return spec;
 }
 
-static void setup(struct bench *bench, const char *preset, int batch, bool bf16)
+static void make_batch(struct bench *bench, const struct cddpi_model_spec *spec, int batch)
 {
-    struct cddpi_model_spec spec = spec_of(preset);
-
     size_t elements = (size_t)batch * 784;
-    size_t labels;
+    int predictions = batch * cddpi_model_predictions(bench->model);
+
+    bench->input = malloc(elements * sizeof *bench->input);
+    bench->label = malloc((size_t)predictions * sizeof *bench->label);
+    bench->tokens = malloc((size_t)predictions * sizeof *bench->tokens);
+    bench->ids = calloc((size_t)batch, sizeof *bench->ids);
+    for (size_t i = 0; i < elements; i++) {
+        bench->input[i] = (float)(i * 2654435761u % 1000) / 500 - 1;
+    }
+    for (int i = 0; i < predictions; i++) {
+        bench->label[i] = i % 10;
+        bench->tokens[i] = (int32_t)((unsigned)i * 2654435761u % 1000);
+    }
+    bench->batch = (struct cddpi_batch){.input = spec->vocab > 0 ? NULL : bench->input,
+                                        .tokens = spec->vocab > 0 ? bench->tokens : NULL,
+                                        .label = bench->label,
+                                        .count = batch,
+                                        .sample_ids = bench->ids};
+}
+
+static void setup(struct bench *bench, const struct cddpi_model_spec *spec, int batch)
+{
     const cddp_param *params;
     size_t count;
 
-    spec.precision = bf16 ? CDDPI_PRECISION_BF16 : CDDPI_PRECISION_F32;
-    if (cddpi_model_create(&spec, 1, NULL, &bench->model) != CDDP_OK) {
+    if (cddpi_model_create(spec, 1, NULL, &bench->model) != CDDP_OK) {
         fail();
     }
     params = cddpi_model_params(bench->model, &count);
@@ -76,23 +101,7 @@ static void setup(struct bench *bench, const char *preset, int batch, bool bf16)
         bench->grads[i] = calloc(cddpi_tensor_elements(&params[i]), sizeof(float));
     }
     cddpi_model_bind_grads(bench->model, bench->grads);
-    labels = (size_t)batch * (size_t)cddpi_model_predictions(bench->model);
-    bench->input = malloc(elements * sizeof *bench->input);
-    bench->tokens = malloc(labels * sizeof *bench->tokens);
-    bench->label = malloc(labels * sizeof *bench->label);
-    bench->ids = calloc((size_t)batch, sizeof *bench->ids);
-    for (size_t i = 0; i < elements; i++) {
-        bench->input[i] = (float)(i * 2654435761u % 1000) / 500 - 1;
-    }
-    for (size_t i = 0; i < labels; i++) {
-        bench->label[i] = (int32_t)(i * 2654435761u % (unsigned)spec.classes);
-        bench->tokens[i] = (int32_t)(i * 40503u % (unsigned)spec.classes);
-    }
-    bench->batch = (struct cddpi_batch){.input = spec.vocab > 0 ? NULL : bench->input,
-                                        .tokens = spec.vocab > 0 ? bench->tokens : NULL,
-                                        .label = bench->label,
-                                        .count = batch,
-                                        .sample_ids = bench->ids};
+    make_batch(bench, spec, batch);
 }
 
 static void time_steps(struct bench *bench, double *forward, double *backward)
@@ -221,14 +230,16 @@ int main(int argc, char **argv)
     int64_t begin = cddpi_now_ns();
     double create, prepare;
     struct rusage usage;
+    struct cddpi_model_spec spec;
     bool bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
 
     bench.steps = argc > 3 ? atoi(argv[3]) : 20;
     if (batch < 1 || bench.steps < 1 || bench.steps > MAX_STEPS) {
-        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20|gpt2 BATCH [STEPS [bf16]]\n");
+        fprintf(stderr, "usage: bench_nn mlp|cnn|resnet20|gpt2|124M BATCH [STEPS [bf16]]\n");
         return 2;
     }
-    setup(&bench, argv[1], batch, bf16);
+    spec = spec_of(argv[1], bf16);
+    setup(&bench, &spec, batch);
     create = (double)(cddpi_now_ns() - begin) / 1e6;
     begin = cddpi_now_ns();
     if (cddpi_model_prepare(bench.model, batch, true) != CDDP_OK) {

@@ -1,5 +1,6 @@
 /* test_text_run.c - language models from end to end with the real program: what their runs record,
  * the same at any number of ranks and micro-batches, and the texts that they write. */
+#include "nn/model.h"
 #include "token_support.h"
 #include "train_support.h"
 
@@ -239,6 +240,44 @@ static void without_a_vocabulary_texts_of_tokens_are_numbers(void **state)
                 "data.vocabulary how they are encoded");
 }
 
+static void matrices_decay_embeddings_too_and_nothing_else_does(void **state)
+{
+    const struct cddpi_model_spec specs[] = {
+        {.preset = "gpt2",
+         .blocks = 1,
+         .heads = 2,
+         .embed = 8,
+         .context = 4,
+         .vocab = 11,
+         .classes = 11},
+        {.preset = "resnet20", .channels = 1, .height = 8, .width = 8, .classes = 4},
+        {.preset = "mlp", .channels = 1, .height = 8, .width = 8, .classes = 4},
+    };
+
+    (void)state;
+    for (size_t m = 0; m < sizeof specs / sizeof specs[0]; m++) {
+        struct cddpi_model *model = NULL;
+        const cddp_param *params;
+        size_t count = 0;
+        int decaying = 0;
+
+        assert_int_equal(cddpi_model_create(&specs[m], 1, NULL, &model), CDDP_OK);
+        params = cddpi_model_params(model, &count);
+        for (size_t i = 0; i < count; i++) {
+            /* biases and what norms have: one dimension */
+            assert_int_equal(cddpi_model_param_decays(model, i), params[i].dims >= 2);
+            decaying += params[i].dims >= 2;
+        }
+        assert_true(decaying > 0 && decaying < (int)count);
+        if (m == 0) {
+            assert_string_equal(params[0].name, "wte.weight");
+            assert_string_equal(params[1].name, "wpe.weight");
+            assert_int_equal(decaying, 6); /* the two, and four of the block */
+        }
+        cddpi_model_destroy(model);
+    }
+}
+
 static void what_cannot_be_generated_is_told(void **state)
 {
     (void)state;
@@ -269,6 +308,7 @@ int main(void)
         cmocka_unit_test(writing_texts_does_not_change_the_run),
         cmocka_unit_test(a_checkpoint_writes_what_its_run_wrote),
         cmocka_unit_test(without_a_vocabulary_texts_of_tokens_are_numbers),
+        cmocka_unit_test(matrices_decay_embeddings_too_and_nothing_else_does),
         cmocka_unit_test(what_cannot_be_generated_is_told),
     };
 

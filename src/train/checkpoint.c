@@ -26,8 +26,13 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->config->train.seed, "order", order_name(trainer), "batch_size",
         (json_int_t)trainer->config->train.batch_size, "samples",
         (json_int_t)trainer->train_data.count, "cddp", cddp_version());
-    char *text = state != NULL ? json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1)) : NULL;
+    char *text = NULL;
 
+    /* no shape tells how many heads there are: for who reads the parameters elsewhere */
+    if (state != NULL && (trainer->heads == 0 ||
+                          json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
+        text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
+    }
     json_decref(state);
     return text;
 }

@@ -109,9 +109,9 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int precision;
         int64_t eval_steps;
         int64_t eval_batches;
-        int precision;
         int64_t generate_steps;
         char *generate_prompt;
         int generate_tokens;

@@ -24,6 +24,20 @@ const struct cddpi_key cddpi_config_keys[] = {
          "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
      .text = "resnet20: batch normalisation takes its statistics over all ranks."},
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text =
+         "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "
+         "they are 0; empty: each is given."},
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, WORDS,
+     .text =
+         "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, WORDS,
+     .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, WORDS,
+     .text = "gpt2: features of a token; 0: those of *model.size*."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", WORDS,
+     .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
+             "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()",
      .text = "The layers, one group each, when *model.type* is *layers*."},
     {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, WORDS,
@@ -31,20 +45,14 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, WORDS,
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
-    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"",
-     .text = "gpt2: *124M*, *350M*, *774M* or *1558M*, which give the numbers that are 0; empty: "
-             "none."},
-    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, .text = "gpt2: how many blocks."},
-    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, .text = "gpt2: heads of each attention."},
-    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, .text = "gpt2: features of a token."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false",
-     .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
-             "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
      .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
              "targets."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
-     .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*."},
+     .text =
+         "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
+         "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
+         "*cddp-convert*(1); *model.context* may be shorter than theirs."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
@@ -103,7 +111,8 @@ const struct cddpi_key cddpi_config_keys[] = {
          "Each rank computes its share of a step in so many micro-batches, one after the other, "
          "for want of memory: gradients add up, and are exchanged once."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
-     .text = "Samples evaluated at a time, of all ranks together."},
+     .text = "Samples evaluated at a time, of all ranks together; tokens, text: in pieces that are "
+             "no larger than a rank's micro-batch in training."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
      .text = "Initial parameters, data order, dropout and random crops follow from it."},
     {KEY(train.run_dir), CDDPI_KEY_TEXT, "\"\"", .local = true,
@@ -121,15 +130,15 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
-    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
-     .text = "Evaluate after every so many steps instead; 0: by epochs."},
-    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
-     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
      .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
              "AMX; without it, and in heads wider than 64, attention stays f32. Parameters, "
              "gradients, sums and everything else are f32 in either (see *ddp.wire* for what is "
              "sent)."},
+    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate after every so many steps instead; 0: by epochs."},
+    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
     {KEY(train.generate_steps), CDDPI_KEY_LONG, "0", 0, BIG, WORDS,
      .text = "tokens, text: let the model write a text after every so many steps, and at the end; "
              "0: never."},

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "nn/weights.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -74,7 +75,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
                                                  const struct cddpi_dataset *data)
 {
     static const char *const presets[] = {"mlp", "cnn", "resnet20", "gpt2", NULL};
-    bool is_text = data->kind == CDDPI_DATASET_TOKENS;
+    bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
         .preset = presets[config->model.type],
@@ -89,8 +90,8 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
-        .context = data->context,
-        .vocab = is_text ? data->classes : 0,
+        .context = tokens ? data->context : 0,
+        .vocab = tokens ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
         .size = config->model.size,
         .blocks = config->model.blocks,
@@ -119,14 +120,36 @@ cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
     return tensors;
 }
 
+/* What model.weights names: cddp's own file, or for a gpt2 also those of others. */
+static cddp_status load_weights(const struct cddpi_trainer *trainer)
+{
+    const char *path = trainer->config->model.weights;
+    size_t count = trainer->param_count + trainer->buffer_count;
+    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
+    cddp_status status;
+
+    if (tensors == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
+    }
+    if (trainer->heads > 0) {
+        status = cddpi_weights_load(path, trainer->heads, tensors, count);
+    } else {
+        status = cddp_safetensors_load(path, tensors, count);
+    }
+    cddpi_free(tensors);
+    return status == CDDP_OK ? status : cddpi_fail_prefix(status, "model.weights");
+}
+
 cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
-    cddp_tensor *tensors;
-    cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, trainer->group,
-                                            &trainer->model);
+    cddp_status status = cddpi_model_spec_complete(&spec);
 
+    if (status == CDDP_OK) {
+        status = cddpi_model_create(&spec, (uint64_t)config->train.seed, trainer->group,
+                                    &trainer->model);
+    }
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
@@ -137,17 +160,11 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     }
     trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
     trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    trainer->heads = config->model.type == CDDPI_MODEL_GPT2 ? spec.heads : 0;
     if (config->model.weights[0] == '\0' || trainer->rank != 0) {
         return CDDP_OK; /* the other ranks get rank 0's by the reducer's broadcast */
     }
-    tensors = cddpi_trainer_model_tensors(trainer);
-    if (tensors == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
-    }
-    status = cddp_safetensors_load(config->model.weights, tensors,
-                                   trainer->param_count + trainer->buffer_count);
-    cddpi_free(tensors);
-    return status == CDDP_OK ? status : cddpi_fail_prefix(status, "model.weights");
+    return load_weights(trainer);
 }
 
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,

@@ -40,6 +40,7 @@ struct cddpi_trainer {
     struct cddpi_model *model;
     const cddp_param *params, *buffers; /* the model's */
     size_t param_count, buffer_count;
+    int heads;       /* gpt2: of attention; 0: another model */
     int predictions; /* of a sample: the tokens of a window; 1 for an image */
     cddp_ddp *ddp;
     void **grads; /* param_count, in the buckets */
