@@ -347,6 +347,37 @@ static void the_dry_run_says_what_the_files_hold(void **state)
     close_data(opened);
 }
 
+static void the_dry_run_says_what_recomputing_takes(void **state)
+{
+    struct cddpi_config config;
+    unsigned long long kept, again;
+    int work;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    const char *line;
+
+    (void)state;
+    load("type = \"text\"; train = \"%/text\";",
+         "type = \"gpt2\"; blocks = 4; heads = 2; embed = 16; context = 10;", &config);
+    if (cddpi_trainer_dry_run(&config, file) != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+    fclose(file);
+    line = strstr(text, "  model.recompute = false: ");
+    assert_non_null(line);
+    assert_int_equal(sscanf(line,
+                            "  model.recompute = false: %llu bytes\n  model.recompute = true: %llu "
+                            "bytes, with %d %% of a forward more work",
+                            &kept, &again, &work),
+                     3);
+    assert_true(again < kept);
+    assert_in_range(work, 20, 70);
+    assert_non_null(strstr(text, "gpt2: "));
+    free(text);
+    cddpi_config_fini(&config);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -362,6 +393,7 @@ int main(void)
         CASE(what_does_not_fit_names_key_and_file),
         CASE(files_are_missed_before_ranks_are_started),
         CASE(the_dry_run_says_what_the_files_hold),
+        CASE(the_dry_run_says_what_recomputing_takes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
