@@ -299,6 +299,26 @@ static void a_nan_reaches_the_queries_that_see_it(void **state)
     free_arrays(&a);
 }
 
+static void a_strided_product_leaves_what_is_between_its_rows(void **state)
+{
+    const float a[] = {1, 2, 9, 3, 4, 9};         /* 2 x 2, rows 3 apart */
+    const float b[] = {5, 6, 9, 9, 7, 8, 9, 9};   /* 2 x 2, rows 4 apart */
+    float c[] = {1, 1, -1, 1, 1, -1};             /* 2 x 2, rows 3 apart */
+    const float sum[] = {20, 23, -1, 44, 51, -1}; /* C + A B */
+
+    (void)state;
+    assert_int_equal(cddpi_gemm_strided(false, false, 2, 2, 2, 1, a, 3, b, 4, 1, c, 3), CDDP_OK);
+    for (int i = 0; i < 6; i++) {
+        assert_true(c[i] == sum[i]);
+    }
+    assert_int_equal(cddpi_gemm_strided(true, false, 2, 2, 2, 2, a, 3, b, 4, 0, c, 3), CDDP_OK);
+    assert_true(c[0] == 52 && c[1] == 60 && c[2] == -1 && c[3] == 76 && c[4] == 88 && c[5] == -1);
+    assert_int_equal(cddpi_gemm_strided(false, true, 2, 2, 0, 2, a, 3, b, 4, 1, c, 3), CDDP_OK);
+    assert_true(c[0] == 52);
+    assert_int_equal(cddpi_gemm_strided(false, true, 2, 2, 0, 2, a, 3, b, 4, 0, c, 3), CDDP_OK);
+    assert_true(c[0] == 0 && c[1] == 0 && c[2] == -1 && c[3] == 0 && c[4] == 0 && c[5] == -1);
+}
+
 static void memory_grows_with_the_context_and_not_with_its_square(void **state)
 {
     const struct cddpi_attention one = {4, 1024, 12, 64};
@@ -320,6 +340,7 @@ int main(void)
         cmocka_unit_test(attention_gives_the_same_bits_again_and_in_any_batch),
         cmocka_unit_test(an_evaluation_keeps_nothing_and_gives_the_same),
         cmocka_unit_test(a_nan_reaches_the_queries_that_see_it),
+        cmocka_unit_test(a_strided_product_leaves_what_is_between_its_rows),
         cmocka_unit_test(memory_grows_with_the_context_and_not_with_its_square),
     };
 

@@ -478,6 +478,27 @@ static void gradients_of_gpt2_in_bf16_are_near_those_of_f32(void **state)
     fixture_fini(&f[1]);
 }
 
+static void blocks_that_run_again_give_the_same_bits_in_bf16(void **state)
+{
+    struct fixture f[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_model_spec spec = gpt2(CDDPI_PRECISION_BF16);
+
+        spec.recompute = i == 1;
+        assert_true(fixture_init(&f[i], &spec, 2, NULL, 0, 3));
+        assert_int_equal(fixture_step(&f[i], 1.0 / 240, false), CDDP_OK);
+    }
+    assert_true(cddpi_model_arena_bytes(f[1].model) < cddpi_model_arena_bytes(f[0].model));
+    for (size_t p = 0; p < f[0].param_count; p++) {
+        assert_memory_equal(f[0].grads[p], f[1].grads[p],
+                            cddpi_tensor_elements(&f[0].params[p]) * sizeof(float));
+    }
+    fixture_fini(&f[0]);
+    fixture_fini(&f[1]);
+}
+
 static const struct CMUnitTest model_tests[] = {
     cmocka_unit_test(products_are_those_of_factors_rounded_to_bf16),
     cmocka_unit_test(training_in_bf16_follows_the_losses_of_f32),
@@ -488,6 +509,7 @@ static const struct CMUnitTest model_tests[] = {
     cmocka_unit_test(convolutions_are_those_of_factors_rounded_to_bf16),
     cmocka_unit_test(gradients_of_presets_in_bf16_are_near_those_of_f32),
     cmocka_unit_test(gradients_of_gpt2_in_bf16_are_near_those_of_f32),
+    cmocka_unit_test(blocks_that_run_again_give_the_same_bits_in_bf16),
 };
 
 static enum cddpi_bf16 level_here(const char **out_note)

@@ -40,8 +40,8 @@ static void free_forms(struct forms *forms)
     free(forms->to.transposed);
 }
 
-static const size_t shapes[][2] = {{1, 1},   {32, 16}, {32, 64}, {33, 65},
-                                   {7, 200}, {200, 7}, {96, 48}, {70, 130}};
+static const size_t shapes[][2] = {{1, 1},   {32, 16}, {32, 64},  {33, 65},   {7, 200},
+                                   {200, 7}, {96, 48}, {70, 130}, {300, 1100}};
 
 static void plain_and_transposed_forms_hold_what_a_cast_gives(void **state)
 {
@@ -118,6 +118,30 @@ static void packing_the_transpose_is_packing_what_was_transposed(void **state)
     }
 }
 
+static void sums_of_columns_are_added_row_by_row(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        size_t rows = shapes[s][0];
+        size_t columns = shapes[s][1];
+        float *x = made_up(rows * columns, 5);
+        float *sums = made_up(columns, 6);
+        float *expected = made_up(columns, 6);
+        struct forms forms = make_forms(rows, columns);
+
+        for (size_t i = 0; i < rows * columns; i++) {
+            expected[i % columns] += x[i];
+        }
+        forms.to.sums = sums;
+        cddpi_bf16_split(x, rows, columns, &forms.to);
+        assert_memory_equal(sums, expected, columns * sizeof *sums);
+        free_forms(&forms);
+        free(x);
+        free(sums);
+        free(expected);
+    }
+}
+
 /* Numbers that round up, down, to even, to infinity, and those that are none. */
 static void fill_with_edges(float *x, size_t count)
 {
@@ -132,11 +156,11 @@ static void fill_with_edges(float *x, size_t count)
 
 static void every_instruction_set_makes_the_same_forms_of_every_number(void **state)
 {
-    enum { ROWS = 64, COLUMNS = 96 };
+    enum { ROWS = 200, COLUMNS = 96 };
     float x[ROWS * COLUMNS];
     struct forms here = make_forms(ROWS, COLUMNS);
     struct forms generic = make_forms(ROWS, COLUMNS);
-    uint16_t *packed[] = {malloc(2 * ROWS * 128), malloc(2 * ROWS * 128)};
+    uint16_t *packed[] = {malloc(2 * 256 * 96), malloc(2 * 256 * 96)};
 
     (void)state;
     fill_with_edges(x, ROWS * COLUMNS);
@@ -212,6 +236,7 @@ int main(void)
         cmocka_unit_test(plain_and_transposed_forms_hold_what_a_cast_gives),
         cmocka_unit_test(packed_form_holds_pairs_of_rows_in_blocks_filled_with_zeros),
         cmocka_unit_test(packing_the_transpose_is_packing_what_was_transposed),
+        cmocka_unit_test(sums_of_columns_are_added_row_by_row),
         cmocka_unit_test(every_instruction_set_makes_the_same_forms_of_every_number),
         cmocka_unit_test(rounding_gives_what_bf16_can_hold),
         cmocka_unit_test(images_keep_their_elements_from_any_layout_to_any),

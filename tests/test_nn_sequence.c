@@ -110,10 +110,554 @@ static void gpt2_computes_what_pytorch_does(void **state)
     compare_with_pytorch(&tiny);
 }
 
+/* Gradients against differences. */
+
+static double loss_at(struct fixture *f, float *element, float value)
+{
+    float kept = *element;
+    double loss;
+
+    *element = value;
+    loss = fixture_loss(f);
+    *element = kept;
+    return loss;
+}
+
+/* As vectors, by length; of large parameters every so many elements. */
+static void check_param(struct fixture *f, size_t index)
+{
+    const float step = 3e-3f;
+    const cddp_param *param = &f->params[index];
+    const float *grad = f->grads[index];
+    size_t count = cddpi_tensor_elements(param);
+    double length = 0;
+    double error = 0;
+
+    for (size_t i = 0; i < count; i += 1 + count / 100) {
+        float *element = (float *)param->data + i;
+        float high = *element + step;
+        float low = *element - step;
+        double slope = (loss_at(f, element, high) - loss_at(f, element, low)) /
+                       ((double)high - (double)low);
+
+        length += (double)grad[i] * (double)grad[i];
+        error += (slope - (double)grad[i]) * (slope - (double)grad[i]);
+    }
+    if (!(sqrt(error) <= 1e-2 * sqrt(length) + 1e-3)) {
+        fail_msg("%s: backward and differences are %g apart, of a gradient %g long", param->name,
+                 sqrt(error), sqrt(length));
+    }
+}
+
+static void check_gradients(const struct cddpi_model_spec *spec)
+{
+    struct fixture f;
+
+    setup(&f, spec, 0, 2);
+    spread_params(&f);
+    assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
+    assert_true(cddpi_memory_valid(&f.model->pending->memory));
+    for (size_t i = 0; i < f.param_count; i++) {
+        check_param(&f, i);
+    }
+    fixture_fini(&f);
+}
+
+static struct cddpi_model_spec tokens_through(const struct cddpi_layer *layers, size_t count)
+{
+    return (struct cddpi_model_spec){
+        .layers = layers, .layer_count = count, .context = 5, .vocab = 11, .classes = 11};
+}
+
+static void embedding_alone_has_the_gradient_of_differences(void **state)
+{
+    static const struct cddpi_layer layers[] = {{.type = CDDPI_LAYER_EMBEDDING, .units = 11}};
+    struct cddpi_model_spec spec = tokens_through(layers, COUNT_OF(layers));
+
+    (void)state;
+    check_gradients(&spec);
+}
+
+static void layers_on_sequences_have_the_gradient_of_differences(void **state)
+{
+    static const struct cddpi_layer layers[] = {
+        {.type = CDDPI_LAYER_EMBEDDING, .name = "e", .units = 6, .positions = "p"},
+        {.type = CDDPI_LAYER_DROPOUT, .probability = 0.3},
+        {.type = CDDPI_LAYER_LINEAR, .name = "a", .units = 6},
+        {.type = CDDPI_LAYER_RELU},
+        {.type = CDDPI_LAYER_LINEAR, .name = "b", .units = 6, .no_bias = true},
+        {.type = CDDPI_LAYER_ADD, .name = "sum", .input2 = "a"},
+        {.type = CDDPI_LAYER_LINEAR, .units = 11}};
+    struct cddpi_model_spec spec = tokens_through(layers, COUNT_OF(layers));
+
+    (void)state;
+    check_gradients(&spec);
+}
+
+static void a_table_used_thrice_has_the_gradient_of_differences(void **state)
+{
+    static const struct cddpi_layer layers[] = {
+        {.type = CDDPI_LAYER_EMBEDDING, .name = "e", .units = 11},
+        {.type = CDDPI_LAYER_LINEAR, .units = 11, .tied = "e"},
+        {.type = CDDPI_LAYER_LAYER_NORM},
+        {.type = CDDPI_LAYER_LINEAR, .units = 11, .tied = "e"}};
+    struct cddpi_model_spec spec = tokens_through(layers, COUNT_OF(layers));
+
+    (void)state;
+    check_gradients(&spec);
+}
+
+static void outputs_that_backward_reads_are_left_to_it(void **state)
+{
+    static const struct cddpi_layer layers[] = {{.type = CDDPI_LAYER_EMBEDDING, .units = 33},
+                                                {.type = CDDPI_LAYER_ATTENTION, .heads = 1}};
+    struct cddpi_model_spec spec = tokens_through(layers, COUNT_OF(layers));
+
+    (void)state;
+    check_gradients(&spec);
+}
+
+static void gpt2_has_the_gradient_of_differences(void **state)
+{
+    struct cddpi_model_spec spec = tiny;
+
+    (void)state;
+    spec.dropout = 0.2;
+    check_gradients(&spec);
+}
+
+/* The parameter of several ops. */
+
+struct arrivals {
+    size_t order[64];
+    size_t count;
+};
+
+static cddp_status arrive(void *context, size_t index)
+{
+    struct arrivals *arrivals = context;
+
+    arrivals->order[arrivals->count++] = index;
+    return CDDP_OK;
+}
+
+static void expect_order(struct fixture *f, int count)
+{
+    struct arrivals arrivals = {.count = 0};
+    struct cddpi_result result;
+
+    fixture_sequences(f, 0, count);
+    assert_int_equal(cddpi_model_forward(f->model, &f->batch, true, &result), CDDP_OK);
+    assert_int_equal(cddpi_model_backward(f->model, 1, false, arrive, &arrivals), CDDP_OK);
+    assert_int_equal(arrivals.count, f->param_count);
+    for (size_t i = 0; i < f->param_count; i++) {
+        assert_int_equal(arrivals.order[i], cddpi_model_ready_order(f->model)[i]);
+    }
+}
+
+static void a_tied_table_is_ready_once_and_last(void **state)
+{
+    struct cddpi_model_spec spec = tiny;
+
+    (void)state;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        struct fixture f;
+        const uint32_t *order;
+
+        spec.recompute = recompute;
+        setup(&f, &spec, 0, 2);
+        order = cddpi_model_ready_order(f.model);
+        assert_string_equal(f.params[order[0]].name, "ln_f.bias");
+        assert_string_equal(f.params[order[f.param_count - 2]].name, "wpe.weight");
+        assert_string_equal(f.params[order[f.param_count - 1]].name, "wte.weight");
+        expect_order(&f, 2);
+        expect_order(&f, 0); /* a rank without samples, too */
+        fixture_fini(&f);
+    }
+}
+
+static void a_rank_without_samples_has_no_gradient_or_leaves_it(void **state)
+{
+    struct fixture f;
+    float *grad;
+
+    (void)state;
+    setup(&f, &tiny, 0, 2);
+    grad = f.grads[0];
+    assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
+    grad[3] = 7;
+    fixture_sequences(&f, 0, 0);
+    assert_int_equal(fixture_step(&f, 1, true), CDDP_OK);
+    assert_true(grad[3] == 7);
+    assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
+    for (size_t i = 0; i < f.param_count; i++) {
+        for (size_t e = 0; e < cddpi_tensor_elements(&f.params[i]); e++) {
+            assert_true(((float *)f.grads[i])[e] == 0);
+        }
+    }
+    fixture_fini(&f);
+}
+
+static void halves_that_accumulate_make_the_whole(void **state)
+{
+    struct cddpi_model_spec spec = tiny;
+    struct fixture whole, halves;
+
+    (void)state;
+    spec.dropout = 0.2; /* whose numbers are the samples', whatever batch they are in */
+    setup(&whole, &spec, 0, 4);
+    setup(&halves, &spec, 0, 2);
+    spread_params(&whole);
+    spread_params(&halves);
+    assert_int_equal(fixture_step(&whole, 0.25, false), CDDP_OK);
+    assert_int_equal(fixture_step(&halves, 0.25, false), CDDP_OK);
+    fixture_sequences(&halves, 2, 2);
+    assert_int_equal(fixture_step(&halves, 0.25, true), CDDP_OK);
+    for (size_t i = 0; i < whole.param_count; i++) {
+        assert_true(relative_difference(whole.grads[i], halves.grads[i],
+                                        cddpi_tensor_elements(&whole.params[i])) < 1e-5);
+    }
+    fixture_fini(&whole);
+    fixture_fini(&halves);
+}
+
+/* Plain gradient descent on one batch learns it by heart. */
+static void training_comes_to_predict_its_tokens(void **state)
+{
+    struct fixture f;
+    struct cddpi_result first, last;
+
+    (void)state;
+    setup(&f, &tiny, 0, 2);
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &first), CDDP_OK);
+    assert_true(fabs(first.loss_sum / first.count - log(37)) < 0.05);
+    for (int step = 0; step < 300; step++) {
+        assert_int_equal(fixture_step(&f, 0.05, false), CDDP_OK);
+        for (size_t i = 0; i < f.param_count; i++) {
+            float *data = f.params[i].data;
+
+            for (size_t e = 0; e < cddpi_tensor_elements(&f.params[i]); e++) {
+                data[e] -= ((float *)f.grads[i])[e];
+            }
+        }
+    }
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, false, &last), CDDP_OK);
+    assert_true(last.loss_sum < 0.1 * first.loss_sum);
+    assert_int_equal(last.correct, 2 * tiny.context);
+    fixture_fini(&f);
+}
+
+static void tokens_outside_the_vocabulary_are_named(void **state)
+{
+    struct fixture f;
+    struct cddpi_result result;
+
+    (void)state;
+    setup(&f, &tiny, 0, 3);
+    f.tokens[2 * 8 + 5] = 37;
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    assert_string_equal(cddp_last_error(),
+                        "model: token 5 of sample 2 is 37, outside the vocabulary of 37");
+    f.tokens[2 * 8 + 5] = 0;
+    f.label[1] = -1;
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    assert_string_equal(cddp_last_error(),
+                        "model: label 1 of sample 0 is -1, outside the vocabulary of 37");
+    f.label[1] = 0;
+    f.batch.tokens = NULL;
+    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    assert_string_equal(cddp_last_error(), "model: it takes tokens, which the batch does not have");
+    fixture_fini(&f);
+}
+
+/* Descriptions. */
+
+static void expect_refused(struct cddpi_model_spec spec, const char *text)
+{
+    struct cddpi_model *model = NULL;
+
+    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
+    if (strstr(cddp_last_error(), text) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), text);
+    }
+}
+
+#define EMBED(n)                                                                                   \
+    {                                                                                              \
+        .type = CDDPI_LAYER_EMBEDDING, .name = "e", .units = (n)                                   \
+    }
+
+static void layers_that_do_not_fit_sequences_are_refused(void **state)
+{
+    static const struct {
+        struct cddpi_layer layers[3];
+        const char *text;
+    } wrongs[] = {
+        {{{.type = CDDPI_LAYER_LINEAR, .units = 11}},
+         "layer \"linear1\": linear cannot read the data, which are tokens: only embedding does"},
+        {{EMBED(4), {.type = CDDPI_LAYER_FLATTEN}},
+         "layer \"flatten2\": flatten takes images, but its input is a sequence of 5 x 4"},
+        {{EMBED(4), {.type = CDDPI_LAYER_CONV2D, .units = 3, .kernel = 1}},
+         "layer \"conv2d2\": conv2d takes images"},
+        {{EMBED(4), {.type = CDDPI_LAYER_BATCH_NORM}},
+         "layer \"batch_norm2\": batch_norm takes images"},
+        {{EMBED(4), {.type = CDDPI_LAYER_MAX_POOL}}, "layer \"max_pool2\": max_pool takes images"},
+        {{EMBED(4), {.type = CDDPI_LAYER_GLOBAL_AVG_POOL}},
+         "layer \"global_avg_pool2\": global_avg_pool takes images"},
+        {{EMBED(4), {.type = CDDPI_LAYER_EMBEDDING, .units = 11}},
+         "layer \"embedding2\": embedding takes the data's tokens, not the output of a layer"},
+        {{EMBED(4), {.type = CDDPI_LAYER_RELU}},
+         "layer \"relu2\": the last layer's output has 4 features, but there are 11 tokens"},
+        {{EMBED(4), {.type = CDDPI_LAYER_LINEAR, .units = 11, .tied = "f"}},
+         "layer \"linear2\": no embedding before it is called \"f\", to which it is tied"},
+        {{EMBED(4),
+          {.type = CDDPI_LAYER_LINEAR, .units = 5},
+          {.type = CDDPI_LAYER_LINEAR, .units = 11, .tied = "e"}},
+         "layer \"linear3\": its weight would be 11 x 5, but the table of \"e\", to which it is "
+         "tied, is 11 x 4"},
+        {{{.type = CDDPI_LAYER_EMBEDDING, .name = "e", .units = 11, .positions = "e"}},
+         "layer \"e\": two parameters would be called e.weight"},
+        {{{.type = CDDPI_LAYER_EMBEDDING, .name = "e", .units = 11, .deviation = -1}},
+         "layer \"e\": deviation is -1"},
+        {{EMBED(11), {.type = CDDPI_LAYER_RELU, .tied = "e"}}, "relu takes no tied"},
+        {{EMBED(11), {.type = CDDPI_LAYER_RELU, .positions = "e"}}, "relu takes no positions"},
+        {{EMBED(11), {.type = CDDPI_LAYER_RELU, .deviation = 1}}, "relu takes no deviation"},
+        {{EMBED(11), {.type = CDDPI_LAYER_RELU, .heads = 1}}, "relu takes no heads"},
+        {{EMBED(11), {.type = CDDPI_LAYER_RELU, .exact = true}}, "relu takes no exact"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
+        struct cddpi_model_spec spec = tokens_through(wrongs[i].layers, 1);
+
+        while (spec.layer_count < 3 && (wrongs[i].layers[spec.layer_count].type != 0 ||
+                                        wrongs[i].layers[spec.layer_count].units != 0)) {
+            spec.layer_count++;
+        }
+        expect_refused(spec, wrongs[i].text);
+    }
+}
+
+static void contexts_that_cannot_be_are_refused(void **state)
+{
+    static const struct cddpi_layer layers[] = {EMBED(11)};
+    struct cddpi_model_spec spec = tokens_through(layers, 1);
+
+    (void)state;
+    spec.context = 0;
+    expect_refused(spec, "model: a context of 0 tokens cannot be; 1 to 65536 are possible");
+    spec.context = 65537;
+    expect_refused(spec, "model: a context of 65537 tokens cannot be");
+}
+
+static void embeddings_of_images_are_refused(void **state)
+{
+    static const struct cddpi_layer layers[] = {EMBED(4)};
+
+    (void)state;
+    expect_refused((struct cddpi_model_spec){.layers = layers,
+                                             .layer_count = 1,
+                                             .channels = 1,
+                                             .height = 4,
+                                             .width = 4,
+                                             .classes = 3},
+                   "layer \"e\": embedding takes tokens, but the data are 1 x 4 x 4");
+}
+
+static void gpt2_that_cannot_be_is_refused(void **state)
+{
+    struct cddpi_model_spec spec = tiny;
+
+    (void)state;
+    spec.heads = 3;
+    expect_refused(spec, "gpt2: embed is 16, which cannot be divided among 3 heads");
+    spec = tiny;
+    spec.blocks = 0;
+    expect_refused(spec, "gpt2: blocks is 0; 1 to 256 are possible, or 0 together with a size");
+    spec = tiny;
+    spec.context = 0;
+    expect_refused(spec, "gpt2: context is 0; 1 to 65536 are possible, or 0 together with a size");
+    spec = tiny;
+    spec.size = "12M";
+    expect_refused(spec, "gpt2: there is no size \"12M\"; 124M, 350M, 774M and 1558M are");
+    spec = tiny;
+    spec.classes = 36;
+    expect_refused(spec, "model: a vocabulary of 37 tokens and 36 classes cannot be");
+    spec = tiny;
+    spec.loss = CDDPI_LOSS_MSE;
+    expect_refused(spec, "model: tokens are predicted with the loss cross_entropy only");
+    spec = tiny;
+    spec.dropout = 1;
+    expect_refused(spec, "gpt2: dropout is 1; it lies in [0, 1)");
+    expect_refused(
+        (struct cddpi_model_spec){
+            .preset = "gpt2", .channels = 1, .height = 4, .width = 4, .classes = 3},
+        "gpt2 takes tokens, but the data are images");
+    spec = tiny;
+    spec.preset = "mlp";
+    expect_refused(spec, "flatten cannot read the data, which are tokens");
+}
+
+static void sizes_stand_for_the_numbers_of_gpt2(void **state)
+{
+    static const struct {
+        const char *size;
+        int blocks, heads, embed;
+    } sizes[] = {{"124M", 12, 12, 768},
+                 {"350M", 24, 16, 1024},
+                 {"774M", 36, 20, 1280},
+                 {"1558M", 48, 25, 1600}};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        struct cddpi_model_spec spec = {.preset = "gpt2", .size = sizes[i].size};
+
+        assert_int_equal(cddpi_model_spec_complete(&spec), CDDP_OK);
+        assert_int_equal(spec.blocks, sizes[i].blocks);
+        assert_int_equal(spec.heads, sizes[i].heads);
+        assert_int_equal(spec.embed, sizes[i].embed);
+        assert_int_equal(spec.context, 1024);
+        spec.blocks = 3; /* what is given stays */
+        assert_int_equal(cddpi_model_spec_complete(&spec), CDDP_OK);
+        assert_int_equal(spec.blocks, 3);
+    }
+}
+
+static void first_values_are_those_of_gpt2(void **state)
+{
+    struct cddpi_model_spec spec = tiny;
+    struct fixture f;
+
+    (void)state;
+    spec.embed = 64;
+    setup(&f, &spec, 0, 1);
+    for (size_t i = 0; i < f.param_count; i++) {
+        const cddp_param *param = &f.params[i];
+        size_t count = cddpi_tensor_elements(param);
+        double expected = strstr(param->name, "c_proj.weight") != NULL ? 0.02 / 2 : 0.02;
+        double squares = 0;
+
+        for (size_t e = 0; e < count; e++) {
+            squares += pow((double)((float *)param->data)[e], 2);
+        }
+        if (strstr(param->name, "bias") != NULL) {
+            expected = 0;
+        } else if (strstr(param->name, "ln_") != NULL) {
+            expected = 1;
+        }
+        if (!(fabs(sqrt(squares / (double)count) - expected) <= 0.1 * expected)) {
+            fail_msg("%s: %g, not %g", param->name, sqrt(squares / (double)count), expected);
+        }
+        assert_int_equal(cddpi_model_param_decays(f.model, i), param->dims == 2);
+    }
+    fixture_fini(&f);
+}
+
+static void the_table_of_layers_shows_sequences_and_counts_a_tied_table_once(void **state)
+{
+    struct fixture f;
+    char *table;
+
+    (void)state;
+    setup(&f, &tiny, 0, 1);
+    table = cddpi_model_describe(f.model);
+    assert_non_null(strstr(table, "8 x 16"));
+    assert_non_null(strstr(table, "linear (wte)"));
+    /* 37 x 16 + 8 x 16, two blocks of 12 x 16 x 16 + 13 x 16, and 2 x 16 */
+    assert_non_null(strstr(table, "gpt2: 7312 parameters in 28 tensors, data 8 tokens of 37"));
+    cddp_free(table);
+    fixture_fini(&f);
+}
+
+/* Recomputing. */
+
+static void expect_same_grads(const struct fixture *a, const struct fixture *b)
+{
+    assert_int_equal(a->param_count, b->param_count);
+    for (size_t i = 0; i < a->param_count; i++) {
+        assert_memory_equal(a->grads[i], b->grads[i],
+                            cddpi_tensor_elements(&a->params[i]) * sizeof(float));
+    }
+}
+
+static void recomputing_changes_no_bit(void **state)
+{
+    static const double dropouts[] = {0, 0.2};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(dropouts); i++) {
+        struct cddpi_model_spec spec = tiny;
+        struct fixture kept, again;
+
+        spec.dropout = dropouts[i];
+        setup(&kept, &spec, 0, 3);
+        spec.recompute = true;
+        setup(&again, &spec, 0, 3);
+        spread_params(&kept);
+        spread_params(&again);
+        for (int step = 0; step < 2; step++) {
+            assert_int_equal(fixture_step(&kept, 0.5, step > 0), CDDP_OK);
+            assert_int_equal(fixture_step(&again, 0.5, step > 0), CDDP_OK);
+            expect_same_grads(&kept, &again);
+        }
+        assert_true(cddpi_memory_valid(&again.model->pending->memory));
+        fixture_fini(&kept);
+        fixture_fini(&again);
+    }
+}
+
+static void recomputing_takes_less_memory_and_says_how_much_work(void **state)
+{
+    struct cddpi_model_spec spec = tiny;
+    struct fixture kept, again;
+    const double attention = 8 * 8 * 16;
+    const double product = 8 * 16 * 16;
+    struct cddpi_model_estimate keeping, recomputing;
+    double once;
+
+    (void)state;
+    spec.blocks = 8;
+    setup(&kept, &spec, 0, 4);
+    spec.recompute = true;
+    setup(&again, &spec, 0, 4);
+    assert_int_equal(cddpi_model_estimate(again.model, 4, false, &keeping), CDDP_OK);
+    assert_int_equal(cddpi_model_estimate(kept.model, 4, true, &recomputing), CDDP_OK);
+    assert_true(keeping.extra_work == 0);
+    /* c_attn, attention, c_proj and c_fc, but not the perceptron's second product, nor the head */
+    once = 8 * (attention + 12 * product) + 8 * 16 * 37;
+    assert_true(fabs(recomputing.extra_work - 8 * (attention + 8 * product) / once) < 1e-12);
+    assert_int_equal(cddpi_model_prepare(kept.model, 4, true), CDDP_OK);
+    assert_int_equal(cddpi_model_prepare(again.model, 4, true), CDDP_OK);
+    assert_int_equal(cddpi_model_arena_bytes(kept.model), keeping.activation_bytes);
+    assert_int_equal(cddpi_model_arena_bytes(again.model), recomputing.activation_bytes);
+    assert_true(recomputing.activation_bytes * 2 < keeping.activation_bytes);
+    fixture_fini(&kept);
+    fixture_fini(&again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_computes_what_pytorch_does),
+        cmocka_unit_test(embedding_alone_has_the_gradient_of_differences),
+        cmocka_unit_test(layers_on_sequences_have_the_gradient_of_differences),
+        cmocka_unit_test(a_table_used_thrice_has_the_gradient_of_differences),
+        cmocka_unit_test(outputs_that_backward_reads_are_left_to_it),
+        cmocka_unit_test(gpt2_has_the_gradient_of_differences),
+        cmocka_unit_test(a_tied_table_is_ready_once_and_last),
+        cmocka_unit_test(a_rank_without_samples_has_no_gradient_or_leaves_it),
+        cmocka_unit_test(halves_that_accumulate_make_the_whole),
+        cmocka_unit_test(training_comes_to_predict_its_tokens),
+        cmocka_unit_test(tokens_outside_the_vocabulary_are_named),
+        cmocka_unit_test(layers_that_do_not_fit_sequences_are_refused),
+        cmocka_unit_test(contexts_that_cannot_be_are_refused),
+        cmocka_unit_test(embeddings_of_images_are_refused),
+        cmocka_unit_test(gpt2_that_cannot_be_is_refused),
+        cmocka_unit_test(sizes_stand_for_the_numbers_of_gpt2),
+        cmocka_unit_test(first_values_are_those_of_gpt2),
+        cmocka_unit_test(the_table_of_layers_shows_sequences_and_counts_a_tied_table_once),
+        cmocka_unit_test(recomputing_changes_no_bit),
+        cmocka_unit_test(recomputing_takes_less_memory_and_says_how_much_work),
     };
 
     return cmocka_run_group_tests_name("nn_sequence", tests, NULL, NULL);

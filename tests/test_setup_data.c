@@ -156,6 +156,28 @@ static void loaders_give_what_the_configuration_asks_for(void **state)
     close_data(opened);
 }
 
+/* Or the default of eval_batch_size, which is for images, would take more memory than there is. */
+static void windows_are_evaluated_in_pieces_as_large_as_those_trained_on(void **state)
+{
+    struct opened *opened = open_data(tokens, "context = 10;");
+    struct cddpi_trainer *trainer = &opened->trainer;
+    struct cddpi_loaded loaded;
+
+    (void)state;
+    opened->config.train.eval_batch_size = 1000;
+    opened->config.train.accumulate = 2;
+    assert_int_equal(cddpi_trainer_build_data(trainer), CDDP_OK);
+    assert_int_equal(cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, 39, 1000,
+                                        0, 1, false),
+                     CDDP_OK);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(cddpi_loader_next(trainer->test_loader, &loaded, NULL), CDDP_OK);
+        assert_int_equal(loaded.count, i < 19 ? 2 : 1);
+        assert_int_equal(loaded.sample_ids[0], 2 * i);
+    }
+    close_data(opened);
+}
+
 static void a_smaller_vocabulary_of_the_model_finds_tokens_outside(void **state)
 {
     struct opened *opened = open_data(tokens, "context = 10; vocab = 100;");
@@ -331,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(tokens_come_from_all_files_of_a_pattern),
         CASE(loaders_give_what_the_configuration_asks_for),
+        CASE(windows_are_evaluated_in_pieces_as_large_as_those_trained_on),
         CASE(a_smaller_vocabulary_of_the_model_finds_tokens_outside),
         CASE(a_vocabulary_file_says_how_many_tokens_there_are),
         CASE(the_model_takes_the_windows_of_the_data),

@@ -1,5 +1,6 @@
 /* test_tokenize_cli.c - the program cddp-tokenize, run for real: the files that it writes, and the
  * texts that come back. */
+#include "data/dataset.h"
 #include "data/token_shards.h"
 #include "tokenize_support.h"
 
@@ -161,6 +162,29 @@ static void shards_have_as_many_tokens_as_asked(void **state)
     launcher_end(&job);
 }
 
+static void training_reads_the_shards(void **state)
+{
+    struct launched job;
+    struct cddpi_dataset dataset;
+    uint16_t token;
+
+    (void)state;
+    make_folder(&job);
+    put_text(&job, "text", "0123456789abcdefghi\n");
+    RUN_WELL(&job, "-o", "t", "--val-fraction", "0", "--shard-tokens", "11", "text");
+    assert_int_equal(cddpi_dataset_open_tokens((char *const[]){in_folder(&job, "t_train_*.bin")}, 1,
+                                               2, 257, NULL, &dataset),
+                     CDDP_OK);
+    assert_int_equal(dataset.kind, CDDPI_DATASET_TOKENS);
+    assert_int_equal(dataset.token_count, 21);
+    assert_int_equal(dataset.shard_count, 2);
+    assert_int_equal(dataset.token_bytes, 2);
+    memcpy(&token, dataset.shards[1].tokens, 2);
+    assert_int_equal(token, 'b');
+    cddpi_dataset_close(&dataset);
+    launcher_end(&job);
+}
+
 /* As with more than 2147483647 tokens, but with room for 5. */
 static void files_are_numbered_when_one_is_not_enough(void **state)
 {
@@ -294,6 +318,7 @@ int main(void)
         cmocka_unit_test(long_files_come_back_as_they_were),
         cmocka_unit_test(separators_of_long_files_are_all_found),
         cmocka_unit_test(shards_have_as_many_tokens_as_asked),
+        cmocka_unit_test(training_reads_the_shards),
         cmocka_unit_test(files_are_numbered_when_one_is_not_enough),
         cmocka_unit_test(large_vocabularies_make_wide_shards),
         cmocka_unit_test(a_learnt_vocabulary_encodes_the_text),

@@ -281,14 +281,34 @@ static void a_context_longer_than_a_shard_is_an_error(void **state)
     (void)state;
     support_write_shard(in_folder("a.bin"), 1, 100, 2);
     support_write_shard(in_folder("b.bin"), 1, 40, 2);
+    support_write_shard(in_folder("c.bin"), 1, 100, 2);
     is_refused("*.bin", 40, CDDP_ERR_FORMAT, "b.bin",
                "40 tokens, but a window of a context of 40 takes 41");
+    is_refused("b.bin", 40, CDDP_ERR_FORMAT, "b.bin", "40 tokens, but a window");
     is_refused("a.bin", 100, CDDP_ERR_FORMAT, "a.bin", "100 tokens, but a window");
     is_refused("a.bin", INT32_MAX, CDDP_ERR_FORMAT, "a.bin", "takes 2147483648");
     assert_int_equal(cddpi_dataset_open_tokens(patterns, 1, 0, 0, NULL, &dataset),
                      CDDP_ERR_ARGUMENT);
     assert_int_equal(open_tokens("*.bin", 39, &dataset), CDDP_OK);
-    assert_int_equal(dataset.count, 3);
+    assert_int_equal(dataset.count, 2 + 1 + 2);
+    cddpi_dataset_close(&dataset);
+}
+
+/* As programs that write files of so many tokens each leave one. */
+static void the_last_of_several_shards_may_be_a_short_rest(void **state)
+{
+    struct cddpi_dataset dataset = {0};
+
+    (void)state;
+    support_write_shard(in_folder("a.bin"), 1, 5 * CONTEXT + 1, 2);
+    support_write_shard(in_folder("b.bin"), 2, 5 * CONTEXT + 3, 2);
+    support_write_shard(in_folder("c.bin"), 3, CONTEXT, 2);
+    assert_int_equal(open_tokens("*.bin", CONTEXT, &dataset), CDDP_OK);
+    assert_int_equal(dataset.count, 10);
+    assert_int_equal(dataset.token_count, 11 * CONTEXT + 4);
+    assert_int_equal(dataset.unused_count, 2 + CONTEXT);
+    window_is(&dataset, 4, 1, 4 * CONTEXT);
+    window_is(&dataset, 9, 2, 4 * CONTEXT);
     cddpi_dataset_close(&dataset);
 }
 
@@ -584,6 +604,7 @@ int main(void)
         CASE(no_broken_file_is_taken_for_a_whole_one),
         CASE(files_of_two_vocabularies_do_not_mix),
         CASE(a_context_longer_than_a_shard_is_an_error),
+        CASE(the_last_of_several_shards_may_be_a_short_rest),
         CASE(tokens_behind_2_gib_and_4_gib_are_reached),
         CASE(windows_of_more_than_2_to_the_32_tokens_are_numbered),
         CASE(an_epoch_has_each_window_once_in_the_samplers_order),

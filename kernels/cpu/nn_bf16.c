@@ -49,6 +49,9 @@ static void split_part(const float *x, size_t rows, size_t columns, const struct
         for (size_t c = part->column; c < part->column_end; c++) {
             uint16_t value = rounded(x[r * columns + c]);
 
+            if (out->sums != NULL) {
+                out->sums[c] += x[r * columns + c];
+            }
             if (out->plain != NULL) {
                 out->plain[r * columns + c] = value;
             }
@@ -120,9 +123,14 @@ AVX512_BODY __m512i pair(__m512i low, __m512i high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
 }
 
-AVX512_BODY void store_row(uint16_t *out, __m512i high)
+/* The upper halves of 32 elements. */
+AVX512_BODY void store_row(uint16_t *out, __m512i first, __m512i second)
 {
-    _mm256_storeu_si256((__m256i *)(void *)out, _mm512_cvtepi32_epi16(_mm512_srli_epi32(high, 16)));
+    static const uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                     23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                     45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+    _mm512_storeu_si512(out, _mm512_permutex2var_epi16(first, _mm512_loadu_si512(odd), second));
 }
 
 /* v[i] = the i-th of each of the 16 */
@@ -152,53 +160,116 @@ AVX512_BODY void transpose(__m512i v[LANES])
     }
 }
 
-/* 32 rows x 16 columns from (row, column). */
-AVX512_BODY void split_tile(const float *x, size_t rows, size_t columns, size_t row, size_t column,
-                            const struct cddpi_bf16_forms *out)
+/* A matrix, and where a tile of it begins. */
+struct tile {
+    const float *x;
+    size_t rows, columns, row, column;
+};
+
+/* 32 rows x 16 columns. */
+AVX512_BODY void pair_tile(const struct tile *tile, const struct cddpi_bf16_forms *out)
 {
-    const float *from = x + row * columns + column;
+    const float *from = tile->x + tile->row * tile->columns + tile->column;
     __m512i pairs[PAIR_ROWS];
 
     for (size_t i = 0; i < PAIR_ROWS; i++) {
-        __m512i low = round_high(_mm512_loadu_ps(from + 2 * i * columns));
-        __m512i high = round_high(_mm512_loadu_ps(from + (2 * i + 1) * columns));
-
-        pairs[i] = pair(low, high);
-        if (out->plain != NULL) {
-            uint16_t *to = out->plain + (row + 2 * i) * columns + column;
-
-            store_row(to, low);
-            store_row(to + columns, high);
-        }
+        pairs[i] = pair(round_high(_mm512_loadu_ps(from + 2 * i * tile->columns)),
+                        round_high(_mm512_loadu_ps(from + (2 * i + 1) * tile->columns)));
     }
     if (out->packed != NULL) {
-        uint16_t *to = out->packed + packed_at(rows, row, column);
+        uint16_t *to = out->packed + packed_at(tile->rows, tile->row, tile->column);
 
         for (size_t i = 0; i < PAIR_ROWS; i++) {
             _mm512_storeu_si512(to + i * 2 * CDDPI_BF16_COLUMNS, pairs[i]);
         }
     }
     if (out->transposed != NULL) {
+        uint16_t *to = out->transposed + tile->column * tile->rows + tile->row;
+
         transpose(pairs);
         for (size_t i = 0; i < LANES; i++) {
-            _mm512_storeu_si512(out->transposed + (column + i) * rows + row, pairs[i]);
+            _mm512_storeu_si512(to + i * tile->rows, pairs[i]);
         }
     }
 }
 
+/* 32 rows x 32 columns, in whole lines of the cache. */
+AVX512_BODY void plain_tile(const struct tile *tile, uint16_t *plain)
+{
+    size_t at = tile->row * tile->columns + tile->column;
+
+    for (size_t r = 0; r < CDDPI_BF16_ROWS; r++) {
+        const float *from = tile->x + at + r * tile->columns;
+
+        store_row(plain + at + r * tile->columns, round_high(_mm512_loadu_ps(from)),
+                  round_high(_mm512_loadu_ps(from + LANES)));
+    }
+}
+
+AVX512_BODY void sum_tile(const struct tile *tile, float *sums)
+{
+    const float *from = tile->x + tile->row * tile->columns + tile->column;
+    __m512 first = _mm512_loadu_ps(sums + tile->column);
+    __m512 second = _mm512_loadu_ps(sums + tile->column + LANES);
+
+    for (size_t r = 0; r < CDDPI_BF16_ROWS; r++) {
+        first = _mm512_add_ps(first, _mm512_loadu_ps(from + r * tile->columns));
+        second = _mm512_add_ps(second, _mm512_loadu_ps(from + r * tile->columns + LANES));
+    }
+    _mm512_storeu_ps(sums + tile->column, first);
+    _mm512_storeu_ps(sums + tile->column + LANES, second);
+}
+
+AVX512_BODY void split_tile(struct tile tile, const struct cddpi_bf16_forms *out)
+{
+    if (out->sums != NULL) {
+        sum_tile(&tile, out->sums);
+    }
+    if (out->plain != NULL) {
+        plain_tile(&tile, out->plain);
+    }
+    if (out->packed != NULL || out->transposed != NULL) {
+        pair_tile(&tile, out);
+        tile.column += LANES;
+        pair_tile(&tile, out);
+    }
+}
+
+/* Tiles of a part, all of it whole. */
+AVX512_BODY void split_tiles(const float *x, size_t rows, size_t columns, const struct part *part,
+                             const struct cddpi_bf16_forms *out)
+{
+    for (size_t row = part->row; row < part->row_end; row += CDDPI_BF16_ROWS) {
+        for (size_t column = part->column; column < part->column_end; column += 2 * LANES) {
+            split_tile((struct tile){x, rows, columns, row, column}, out);
+        }
+    }
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* In parts whose rows and columns lie in few pages, or transposing large matrices waits for little
+ * else than the table of pages. */
 AVX512 static void split_avx512(const float *x, size_t rows, size_t columns,
                                 const struct cddpi_bf16_forms *out)
 {
-    size_t whole = columns / LANES * LANES;
-    size_t row = 0;
+    enum { PART_ROWS = 128, PART_COLUMNS = 512 };
+    size_t down = rows / CDDPI_BF16_ROWS * CDDPI_BF16_ROWS;
+    size_t across = columns / (2 * LANES) * (2 * LANES);
 
-    for (; row + CDDPI_BF16_ROWS <= rows; row += CDDPI_BF16_ROWS) {
-        for (size_t column = 0; column < whole; column += LANES) {
-            split_tile(x, rows, columns, row, column, out);
+    for (size_t row = 0; row < down; row += PART_ROWS) {
+        for (size_t column = 0; column < across; column += PART_COLUMNS) {
+            const struct part part = {row, least(row + PART_ROWS, down), column,
+                                      least(column + PART_COLUMNS, across)};
+
+            split_tiles(x, rows, columns, &part, out);
         }
     }
-    split_part(x, rows, columns, &(struct part){0, row, whole, columns}, out);
-    split_part(x, rows, columns, &(struct part){row, rows, 0, columns}, out);
+    split_part(x, rows, columns, &(struct part){0, down, across, columns}, out);
+    split_part(x, rows, columns, &(struct part){down, rows, 0, columns}, out);
 }
 
 /* 16 rows x 32 columns: the pairs lie in the rows already. */

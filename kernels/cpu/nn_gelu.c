@@ -95,52 +95,6 @@ CDDPI_LANES_INLINE void backward_as(const float *dy, const float *x, bool exact,
     }
 }
 
-CDDPI_LANES_INLINE void add_bias_as(float *x, const float *bias, bool exact, float *out,
-                                    size_t rows, size_t columns)
-{
-    size_t whole = columns / LANES * LANES;
-    size_t rest = columns - whole;
-
-    for (size_t r = 0; r < rows; r++, x += columns, out += columns) {
-        for (size_t c = 0; c < whole; c += LANES) {
-            lanes sum = lanes_load(x + c) + lanes_load(bias + c);
-
-            lanes_store(x + c, sum);
-            lanes_store(out + c, gelu(sum, exact));
-        }
-        if (rest > 0) {
-            lanes sum = lanes_load_part(x + whole, rest, 0) +
-                        lanes_load_part(bias + whole, rest, 0);
-
-            lanes_store_part(x + whole, sum, rest);
-            lanes_store_part(out + whole, gelu(sum, exact), rest);
-        }
-    }
-}
-
-CDDPI_LANES_INLINE void backward_sums_as(const float *dy, const float *x, bool exact, float *out,
-                                         float *sums, size_t rows, size_t columns)
-{
-    size_t whole = columns / LANES * LANES;
-    size_t rest = columns - whole;
-
-    for (size_t r = 0; r < rows; r++, dy += columns, x += columns, out += columns) {
-        for (size_t c = 0; c < whole; c += LANES) {
-            lanes grad = gradient(lanes_load(dy + c), lanes_load(x + c), exact);
-
-            lanes_store(out + c, grad);
-            lanes_store(sums + c, lanes_load(sums + c) + grad);
-        }
-        if (rest > 0) {
-            lanes grad = gradient(lanes_load_part(dy + whole, rest, 0),
-                                  lanes_load_part(x + whole, rest, 0), exact);
-
-            lanes_store_part(out + whole, grad, rest);
-            lanes_store_part(sums + whole, lanes_load_part(sums + whole, rest, 0) + grad, rest);
-        }
-    }
-}
-
 /* From here on `exact` is a constant of each loop. */
 
 static void forward(const float *x, bool exact, float *out, size_t count)
@@ -161,26 +115,6 @@ static void backward(const float *dy, const float *x, bool exact, float *out, si
     }
 }
 
-static void add_bias(float *x, const float *bias, bool exact, float *out, size_t rows,
-                     size_t columns)
-{
-    if (exact) {
-        add_bias_as(x, bias, true, out, rows, columns);
-    } else {
-        add_bias_as(x, bias, false, out, rows, columns);
-    }
-}
-
-static void backward_sums(const float *dy, const float *x, bool exact, float *out, float *sums,
-                          size_t rows, size_t columns)
-{
-    if (exact) {
-        backward_sums_as(dy, x, true, out, sums, rows, columns);
-    } else {
-        backward_sums_as(dy, x, false, out, sums, rows, columns);
-    }
-}
-
 extern const struct cddpi_gelu_kernels CDDPI_LANES_JOIN(cddpi_gelu_kernels_, CDDPI_ISA);
-const struct cddpi_gelu_kernels CDDPI_LANES_JOIN(cddpi_gelu_kernels_, CDDPI_ISA) = {
-    forward, backward, add_bias, backward_sums};
+const struct cddpi_gelu_kernels CDDPI_LANES_JOIN(cddpi_gelu_kernels_, CDDPI_ISA) = {forward,
+                                                                                    backward};

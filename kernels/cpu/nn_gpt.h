@@ -30,13 +30,6 @@ struct cddpi_gelu_kernels {
     void (*forward)(const float *x, bool exact, float *out, size_t count);
     /* out = dy gelu'(x); may be @p dy or @p x */
     void (*backward)(const float *dy, const float *x, bool exact, float *out, size_t count);
-    /* x[r][c] += bias[c], out = gelu(x). */
-    void (*add_bias)(float *x, const float *bias, bool exact, float *out, size_t rows,
-                     size_t columns);
-    /* out = dy gelu'(x), and sums[c] += sum over r of out[r][c], row by row; @p out may be @p dy.
-     */
-    void (*backward_sums)(const float *dy, const float *x, bool exact, float *out, float *sums,
-                          size_t rows, size_t columns);
 };
 
 /* Scores of a block of queries of one head: row r belongs to query @p first + r, its column j to

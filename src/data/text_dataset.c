@@ -12,7 +12,7 @@
 enum { TRAIN, TEST, PARTS };
 
 /* How long ranks that wait for tokens hear nothing: far below any deadline. */
-#define ROUND_NS INT64_C(1000000000)
+#define ROUND_NS INT64_C(200000000)
 
 /* Let every rank whose @text (NULL: there is none) is not done read on, until all are. Ranks that
  * only wait leave each round with the others, so that a long text is not a missed deadline. */

@@ -19,16 +19,21 @@ cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
     dataset.unused_count = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t tokens = shards[i].token_count;
+        bool is_rest = i > 0 && i + 1 == count;
 
+        shards[i].first_window = dataset.count;
+        dataset.token_count += tokens;
+        if (tokens <= context && is_rest) {
+            dataset.unused_count += tokens;
+            continue;
+        }
         if (tokens <= context) {
             return cddpi_fail(CDDP_ERR_FORMAT,
                               "%s: %llu tokens, but a window of a context of %d takes %llu",
                               shards[i].path, (unsigned long long)tokens, dataset.context,
                               (unsigned long long)context + 1);
         }
-        shards[i].first_window = dataset.count;
         dataset.count += (tokens - 1) / context;
-        dataset.token_count += tokens;
         dataset.unused_count += (tokens - 1) % context;
     }
     *out = dataset;

@@ -5,7 +5,8 @@
 #include "data/dataset.h"
 
 /** Number the windows of @p shards (borrowed; `first_window` is set here) and describe them in
- *  @p out, whose context, token_bytes and classes are set. Each shard must hold a window.
+ *  @p out, whose context, token_bytes and classes are set. Each shard must hold a window, but for
+ * the last of several, which may be what others have left over.
  *  @return CDDP_OK, CDDP_ERR_FORMAT, with a text that begins with the shard's path. */
 CDDP_CHECKED cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
                                               struct cddpi_dataset *out);

@@ -4,11 +4,12 @@
 
 #include <stdio.h>
 
+/* Without the table of another layer. */
 static size_t op_params(const struct cddpi_model *model, const struct cddpi_op *op)
 {
     size_t count = 0;
 
-    for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+    for (int k = op->layer.tied != NULL ? 1 : 0; k < CDDPI_OP_PARAMS; k++) {
         if (op->params[k] >= 0) {
             count += cddpi_tensor_elements(&model->params.items[op->params[k]]);
         }
@@ -52,7 +53,11 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         struct cddpi_shape shape = op->output >= 0 ? op->out : cddpi_shape_flat(1);
         char type[64];
 
-        snprintf(type, sizeof type, "%s%s", op->ops->name, op->relu ? " + relu" : "");
+        if (op->layer.tied != NULL) {
+            snprintf(type, sizeof type, "%s (%s)", op->ops->name, op->layer.tied);
+        } else {
+            snprintf(type, sizeof type, "%s%s", op->ops->name, op->relu ? " + relu" : "");
+        }
         fprintf(file, "%-24s  %-20s", op->layer.name, type);
         write_shape(file, &shape);
         fprintf(file, "  %10zu  ", op_params(model, op));
@@ -60,9 +65,14 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         fputc('\n', file);
         total += op_params(model, op);
     }
-    fprintf(file, "%s: %zu parameters in %zu tensors, data %d x %d x %d, %d classes\n",
-            model->title, total, model->params.count, graph->values[0].shape.channels,
-            graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
+    fprintf(file, "%s: %zu parameters in %zu tensors, data ", model->title, total,
+            model->params.count);
+    if (model->tokens_in) {
+        fprintf(file, "%d tokens of %d\n", model->predictions, model->classes);
+    } else {
+        fprintf(file, "%d x %d x %d, %d classes\n", graph->values[0].shape.channels,
+                graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
+    }
     if (model->precision == CDDPI_PRECISION_BF16) {
         static const char *const ways[] = {"rounded, multiplied as f32", "AVX512_BF16", "AMX"};
 

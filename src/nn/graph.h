@@ -80,6 +80,8 @@ struct cddpi_op_ops {
     void (*unplan)(void *state);
     cddp_status (*forward)(struct cddpi_run *run, void *state);
     cddp_status (*backward)(struct cddpi_run *run, void *state);
+    /* Multiplications of a sample's forward; NULL: nothing beside those of others. */
+    double (*work)(const struct cddpi_op *op);
     /* What a rank without samples does for those that have some; NULL: nothing. */
     cddp_status (*idle_forward)(struct cddpi_run *run);
     cddp_status (*idle_backward)(struct cddpi_run *run);

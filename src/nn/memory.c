@@ -20,9 +20,22 @@ int cddpi_memory_add(struct cddpi_memory *memory, size_t bytes, int first, int l
         memory->buffers = grown;
         memory->capacity = capacity;
     }
-    memory->buffers[memory->count] = (struct cddpi_buffer){cddpi_align(bytes), 0, first, last,
-                                                           memory->count};
+    memory->buffers[memory->count] = (struct cddpi_buffer){.bytes = cddpi_align(bytes),
+                                                           .first = first,
+                                                           .last = last,
+                                                           .again = -1,
+                                                           .root = memory->count};
     return memory->count++;
+}
+
+int cddpi_memory_again(struct cddpi_memory *memory, int buffer, int first, int last)
+{
+    int again = cddpi_memory_add(memory, memory->buffers[buffer].bytes, first, last);
+
+    if (again >= 0) {
+        memory->buffers[buffer].again = again;
+    }
+    return again;
 }
 
 static struct cddpi_buffer *root_of(struct cddpi_memory *memory, int buffer)

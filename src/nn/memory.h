@@ -1,6 +1,6 @@
 /* memory.h - places buffers of known lifetimes in one arena.
  *
- * Time counts the ops of a pass: op i runs at i, its backward at 2 n - 1 - i. A buffer is alive
+ * Time counts what ops do in a step: op i runs at i, the rest see schedule.c. A buffer is alive
  * from `first` to `last`, both included. A buffer may be made an alias of another: a view of it, or
  * its successor in place; they then share memory and lifetime. */
 #ifndef CDDPI_NN_MEMORY_H
@@ -14,7 +14,8 @@ struct cddpi_buffer {
     size_t bytes;
     size_t offset; /* in the arena, once placed */
     int first, last;
-    int root; /* whose memory this is: its own number, or that of what it is an alias of */
+    int again; /* the buffer that holds the same when it was made again; -1: there is none */
+    int root;  /* whose memory this is: its own number, or that of what it is an alias of */
 };
 
 struct cddpi_memory {
@@ -25,6 +26,9 @@ struct cddpi_memory {
 
 /** A new buffer's number, or -1 without memory. */
 int cddpi_memory_add(struct cddpi_memory *memory, size_t bytes, int first, int last);
+/** A buffer for the same contents as @p buffer's, made again at @p first: its number, or -1 without
+ *  memory. */
+int cddpi_memory_again(struct cddpi_memory *memory, int buffer, int first, int last);
 /** Keep @p buffer's memory alive until @p last at least. */
 void cddpi_memory_extend(struct cddpi_memory *memory, int buffer, int last);
 /** Let @p buffer be a view of @p base, no longer than it. */

@@ -112,6 +112,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->seed = seed;
     model->group = group;
     model->classes = spec->classes;
+    model->recompute = spec->recompute;
     model->tokens_in = spec->vocab > 0;
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
@@ -221,9 +222,7 @@ static void forget_last_forward(struct cddpi_model *model)
     model->pending = NULL;
     model->pending_backward = false;
     model->outputs = NULL;
-    model->input = NULL;
-    model->tokens = NULL;
-    model->label = NULL;
+    model->batch = (struct cddpi_batch){.count = 0};
 }
 
 /* The place for one more plan: an empty one, or that of the plan not used for longest. */
@@ -312,6 +311,25 @@ cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool train
     return status == CDDP_OK ? cddpi_model_plan(model, count, training, &plan) : status;
 }
 
+cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool recompute,
+                                 struct cddpi_model_estimate *out)
+{
+    bool kept = model->recompute;
+    struct cddpi_plan *plan = NULL;
+    cddp_status status = check_count(count, 1);
+
+    if (status == CDDP_OK) {
+        model->recompute = recompute;
+        status = cddpi_plan_create(model, count, true, &plan);
+        model->recompute = kept;
+    }
+    if (status == CDDP_OK) {
+        *out = (struct cddpi_model_estimate){plan->memory.bytes, cddpi_plan_extra_work(plan)};
+    }
+    cddpi_plan_destroy(plan);
+    return status;
+}
+
 static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
 {
     for (int i = 0; i < batch->count; i++) {
@@ -374,9 +392,7 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
         return status;
     }
     forget_last_forward(model);
-    model->input = batch->input;
-    model->tokens = batch->tokens;
-    model->label = batch->label;
+    model->batch = *batch;
     if (run.plan != NULL) {
         status = cddpi_run_forward(&run);
     } else if (training) {
@@ -400,6 +416,7 @@ cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool a
 {
     struct cddpi_run run = {.model = model,
                             .plan = model->pending,
+                            .batch = &model->batch,
                             .scale = scale,
                             .accumulate = accumulate,
                             .ready = ready,

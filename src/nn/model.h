@@ -51,8 +51,8 @@ struct cddpi_layer {
     const char *positions; /* embedding: name of the table of positions that is added; NULL: none */
     double deviation;      /* linear, embedding: the weights start normal, with this standard
                               deviation, and the bias zero; 0: as PyTorch has it */
-    int segment;           /* what runs again before its backward: the layers of one number, which
-                              follow each other; 0: none */
+    int segment; /* with recompute, layers of one number, which follow each other, run again
+                    before their backward; 0: never */
 };
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
@@ -127,12 +127,12 @@ void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, v
 CDDP_CHECKED cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training);
 
 struct cddpi_batch {
-    const float *input;   /* count x channels x height x width; backward reads it, too */
-    const int32_t *label; /* count x predictions, each in [0, classes); as long as input */
+    const float *input;   /* count x channels x height x width; backward reads all of this, too */
+    const int32_t *label; /* count x predictions, each in [0, classes) */
     int count;
     uint64_t step;              /* for dropout's random numbers ... */
     const uint64_t *sample_ids; /* ... together with which samples these are; count */
-    const int32_t *tokens; /* count x context, each in [0, vocab), instead of input; likewise */
+    const int32_t *tokens;      /* count x context, each in [0, vocab), instead of input */
 };
 
 struct cddpi_result {
@@ -163,6 +163,15 @@ int cddpi_model_predictions(const struct cddpi_model *model);
 /** The last layer's outputs of the last forward, (count x predictions) x classes, row-major; valid
  *  until the next. NULL after a training forward of tokens: the loss works in their place. */
 const float *cddpi_model_outputs(const struct cddpi_model *model);
+
+struct cddpi_model_estimate {
+    size_t activation_bytes; /* and workspace */
+    double extra_work;       /* what runs again, as a part of one forward */
+};
+
+/** What training steps with @p count samples take, or would take, with recompute or without. */
+CDDP_CHECKED cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool recompute,
+                                              struct cddpi_model_estimate *out);
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);

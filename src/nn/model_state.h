@@ -33,6 +33,7 @@ struct cddpi_model {
     int predictions; /* of a sample */
     bool tokens_in;  /* the data are tokens */
     enum cddpi_loss loss;
+    bool recompute;
     enum cddpi_precision precision;
     enum cddpi_bf16 bf16; /* with that precision */
     uint64_t seed;
@@ -53,8 +54,7 @@ struct cddpi_model {
     char *arena;
     size_t arena_bytes;
     /* of the last forward */
-    const float *input;
-    const int32_t *tokens, *label;
+    struct cddpi_batch batch;
     const float *outputs;
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;

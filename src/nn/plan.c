@@ -14,7 +14,7 @@ static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
 
 static int backward_time(const struct cddpi_plan *plan, int op)
 {
-    return 2 * graph_of(plan)->op_count - 1 - op;
+    return plan->ops[op].backward;
 }
 
 const struct cddpi_op *cddpi_plan_op_of(const struct cddpi_plan *plan, int op)
@@ -54,13 +54,22 @@ static cddp_status no_memory(const struct cddpi_plan *plan)
 cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
                               enum cddpi_lifetime lifetime, int *out)
 {
-    int first = lifetime == CDDPI_IN_BACKWARD ? backward_time(plan, op) : op;
-    int last = lifetime == CDDPI_IN_FORWARD || !plan->training ? op : backward_time(plan, op);
-    int buffer = cddpi_memory_add(&plan->memory, bytes, first, last);
+    int buffer = cddpi_memory_add(&plan->memory, bytes, 0, 0);
 
+    if (plan->owned_count == plan->owned_capacity) {
+        int capacity = plan->owned_capacity > 0 ? 2 * plan->owned_capacity : 32;
+        void *grown = cddpi_realloc(plan->owned, (size_t)capacity * sizeof *plan->owned);
+
+        if (grown == NULL) {
+            return no_memory(plan);
+        }
+        plan->owned = grown;
+        plan->owned_capacity = capacity;
+    }
     if (buffer < 0) {
         return no_memory(plan);
     }
+    plan->owned[plan->owned_count++] = (struct cddpi_owned_buffer){buffer, op, lifetime};
     *out = buffer;
     return CDDP_OK;
 }
@@ -71,34 +80,65 @@ bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k)
            graph_of(plan)->values[cddpi_plan_op_of(plan, op)->inputs[k]].needs_grad;
 }
 
-/* When activations of @p value are last read. */
-static int last_read(const struct cddpi_plan *plan, int value)
+static int later(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* When what the first forward made of @p value is last read, or (@p again) what the second did. */
+static int last_read(const struct cddpi_plan *plan, int value, bool again)
 {
     const struct cddpi_graph *graph = graph_of(plan);
-    int last = graph->values[value].producer;
+    int producer = graph->values[value].producer;
+    bool to_the_end = again || producer < 0 || plan->ops[producer].again < 0;
+    int last = again ? plan->ops[producer].again : producer;
 
     for (int i = 0; i < graph->op_count; i++) {
         const struct cddpi_op *op = &graph->ops[i];
+        unsigned flags = plan->training && to_the_end ? plan->ops[i].flags : 0;
 
         for (int k = 0; k < op->input_count; k++) {
-            const unsigned later = CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT;
-            int time = plan->training && (plan->ops[i].flags & later) != 0 ? backward_time(plan, i)
-                                                                           : i;
-
-            last = op->inputs[k] == value && time > last ? time : last;
+            if (op->inputs[k] != value) {
+                continue;
+            }
+            last = again ? last : later(last, i);
+            last = to_the_end ? later(last, plan->ops[i].again) : last;
+            if ((flags & (CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT)) != 0) {
+                last = later(last, backward_time(plan, i));
+            }
         }
-        if (op->output == value && plan->training &&
-            (plan->ops[i].flags & CDDPI_NEEDS_OUTPUT) != 0) {
-            int time = backward_time(plan, i);
-
-            last = time > last ? time : last;
+        if (op->output == value && (flags & CDDPI_NEEDS_OUTPUT) != 0) {
+            last = later(last, backward_time(plan, i));
         }
     }
     if (graph->ops[graph->op_count - 1].inputs[0] != value ||
         (plan->ops[graph->op_count - 1].flags & CDDPI_TAKES_INPUT) != 0) {
         return last;
     }
-    return 2 * graph->op_count; /* the model's outputs stay until the next forward */
+    return plan->end; /* the model's outputs stay until the next forward */
+}
+
+/* Where the output of op @p index, in @p buffer and written at @p time, shares memory with an
+ * input: as the same thing, or in its place. */
+static void share_input(struct cddpi_plan *plan, int index, int buffer, int time)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    unsigned flags = plan->ops[index].flags;
+    bool placed = false;
+
+    for (int k = 0; k < op->input_count && !placed; k++) {
+        int base = plan->values[op->inputs[k]].activation;
+
+        if (base >= 0 && time != index && plan->memory.buffers[base].again >= 0) {
+            base = plan->memory.buffers[base].again;
+        }
+        if (base >= 0 && (flags & CDDPI_FORWARD_VIEW) != 0) {
+            cddpi_memory_view(&plan->memory, buffer, base);
+            return;
+        }
+        placed = (flags & CDDPI_FORWARD_INPLACE) != 0 && base >= 0 &&
+                 cddpi_memory_replace(&plan->memory, buffer, base, time);
+    }
 }
 
 static cddp_status plan_activations(struct cddpi_plan *plan)
@@ -108,26 +148,40 @@ static cddp_status plan_activations(struct cddpi_plan *plan)
     for (int i = 0; i + 1 < graph->op_count; i++) {
         const struct cddpi_op *op = &graph->ops[i];
         struct cddpi_plan_value *output = &plan->values[op->output];
-        unsigned flags = plan->ops[i].flags;
-        int base = plan->values[op->inputs[0]].activation;
-        bool placed = false;
 
-        if ((flags & CDDPI_FORWARD_VIEW) != 0 && base < 0) {
+        if ((plan->ops[i].flags & CDDPI_FORWARD_VIEW) != 0 &&
+            plan->values[op->inputs[0]].activation < 0) {
             continue; /* of the caller's memory: no buffer */
         }
         output->activation = cddpi_memory_add(&plan->memory, output->elements * sizeof(float), i,
-                                              last_read(plan, op->output));
+                                              last_read(plan, op->output, false));
         if (output->activation < 0) {
             return no_memory(plan);
         }
-        if ((flags & CDDPI_FORWARD_VIEW) != 0) {
-            cddpi_memory_view(&plan->memory, output->activation, base);
-            continue;
-        }
-        for (int k = 0; k < op->input_count && !placed; k++) {
-            base = plan->values[op->inputs[k]].activation;
-            placed = (flags & CDDPI_FORWARD_INPLACE) != 0 && base >= 0 &&
-                     cddpi_memory_replace(&plan->memory, output->activation, base, i);
+        share_input(plan, i, output->activation, i);
+    }
+    return CDDP_OK;
+}
+
+/* The same for what runs again, in the order in which it does: segments from the last on. */
+static cddp_status plan_again(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+
+    for (int i = graph->op_count - 1; i >= 0; i--) {
+        for (int j = cddpi_plan_segment_begin(plan, i); j <= i; j++) {
+            int output = graph->ops[j].output;
+            int again;
+
+            if (plan->ops[j].again < 0 || plan->values[output].activation < 0) {
+                continue;
+            }
+            again = cddpi_memory_again(&plan->memory, plan->values[output].activation,
+                                       plan->ops[j].again, last_read(plan, output, true));
+            if (again < 0) {
+                return no_memory(plan);
+            }
+            share_input(plan, j, again, plan->ops[j].again);
         }
     }
     return CDDP_OK;
@@ -247,8 +301,16 @@ static bool has_backward(const struct cddpi_graph *graph, int index)
 static cddp_status plan_memory(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
-    cddp_status status = plan_activations(plan);
+    cddp_status status;
 
+    cddpi_plan_schedule(plan);
+    status = cddpi_plan_date_owned(plan);
+    if (status == CDDP_OK) {
+        status = plan_activations(plan);
+    }
+    if (status == CDDP_OK) {
+        status = plan_again(plan);
+    }
     for (int i = graph->op_count - 1; plan->training && status == CDDP_OK && i >= 0; i--) {
         if (has_backward(graph, i)) {
             status = plan_op_gradients(plan, i);
@@ -267,7 +329,7 @@ static cddp_status plan_ops(struct cddpi_plan *plan)
     plan->values[CDDPI_VALUE_INPUT].elements = cddpi_plan_elements(
         plan, &graph->values[CDDPI_VALUE_INPUT].shape, 1);
     for (int i = 0; i < graph->op_count; i++) {
-        plan->ops[i] = (struct cddpi_plan_op){NULL, 0, -1, {-1, -1}};
+        plan->ops[i] = (struct cddpi_plan_op){.again = -1, .masked = -1, .grad_inputs = {-1, -1}};
     }
     for (int i = 0; i < graph->op_count; i++) {
         cddp_status status = graph->ops[i].ops->plan(plan, i, &plan->ops[i].state);
@@ -292,6 +354,7 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     plan->model = model;
     plan->count = count;
     plan->training = training;
+    plan->recompute = training && model->recompute;
     plan->values = cddpi_zalloc_array((size_t)graph->value_count, sizeof *plan->values);
     plan->ops = cddpi_zalloc_array((size_t)graph->op_count, sizeof *plan->ops);
     /* an op contributes to each of its inputs, and a sum replaces a contribution */
@@ -326,6 +389,7 @@ void cddpi_plan_destroy(struct cddpi_plan *plan)
         }
     }
     cddpi_memory_fini(&plan->memory);
+    cddpi_free(plan->owned);
     cddpi_free(plan->values);
     cddpi_free(plan->ops);
     cddpi_free(plan->contributions);

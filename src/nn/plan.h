@@ -34,6 +34,8 @@ struct cddpi_plan_value {
 struct cddpi_plan_op {
     void *state;
     unsigned flags;
+    int again;                        /* when it runs a second time; -1: it does not */
+    int backward;                     /* when that runs */
     int masked;                       /* buffer; -1: none */
     int grad_inputs[CDDPI_OP_INPUTS]; /* buffers that backward writes; -1: not wanted */
 };
@@ -48,16 +50,28 @@ struct cddpi_grad_sum {
     int value, a, b, out;
 };
 
+enum cddpi_lifetime { CDDPI_IN_FORWARD, CDDPI_IN_BACKWARD, CDDPI_IN_BOTH };
+
+/* Memory that an op asked for. */
+struct cddpi_owned_buffer {
+    int buffer, op;
+    enum cddpi_lifetime lifetime;
+};
+
 struct cddpi_plan {
     struct cddpi_model *model;
     int count; /* samples */
     bool training;
+    bool recompute; /* in training: segments run again */
     struct cddpi_plan_value *values;
     struct cddpi_plan_op *ops;
     struct cddpi_contribution *contributions;
     int contribution_count;
     struct cddpi_grad_sum *sums;
     int sum_count;
+    struct cddpi_owned_buffer *owned;
+    int owned_count, owned_capacity;
+    int end; /* the time after the last backward */
     struct cddpi_memory memory;
     uint64_t used; /* when last, in runs of the model */
 };
@@ -66,10 +80,11 @@ struct cddpi_run {
     struct cddpi_model *model;
     struct cddpi_plan *plan; /* NULL: a rank without samples */
     const struct cddpi_op *op;
-    int index;                       /* of op */
-    const struct cddpi_batch *batch; /* forward only */
-    struct cddpi_result *result;     /* forward only; the loss fills it */
-    double scale;                    /* backward only */
+    int index; /* of op */
+    const struct cddpi_batch *batch;
+    struct cddpi_result *result; /* forward only; the loss fills it */
+    double scale;                /* backward only */
+    bool again;                  /* backward: what was made again is read */
     bool accumulate;
     cddpi_grad_ready_fn ready;
     void *context;
@@ -79,6 +94,16 @@ CDDP_CHECKED cddp_status cddpi_plan_create(struct cddpi_model *model, int count,
                                            struct cddpi_plan **out);
 void cddpi_plan_destroy(struct cddpi_plan *plan);
 
+/** Decide which ops run again, and when everything runs; the ops' flags are set. */
+void cddpi_plan_schedule(struct cddpi_plan *plan);
+/** Tell when what the ops own is alive, and where it lies when they run again. */
+CDDP_CHECKED cddp_status cddpi_plan_date_owned(struct cddpi_plan *plan);
+/** The first op of the segment that backward enters at @p index, so that those up to that one run
+ *  again before; @p index + 1: it enters none. */
+int cddpi_plan_segment_begin(const struct cddpi_plan *plan, int index);
+/** The work of what runs again, as a part of one forward. */
+double cddpi_plan_extra_work(const struct cddpi_plan *plan);
+
 /* For an op that is being planned. */
 
 /** The op itself, and its input @p k. */
@@ -86,7 +111,6 @@ const struct cddpi_op *cddpi_plan_op_of(const struct cddpi_plan *plan, int op);
 const struct cddpi_plan_value *cddpi_plan_input(const struct cddpi_plan *plan, int op, int k);
 /** Choose the layout of @p op's output. */
 void cddpi_plan_output(struct cddpi_plan *plan, int op, int block);
-enum cddpi_lifetime { CDDPI_IN_FORWARD, CDDPI_IN_BACKWARD, CDDPI_IN_BOTH };
 /** Memory of @p op's own; *out is the buffer. CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
                                            enum cddpi_lifetime lifetime, int *out);

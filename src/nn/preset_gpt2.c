@@ -149,7 +149,7 @@ cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec, struct cddpi_
            "wte");
     append_dropout(&builder, "drop");
     for (int i = 0; i < spec->blocks; i++) {
-        builder.segment = spec->recompute ? i + 1 : 0;
+        builder.segment = i + 1;
         snprintf(builder.block, sizeof builder.block, "h.%d.", i);
         append_block(&builder);
     }

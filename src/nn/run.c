@@ -8,7 +8,12 @@
 
 static float *at(const struct cddpi_run *run, int buffer)
 {
-    return (float *)(void *)(run->model->arena + run->plan->memory.buffers[buffer].offset);
+    const struct cddpi_buffer *buffers = run->plan->memory.buffers;
+
+    if (run->again && buffers[buffer].again >= 0) {
+        buffer = buffers[buffer].again;
+    }
+    return (float *)(void *)(run->model->arena + buffers[buffer].offset);
 }
 
 void *cddpi_run_buffer(const struct cddpi_run *run, int buffer)
@@ -20,7 +25,7 @@ const float *cddpi_run_input(const struct cddpi_run *run, int k)
 {
     int buffer = run->plan->values[run->op->inputs[k]].activation;
 
-    return buffer < 0 ? run->model->input : at(run, buffer);
+    return buffer < 0 ? run->model->batch.input : at(run, buffer);
 }
 
 float *cddpi_run_taken_input(const struct cddpi_run *run)
@@ -166,14 +171,36 @@ static void sum_grads(const struct cddpi_run *run, int value)
     }
 }
 
+/* What backward needs of the segment that it enters at op @p index, if it does. */
+static cddp_status run_again(struct cddpi_run *run, int index)
+{
+    const struct cddpi_graph *graph = &run->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = cddpi_plan_segment_begin(run->plan, index); status == CDDP_OK && i <= index; i++) {
+        const struct cddpi_plan_op *op = &run->plan->ops[i];
+
+        if (op->again >= 0 && (op->flags & CDDPI_FORWARD_VIEW) == 0) {
+            status = step(run, i, graph->ops[i].ops->forward);
+        }
+    }
+    return status;
+}
+
 cddp_status cddpi_run_backward(struct cddpi_run *run)
 {
     const struct cddpi_graph *graph = &run->model->graph;
     const unsigned nothing = CDDPI_GRAD_VIEW;
     cddp_status status = CDDP_OK;
 
+    run->again = true;
     for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
         int output = graph->ops[i].output;
+
+        status = run_again(run, i);
+        if (status != CDDP_OK) {
+            return status;
+        }
 
         if (output >= 0 && !graph->values[output].needs_grad) {
             continue;

@@ -53,6 +53,24 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     return status;
 }
 
+/* What model.recompute changes, where there is something to be done again. */
+static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *file)
+{
+    struct cddpi_model_estimate kept, again;
+    cddp_status status = cddpi_model_estimate(model, share, false, &kept);
+
+    if (status == CDDP_OK) {
+        status = cddpi_model_estimate(model, share, true, &again);
+    }
+    if (status == CDDP_OK && again.extra_work > 0) {
+        fprintf(file,
+                "  model.recompute = false: %zu bytes\n"
+                "  model.recompute = true: %zu bytes, with %.0f %% of a forward more work\n",
+                kept.activation_bytes, again.activation_bytes, 100 * again.extra_work);
+    }
+    return status;
+}
+
 static cddp_status print_model(const struct cddpi_config *config, const struct cddpi_dataset *data,
                                cddp_group *group, FILE *file)
 {
@@ -72,6 +90,9 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
         fprintf(file, "\n%s\n", table != NULL ? table : "");
         fprintf(file, "memory for activations: %zu bytes a rank, for %lld samples\n",
                 cddpi_model_arena_bytes(model), (long long)share);
+        status = print_recompute(model, (int)share, file);
+    }
+    if (status == CDDP_OK) {
         status = print_buckets(config, group, model, file);
     }
     cddp_free(table);

@@ -50,13 +50,16 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, double *out_los
                                             count, batch, trainer->rank, trainer->world_size,
                                             false);
 
-    for (uint64_t done = 0; status == CDDP_OK && done < count; done += batch) {
+    while (status == CDDP_OK) {
         struct cddpi_loaded loaded;
         struct cddpi_result result = {0};
         struct cddpi_batch samples;
 
         status = cddpi_loader_next(trainer->test_loader, &loaded, NULL);
-        if (status != CDDP_OK || loaded.count == 0) {
+        if (status != CDDP_OK || loaded.label == NULL) {
+            break;
+        }
+        if (loaded.count == 0) {
             continue;
         }
         samples = (struct cddpi_batch){.input = loaded.input,

@@ -112,7 +112,8 @@ const struct cddpi_key cddpi_config_keys[] = {
          "Each rank computes its share of a step in so many micro-batches, one after the other, "
          "for want of memory: gradients add up, and are exchanged once."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
-     .text = "Samples evaluated at a time, of all ranks together."},
+     .text = "Samples evaluated at a time, of all ranks together; tokens, text: in pieces that are "
+             "no larger than a rank's micro-batch in training."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
      .text = "Initial parameters, data order, dropout and random crops follow from it."},
     {KEY(train.run_dir), CDDPI_KEY_TEXT, "\"\"", .local = true,

@@ -291,6 +291,17 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
     return cddpi_loader_create(&options, out);
 }
 
+/* Samples of a rank that are evaluated at a time. What a window of tokens takes in memory, with an
+ * output for each token of the vocabulary, is what training has been fitted to. */
+static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int64_t most = (config->train.eval_batch_size + trainer->world_size - 1) / trainer->world_size;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->world_size);
+
+    return trainer->train_data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
+}
+
 cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
     static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
@@ -309,10 +320,8 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
                               &trainer->loader);
     }
     if (status == CDDP_OK) {
-        int64_t most = (config->train.eval_batch_size + trainer->world_size - 1) /
-                       trainer->world_size;
-
-        status = build_loader(trainer, &trainer->test_data, most, &trainer->test_loader);
+        status = build_loader(trainer, &trainer->test_data, evaluated_at_once(trainer),
+                              &trainer->test_loader);
     }
     return status;
 }

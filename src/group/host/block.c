@@ -215,6 +215,8 @@ cddp_status cddpi_host_meet(struct cddpi_backend *host, int64_t deadline_ns,
     cddp_status status = CDDP_OK;
 
     for (unsigned round = 0; status == CDDP_OK; round++) {
+        /* first, since a rank may fail right after all have met: that is the next call's matter */
+        cddp_status broken = cddpi_host_broken(host);
         size_t used = 0;
 
         missing[0] = '\0';
@@ -229,7 +231,7 @@ cddp_status cddpi_host_meet(struct cddpi_backend *host, int64_t deadline_ns,
         if (used == 0) {
             return CDDP_OK;
         }
-        status = cddpi_host_broken(host);
+        status = broken;
         if (status == CDDP_OK && cddpi_now_ns() > deadline_ns) {
             status = cddpi_fail(CDDP_ERR_TIMEOUT, "rank %s did not come in time", missing);
             cddpi_host_abort(host, status, cddp_last_error());

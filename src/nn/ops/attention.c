@@ -36,6 +36,12 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
+/* Two products with half of all pairs of tokens. */
+static double work(const struct cddpi_op *op)
+{
+    return (double)op->in.height * (double)op->in.height * (double)op->out.channels;
+}
+
 static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct state *state)
 {
     size_t scratch_bytes = cddpi_attention_scratch(&state->attention) * sizeof(float);
@@ -121,6 +127,7 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 const struct cddpi_op_ops cddpi_op_attention = {.name = "attention",
                                                 .shape = shape,
                                                 .plan = plan_attention,
+                                                .work = work,
                                                 .unplan = unplan,
                                                 .forward = forward,
                                                 .backward = backward};

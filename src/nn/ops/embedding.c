@@ -54,7 +54,7 @@ static cddp_status forward(struct cddpi_run *run, void *state)
 
     (void)state;
     for (size_t r = 0; r < rows; r++, out += columns) {
-        const float *row = table + (size_t)run->model->tokens[r] * columns;
+        const float *row = table + (size_t)run->batch->tokens[r] * columns;
 
         if (positions != NULL) {
             cddpi_nn_add(row, positions + r % (size_t)run->op->out.height * columns, out, columns);
@@ -100,7 +100,7 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     }
     table = sums(run, 0);
     for (size_t r = 0; r < rows; r++) {
-        float *to = table + (size_t)run->model->tokens[r] * columns;
+        float *to = table + (size_t)run->batch->tokens[r] * columns;
 
         cddpi_nn_add(to, grad + r * columns, to, columns);
     }

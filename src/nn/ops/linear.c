@@ -74,16 +74,29 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     return status;
 }
 
+static double work(const struct cddpi_op *op)
+{
+    return (double)cddpi_shape_rows(&op->in) * (double)op->in.channels * (double)op->out.channels;
+}
+
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    bool bf16 = plan->model->precision == CDDPI_PRECISION_BF16;
+    bool keeps_input = false;
 
+    if (plan->model->precision == CDDPI_PRECISION_BF16) {
+        cddp_status status = cddpi_linear_bf16_plan(plan, index, state);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        keeps_input = cddpi_linear_bf16_keeps_input(*state);
+    }
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
-    plan->ops[index].flags = (bf16 ? 0u : CDDPI_NEEDS_INPUT) |
+    plan->ops[index].flags = (keeps_input ? 0u : CDDPI_NEEDS_INPUT) |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
                                        : 0u);
-    return bf16 ? cddpi_linear_bf16_plan(plan, index, state) : CDDP_OK;
+    return CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_run *run, void *state)
@@ -113,9 +126,9 @@ static cddp_status forward(struct cddpi_run *run, void *state)
     return CDDP_OK;
 }
 
-/* The gradient behind the relu, and the bias's gradient, in one pass where there is one gradient of
- * the output. */
-static const float *mask_and_sum(struct cddpi_run *run, size_t rows, size_t columns)
+/* The gradient behind the relu, and the bias's gradient: in one pass where there is one gradient of
+ * the output, or where that is converted to bf16. */
+static const float *mask_and_sum(struct cddpi_run *run, void *state, size_t rows, size_t columns)
 {
     float *bias_grad = cddpi_run_grad(run, 1);
     const float *grad;
@@ -124,12 +137,16 @@ static const float *mask_and_sum(struct cddpi_run *run, size_t rows, size_t colu
         memset(bias_grad, 0, columns * sizeof *bias_grad);
     }
     if (run->op->relu && bias_grad != NULL && cddpi_run_grad_output(run, 1) == NULL) {
+        grad = cddpi_run_masked(run);
         cddpi_nn_mask_column_sums(cddpi_run_grad_output(run, 0), cddpi_run_output(run),
                                   cddpi_run_masked(run), bias_grad, rows, columns);
-        return cddpi_run_masked(run);
+        bias_grad = NULL; /* done */
+    } else {
+        grad = cddpi_run_mask_relu(run);
     }
-    grad = cddpi_run_mask_relu(run);
-    if (bias_grad != NULL) {
+    if (state != NULL) {
+        cddpi_linear_bf16_grad(run, state, grad, bias_grad);
+    } else if (bias_grad != NULL) {
         cddpi_nn_add_column_sums(grad, bias_grad, rows, columns);
     }
     return grad;
@@ -138,7 +155,6 @@ static const float *mask_and_sum(struct cddpi_run *run, size_t rows, size_t colu
 static cddp_status weight_gradient(const struct cddpi_run *run, void *state, const float *grad)
 {
     if (state != NULL) {
-        cddpi_linear_bf16_grad(run, state, grad);
         return cddpi_linear_bf16_weights(run, state);
     }
     return cddpi_gemm(true, false, (size_t)run->op->out.channels, (size_t)run->op->in.channels,
@@ -151,7 +167,7 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     size_t rows = rows_of(run);
     size_t columns = (size_t)run->op->out.channels;
     size_t inputs = (size_t)run->op->in.channels;
-    const float *grad = mask_and_sum(run, rows, columns);
+    const float *grad = mask_and_sum(run, state, rows, columns);
     float *grad_input = cddpi_run_grad_input(run, 0);
     cddp_status status = cddpi_run_ready(run, 1);
 
@@ -176,5 +192,6 @@ const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
                                              .declare = declare,
                                              .plan = plan_linear,
                                              .unplan = cddpi_linear_bf16_unplan,
+                                             .work = work,
                                              .forward = forward,
                                              .backward = backward};

@@ -15,9 +15,10 @@
 
 struct cddpi_linear_bf16 {
     bool rounded;
+    bool keeps_input; /* packed, as backward wants it */
     size_t rows, outputs, inputs;
     struct cddpi_primitive forward, input, weights, weights_add;
-    /* buffers; where rounded, x, weight and grad are float32 and the others not used */
+    /* buffers; where rounded, all are float32, and what is packed is only rounded again */
     int x, x_packed, weight, weight_packed, grad, grad_transposed;
 };
 
@@ -86,9 +87,13 @@ static cddp_status plan_needs(struct cddpi_plan *plan, int index, const struct n
 
 static cddp_status plan_rounded(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
 {
+    size_t x_bytes = state->rows * state->inputs * sizeof(float);
+    size_t weight_bytes = state->outputs * state->inputs * sizeof(float);
     const struct need needs[] = {
-        {true, state->rows * state->inputs * sizeof(float), CDDPI_IN_BOTH, &state->x},
-        {true, state->outputs * state->inputs * sizeof(float), CDDPI_IN_BOTH, &state->weight},
+        {true, x_bytes, CDDPI_IN_FORWARD, &state->x},
+        {true, weight_bytes, CDDPI_IN_FORWARD, &state->weight},
+        {plan->training, x_bytes, CDDPI_IN_BACKWARD, &state->x_packed},
+        {plan->training, weight_bytes, CDDPI_IN_BACKWARD, &state->weight_packed},
         {plan->training, state->rows * state->outputs * sizeof(float), CDDPI_IN_BACKWARD,
          &state->grad},
     };
@@ -104,8 +109,8 @@ static cddp_status plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan
         {true, state->rows * state->inputs * half, CDDPI_IN_FORWARD, &state->x},
         {true, cddpi_bf16_packed_count(state->inputs, state->outputs) * half, CDDPI_IN_FORWARD,
          &state->weight},
-        {plan->training, cddpi_bf16_packed_count(state->rows, state->inputs) * half, CDDPI_IN_BOTH,
-         &state->x_packed},
+        {plan->training, cddpi_bf16_packed_count(state->rows, state->inputs) * half,
+         state->keeps_input ? CDDPI_IN_BOTH : CDDPI_IN_BACKWARD, &state->x_packed},
         {plan->training, state->rows * state->outputs * half, CDDPI_IN_BACKWARD,
          &state->grad_transposed},
         {wants_grad, state->rows * state->outputs * half, CDDPI_IN_BACKWARD, &state->grad},
@@ -141,7 +146,14 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
     if (status != CDDP_OK) {
         return status;
     }
+    /* what runs again would run for the copy's sake, which costs less to make in backward */
+    state->keeps_input = !state->rounded && !(plan->recompute && op->layer.segment != 0);
     return state->rounded ? plan_rounded(state, plan, index) : plan_forms(state, plan, index);
+}
+
+bool cddpi_linear_bf16_keeps_input(const void *state)
+{
+    return ((const struct cddpi_linear_bf16 *)state)->keeps_input;
 }
 
 void cddpi_linear_bf16_unplan(void *opaque)
@@ -183,7 +195,9 @@ cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *opaque)
         return forward_rounded(run, state);
     }
     x.plain = cddpi_run_buffer(run, state->x);
-    x.packed = run->plan->training ? cddpi_run_buffer(run, state->x_packed) : NULL;
+    if (run->plan->training && state->keeps_input) {
+        x.packed = cddpi_run_buffer(run, state->x_packed);
+    }
     weight = cddpi_run_buffer(run, state->weight);
     cddpi_bf16_split(cddpi_run_input(run, 0), state->rows, state->inputs, &x);
     cddpi_bf16_pack_transposed(cddpi_run_param(run, 0), state->outputs, state->inputs, weight);
@@ -192,48 +206,59 @@ cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *opaque)
         (const void *[]){x.plain, weight, cddpi_run_output(run), cddpi_run_param(run, 1)});
 }
 
-void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *opaque, const float *grad)
+void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *opaque, const float *grad,
+                            float *sums)
 {
     const struct cddpi_linear_bf16 *state = opaque;
     struct cddpi_bf16_forms forms = {0};
 
     if (state->rounded) {
         cddpi_nn_round_bf16(grad, cddpi_run_buffer(run, state->grad), state->rows * state->outputs);
+        if (sums != NULL) {
+            cddpi_nn_add_column_sums(grad, sums, state->rows, state->outputs);
+        }
         return;
     }
     forms.plain = state->input.handle != NULL ? cddpi_run_buffer(run, state->grad) : NULL;
     forms.transposed = cddpi_run_buffer(run, state->grad_transposed);
+    forms.sums = sums;
     cddpi_bf16_split(grad, state->rows, state->outputs, &forms);
 }
 
 cddp_status cddpi_linear_bf16_weights(const struct cddpi_run *run, void *opaque)
 {
     struct cddpi_linear_bf16 *state = opaque;
+    void *x = cddpi_run_buffer(run, state->x_packed);
     float *out = cddpi_run_grad(run, 0);
 
     if (state->rounded) {
+        cddpi_nn_round_bf16(cddpi_run_input(run, 0), x, state->rows * state->inputs);
         return cddpi_gemm(true, false, state->outputs, state->inputs, state->rows,
-                          cddpi_run_buffer(run, state->grad), cddpi_run_buffer(run, state->x),
+                          cddpi_run_buffer(run, state->grad), x,
                           cddpi_run_adds(run, 0) ? 1.0f : 0.0f, out);
     }
-    return cddpi_primitive_run(run, cddpi_run_adds(run, 0) ? &state->weights_add : &state->weights,
-                               (const void *[]){cddpi_run_buffer(run, state->grad_transposed),
-                                                cddpi_run_buffer(run, state->x_packed), out});
+    if (!state->keeps_input) {
+        cddpi_bf16_split(cddpi_run_input(run, 0), state->rows, state->inputs,
+                         &(struct cddpi_bf16_forms){.packed = x});
+    }
+    return cddpi_primitive_run(
+        run, cddpi_run_adds(run, 0) ? &state->weights_add : &state->weights,
+        (const void *[]){cddpi_run_buffer(run, state->grad_transposed), x, out});
 }
 
 cddp_status cddpi_linear_bf16_input(const struct cddpi_run *run, void *opaque, float *out)
 {
     struct cddpi_linear_bf16 *state = opaque;
-    struct cddpi_bf16_forms weight = {0};
+    const float *plain = cddpi_run_param(run, 0);
+    void *weight = cddpi_run_buffer(run, state->weight_packed);
 
     if (state->rounded) {
+        cddpi_nn_round_bf16(plain, weight, state->outputs * state->inputs);
         return cddpi_gemm(false, false, state->rows, state->inputs, state->outputs,
-                          cddpi_run_buffer(run, state->grad), cddpi_run_buffer(run, state->weight),
-                          0, out);
+                          cddpi_run_buffer(run, state->grad), weight, 0, out);
     }
-    weight.packed = cddpi_run_buffer(run, state->weight_packed);
-    cddpi_bf16_split(cddpi_run_param(run, 0), state->outputs, state->inputs, &weight);
-    return cddpi_primitive_run(
-        run, &state->input,
-        (const void *[]){cddpi_run_buffer(run, state->grad), weight.packed, out});
+    cddpi_bf16_split(plain, state->outputs, state->inputs,
+                     &(struct cddpi_bf16_forms){.packed = weight});
+    return cddpi_primitive_run(run, &state->input,
+                               (const void *[]){cddpi_run_buffer(run, state->grad), weight, out});
 }

@@ -71,7 +71,7 @@ static cddp_status forward_tokens(struct cddpi_run *run, const struct state *sta
         inverse = cddpi_run_buffer(run, state->inverse);
     }
     run->result->loss_sum = cddpi_gpt_kernels()->softmax->forward(
-        cddpi_run_input(run, 0), run->model->label, rows_of(run->plan), (size_t)run->model->classes,
+        cddpi_run_input(run, 0), run->batch->label, rows_of(run->plan), (size_t)run->model->classes,
         powers, inverse, &run->result->correct);
     return CDDP_OK;
 }
@@ -106,7 +106,7 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 
     if (run->model->tokens_in) {
         cddpi_gpt_kernels()->softmax->backward(
-            made, run->model->label, cddpi_run_buffer(run, state->inverse), (float)run->scale,
+            made, run->batch->label, cddpi_run_buffer(run, state->inverse), (float)run->scale,
             rows_of(run->plan), columns, cddpi_run_grad_input(run, 0));
     } else {
         cddpi_nn_scale(made, (float)run->scale, cddpi_run_grad_input(run, 0),
