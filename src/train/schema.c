@@ -105,7 +105,8 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "End the run after this step; 0: after the last epoch. The learning rate schedule is "
              "that of all epochs."},
     {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
-     .text = "Samples of a step, of all ranks together."},
+     .text =
+         "Samples of a step, of all ranks together; a sample of text is *model.context* tokens."},
     {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
      .text =
          "Each rank computes its share of a step in so many micro-batches, one after the other, "
