@@ -1,5 +1,6 @@
 /* test_nn_sequence.c - models of tokens: what PyTorch computes, gradients against differences, a
  * table that is tied, what is computed again, ranks without samples. */
+#include "kernels/cpu/nn_gpt.h"
 #include "nn_support.h"
 
 static const struct cddpi_model_spec tiny = {.preset = "gpt2",
@@ -569,6 +570,43 @@ static void the_table_of_layers_shows_sequences_and_counts_a_tied_table_once(voi
     fixture_fini(&f);
 }
 
+static void compare_dropout(const struct cddpi_dropout_kernels *kernels, size_t count)
+{
+    struct cddpi_philox stream = cddpi_philox_stream(0x923456789abcdefu, 3, 9);
+    const uint32_t threshold = 0x90000000u;
+    uint8_t kept[1000 / 8 + 1];
+    float x[1000];
+
+    memset(kept, 0xa5, sizeof kept);
+    for (size_t e = 0; e < count; e++) {
+        x[e] = (float)e + 1;
+    }
+    kernels->draw((uint32_t[]){stream.key[0], stream.key[1], 3, 9}, threshold, kept, count);
+    kernels->apply(x, kept, 2, x, count);
+    for (size_t e = 0; e < count; e++) {
+        uint32_t words[4];
+
+        cddpi_philox4(&stream, e / 4, words);
+        assert_int_equal(kept[e / 8] >> e % 8 & 1, words[e % 4] >= threshold);
+        assert_true(x[e] == (words[e % 4] >= threshold ? 2 * ((float)e + 1) : 0));
+    }
+    assert_int_equal(kept[(count + 7) / 8], 0xa5);
+}
+
+static void dropout_goes_by_the_words_of_philox(void **state)
+{
+    static const size_t counts[] = {1, 7, 8, 64, 100, 1000};
+    const struct cddpi_gpt_kernels *builds[3];
+    size_t build_count = cddpi_gpt_kernels_all(builds);
+
+    (void)state;
+    for (size_t k = 0; k < build_count; k++) {
+        for (size_t c = 0; c < COUNT_OF(counts); c++) {
+            compare_dropout(builds[k]->dropout, counts[c]);
+        }
+    }
+}
+
 /* Recomputing. */
 
 static void expect_same_grads(const struct fixture *a, const struct fixture *b)
@@ -681,6 +719,7 @@ int main(void)
         cmocka_unit_test(sizes_stand_for_the_numbers_of_gpt2),
         cmocka_unit_test(first_values_are_those_of_gpt2),
         cmocka_unit_test(the_table_of_layers_shows_sequences_and_counts_a_tied_table_once),
+        cmocka_unit_test(dropout_goes_by_the_words_of_philox),
         cmocka_unit_test(recomputing_changes_no_bit),
         cmocka_unit_test(recomputing_takes_less_memory_and_says_how_much_work),
         cmocka_unit_test(every_failing_allocation_is_an_error),
