@@ -512,7 +512,8 @@ static void a_large_share_comes_in_pieces_of_the_same_samples_as_many_on_every_r
 {
     static const struct {
         int world_size, max_count, pieces; /* of batches of 50, 50 and 7 samples */
-    } cases[] = {{1, 50, 3}, {1, 49, 5}, {1, 10, 11}, {2, 10, 7}, {3, 6, 7}, {4, 1, 28}, {8, 3, 7}};
+    } cases[] = {{1, 50, 3}, {1, 49, 5}, {1, 10, 11}, {2, 10, 7},
+                 {3, 6, 7},  {4, 1, 28}, {8, 3, 7},   {3, 16, 5}};
     struct taken *whole = malloc(sizeof *whole);
 
     (void)state;

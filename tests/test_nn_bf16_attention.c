@@ -2,7 +2,8 @@
 #include "nn/attention_bf16.h"
 #include "nn_support.h"
 
-/* An attention of its own: the model around it only lends it oneDNN, memory and a time. */
+/* An attention of its own: the model around it only lends it oneDNN and memory. Its buffers have no
+ * dates, so that none shares memory with another. */
 struct bench {
     struct cddpi_model *model;
     struct cddpi_plan plan;
@@ -32,6 +33,7 @@ static void bench_fini(struct bench *bench)
 {
     cddpi_attention_bf16_destroy(bench->state);
     cddpi_memory_fini(&bench->plan.memory);
+    cddpi_free(bench->plan.owned);
     cddpi_model_destroy(bench->model);
 }
 

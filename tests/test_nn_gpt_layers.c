@@ -1,8 +1,7 @@
 /* test_nn_gpt_layers.c - layer_norm, gelu and attention as layers of a model: gradients against
  * differences and PyTorch, accumulation, and what descriptions get wrong. */
-#include "kernels/cpu/nn_gpt.h"
+#include "kernel_support.h"
 #include "nn/attention.h"
-#include "nn_support.h"
 
 #define LAYER(kind, ...)                                                                           \
     {                                                                                              \
@@ -260,16 +259,6 @@ static void descriptions_that_do_not_fit_name_the_layer(void **state)
 }
 
 /* The vectors: see scripts/make_nn_gpt_ops_vectors.py. */
-
-static float *numbers(uint32_t stream, size_t count, float scale, float offset)
-{
-    float *x = malloc(count * sizeof *x);
-
-    for (size_t i = 0; i < count; i++) {
-        x[i] = offset + scale * test_number(stream, i);
-    }
-    return x;
-}
 
 static void expect(const char *name, const float *values, size_t count)
 {

@@ -1,49 +1,14 @@
-/* test_tokens.c - files of tokens: which windows of them are samples, what is said about bad ones,
- * and that batches of them are the same for any number of threads and ranks. */
+/* test_tokens.c - files of tokens: which windows of them are samples, and what is said about bad
+ * ones. */
 #include "base/alloc.h"
-#include "base/philox.h"
-#include "data/loader.h"
+#include "data/dataset.h"
 #include "data/paths.h"
 #include "gzip_support.h"
-#include "token_support.h"
+#include "token_folder.h"
 
 #include <fcntl.h>
 
 enum { CONTEXT = 8 };
-
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = support_mkdtemp();
-    return folder == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    support_rmdir(folder);
-    return 0;
-}
-
-/* A path below the folder, in one of a few static buffers. */
-static char *in_folder(const char *name)
-{
-    static char buffers[8][4200];
-    static int next;
-    char *out = buffers[next++ % 8];
-
-    snprintf(out, sizeof buffers[0], "%s/%s", folder, name);
-    return out;
-}
-
-static cddp_status open_tokens(const char *pattern, int context, struct cddpi_dataset *out)
-{
-    char *patterns[] = {in_folder(pattern)};
-
-    return cddpi_dataset_open_tokens(patterns, 1, context, 0, NULL, out);
-}
 
 /* What @pattern names must be refused with @status and a text that begins with @file and has @what
  * in it; nothing stays open. */
@@ -374,172 +339,6 @@ static void windows_of_more_than_2_to_the_32_tokens_are_numbered(void **state)
     assert_int_equal(label[1], 7);
 }
 
-static struct cddpi_loader *make_loader(const struct cddpi_dataset *dataset, int threads)
-{
-    struct cddpi_loader_options options = {.dataset = dataset, .max_count = 64};
-    struct cddpi_loader *loader = NULL;
-
-    options.threads = threads;
-    options.prefetch = 3;
-    assert_int_equal(cddpi_loader_create(&options, &loader), CDDP_OK);
-    return loader;
-}
-
-enum { WINDOWS = 103, BATCH = 16 };
-
-/* All batches of an epoch, the ranks' shares of each one after the other. */
-struct taken {
-    uint64_t count;
-    uint64_t ids[WINDOWS];
-    int32_t tokens[WINDOWS][CONTEXT], labels[WINDOWS][CONTEXT];
-};
-
-static void take_batch(struct cddpi_loader *loader, struct taken *taken)
-{
-    struct cddpi_loaded batch;
-
-    assert_int_equal(cddpi_loader_next(loader, &batch, NULL), CDDP_OK);
-    assert_non_null(batch.label);
-    assert_null(batch.input);
-    assert_int_equal((uintptr_t)batch.tokens % 64, 0);
-    assert_true(taken->count + (uint64_t)batch.count <= WINDOWS);
-    for (int i = 0; i < batch.count; i++, taken->count++) {
-        taken->ids[taken->count] = batch.sample_ids[i];
-        memcpy(taken->tokens[taken->count], batch.tokens + i * CONTEXT, sizeof taken->tokens[0]);
-        memcpy(taken->labels[taken->count], batch.label + i * CONTEXT, sizeof taken->labels[0]);
-    }
-}
-
-static void take_epoch(const struct cddpi_dataset *dataset, int threads, int world_size,
-                       uint64_t first, struct taken *out)
-{
-    struct cddpi_loader *loaders[8];
-    struct cddpi_loaded batch;
-    cddp_sampler *sampler = NULL;
-
-    memset(out, 0, sizeof *out);
-    assert_int_equal(cddp_sampler_create(CDDP_ORDER_RANDOM, WINDOWS, 3, &sampler), CDDP_OK);
-    assert_int_equal(cddp_sampler_set_epoch(sampler, 2), CDDP_OK);
-    for (int rank = 0; rank < world_size; rank++) {
-        loaders[rank] = make_loader(dataset, threads);
-        assert_int_equal(cddpi_loader_start(loaders[rank], sampler, 2, first, WINDOWS, BATCH, rank,
-                                            world_size, true),
-                         CDDP_OK);
-    }
-    for (uint64_t at = first; at < WINDOWS; at += BATCH) {
-        for (int rank = 0; rank < world_size; rank++) {
-            take_batch(loaders[rank], out);
-        }
-    }
-    for (int rank = 0; rank < world_size; rank++) {
-        assert_int_equal(cddpi_loader_next(loaders[rank], &batch, NULL), CDDP_OK);
-        assert_null(batch.label);
-        assert_null(batch.tokens);
-        cddpi_loader_destroy(loaders[rank]);
-    }
-    cddp_sampler_destroy(sampler);
-}
-
-static void open_windows(struct cddpi_dataset *out)
-{
-    support_write_shard(in_folder("a.bin"), 1, 50 * CONTEXT + 4, 2);
-    support_write_shard(in_folder("b.bin"), 2, (WINDOWS - 50) * CONTEXT + 1, 2);
-    assert_int_equal(open_tokens("*.bin", CONTEXT, out), CDDP_OK);
-    assert_int_equal(out->count, WINDOWS);
-}
-
-static void an_epoch_has_each_window_once_in_the_samplers_order(void **state)
-{
-    struct cddpi_dataset dataset = {0};
-    struct taken *taken = malloc(sizeof *taken);
-    cddp_sampler *sampler = NULL;
-    bool seen[WINDOWS] = {false};
-
-    (void)state;
-    open_windows(&dataset);
-    take_epoch(&dataset, 1, 1, 0, taken);
-    assert_int_equal(cddp_sampler_create(CDDP_ORDER_RANDOM, WINDOWS, 3, &sampler), CDDP_OK);
-    assert_int_equal(cddp_sampler_set_epoch(sampler, 2), CDDP_OK);
-    assert_int_equal(taken->count, WINDOWS);
-    for (uint64_t i = 0; i < WINDOWS; i++) {
-        uint64_t id = taken->ids[i];
-        uint32_t seed = id < 50 ? 1 : 2;
-        uint64_t first = (id < 50 ? id : id - 50) * CONTEXT;
-
-        assert_int_equal(id, cddp_sampler_at(sampler, i));
-        assert_false(seen[id]);
-        seen[id] = true;
-        for (uint64_t k = 0; k < CONTEXT; k++) {
-            assert_int_equal(taken->tokens[i][k], support_token(seed, first + k));
-            assert_int_equal(taken->labels[i][k], support_token(seed, first + k + 1));
-        }
-    }
-    cddp_sampler_destroy(sampler);
-    cddpi_dataset_close(&dataset);
-    free(taken);
-}
-
-static void batches_do_not_depend_on_threads_or_ranks(void **state)
-{
-    struct cddpi_dataset dataset = {0};
-    struct taken *first = malloc(sizeof *first);
-    struct taken *other = malloc(sizeof *other);
-
-    (void)state;
-    open_windows(&dataset);
-    for (uint64_t begin = 0; begin < 40; begin += 32) { /* 32: as after a resume */
-        take_epoch(&dataset, 0, 1, begin, first);
-        assert_int_equal(first->count, WINDOWS - begin);
-        for (int threads = 0; threads < 4; threads++) {
-            for (int ranks = 1; ranks <= 5; ranks++) {
-                take_epoch(&dataset, threads, ranks, begin, other);
-                assert_memory_equal(first, other, sizeof *first);
-            }
-        }
-    }
-    cddpi_dataset_close(&dataset);
-    free(first);
-    free(other);
-}
-
-static void a_token_outside_the_vocabulary_stops_the_batch_that_has_it(void **state)
-{
-    size_t bytes = 0;
-    unsigned char *data = support_shard(1, 40 * CONTEXT + 1, 2, &bytes);
-    struct cddpi_dataset dataset = {0};
-    cddp_sampler *sampler = NULL;
-    const uint16_t bad[] = {50257, 65535};
-    char expected[4300];
-
-    (void)state;
-    snprintf(expected, sizeof expected,
-             "%s: token 205 is 50257, but the vocabulary has only 50257 tokens",
-             in_folder("a.bin"));
-    memcpy(data + SHARD_HEADER_BYTES + 2 * 205, bad, sizeof bad); /* in window 25 */
-    support_write_file(in_folder("a.bin"), data, bytes);
-    free(data);
-    assert_int_equal(cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, 40, 0, &sampler), CDDP_OK);
-    assert_int_equal(open_tokens("a.bin", CONTEXT, &dataset), CDDP_OK);
-    for (int threads = 0; threads < 3; threads++) {
-        struct cddpi_loader *loader = make_loader(&dataset, threads);
-        struct cddpi_loaded batch;
-
-        assert_int_equal(cddpi_loader_start(loader, sampler, 0, 0, 40, 10, 0, 1, true), CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &batch, NULL), CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &batch, NULL), CDDP_OK);
-        for (int again = 0; again < 2; again++) {
-            assert_int_equal(cddpi_loader_next(loader, &batch, NULL), CDDP_ERR_FORMAT);
-            assert_string_equal(cddp_last_error(), expected);
-        }
-        cddpi_loader_cancel(loader); /* what comes later does not know of it */
-        assert_int_equal(cddpi_loader_start(loader, sampler, 0, 30, 40, 10, 0, 1, true), CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &batch, NULL), CDDP_OK);
-        cddpi_loader_destroy(loader);
-    }
-    cddpi_dataset_close(&dataset);
-    cddp_sampler_destroy(sampler);
-}
-
 /* The first token of a window, its last label, and one of 2^31 or more. */
 static void every_token_of_a_window_is_looked_at(void **state)
 {
@@ -607,9 +406,6 @@ int main(void)
         CASE(the_last_of_several_shards_may_be_a_short_rest),
         CASE(tokens_behind_2_gib_and_4_gib_are_reached),
         CASE(windows_of_more_than_2_to_the_32_tokens_are_numbered),
-        CASE(an_epoch_has_each_window_once_in_the_samplers_order),
-        CASE(batches_do_not_depend_on_threads_or_ranks),
-        CASE(a_token_outside_the_vocabulary_stops_the_batch_that_has_it),
         CASE(every_token_of_a_window_is_looked_at),
         CASE(opening_survives_each_failed_allocation),
     };

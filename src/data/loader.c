@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "data/batch.h"
+#include "data/sequence.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -24,16 +25,6 @@ struct slot {
     uint64_t made;                  /* number of the batch it holds, plus 1; 0: none */
 };
 
-/* What start() was asked for. */
-struct sequence {
-    const cddp_sampler *sampler;
-    uint64_t epoch, first, end, batch;
-    int rank, world_size;
-    bool augment;
-    uint64_t pieces;  /* of a whole batch */
-    uint64_t batches; /* pieces of all of them: what next() returns is one piece */
-};
-
 struct cddpi_loader {
     struct cddpi_batch_maker maker;
     int max_count;
@@ -48,7 +39,7 @@ struct cddpi_loader {
     pthread_cond_t work; /* threads: there may be a batch to make */
     pthread_cond_t done; /* caller: a batch was made, or a thread fell idle */
     /* under the mutex */
-    struct sequence sequence; /* batches == 0: nothing to do */
+    struct cddpi_sequence sequence; /* count == 0: nothing to do */
     bool started;
     bool closing;
     int busy;          /* threads that make a batch */
@@ -64,52 +55,18 @@ static uint64_t released(const struct cddpi_loader *loader)
 /* A thread may begin as long as the batch's slot is not the caller's or still to be taken. */
 static bool can_begin(const struct cddpi_loader *loader)
 {
-    return loader->next < loader->sequence.batches &&
+    return loader->next < loader->sequence.count &&
            loader->next - released(loader) < loader->slot_count;
 }
 
-/* Into how many pieces a batch of @p count samples is cut: on all ranks alike, so that they can
- * meet in each; the last ones may be empty. */
-static uint64_t pieces_of(const struct cddpi_loader *loader, const struct sequence *sequence,
-                          uint64_t count)
-{
-    uint64_t largest = cddp_share_of(0, count, 0, sequence->world_size).count;
-    uint64_t size = (uint64_t)loader->max_count;
-
-    return largest > size ? (largest - 1) / size + 1 : 1;
-}
-
-/* This rank's share of the batch that piece @p number belongs to. */
-static cddp_share whole_share(const struct sequence *sequence, uint64_t number)
-{
-    uint64_t first = sequence->first + number / sequence->pieces * sequence->batch;
-    uint64_t left = sequence->end - first;
-
-    return cddp_share_of(first, left < sequence->batch ? left : sequence->batch, sequence->rank,
-                         sequence->world_size);
-}
-
-static cddp_share piece_of_share(const struct cddpi_loader *loader, const struct sequence *sequence,
-                                 uint64_t number)
-{
-    cddp_share share = whole_share(sequence, number);
-    uint64_t size = (uint64_t)loader->max_count;
-    uint64_t skipped = number % sequence->pieces * size;
-
-    skipped = skipped < share.count ? skipped : share.count;
-    share.first += skipped;
-    share.count = share.count - skipped < size ? share.count - skipped : size;
-    return share;
-}
-
-static void make_batch(struct cddpi_loader *loader, const struct sequence *sequence,
+static void make_batch(struct cddpi_loader *loader, const struct cddpi_sequence *sequence,
                        uint64_t number)
 {
     struct slot *slot = &loader->slots[number % loader->slot_count];
     struct cddpi_batch_order order = {
         .sampler = sequence->sampler,
         .epoch = sequence->epoch,
-        .share = piece_of_share(loader, sequence, number),
+        .share = cddpi_sequence_piece(sequence, number),
         .augment = sequence->augment,
         .input = slot->input,
         .tokens = slot->input,
@@ -126,7 +83,7 @@ static void *run_thread(void *argument)
 
     pthread_mutex_lock(&loader->mutex);
     while (!loader->closing) {
-        struct sequence sequence = loader->sequence;
+        struct cddpi_sequence sequence = loader->sequence;
         uint64_t number = loader->next;
 
         if (!can_begin(loader)) {
@@ -312,7 +269,7 @@ void cddpi_loader_destroy(struct cddpi_loader *loader)
 void cddpi_loader_cancel(struct cddpi_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);
-    loader->sequence.batches = 0;
+    loader->sequence.count = 0;
     loader->started = false;
     atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
     while (loader->busy > 0) { /* for the rest of one sample */
@@ -327,53 +284,25 @@ void cddpi_loader_cancel(struct cddpi_loader *loader)
     pthread_mutex_unlock(&loader->mutex);
 }
 
-static cddp_status check_sequence(const struct cddpi_loader *loader,
-                                  const struct sequence *sequence)
-{
-    uint64_t samples;
-
-    if (sequence->sampler == NULL || sequence->batch == 0 || sequence->world_size < 1 ||
-        sequence->rank < 0 || sequence->rank >= sequence->world_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: batches of %llu for rank %d of %d",
-                          (unsigned long long)sequence->batch, sequence->rank,
-                          sequence->world_size);
-    }
-    samples = cddp_sampler_count(sequence->sampler);
-    if (samples > loader->maker.dataset->count || sequence->first > sequence->end ||
-        sequence->end > samples) {
-        return cddpi_fail(
-            CDDP_ERR_ARGUMENT,
-            "loader: positions %llu to %llu of an order of %llu samples, in a dataset "
-            "of %llu",
-            (unsigned long long)sequence->first, (unsigned long long)sequence->end,
-            (unsigned long long)samples, (unsigned long long)loader->maker.dataset->count);
-    }
-    return CDDP_OK;
-}
-
 cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *sampler,
                                uint64_t epoch, uint64_t first, uint64_t end, uint64_t batch,
                                int rank, int world_size, bool augment)
 {
-    struct sequence sequence = {.sampler = sampler,
-                                .epoch = epoch,
-                                .first = first,
-                                .end = end,
-                                .batch = batch,
-                                .rank = rank,
-                                .world_size = world_size,
-                                .augment = augment};
+    struct cddpi_sequence sequence = {.sampler = sampler,
+                                      .epoch = epoch,
+                                      .first = first,
+                                      .end = end,
+                                      .batch = batch,
+                                      .rank = rank,
+                                      .world_size = world_size,
+                                      .augment = augment,
+                                      .piece = (uint64_t)loader->max_count};
     cddp_status status;
 
     cddpi_loader_cancel(loader);
-    status = check_sequence(loader, &sequence);
+    status = cddpi_sequence_plan(&sequence, loader->maker.dataset->count);
     if (status != CDDP_OK) {
         return status;
-    }
-    sequence.pieces = pieces_of(loader, &sequence, end - first < batch ? end - first : batch);
-    sequence.batches = (end - first) / batch * sequence.pieces;
-    if ((end - first) % batch != 0) {
-        sequence.batches += pieces_of(loader, &sequence, (end - first) % batch);
     }
     pthread_mutex_lock(&loader->mutex);
     loader->sequence = sequence;
@@ -431,10 +360,9 @@ static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
     }
     out->label = slot->label;
     out->sample_ids = slot->sample_ids;
-    out->count = (int)piece_of_share(loader, &loader->sequence, number).count;
-    out->share = whole_share(&loader->sequence, number).count;
-    out->last = number + 1 == loader->sequence.batches ||
-                (number + 1) % loader->sequence.pieces == 0;
+    out->count = (int)cddpi_sequence_piece(&loader->sequence, number).count;
+    out->share = cddpi_sequence_share(&loader->sequence, number).count;
+    out->last = cddpi_sequence_ends_batch(&loader->sequence, number);
     return CDDP_OK;
 }
 
@@ -448,7 +376,7 @@ cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *
     pthread_mutex_lock(&loader->mutex);
     if (!loader->started) {
         status = cddpi_fail(CDDP_ERR_STATE, "loader: next before start, or after cancel");
-    } else if (loader->returned < loader->sequence.batches) {
+    } else if (loader->returned < loader->sequence.count) {
         status = take(loader, &loaded);
     }
     pthread_mutex_unlock(&loader->mutex);

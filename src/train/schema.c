@@ -105,7 +105,8 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "End the run after this step; 0: after the last epoch. The learning rate schedule is "
              "that of all epochs."},
     {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
-     .text = "Samples of a step, of all ranks together."},
+     .text =
+         "Samples of a step, of all ranks together; a sample of text is *model.context* tokens."},
     {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
      .text =
          "Each rank computes its share of a step in so many micro-batches, one after the other, "
@@ -132,8 +133,9 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Evaluate after every so many epochs, and at the end."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
      .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
-             "AMX. Parameters, gradients, sums and everything else are f32 in either (see "
-             "*ddp.wire* for what is sent)."},
+             "AMX; without it, and in heads wider than 64, attention stays f32. Parameters, "
+             "gradients, sums and everything else are f32 in either (see *ddp.wire* for what is "
+             "sent)."},
     {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
