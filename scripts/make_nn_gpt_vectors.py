@@ -3,7 +3,7 @@
 
     make_nn_gpt_vectors.py > tests/data/nn_gpt_vectors.txt       (needs numpy and torch; tests need neither)
 
-Parameters, tokens and the names of all are those of tests/test_nn_sequence.c, written down here a second time.
+Parameters, tokens and the names of all are those of tests/sequence_support.h, written down here a second time.
 """
 import numpy as np
 import torch

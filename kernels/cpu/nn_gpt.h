@@ -63,12 +63,22 @@ struct cddpi_softmax_kernels {
                      size_t rows, size_t columns, float *out);
 };
 
+struct cddpi_dropout_kernels {
+    /* Bit e of @p kept is 1 if word e % 4 of Philox4x32-10 at counter e / 4 is no less than
+     * @p threshold. @p stream: its key (2 words), purpose and index. Whole bytes are written:
+     * ceil(elements / 8). */
+    void (*draw)(const uint32_t stream[4], uint32_t threshold, uint8_t *kept, size_t elements);
+    /* out = bit of @p kept is 1 ? x * scale : 0; may be @p x */
+    void (*apply)(const float *x, const uint8_t *kept, float scale, float *out, size_t count);
+};
+
 struct cddpi_gpt_kernels {
     const char *name; /* "generic", "avx2", "avx512" */
     const struct cddpi_layer_norm_kernels *layer_norm;
     const struct cddpi_gelu_kernels *gelu;
     const struct cddpi_attention_kernels *attention;
     const struct cddpi_softmax_kernels *softmax;
+    const struct cddpi_dropout_kernels *dropout;
 };
 
 /** The fastest table that this processor can run. */

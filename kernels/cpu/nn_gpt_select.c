@@ -6,11 +6,13 @@
     extern const struct cddpi_layer_norm_kernels cddpi_layer_norm_kernels_##isa;                   \
     extern const struct cddpi_gelu_kernels cddpi_gelu_kernels_##isa;                               \
     extern const struct cddpi_attention_kernels cddpi_attention_kernels_##isa;                     \
-    extern const struct cddpi_softmax_kernels cddpi_softmax_kernels_##isa;
+    extern const struct cddpi_softmax_kernels cddpi_softmax_kernels_##isa;                         \
+    extern const struct cddpi_dropout_kernels cddpi_dropout_kernels_##isa;
 #define ROW(isa)                                                                                   \
     {                                                                                              \
 #isa, &cddpi_layer_norm_kernels_##isa, &cddpi_gelu_kernels_##isa,                          \
-            &cddpi_attention_kernels_##isa, &cddpi_softmax_kernels_##isa                           \
+            &cddpi_attention_kernels_##isa, &cddpi_softmax_kernels_##isa,                          \
+            &cddpi_dropout_kernels_##isa                                                           \
     }
 
 DECLARE(generic)

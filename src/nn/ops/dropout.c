@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "kernels/cpu/nn_elementwise.h"
+#include "kernels/cpu/nn_gpt.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -61,22 +62,6 @@ static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t c
     return next;
 }
 
-static void draw(const struct cddpi_philox *sample, uint64_t threshold, size_t elements,
-                 uint8_t *kept)
-{
-    for (size_t e = 0; e < elements; e += 8) {
-        uint32_t words[8];
-        unsigned bits = 0;
-
-        cddpi_philox4(sample, e / 4, words);
-        cddpi_philox4(sample, e / 4 + 1, words + 4);
-        for (unsigned i = 0; i < 8; i++) {
-            bits |= (unsigned)(words[i] >= threshold) << i;
-        }
-        kept[e / 8] = (uint8_t)bits;
-    }
-}
-
 static void apply(const struct cddpi_run *run, const struct state *state, const float *in,
                   float *out)
 {
@@ -88,12 +73,16 @@ static void apply(const struct cddpi_run *run, const struct state *state, const 
     const uint8_t *kept = cddpi_run_buffer(run, state->kept);
     float scale = (float)(1 / (1 - run->op->layer.probability));
 
-    if (in_shape->sequence) {
-        block = 1; /* no order but the one in which it lies */
-    }
     for (size_t n = 0; n < (size_t)run->plan->count; n++) {
-        cddpi_nn_dropout(in + n * stride, kept + n * state->sample_bytes, scale, out + n * stride,
-                         channels, spatial, block);
+        const uint8_t *bits = kept + n * state->sample_bytes;
+
+        if (block == 1 || in_shape->sequence) { /* in the order in which it lies */
+            cddpi_gpt_kernels()->dropout->apply(in + n * stride, bits, scale, out + n * stride,
+                                                stride);
+        } else {
+            cddpi_nn_dropout(in + n * stride, bits, scale, out + n * stride, channels, spatial,
+                             block);
+        }
     }
 }
 
@@ -103,7 +92,7 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
     struct cddpi_philox layer = cddpi_philox_stream(run->model->seed, CDDPI_RANDOM_DROPOUT,
                                                     run->op->number);
     struct cddpi_philox step = descend(&layer, run->batch->step);
-    uint64_t threshold = (uint64_t)(run->op->layer.probability * 0x1p32);
+    uint32_t threshold = (uint32_t)(run->op->layer.probability * 0x1p32);
     uint8_t *kept = cddpi_run_buffer(run, state->kept);
 
     if (run->batch->sample_ids == NULL) {
@@ -112,8 +101,9 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
     for (size_t n = 0; n < (size_t)run->plan->count; n++) {
         struct cddpi_philox sample = descend(&step, run->batch->sample_ids[n]);
 
-        draw(&sample, threshold, cddpi_shape_elements(&run->op->in),
-             kept + n * state->sample_bytes);
+        cddpi_gpt_kernels()->dropout->draw(
+            (uint32_t[]){sample.key[0], sample.key[1], sample.purpose, sample.index}, threshold,
+            kept + n * state->sample_bytes, cddpi_shape_elements(&run->op->in));
     }
     apply(run, state, cddpi_run_input(run, 0), cddpi_run_output(run));
     return CDDP_OK;
