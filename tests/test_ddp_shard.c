@@ -13,7 +13,16 @@ struct scene {
     bool many_types;
     size_t bytes; /* of a bucket */
     cddp_hook_fn hook;
+    bool late;
+    bool weighted;
+    bool thread; /* the group has one of its own */
 };
+
+/* How many samples a rank has in a step; the last one has none in the second. */
+static double weight_of(const struct scene *scene, int rank, int step)
+{
+    return !scene->weighted ? -1 : rank == 0 || step != 1 ? 1 + rank * step : 0;
+}
 
 static double updated(double param, double mean, cddp_type type)
 {
@@ -28,16 +37,49 @@ static void update_spans(cddp_ddp *ddp, const struct model *model, int rank)
     for (size_t s = 0; s < count; s++) {
         cddp_type type = model->params[spans[s].param].type;
         void *param = cddp_ddp_param(ddp, spans[s].param);
-        const void *grad = cddp_ddp_grad(ddp, spans[s].param);
+        _Alignas(64) double scratch[500];
 
-        for (size_t i = spans[s].first; i < spans[s].first + spans[s].count; i++) {
-            put(param, type, i, updated(get(param, type, i), get(grad, type, i), type));
+        for (size_t at = 0; at < spans[s].count; at += 500) {
+            size_t first = spans[s].first + at;
+            size_t left = spans[s].count - at < 500 ? spans[s].count - at : 500;
+            const void *mean = cddp_ddp_mean(ddp, spans[s].param, first, left, scratch);
+
+            for (size_t i = 0; i < left; i++) {
+                put(param, type, first + i,
+                    updated(get(param, type, first + i), get(mean, type, i), type));
+            }
         }
     }
 }
 
+/* As groups make it: factors in float32, then the tree. */
+static double mean_of(const struct scene *scene, double *values, int world_size, int step,
+                      cddp_type type)
+{
+    double total = 0;
+    bool equal = true;
+
+    for (int rank = 0; rank < world_size; rank++) {
+        double weight = weight_of(scene, rank, step);
+
+        equal = equal && weight == weight_of(scene, 0, step) && weight > 0;
+        total += weight;
+    }
+    if (!scene->weighted || equal) {
+        return tree_mean(values, world_size, type);
+    }
+    for (int rank = 0; rank < world_size; rank++) {
+        double factor = weight_of(scene, rank, step) / total;
+
+        values[rank] = type == CDDP_F64 ? values[rank] * factor
+                                        : (float)values[rank] * (float)factor;
+    }
+    return tree_sum(values, world_size, type != CDDP_F64);
+}
+
 /* What element i of parameter p is after @steps updates, each with the mean over ranks. */
-static double expected(const struct model *model, int world_size, int steps, size_t p, size_t i)
+static double expected(const struct scene *scene, const struct model *model, int world_size,
+                       int steps, size_t p, size_t i)
 {
     cddp_type type = model->params[p].type;
     double cell = 0;
@@ -52,20 +94,21 @@ static double expected(const struct model *model, int world_size, int steps, siz
             put(&cell, type, 0, gradient(rank, step, p, i));
             values[rank] = get(&cell, type, 0);
         }
-        param = updated(param, tree_mean(values, world_size, type), type);
+        param = updated(param, mean_of(scene, values, world_size, step, type), type);
     }
     return param;
 }
 
-static int params_are(cddp_ddp *ddp, const struct model *model, int world_size, int steps)
+static int params_are(cddp_ddp *ddp, const struct scene *scene, const struct model *model,
+                      int world_size, int steps)
 {
     for (size_t p = 0; p < model->count; p++) {
         for (size_t i = 0; i < model->elements[p]; i++) {
             double is = get(cddp_ddp_param(ddp, p), model->params[p].type, i);
 
-            if (is != expected(model, world_size, steps, p, i)) {
+            if (is != expected(scene, model, world_size, steps, p, i)) {
                 fprintf(stderr, "step %d, parameter %zu, element %zu: %.17g, not %.17g\n", steps, p,
-                        i, is, expected(model, world_size, steps, p, i));
+                        i, is, expected(scene, model, world_size, steps, p, i));
                 return 0;
             }
         }
@@ -84,6 +127,7 @@ static cddp_ddp *make_sharded(cddp_group *group, const struct scene *scene, stru
     model->options.bucket_bytes = scene->bytes;
     model->options.shard = true;
     model->options.hook = scene->hook;
+    model->options.reduce_late = scene->late;
     if (cddp_ddp_create(group, model->params, model->count, NULL, 0, &model->options, &ddp) !=
         CDDP_OK) {
         fprintf(stderr, "%s\n", cddp_last_error());
@@ -91,8 +135,12 @@ static cddp_ddp *make_sharded(cddp_group *group, const struct scene *scene, stru
     return ddp;
 }
 
-static int run_backward(cddp_ddp *ddp, const struct model *model, int rank, int step)
+static int run_backward(cddp_ddp *ddp, const struct model *model, int rank, int step, double weight)
 {
+    cddp_step given = CDDP_STEP_INIT;
+
+    given.weight = weight;
+    CHECK(cddp_ddp_begin(ddp, &given) == CDDP_OK);
     for (size_t p = model->count; p-- > 0;) {
         if (p != FROZEN) {
             write_gradient(ddp, model, rank, step, p);
@@ -103,28 +151,43 @@ static int run_backward(cddp_ddp *ddp, const struct model *model, int rank, int 
     return 0;
 }
 
+/* Whether reductions are left to cddp_ddp_mean() just where they can and should be. */
+static int is_late_as(const struct scene *scene, cddp_ddp *ddp, int rank, int world_size)
+{
+    bool late = scene->late && scene->memory == OWNED && !scene->thread && world_size > 1;
+    size_t count;
+    const cddp_span *spans = cddp_ddp_spans(ddp, rank, &count);
+    double scratch[1];
+
+    return count == 0 || late == (cddp_ddp_mean(ddp, spans[0].param, spans[0].first, 1, scratch) ==
+                                  (const void *)scratch);
+}
+
 static int update_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
     const struct scene *scene = meeting->argument;
-    cddp_group *group = join_group(meeting, rank, world_size);
+    cddp_group *group;
     struct model model;
     cddp_ddp *ddp;
 
+    setenv("CDDP_COMM_THREAD", scene->thread ? "1" : "0", 1);
+    group = join_group(meeting, rank, world_size);
     CHECK(group != NULL);
     ddp = make_sharded(group, scene, &model);
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param(ddp, FROZEN) == model.params[FROZEN].data);
-    CHECK(params_are(ddp, &model, world_size, 0));
+    CHECK(params_are(ddp, scene, &model, world_size, 0));
     for (int step = 0; step < STEPS; step++) {
-        CHECK(run_backward(ddp, &model, rank, step) == 0);
+        CHECK(run_backward(ddp, &model, rank, step, weight_of(scene, rank, step)) == 0);
+        CHECK(is_late_as(scene, ddp, rank, world_size));
         update_spans(ddp, &model, rank);
         CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
         for (size_t p = 0; p < model.count && step == 1; p++) {
             CHECK(cddp_ddp_param_wait(ddp, p) == CDDP_OK);
         }
         CHECK(step == 1 || cddp_ddp_params_wait(ddp) == CDDP_OK);
-        CHECK(params_are(ddp, &model, world_size, step + 1));
+        CHECK(params_are(ddp, scene, &model, world_size, step + 1));
     }
     cddp_ddp_destroy(ddp);
     free_model(&model);
@@ -135,9 +198,16 @@ static int update_rank(int rank, int world_size, void *argument)
 static void updates_in_shards_are_those_of_the_whole(void **state)
 {
     static const struct scene scenes[] = {
-        {OWNED, false, 4096, NULL},           {OWNED, false, 1 << 20, NULL},
-        {OWNED, true, 300000, NULL},          {SCATTERED, true, 64, NULL},
-        {MIXED, true, (size_t)1 << 30, NULL},
+        {.memory = OWNED, .bytes = 4096},
+        {.memory = OWNED, .bytes = 1 << 20},
+        {.memory = OWNED, .many_types = true, .bytes = 300000},
+        {.memory = SCATTERED, .many_types = true, .bytes = 64},
+        {.memory = MIXED, .many_types = true, .bytes = (size_t)1 << 30},
+        {.memory = OWNED, .many_types = true, .bytes = 300000, .weighted = true},
+        {.memory = OWNED, .bytes = 4096, .late = true},
+        {.memory = OWNED, .bytes = 4096, .late = true, .thread = true},
+        {.memory = OWNED, .many_types = true, .bytes = 300000, .late = true, .weighted = true},
+        {.memory = MIXED, .many_types = true, .bytes = 300000, .late = true, .weighted = true},
     };
 
     for (size_t w = 0; w < WORLD_SIZES; w++) {
@@ -160,13 +230,13 @@ static int hook_rank(int rank, int world_size, void *argument)
     CHECK(group != NULL);
     ddp = make_sharded(group, meeting->argument, &model);
     CHECK(ddp != NULL);
-    CHECK(run_backward(ddp, &model, rank, 0) == 0);
+    CHECK(run_backward(ddp, &model, rank, 0, -1) == 0);
     update_spans(ddp, &model, rank);
     CHECK(cddp_ddp_updated(ddp) == CDDP_OK && cddp_ddp_params_wait(ddp) == CDDP_OK);
     for (size_t i = 0; i < sizes[1]; i++) {
         double is = get(cddp_ddp_param(ddp, 1), CDDP_F32, i);
 
-        CHECK(fabs(is - expected(&model, world_size, 1, 1, i)) < 0.125 / 128);
+        CHECK(fabs(is - expected(meeting->argument, &model, world_size, 1, 1, i)) < 0.125 / 128);
         sum += is;
     }
     snprintf(text, sizeof text, "%a", sum);
@@ -179,7 +249,7 @@ static int hook_rank(int rank, int world_size, void *argument)
 
 static void a_hook_may_reduce_what_shards_update(void **state)
 {
-    static const struct scene scene = {OWNED, false, 4096, cddp_hook_bf16};
+    static const struct scene scene = {.memory = OWNED, .bytes = 4096, .hook = cddp_hook_bf16};
 
     assert_int_equal(meet(*state, 2, hook_rank, &scene, NULL), 0);
     assert_int_equal(meet(*state, 3, hook_rank, &scene, NULL), 0);
@@ -225,8 +295,8 @@ static int spans_rank(int rank, int world_size, void *argument)
 
 static void spans_hold_each_element_once(void **state)
 {
-    static const struct scene scenes[] = {{OWNED, true, 5000, NULL},
-                                          {OWNED, false, (size_t)1 << 30, NULL}};
+    static const struct scene scenes[] = {{.memory = OWNED, .many_types = true, .bytes = 5000},
+                                          {.memory = OWNED, .bytes = (size_t)1 << 30}};
 
     for (size_t w = 0; w < WORLD_SIZES; w++) {
         assert_int_equal(meet(*state, world_sizes[w], spans_rank, &scenes[w % 2], NULL), 0);
@@ -256,7 +326,7 @@ static int misuse_rank(int rank, int world_size, void *argument)
     cddp_ddp_destroy(ddp);
     free_model(&model);
 
-    ddp = make_sharded(group, &(struct scene){OWNED, false, 4096, NULL}, &model);
+    ddp = make_sharded(group, &(struct scene){.memory = OWNED, .bytes = 4096}, &model);
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
@@ -308,7 +378,7 @@ static int deserted_rank(int rank, int world_size, void *argument)
     CHECK(group != NULL);
     ddp = make_sharded(group, meeting->argument, &model);
     CHECK(ddp != NULL);
-    CHECK(run_backward(ddp, &model, rank, 0) == 0);
+    CHECK(run_backward(ddp, &model, rank, 0, -1) == 0);
     if (rank == 1) {
         _exit(0);
     }
@@ -328,7 +398,7 @@ static int deserted_rank(int rank, int world_size, void *argument)
 
 static void a_rank_that_ends_before_its_update_is_named(void **state)
 {
-    static const struct scene scene = {OWNED, false, 4096, NULL};
+    static const struct scene scene = {.memory = OWNED, .bytes = 4096};
 
     assert_int_equal(meet(*state, 3, deserted_rank, &scene, NULL), 0);
     assert_int_equal(meet(*state, 2, deserted_rank, &scene, NULL), 0);

@@ -93,10 +93,12 @@ typedef struct cddp_ddp_options {
                            borrowed for the call; NULL: none */
     bool shard;         /* each rank updates a shard of the parameters: see below. Buckets are never
                            rebuilt then, and `flat_grads` is not possible */
+    bool reduce_late; /* with `shard`: gradients are asked for by cddp_ddp_mean(); then, where that
+                         is faster, they are only reduced there */
 } cddp_ddp_options;
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false                 \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false          \
     }
 
 /** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:
@@ -176,6 +178,14 @@ CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
 /** What rank @p rank updates, in the order of parameters; together the spans of all ranks hold each
  *  element once. @p out_count may be 0. NULL and 0 without shards. Owned by the handle. */
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
+
+/** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index,
+ * which lie in a span of this rank's; between wait and updated. Reads other ranks' memory where the
+ *  reduction was left to this call (options.reduce_late), so ask for pieces that stay in the cache.
+ *  @param scratch  @p count elements, 64-byte aligned, that may be used.
+ *  @return The gradient itself, or @p scratch. */
+CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count,
+                                   void *scratch);
 
 /** This rank has updated its spans. Collective, once after each update; does not wait.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_STATE (in the middle of a backward),

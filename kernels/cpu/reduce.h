@@ -25,6 +25,11 @@ struct cddpi_reduce {
 void cddpi_reduce(const struct cddpi_reduce *how, void *const *dst, const void *const *src,
                   size_t count);
 
+/** The mean of floating numbers weighted by each source's weight: plain where all weights are
+ * equal, and zero where they are 0. Fills @p factors, which @p out then uses. */
+void cddpi_reduce_weighted(struct cddpi_reduce *out, cddp_type type, const double *weights,
+                           int sources, double *factors);
+
 /** Convert between f32, f16 and bf16 (or copy, when both types are the same). No overlap, but
  *  @p dst may be @p src when both types have the same size. */
 void cddpi_cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_type, size_t count);

@@ -259,6 +259,7 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     if (ddp->shards == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
     }
+    ddp->shards->late = options->reduce_late;
     return CDDP_OK;
 }
 

@@ -61,6 +61,7 @@ struct cddpi_verdict {
     int32_t status;
     uint32_t flags;     /* CDDPI_VERDICT_ */
     uint64_t backward;  /* how many backward passes there were before */
+    double weight;      /* of the step: see cddp_step */
     int64_t arrival_ns; /* when it was through with its own work */
 };
 
@@ -71,6 +72,10 @@ struct cddpi_shards {
     unsigned char *block; /* the parameters, laid out as the buckets */
     cddp_span *spans;     /* rank after rank */
     size_t *first;        /* by rank, and one more: where its spans begin */
+    bool late;            /* cddp_ddp_mean() reduces */
+    const void **peers;   /* late: by rank, its gradients as they are seen here */
+    double *weights;      /* late: by rank, of the last step; then as many factors */
+    const void **src;     /* late: scratch of cddp_ddp_mean() */
     cddp_work **gathers;  /* by bucket: updates on their way, or NULL */
 };
 

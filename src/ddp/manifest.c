@@ -114,7 +114,10 @@ static void add_options(struct page *page, const struct cddpi_manifest *manifest
         options->flat_grads != NULL ? "a block" : "none");
     add(page, "%d 5 hook\t%s\n", (int)OPTIONS, manifest->hook_name);
     add_order(page, manifest);
-    add(page, "%d 7 shard\t%s\n", (int)OPTIONS, options->shard ? "true" : "false");
+    add(page, "%d 7 shard\t%s\n", (int)OPTIONS,
+        !options->shard        ? "false"
+        : options->reduce_late ? "true, reduced late"
+                               : "true");
 }
 
 static void add_config(struct page *page, const char *config)

@@ -8,6 +8,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
+#include "group/group.h"
+#include "kernels/cpu/reduce.h"
 
 #include <string.h>
 
@@ -83,13 +85,43 @@ static void move_params(cddp_ddp *ddp)
 
 static cddp_status make_tables(cddp_ddp *ddp)
 {
+    struct cddpi_shards *shards = ddp->shards;
     size_t buckets = ddp->layout.plan->bucket_count;
+    size_t world_size = (size_t)ddp->world_size;
 
-    ddp->shards->gathers = cddpi_zalloc_array(buckets, sizeof *ddp->shards->gathers);
-    if (ddp->shards->gathers == NULL) {
+    shards->gathers = cddpi_zalloc_array(buckets, sizeof *shards->gathers);
+    shards->peers = cddpi_zalloc_array(world_size, sizeof *shards->peers);
+    shards->src = cddpi_zalloc_array(world_size, sizeof *shards->src);
+    shards->weights = cddpi_zalloc_array(2 * world_size, sizeof *shards->weights);
+    if (shards->gathers == NULL || shards->peers == NULL || shards->src == NULL ||
+        shards->weights == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets", buckets);
     }
     return make_spans(ddp);
+}
+
+/* Late reduction pays where compute and communication share a core, and every gradient can be read
+ * where it is: reduced piece by piece as the optimizer comes to it, it never leaves the cache. */
+static bool may_be_late(const cddp_ddp *ddp)
+{
+    bool may = ddp->shards->late && ddp->world_size > 1 && !ddp->allow_unused &&
+               ddp->hook == cddp_hook_identity && !cddpi_group_has_thread(ddp->group);
+
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        may = may && ddp->slots[s].owned;
+    }
+    return may && cddpi_group_peers(ddp->group, ddp->layout.block, ddp->layout.plan->bytes,
+                                    ddp->shards->peers);
+}
+
+/* All ranks do the same, so all must be able to. */
+static cddp_status agree_on_late(cddp_ddp *ddp)
+{
+    uint8_t late = may_be_late(ddp);
+    cddp_status status = cddp_all_reduce(ddp->group, &late, &late, 1, CDDP_U8, CDDP_OP_MIN, NULL);
+
+    ddp->shards->late = late != 0;
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: shards");
 }
 
 cddp_status cddpi_shard_install(cddp_ddp *ddp)
@@ -108,7 +140,7 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
     }
     ddp->shards->block = block;
     move_params(ddp);
-    return CDDP_OK;
+    return agree_on_late(ddp);
 }
 
 void cddpi_shard_release(cddp_ddp *ddp)
@@ -124,6 +156,9 @@ void cddpi_shard_release(cddp_ddp *ddp)
     cddpi_free(shards->spans);
     cddpi_free(shards->first);
     cddpi_free(shards->gathers);
+    cddpi_free(shards->peers);
+    cddpi_free(shards->src);
+    cddpi_free(shards->weights);
     cddpi_free(shards);
     ddp->shards = NULL;
 }
@@ -168,6 +203,30 @@ static cddp_status start_gathers(cddp_ddp *ddp)
         }
     }
     return CDDP_OK;
+}
+
+const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
+{
+    const struct cddpi_slot *slot = &ddp->slots[ddp->params[index].slot];
+    struct cddpi_shards *shards = ddp->shards;
+    cddp_type type = ddp->params[index].type;
+    unsigned char *own = (unsigned char *)slot->grad + first * cddp_type_bytes(type);
+    size_t offset = (size_t)(own - ddp->layout.block);
+    struct cddpi_reduce how = {type, CDDP_OP_MEAN, ddp->world_size, 1, NULL};
+
+    if (shards == NULL || !shards->late) {
+        return own;
+    }
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        shards->weights[rank] = ddp->verdicts[rank].weight;
+        shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
+    }
+    if (shards->weights[0] >= 0) {
+        cddpi_reduce_weighted(&how, type, shards->weights, ddp->world_size,
+                              shards->weights + ddp->world_size);
+    }
+    cddpi_reduce(&how, &scratch, shards->src, count);
+    return scratch;
 }
 
 static cddp_status check_sharded(const cddp_ddp *ddp)

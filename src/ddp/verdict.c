@@ -33,6 +33,7 @@ cddp_status cddpi_verdict_start(cddp_ddp *ddp)
     own->status = (int32_t)ddp->own_status;
     own->flags = own_flags(ddp);
     own->backward = ddp->backward;
+    own->weight = ddp->step.weight;
     own->arrival_ns = ddp->arrival_ns - ddp->clock_origin_ns;
     status = cddp_all_gather(ddp->group, own, ddp->verdicts, sizeof *own, CDDP_U8,
                              &ddp->verdict_work);
@@ -49,6 +50,21 @@ static cddp_status check_backward(const cddp_ddp *ddp)
                               "%llu, rank %d its backward %llu",
                               (unsigned long long)ddp->verdicts[0].backward, rank,
                               (unsigned long long)ddp->verdicts[rank].backward);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Where a bucket's reduction would not find it. */
+static cddp_status check_weights(const cddp_ddp *ddp)
+{
+    for (int rank = 1; rank < ddp->world_size; rank++) {
+        if ((ddp->verdicts[rank].weight < 0) != (ddp->verdicts[0].weight < 0)) {
+            return cddpi_fail(CDDP_ERR_MISMATCH,
+                              "ranks disagree about the weight of backward %llu: it is %g on rank "
+                              "0, %g on rank %d",
+                              (unsigned long long)ddp->backward, ddp->verdicts[0].weight,
+                              ddp->verdicts[rank].weight, rank);
         }
     }
     return CDDP_OK;
@@ -133,6 +149,9 @@ cddp_status cddpi_verdict_finish(cddp_ddp *ddp)
         ddp->clock_origin_ns = cddpi_now_ns();
     }
     status = check_backward(ddp);
+    if (status == CDDP_OK) {
+        status = check_weights(ddp);
+    }
     if (status == CDDP_OK) {
         return check_status(ddp);
     }

@@ -108,6 +108,16 @@ cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
     return status;
 }
 
+bool cddpi_group_has_thread(const cddp_group *group)
+{
+    return group->queue.threaded;
+}
+
+bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out)
+{
+    return group->ops->peers != NULL && group->ops->peers(group->backend, memory, bytes, out);
+}
+
 void cddp_group_free(cddp_group *group, void *memory)
 {
     if (memory != NULL) {

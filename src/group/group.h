@@ -83,6 +83,10 @@ struct cddpi_backend_ops {
     void (*abort)(struct cddpi_backend *backend, cddp_status status, const char *text);
     /* CDDP_OK, or what another thread's or rank's abort says. Cheap. */
     cddp_status (*broken)(struct cddpi_backend *backend);
+    /* Where this rank sees every rank's counterpart of [memory, memory + bytes), which lies in
+     * cddp_group_alloc()'s; false: nowhere. NULL: never. */
+    bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
+                  const void **out);
     void (*free_memory)(struct cddpi_backend *backend, void *memory);
 };
 
@@ -151,6 +155,13 @@ struct cddpi_seat {
 
 /** Let pending operations progress, where no thread does. Never waits; does nothing otherwise. */
 void cddpi_group_poll(cddp_group *group);
+
+/** Whether a thread of the group's own drives communication, beside compute. */
+bool cddpi_group_has_thread(const cddp_group *group);
+
+/** Where this rank sees every rank's counterpart of memory from cddp_group_alloc(): @p out gets
+ *  world_size pointers, valid as long as the memory. False: it does not. */
+bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out);
 
 /** A group over an open @p backend, which it owns from now on also when this fails. */
 cddp_status cddpi_group_build(const struct cddpi_seat *seat, const struct cddpi_backend_ops *ops,

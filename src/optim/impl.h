@@ -40,7 +40,7 @@ struct cddpi_optim {
 
     /* sharded */
     cddp_group *group; /* NULL: it is not */
-    const cddp_ddp *ddp;
+    cddp_ddp *ddp;
     float *whole; /* moment after moment, each of `whole_elements`; NULL: not held */
     size_t whole_elements;
 };

@@ -247,8 +247,7 @@ cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_p
 
 cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
                                        const cddp_param *params, const bool *decays, size_t count,
-                                       cddp_group *group, const cddp_ddp *ddp,
-                                       struct cddpi_optim **out)
+                                       cddp_group *group, cddp_ddp *ddp, struct cddpi_optim **out)
 {
     struct cddpi_optim *optim;
     cddp_status status = check_spec(spec);
@@ -300,19 +299,63 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     cddpi_free(optim);
 }
 
+/* Pieces of which gradients, moments and parameters stay in the first-level cache, or near it. */
+enum { PIECE = 2048 };
+
+/* Call @p use with the gradient of every slot, piece by piece where it is reduced only now. */
+typedef void (*use_fn)(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
+                       const float *grad, void *context);
+
+static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, use_fn use,
+                           void *context)
+{
+    _Alignas(CDDPI_ALIGNMENT) float scratch[PIECE];
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+        const float *grad = grads[slot->index];
+
+        if (grad != NULL && optim->group == NULL) {
+            use(optim, slot, grad, context);
+        }
+        for (size_t at = 0; grad != NULL && optim->group != NULL && at < slot->count; at += PIECE) {
+            struct cddpi_optim_slot piece = *slot;
+
+            piece.data += at;
+            piece.count = slot->count - at < PIECE ? slot->count - at : PIECE;
+            for (int m = 0; m < CDDPI_OPTIM_MOMENTS; m++) {
+                piece.moments[m] = slot->moments[m] != NULL ? slot->moments[m] + at : NULL;
+            }
+            grad = cddp_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count, scratch);
+            use(optim, &piece, grad, context);
+        }
+    }
+}
+
+struct rates {
+    double lr, grad_scale;
+};
+
+static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
+                   const float *grad, void *context)
+{
+    const struct rates *rates = context;
+
+    ops_of(optim)->update(optim, piece, grad, rates->lr, rates->grad_scale);
+}
+
+static void add_squares(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
+                        const float *grad, void *sum)
+{
+    *(double *)sum += optim->kernels->square_sum(grad, piece->count);
+}
+
 void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale)
 {
     for (size_t i = 0; i < optim->moved_count; i++) {
         optim->step[1 + i] += grads[optim->moved[i].index] != NULL;
     }
-    for (size_t i = 0; i < optim->slot_count; i++) {
-        const struct cddpi_optim_slot *slot = &optim->slots[i];
-        const float *grad = grads[slot->index];
-
-        if (grad != NULL) {
-            ops_of(optim)->update(optim, slot, grad + slot->first, lr, grad_scale);
-        }
-    }
+    for_each_piece(optim, grads, update, &(struct rates){lr, grad_scale});
     ++*optim->step;
 }
 
@@ -320,14 +363,7 @@ double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grad
 {
     double sum = 0.0;
 
-    for (size_t i = 0; i < optim->slot_count; i++) {
-        const struct cddpi_optim_slot *slot = &optim->slots[i];
-        const float *grad = grads[slot->index];
-
-        if (grad != NULL) {
-            sum += optim->kernels->square_sum(grad + slot->first, slot->count);
-        }
-    }
+    for_each_piece(optim, grads, add_squares, &sum);
     return sum;
 }
 

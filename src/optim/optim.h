@@ -30,8 +30,8 @@ CDDP_CHECKED cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec,
  * @p group NULL it is not sharded. */
 CDDP_CHECKED cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
                                                     const cddp_param *params, const bool *decays,
-                                                    size_t count, cddp_group *group,
-                                                    const cddp_ddp *ddp, struct cddpi_optim **out);
+                                                    size_t count, cddp_group *group, cddp_ddp *ddp,
+                                                    struct cddpi_optim **out);
 void cddpi_optim_destroy(struct cddpi_optim *optim);
 
 /** One update, as torch.optim.SGD and AdamW do it. @p grads[i] is scaled by @p grad_scale on the

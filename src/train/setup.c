@@ -179,6 +179,7 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];
     options.shard = config->ddp.shard_optimizer;
+    options.reduce_late = config->ddp.shard_optimizer && config->train.clip_norm == 0;
     options.config = text;
     return options;
 }

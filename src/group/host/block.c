@@ -282,4 +282,5 @@ const struct cddpi_backend_ops cddpi_host_ops = {.name = "host",
                                                  .ring = cddpi_host_ring,
                                                  .abort = cddpi_host_abort,
                                                  .broken = cddpi_host_broken,
+                                                 .peers = cddpi_host_peers,
                                                  .free_memory = cddpi_host_free};

@@ -139,6 +139,9 @@ struct host_segment *cddpi_host_segment(struct cddpi_backend *host, uint32_t id)
 cddp_status cddpi_host_alloc_own(struct cddpi_backend *host, struct cddpi_op *op, int *out_fd);
 cddp_status cddpi_host_alloc_map(struct cddpi_backend *host, struct cddpi_op *op);
 void cddpi_host_alloc_drop(struct cddpi_backend *host, struct cddpi_op *op);
+/** See struct cddpi_backend_ops. */
+bool cddpi_host_peers(struct cddpi_backend *host, const void *memory, size_t bytes,
+                      const void **out);
 void cddpi_host_free(struct cddpi_backend *host, void *memory);
 void cddpi_host_segments_fini(struct cddpi_backend *host);
 

@@ -19,26 +19,14 @@ static size_t least(size_t a, size_t b)
 struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct cddpi_op *op)
 {
     struct cddpi_reduce how = {op->type, op->op, host->size, 1, NULL};
-    bool equal = true;
-    double total = 0;
 
     if (!op->weighted) {
         return how;
     }
     for (int r = 0; r < host->size; r++) {
-        double weight = host_descriptor(host, r, op->number)->weight;
-
-        host->factors[r] = weight;
-        equal = equal && weight == host->factors[0] && weight > 0;
-        total += weight;
+        host->factors[r] = host_descriptor(host, r, op->number)->weight;
     }
-    how.op = equal ? CDDP_OP_MEAN : CDDP_OP_SUM;
-    if (!equal) {
-        for (int r = 0; r < host->size; r++) {
-            host->factors[r] = total > 0 ? host->factors[r] / total : 0;
-        }
-        how.factors = host->factors;
-    }
+    cddpi_reduce_weighted(&how, op->type, host->factors, host->size, host->factors);
     return how;
 }
 

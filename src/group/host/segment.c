@@ -151,6 +151,18 @@ void cddpi_host_alloc_drop(struct cddpi_backend *host, struct cddpi_op *op)
     op->scratch = NULL;
 }
 
+bool cddpi_host_peers(struct cddpi_backend *host, const void *memory, size_t bytes,
+                      const void **out)
+{
+    const struct host_segment *segment = cddpi_host_find(host, memory, bytes);
+
+    for (int r = 0; segment != NULL && r < host->size; r++) {
+        out[r] = (const char *)segment->at[r] +
+                 ((const char *)memory - (const char *)segment->at[host->rank]);
+    }
+    return segment != NULL;
+}
+
 void cddpi_host_free(struct cddpi_backend *host, void *memory)
 {
     struct host_segment **link;
