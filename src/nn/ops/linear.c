@@ -5,6 +5,7 @@
 #include "kernels/cpu/nn_elementwise.h"
 #include "nn/model_state.h"
 #include "nn/ops/linear_bf16.h"
+#include "nn/ops/linear_grad.h"
 
 #include <math.h>
 #include <string.h>
@@ -79,19 +80,41 @@ static double work(const struct cddpi_op *op)
     return (double)cddpi_shape_rows(&op->in) * (double)op->in.channels * (double)op->out.channels;
 }
 
-static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
+/* Products that were planned ahead; NULL where a plain one is made. */
+struct state {
+    void *bf16; /* all of them */
+    void *grad; /* of the weight's gradient */
+};
+
+static void unplan(void *opaque)
+{
+    struct state *state = opaque;
+
+    if (state != NULL) {
+        cddpi_linear_bf16_unplan(state->bf16);
+        cddpi_linear_grad_unplan(state->grad);
+        cddpi_free(state);
+    }
+}
+
+static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    bool keeps_input = false;
+    struct state *state = cddpi_zalloc(sizeof *state);
+    bool keeps_input;
+    cddp_status status;
 
-    if (plan->model->precision == CDDPI_PRECISION_BF16) {
-        cddp_status status = cddpi_linear_bf16_plan(plan, index, state);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
-        keeps_input = cddpi_linear_bf16_keeps_input(*state);
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
     }
+    *out = state;
+    status = plan->model->precision == CDDPI_PRECISION_BF16
+                 ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
+                 : cddpi_linear_grad_plan(plan, index, &state->grad);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    keeps_input = state->bf16 != NULL && cddpi_linear_bf16_keeps_input(state->bf16);
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
     plan->ops[index].flags = (keeps_input ? 0u : CDDPI_NEEDS_INPUT) |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
@@ -99,8 +122,9 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **state)
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *state)
+static cddp_status forward(struct cddpi_run *run, void *opaque)
 {
+    const struct state *state = opaque;
     size_t rows = rows_of(run);
     size_t columns = (size_t)run->op->out.channels;
     size_t inputs = (size_t)run->op->in.channels;
@@ -108,8 +132,8 @@ static cddp_status forward(struct cddpi_run *run, void *state)
     float *y = cddpi_run_output(run);
     cddp_status status;
 
-    if (state != NULL) {
-        return cddpi_linear_bf16_forward(run, state);
+    if (state->bf16 != NULL) {
+        return cddpi_linear_bf16_forward(run, state->bf16);
     }
     status = cddpi_gemm(false, true, rows, columns, inputs, cddpi_run_input(run, 0),
                         cddpi_run_param(run, 0), 0, y);
@@ -128,7 +152,8 @@ static cddp_status forward(struct cddpi_run *run, void *state)
 
 /* The gradient behind the relu, and the bias's gradient: in one pass where there is one gradient of
  * the output, or where that is converted to bf16. */
-static const float *mask_and_sum(struct cddpi_run *run, void *state, size_t rows, size_t columns)
+static const float *mask_and_sum(struct cddpi_run *run, const struct state *state, size_t rows,
+                                 size_t columns)
 {
     float *bias_grad = cddpi_run_grad(run, 1);
     const float *grad;
@@ -144,26 +169,31 @@ static const float *mask_and_sum(struct cddpi_run *run, void *state, size_t rows
     } else {
         grad = cddpi_run_mask_relu(run);
     }
-    if (state != NULL) {
-        cddpi_linear_bf16_grad(run, state, grad, bias_grad);
+    if (state->bf16 != NULL) {
+        cddpi_linear_bf16_grad(run, state->bf16, grad, bias_grad);
     } else if (bias_grad != NULL) {
         cddpi_nn_add_column_sums(grad, bias_grad, rows, columns);
     }
     return grad;
 }
 
-static cddp_status weight_gradient(const struct cddpi_run *run, void *state, const float *grad)
+static cddp_status weight_gradient(const struct cddpi_run *run, const struct state *state,
+                                   const float *grad)
 {
-    if (state != NULL) {
-        return cddpi_linear_bf16_weights(run, state);
+    if (state->bf16 != NULL) {
+        return cddpi_linear_bf16_weights(run, state->bf16);
+    }
+    if (state->grad != NULL) {
+        return cddpi_linear_grad_run(run, state->grad, grad, cddpi_run_adds(run, 0));
     }
     return cddpi_gemm(true, false, (size_t)run->op->out.channels, (size_t)run->op->in.channels,
                       rows_of(run), grad, cddpi_run_input(run, 0),
                       cddpi_run_adds(run, 0) ? 1.0f : 0.0f, cddpi_run_grad(run, 0));
 }
 
-static cddp_status backward(struct cddpi_run *run, void *state)
+static cddp_status backward(struct cddpi_run *run, void *opaque)
 {
+    const struct state *state = opaque;
     size_t rows = rows_of(run);
     size_t columns = (size_t)run->op->out.channels;
     size_t inputs = (size_t)run->op->in.channels;
@@ -177,8 +207,8 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     if (status == CDDP_OK) {
         status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
     }
-    if (status == CDDP_OK && grad_input != NULL && state != NULL) {
-        status = cddpi_linear_bf16_input(run, state, grad_input);
+    if (status == CDDP_OK && grad_input != NULL && state->bf16 != NULL) {
+        status = cddpi_linear_bf16_input(run, state->bf16, grad_input);
     } else if (status == CDDP_OK && grad_input != NULL) {
         status = cddpi_gemm(false, false, rows, inputs, columns, grad, cddpi_run_param(run, 0), 0,
                             grad_input);
@@ -191,7 +221,7 @@ const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
                                              .shape = shape,
                                              .declare = declare,
                                              .plan = plan_linear,
-                                             .unplan = cddpi_linear_bf16_unplan,
+                                             .unplan = unplan,
                                              .work = work,
                                              .forward = forward,
                                              .backward = backward};
