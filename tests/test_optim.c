@@ -161,7 +161,7 @@ static void run_case(const json_t *root, const json_t *row)
         read_floats(json_array_get(both, 0), model->grads[0]);
         read_floats(json_array_get(both, 1), model->grads[1]);
         model->grad_pointers[1] = step < number_or(row, "b_begins", 0.0) ? NULL : model->grads[1];
-        cddpi_optim_step(optim, model->grad_pointers, number_or(row, "lr", 0.0), 1.0);
+        cddpi_optim_step(optim, model->grad_pointers, number_or(row, "lr", 0.0), 1.0, NULL);
         if (json_integer_value(json_array_get(kept, next)) == step + 1) {
             compare_params(model, json_array_get(json_object_get(row, "params"), next), name,
                            step + 1);
@@ -270,8 +270,8 @@ static void a_gradient_is_scaled_on_the_way(void **state)
     for (size_t i = 0; i < 5; i++) {
         b->grads[1][i] *= 0.25f;
     }
-    cddpi_optim_step(optim_a, a->grad_pointers, 0.1, 0.25);
-    cddpi_optim_step(optim_b, b->grad_pointers, 0.1, 1.0);
+    cddpi_optim_step(optim_a, a->grad_pointers, 0.1, 0.25, NULL);
+    cddpi_optim_step(optim_b, b->grad_pointers, 0.1, 1.0, NULL);
     assert_memory_equal(a->data, b->data, sizeof a->data);
     cddpi_optim_destroy(optim_a);
     cddpi_optim_destroy(optim_b);
@@ -293,7 +293,7 @@ static void frozen_parameters_and_those_without_a_gradient_keep_still(void **sta
         small_grads(model, 1);
         model->grad_pointers[1] = NULL;
         model->grad_pointers[2] = model->grads[2];
-        cddpi_optim_step(optim, model->grad_pointers, 0.1, 1.0);
+        cddpi_optim_step(optim, model->grad_pointers, 0.1, 1.0, NULL);
         assert_memory_not_equal(model->data[0], before->data[0], sizeof model->data[0]);
         assert_memory_equal(model->data[1], before->data[1], sizeof model->data[1]);
         assert_memory_equal(model->data[2], before->data[2], sizeof model->data[2]);
@@ -317,7 +317,7 @@ static void decay_can_be_kept_from_some_parameters_or_not(void **state)
         model->decays[1] = false;
         assert_int_equal(cddpi_optim_create(&spec, model->params, model->decays, 4, &optim),
                          CDDP_OK);
-        cddpi_optim_step(optim, model->grad_pointers, 1.0, 1.0); /* gradients are 0 */
+        cddpi_optim_step(optim, model->grad_pointers, 1.0, 1.0, NULL); /* gradients are 0 */
         assert_float_equal(model->data[0][0], 0.5 * (double)before->data[0][0], 0);
         assert_float_equal(model->data[1][0], (all ? 0.5 : 1.0) * (double)before->data[1][0], 0);
         cddpi_optim_destroy(optim);
@@ -331,7 +331,7 @@ static void run_steps(struct cddpi_optim *optim, struct model *model, uint32_t f
     for (uint32_t step = from; step < to; step++) {
         small_grads(model, step);
         model->grad_pointers[1] = step % 3 == 1 ? NULL : model->grads[1];
-        cddpi_optim_step(optim, model->grad_pointers, 0.01, 1.0);
+        cddpi_optim_step(optim, model->grad_pointers, 0.01, 1.0, NULL);
     }
 }
 

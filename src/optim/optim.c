@@ -332,17 +332,10 @@ static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, 
     }
 }
 
-struct rates {
+struct step {
     double lr, grad_scale;
+    double *squares; /* NULL: not wanted */
 };
-
-static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
-                   const float *grad, void *context)
-{
-    const struct rates *rates = context;
-
-    ops_of(optim)->update(optim, piece, grad, rates->lr, rates->grad_scale);
-}
 
 static void add_squares(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
                         const float *grad, void *sum)
@@ -350,12 +343,29 @@ static void add_squares(const struct cddpi_optim *optim, const struct cddpi_opti
     *(double *)sum += optim->kernels->square_sum(grad, piece->count);
 }
 
-void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale)
+static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
+                   const float *grad, void *context)
 {
+    const struct step *step = context;
+
+    if (step->squares != NULL) {
+        add_squares(optim, piece, grad, step->squares);
+    }
+    ops_of(optim)->update(optim, piece, grad, step->lr, step->grad_scale);
+}
+
+void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
+                      double *out_squares)
+{
+    struct step step = {lr, grad_scale, out_squares};
+
+    if (out_squares != NULL) {
+        *out_squares = 0;
+    }
     for (size_t i = 0; i < optim->moved_count; i++) {
         optim->step[1 + i] += grads[optim->moved[i].index] != NULL;
     }
-    for_each_piece(optim, grads, update, &(struct rates){lr, grad_scale});
+    for_each_piece(optim, grads, update, &step);
     ++*optim->step;
 }
 

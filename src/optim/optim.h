@@ -35,8 +35,11 @@ CDDP_CHECKED cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spe
 void cddpi_optim_destroy(struct cddpi_optim *optim);
 
 /** One update, as torch.optim.SGD and AdamW do it. @p grads[i] is scaled by @p grad_scale on the
- * way (clipping). @p grads[i] NULL: parameter i keeps still. */
-void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale);
+ * way (clipping). @p grads[i] NULL: parameter i keeps still.
+ *  @param out_squares  What cddpi_optim_square_sum() would have been before, found on the way; may
+ *                      be NULL. */
+void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
+                      double *out_squares);
 
 /** sqrt of the sum of squares of all gradients, in float64, in an order fixed by the shapes. */
 double cddpi_grad_norm(const cddp_param *params, void *const *grads, size_t count);

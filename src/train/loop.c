@@ -100,43 +100,61 @@ static bool is_reported(const struct cddpi_trainer *trainer, bool epoch_ended)
            trainer->at.step == trainer->last_step;
 }
 
-/* The norm of all gradients, rounded to float32: its parts are summed in an order that depends on
- * who holds them, which shows in no more than the last bits of a float64. */
-static cddp_status find_norm(struct cddpi_trainer *trainer, double *out)
+/* The norm of all gradients from this rank's part of its square, rounded to float32: the parts are
+ * summed in an order that depends on who holds them, which shows in no more than the last bits of a
+ * float64. */
+static cddp_status share_norm(struct cddpi_trainer *trainer, double squares, double *out)
 {
-    double sum = cddpi_optim_square_sum(trainer->optim, trainer->grads);
     cddp_status status = CDDP_OK;
 
     if (trainer->config->ddp.shard_optimizer) {
-        status = cddp_all_reduce(trainer->group, &sum, &sum, 1, CDDP_F64, CDDP_OP_SUM, NULL);
+        status = cddp_all_reduce(trainer->group, &squares, &squares, 1, CDDP_F64, CDDP_OP_SUM,
+                                 NULL);
     }
-    *out = (float)sqrt(sum);
+    *out = (float)sqrt(squares);
     return status;
+}
+
+/* Update all parameters, clipped where that is asked for. @p out_norm: only if clipped or @p
+ * reported.
+ */
+static cddp_status update(struct cddpi_trainer *trainer, double lr, bool reported, double *out_norm)
+{
+    double clip = trainer->config->train.clip_norm;
+    double squares = 0;
+    double scale = 1;
+    cddp_status status = CDDP_OK;
+
+    if (clip > 0) {
+        squares = cddpi_optim_square_sum(trainer->optim, trainer->grads);
+        status = share_norm(trainer, squares, out_norm);
+        scale = *out_norm > clip ? clip / *out_norm : 1;
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_optim_step(trainer->optim, trainer->grads, lr, scale,
+                     clip > 0 || !reported ? NULL : &squares);
+    if (trainer->config->ddp.shard_optimizer) {
+        status = cddp_ddp_updated(trainer->ddp);
+    }
+    return status == CDDP_OK && reported && !(clip > 0) ? share_norm(trainer, squares, out_norm)
+                                                        : status;
 }
 
 /* Clip, update, move the cursor, report. */
 static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, bool *out_epoch_ended)
 {
-    const struct cddpi_config *config = trainer->config;
-    double clip = config->train.clip_norm;
     double lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->at.step);
-    double norm = -1;
-    double scale = 1;
+    double norm = 0;
     int64_t waited = cddpi_now_ns();
     bool reported;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     log_samples(trainer);
     *out_epoch_ended = advance(trainer);
     reported = is_reported(trainer, *out_epoch_ended);
-    if (clip > 0 || reported) {
-        status = find_norm(trainer, &norm);
-        scale = clip > 0 && norm > clip ? clip / norm : 1;
-    }
-    if (status == CDDP_OK) {
-        cddpi_optim_step(trainer->optim, trainer->grads, lr, scale);
-        status = config->ddp.shard_optimizer ? cddp_ddp_updated(trainer->ddp) : CDDP_OK;
-    }
+    status = update(trainer, lr, reported, &norm);
     trainer->interval.steps++;
     trainer->interval.optimizer_ns += cddpi_now_ns() - waited;
     trainer->interval.step_ns += cddpi_now_ns() - begun;
