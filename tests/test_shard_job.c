@@ -2,7 +2,10 @@
  * ranks, and checkpoints that go on with other ranks, sharded or not. */
 #include "job_support.h"
 
-#define ADAMW "optimizer.type=\"adamw\"", "optimizer.lr=0.002", "optimizer.weight_decay=0.01"
+/* Layers enough for several spans of each rank. */
+#define ADAMW                                                                                      \
+    "model.hidden=[48, 40]", "optimizer.type=\"adamw\"", "optimizer.lr=0.002",                     \
+        "optimizer.weight_decay=0.01"
 
 static void shards_change_no_bit_of_a_run(void **state)
 {
