@@ -323,6 +323,8 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(strstr(cddp_last_error(), "the optimizer is not sharded") != NULL);
     CHECK(cddp_ddp_param(ddp, 1) == model.params[1].data && cddp_ddp_param(ddp, SIZES) == NULL);
     CHECK(cddp_ddp_spans(ddp, rank, &count) == NULL && count == 0);
+    CHECK(cddp_ddp_mean(ddp, 1, 3, 1, NULL) == (const float *)model.params[1].grad + 3);
+    CHECK(cddp_ddp_mean(ddp, SIZES, 0, 1, NULL) == NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
 

@@ -183,7 +183,7 @@ CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *
  * which lie in a span of this rank's; between wait and updated. Reads other ranks' memory where the
  *  reduction was left to this call (options.reduce_late), so ask for pieces that stay in the cache.
  *  @param scratch  @p count elements, 64-byte aligned, that may be used.
- *  @return The gradient itself, or @p scratch. */
+ *  @return The gradient itself, or @p scratch; NULL: there is no such gradient. */
 CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count,
                                    void *scratch);
 

@@ -207,16 +207,23 @@ static cddp_status start_gathers(cddp_ddp *ddp)
 
 const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
 {
-    const struct cddpi_slot *slot = &ddp->slots[ddp->params[index].slot];
-    struct cddpi_shards *shards = ddp->shards;
-    cddp_type type = ddp->params[index].type;
-    unsigned char *own = (unsigned char *)slot->grad + first * cddp_type_bytes(type);
-    size_t offset = (size_t)(own - ddp->layout.block);
-    struct cddpi_reduce how = {type, CDDP_OP_MEAN, ddp->world_size, 1, NULL};
+    unsigned char *own = cddp_ddp_grad(ddp, index);
+    struct cddpi_shards *shards;
+    struct cddpi_reduce how;
+    size_t offset;
+    cddp_type type;
 
+    if (own == NULL) {
+        return NULL;
+    }
+    shards = ddp->shards;
+    type = ddp->params[index].type;
+    own += first * cddp_type_bytes(type);
     if (shards == NULL || !shards->late) {
         return own;
     }
+    offset = (size_t)(own - ddp->layout.block);
+    how = (struct cddpi_reduce){type, CDDP_OP_MEAN, ddp->world_size, 1, NULL};
     for (int rank = 0; rank < ddp->world_size; rank++) {
         shards->weights[rank] = ddp->verdicts[rank].weight;
         shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
