@@ -1,0 +1,253 @@
+/* nn_tiles.c - owns products on AMX: factors split and packed, tiles multiplied, sums written.
+ *
+ * C is made in squares of 32 x 32, four tiles; the other four hold parts of the factors. A block of
+ * op(B), at most 128 deep and 1024 wide, is packed so that it stays in the second level of cache,
+ * then one panel of op(A) after the other, 32 rows, that stays in the first. */
+#include "kernels/cpu/nn_tiles.h"
+
+#include "kernels/cpu/nn_tiles_pack.h"
+
+enum {
+    SQUARE = 32, /* rows and columns */
+    BLOCK_DEPTH = 128,
+    BLOCK_WIDTH = 1024,
+};
+
+/* The sums of a square, to be written while the tiles are at the next one. */
+struct job {
+    const float *sums; /* NULL: there is none */
+    float *c;
+    size_t stride, rows;
+    __mmask16 left, right;         /* columns that there are */
+    __mmask16 add_left, add_right; /* those that C is added to */
+    __m512 alpha, bias_left, bias_right, floor;
+};
+
+/* What the instruction LDTILECFG reads. */
+struct configuration {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+struct memory {
+    char *block, *panel;
+    float *sums[2], *edge;
+};
+
+static size_t whole(size_t count, size_t unit)
+{
+    return (count + unit - 1) / unit * unit;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t block_bytes(size_t n, size_t k)
+{
+    return whole(least(n, BLOCK_WIDTH), SQUARE) * whole(least(k, BLOCK_DEPTH), STEP) * PARTS * 2;
+}
+
+enum {
+    PANEL_BYTES = SQUARE * BLOCK_DEPTH * PARTS * 2,
+    SUMS_BYTES = SQUARE * SQUARE * sizeof(float),
+    EDGE_BYTES = TILE_ROWS * STEP * sizeof(float),
+};
+
+size_t cddpi_nn_tiles_scratch(size_t n, size_t k)
+{
+    return block_bytes(n, k) + PANEL_BYTES + 2 * SUMS_BYTES + EDGE_BYTES;
+}
+
+static struct memory divide(const struct cddpi_nn_product *product, char *scratch)
+{
+    char *panel = scratch + block_bytes(product->n, product->k);
+    char *sums = panel + PANEL_BYTES;
+
+    return (struct memory){scratch,
+                           panel,
+                           {(float *)sums, (float *)(sums + SUMS_BYTES)},
+                           (float *)(sums + 2 * SUMS_BYTES)};
+}
+
+static void configure(void)
+{
+    static const struct configuration all = {
+        .palette = 1,
+        .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+        .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+    };
+
+    _tile_loadconfig(&all);
+}
+
+static inline __attribute__((always_inline)) void write_half(float *c, const float *sums,
+                                                             __mmask16 there, __mmask16 add,
+                                                             __m512 bias, const struct job *job)
+{
+    __m512 value = _mm512_mul_ps(_mm512_load_ps(sums), job->alpha);
+
+    value = _mm512_add_ps(_mm512_maskz_loadu_ps(add, c), value);
+    value = _mm512_max_ps(job->floor, _mm512_add_ps(value, bias)); /* this way a NaN stays */
+    _mm512_mask_storeu_ps(c, there, value);
+}
+
+static inline __attribute__((always_inline)) void write_rows(const struct job *job, size_t begin,
+                                                             size_t end)
+{
+    const float *sums = job->sums + begin * SQUARE;
+    float *c = job->c + begin * job->stride;
+
+    for (size_t r = begin; r < end; r++, c += job->stride, sums += SQUARE) {
+        write_half(c, sums, job->left, job->add_left, job->bias_left, job);
+        if (job->right != 0) {
+            write_half(c + 16, sums + 16, job->right, job->add_right, job->bias_right, job);
+        }
+    }
+}
+
+/* Of both halves of a panel: the tiles of one part. */
+#define LOAD_A(part)                                                                               \
+    do {                                                                                           \
+        _tile_loadd(4, a + (part)*TILE_BYTES, 64);                                                 \
+        _tile_loadd(5, a + (PARTS + (part)) * TILE_BYTES, 64);                                     \
+    } while (0)
+#define LOAD_B(part)                                                                               \
+    do {                                                                                           \
+        _tile_loadd(6, b + (part)*TILE_BYTES, 64);                                                 \
+        _tile_loadd(7, b + (PARTS + (part)) * TILE_BYTES, 64);                                     \
+    } while (0)
+#define MULTIPLY                                                                                   \
+    do {                                                                                           \
+        _tile_dpbf16ps(0, 4, 6);                                                                   \
+        _tile_dpbf16ps(1, 4, 7);                                                                   \
+        _tile_dpbf16ps(2, 5, 6);                                                                   \
+        _tile_dpbf16ps(3, 5, 7);                                                                   \
+    } while (0)
+
+/* The sums of one square over @p steps, smaller products before larger ones; the job of the square
+ * before is done on the way, while the tiles are busy. */
+static __attribute__((noinline)) void multiply(size_t steps, const char *a, const char *b,
+                                               float *sums, const struct job *before)
+{
+    size_t share = before->sums != NULL ? (before->rows + steps - 1) / steps : 0;
+    size_t done = 0;
+
+    __asm__ volatile("" ::: "memory"); /* gcc does not know that tiles are loaded from memory */
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t s = 0; s < steps; s++) {
+        size_t end = least(done + share, before->rows);
+
+        LOAD_A(2);
+        LOAD_B(0);
+        MULTIPLY;
+        LOAD_A(1);
+        MULTIPLY;
+        LOAD_B(1);
+        MULTIPLY;
+        write_rows(before, done, end);
+        done = end;
+        LOAD_A(0);
+        MULTIPLY;
+        LOAD_B(2);
+        MULTIPLY;
+        LOAD_B(0);
+        MULTIPLY;
+        a += 2 * PARTS * TILE_BYTES;
+        b += 2 * PARTS * TILE_BYTES;
+    }
+    _tile_stored(0, sums, SQUARE * sizeof *sums);
+    _tile_stored(1, sums + 16, SQUARE * sizeof *sums);
+    _tile_stored(2, sums + 16 * SQUARE, SQUARE * sizeof *sums);
+    _tile_stored(3, sums + 16 * SQUARE + 16, SQUARE * sizeof *sums);
+}
+
+static __mmask16 columns(size_t count)
+{
+    return count < 16 ? (__mmask16)((1u << count) - 1) : 0xffff;
+}
+
+/* Rows i, columns j and up of C, with the products from depth k0 to @p end. */
+static struct job job_at(const struct cddpi_nn_product *product, size_t i, size_t j, size_t k0,
+                         size_t end)
+{
+    size_t left = product->n - j;
+    bool adds = product->adds || k0 > 0;
+    bool last = end == product->k;
+    struct job job = {
+        .c = product->c + i * product->ldc + j,
+        .stride = product->ldc,
+        .rows = least(product->m - i, SQUARE),
+        .left = columns(left),
+        .right = left > 16 ? columns(left - 16) : 0,
+        .alpha = _mm512_set1_ps(product->alpha),
+        .bias_left = _mm512_setzero_ps(),
+        .bias_right = _mm512_setzero_ps(),
+        .floor = _mm512_set1_ps(last && product->relu ? 0 : -INFINITY),
+    };
+
+    job.add_left = adds ? job.left : 0;
+    job.add_right = adds ? job.right : 0;
+    if (last && product->bias != NULL) {
+        job.bias_left = _mm512_maskz_loadu_ps(job.left, product->bias + j);
+        job.bias_right = _mm512_maskz_loadu_ps(job.right, product->bias + j + 16);
+    }
+    return job;
+}
+
+/* Panel by panel of op(A) with a block of op(B), which is in @p memory. */
+static void run_block(const struct cddpi_nn_product *product, const struct factor *a, size_t j0,
+                      size_t k0, const struct memory *memory, struct job *before)
+{
+    size_t width = least(product->n - j0, BLOCK_WIDTH);
+    size_t end = least(product->k, k0 + BLOCK_DEPTH);
+    size_t steps = (end - k0 + STEP - 1) / STEP;
+
+    for (size_t i = 0; i < product->m; i += SQUARE) {
+        const char *panel = memory->block;
+
+        pack_panel(a, i, k0, end, memory->edge, memory->panel);
+        for (size_t j = 0; j < width; j += SQUARE) {
+            float *sums = before->sums == memory->sums[0] ? memory->sums[1] : memory->sums[0];
+            struct job job = job_at(product, i, j0 + j, k0, end);
+
+            multiply(steps, memory->panel, panel, sums, before);
+            *before = job;
+            before->sums = sums;
+            panel += steps * 2 * PARTS * TILE_BYTES;
+        }
+    }
+}
+
+void cddpi_nn_tiles_product(const struct cddpi_nn_product *product, void *scratch)
+{
+    const struct factor a = {product->a, product->lda,          product->m,
+                             product->k, !product->transpose_a, false};
+    const struct factor b = {product->b, product->ldb,         product->n,
+                             product->k, product->transpose_b, true};
+    const struct memory memory = divide(product, scratch);
+    struct job last = {0};
+
+    configure(); /* other users of tiles leave them as they like, and so do we */
+    for (size_t j0 = 0; j0 < product->n; j0 += BLOCK_WIDTH) {
+        size_t end = least(product->n, j0 + BLOCK_WIDTH);
+
+        for (size_t k0 = 0; k0 < product->k; k0 += BLOCK_DEPTH) {
+            size_t deep = least(product->k, k0 + BLOCK_DEPTH);
+            size_t bytes = whole(deep - k0, STEP) * SQUARE * PARTS * 2;
+            char *panel = memory.block;
+
+            for (size_t j = j0; j < end; j += SQUARE, panel += bytes) {
+                pack_panel(&b, j, k0, deep, memory.edge, panel);
+            }
+            run_block(product, &a, j0, k0, &memory, &last);
+        }
+    }
+    write_rows(&last, 0, last.rows);
+    _tile_release();
+}
