@@ -13,15 +13,20 @@ enum {
     BLOCK_WIDTH = 1024,
 };
 
-/* The sums of a square, to be written while the tiles are at the next one. */
+/* The sums of a square, to be written while the tiles are at the next one. Small: it is filled in
+ * while tiles are stored, and the processor should look far beyond. */
 struct job {
     const float *sums; /* NULL: there is none */
     float *c;
-    size_t stride, rows;
-    __mmask16 left, right;         /* columns that there are */
-    __mmask16 add_left, add_right; /* those that C is added to */
-    __m512 alpha, bias_left, bias_right, floor;
+    const float *bias; /* NULL: none */
+    size_t stride;
+    uint32_t rows;
+    uint32_t columns; /* a bit each */
+    float alpha, floor;
+    bool adds;
 };
+
+#define WRITE_INLINE static inline __attribute__((always_inline))
 
 /* What the instruction LDTILECFG reads. */
 struct configuration {
@@ -83,28 +88,56 @@ static void configure(void)
     _tile_loadconfig(&all);
 }
 
-static inline __attribute__((always_inline)) void write_half(float *c, const float *sums,
-                                                             __mmask16 there, __mmask16 add,
-                                                             __m512 bias, const struct job *job)
-{
-    __m512 value = _mm512_mul_ps(_mm512_load_ps(sums), job->alpha);
+/* What all rows of a square have in common. */
+struct columns {
+    __m512 bias_left, bias_right, alpha, floor;
+    bool adds;
+};
 
-    value = _mm512_add_ps(_mm512_maskz_loadu_ps(add, c), value);
-    value = _mm512_max_ps(job->floor, _mm512_add_ps(value, bias)); /* this way a NaN stays */
+WRITE_INLINE void write_half(float *c, const float *sums, __mmask16 there, __m512 bias,
+                             const struct columns *columns)
+{
+    __m512 value = _mm512_mul_ps(_mm512_load_ps(sums), columns->alpha);
+
+    if (columns->adds) {
+        value = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), value);
+    }
+    value = _mm512_max_ps(columns->floor, _mm512_add_ps(value, bias)); /* this way a NaN stays */
     _mm512_mask_storeu_ps(c, there, value);
 }
 
-static inline __attribute__((always_inline)) void write_rows(const struct job *job, size_t begin,
-                                                             size_t end)
+WRITE_INLINE void write_columns(const struct job *job, size_t begin, size_t end, __mmask16 left,
+                                __mmask16 right, bool adds)
 {
+    const struct columns columns = {
+        .bias_left = job->bias != NULL ? _mm512_maskz_loadu_ps(left, job->bias)
+                                       : _mm512_setzero_ps(),
+        .bias_right = job->bias != NULL ? _mm512_maskz_loadu_ps(right, job->bias + 16)
+                                        : _mm512_setzero_ps(),
+        .alpha = _mm512_set1_ps(job->alpha),
+        .floor = _mm512_set1_ps(job->floor),
+        .adds = adds,
+    };
     const float *sums = job->sums + begin * SQUARE;
     float *c = job->c + begin * job->stride;
 
     for (size_t r = begin; r < end; r++, c += job->stride, sums += SQUARE) {
-        write_half(c, sums, job->left, job->add_left, job->bias_left, job);
-        if (job->right != 0) {
-            write_half(c + 16, sums + 16, job->right, job->add_right, job->bias_right, job);
+        write_half(c, sums, left, columns.bias_left, &columns);
+        if (right != 0) {
+            write_half(c + 16, sums + 16, right, columns.bias_right, &columns);
         }
+    }
+}
+
+WRITE_INLINE void write_rows(const struct job *job, size_t begin, size_t end)
+{
+    if (job->columns != UINT32_MAX) {
+        write_columns(job, begin, end, (__mmask16)job->columns, (__mmask16)(job->columns >> 16),
+                      job->adds);
+    } else if (job->adds) {
+        write_columns(job, begin, end, 0xffff, 0xffff, true);
+    } else {
+        write_columns(job, begin, end, 0xffff, 0xffff, false);
     }
 }
 
@@ -167,37 +200,20 @@ static __attribute__((noinline)) void multiply(size_t steps, const char *a, cons
     _tile_stored(3, sums + 16 * SQUARE + 16, SQUARE * sizeof *sums);
 }
 
-static __mmask16 columns(size_t count)
+/* What the squares of a panel have in common. */
+static struct job job_of(const struct cddpi_nn_product *product, size_t i, size_t k0, size_t end)
 {
-    return count < 16 ? (__mmask16)((1u << count) - 1) : 0xffff;
-}
-
-/* Rows i, columns j and up of C, with the products from depth k0 to @p end. */
-static struct job job_at(const struct cddpi_nn_product *product, size_t i, size_t j, size_t k0,
-                         size_t end)
-{
-    size_t left = product->n - j;
-    bool adds = product->adds || k0 > 0;
     bool last = end == product->k;
-    struct job job = {
-        .c = product->c + i * product->ldc + j,
-        .stride = product->ldc,
-        .rows = least(product->m - i, SQUARE),
-        .left = columns(left),
-        .right = left > 16 ? columns(left - 16) : 0,
-        .alpha = _mm512_set1_ps(product->alpha),
-        .bias_left = _mm512_setzero_ps(),
-        .bias_right = _mm512_setzero_ps(),
-        .floor = _mm512_set1_ps(last && product->relu ? 0 : -INFINITY),
-    };
 
-    job.add_left = adds ? job.left : 0;
-    job.add_right = adds ? job.right : 0;
-    if (last && product->bias != NULL) {
-        job.bias_left = _mm512_maskz_loadu_ps(job.left, product->bias + j);
-        job.bias_right = _mm512_maskz_loadu_ps(job.right, product->bias + j + 16);
-    }
-    return job;
+    return (struct job){
+        .c = product->c + i * product->ldc,
+        .bias = last ? product->bias : NULL,
+        .stride = product->ldc,
+        .rows = (uint32_t)least(product->m - i, SQUARE),
+        .alpha = product->alpha,
+        .floor = last && product->relu ? 0 : -INFINITY,
+        .adds = product->adds || k0 > 0,
+    };
 }
 
 /* Panel by panel of op(A) with a block of op(B), which is in @p memory. */
@@ -210,16 +226,19 @@ static void run_block(const struct cddpi_nn_product *product, const struct facto
 
     for (size_t i = 0; i < product->m; i += SQUARE) {
         const char *panel = memory->block;
+        const struct job common = job_of(product, i, k0, end);
 
         pack_panel(a, i, k0, end, memory->edge, memory->panel);
-        for (size_t j = 0; j < width; j += SQUARE) {
+        for (size_t j = 0; j < width; j += SQUARE, panel += steps * 2 * PARTS * TILE_BYTES) {
             float *sums = before->sums == memory->sums[0] ? memory->sums[1] : memory->sums[0];
-            struct job job = job_at(product, i, j0 + j, k0, end);
+            size_t left = width - j;
 
             multiply(steps, memory->panel, panel, sums, before);
-            *before = job;
+            *before = common;
             before->sums = sums;
-            panel += steps * 2 * PARTS * TILE_BYTES;
+            before->c += j0 + j;
+            before->bias += common.bias != NULL ? j0 + j : 0;
+            before->columns = left < SQUARE ? (1u << left) - 1 : UINT32_MAX;
         }
     }
 }
