@@ -56,6 +56,7 @@ static size_t block_bytes(size_t n, size_t k)
 }
 
 enum {
+    ALIGNMENT = 64,
     PANEL_BYTES = SQUARE * BLOCK_DEPTH * PARTS * 2,
     SUMS_BYTES = SQUARE * SQUARE * sizeof(float),
     EDGE_BYTES = TILE_ROWS * STEP * sizeof(float),
@@ -63,15 +64,16 @@ enum {
 
 size_t cddpi_nn_tiles_scratch(size_t n, size_t k)
 {
-    return block_bytes(n, k) + PANEL_BYTES + 2 * SUMS_BYTES + EDGE_BYTES;
+    return ALIGNMENT + block_bytes(n, k) + PANEL_BYTES + 2 * SUMS_BYTES + EDGE_BYTES;
 }
 
 static struct memory divide(const struct cddpi_nn_product *product, char *scratch)
 {
-    char *panel = scratch + block_bytes(product->n, product->k);
+    char *block = scratch + (ALIGNMENT - (uintptr_t)scratch % ALIGNMENT) % ALIGNMENT;
+    char *panel = block + block_bytes(product->n, product->k);
     char *sums = panel + PANEL_BYTES;
 
-    return (struct memory){scratch,
+    return (struct memory){block,
                            panel,
                            {(float *)sums, (float *)(sums + SUMS_BYTES)},
                            (float *)(sums + 2 * SUMS_BYTES)};

@@ -41,7 +41,7 @@ struct cddpi_nn_product {
     const float *bias; /* n; NULL: none */
 };
 
-/** Bytes to work in, 64-byte aligned, whatever m is. */
+/** Bytes to work in, whatever m is. */
 size_t cddpi_nn_tiles_scratch(size_t n, size_t k);
 /** Only where cddpi_nn_tiles_here(); m, n and k are at least 1. */
 void cddpi_nn_tiles_product(const struct cddpi_nn_product *product, void *scratch);

@@ -73,6 +73,10 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         fprintf(file, "%d x %d x %d, %d classes\n", graph->values[0].shape.channels,
                 graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
     }
+    if (model->precision == CDDPI_PRECISION_F32) {
+        fprintf(file, "products of f32 factors: %s\n",
+                model->tiles ? "AMX, in three parts of bf16 each, where large; else FMA" : "FMA");
+    }
     if (model->precision == CDDPI_PRECISION_BF16) {
         static const char *const ways[] = {"rounded, multiplied as f32", "AVX512_BF16", "AMX"};
 
