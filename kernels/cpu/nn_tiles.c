@@ -36,7 +36,7 @@ struct configuration {
 };
 
 struct memory {
-    char *block, *panel;
+    char *block, *panels[2];
     float *sums[2], *edge;
 };
 
@@ -64,17 +64,17 @@ enum {
 
 size_t cddpi_nn_tiles_scratch(size_t n, size_t k)
 {
-    return ALIGNMENT + block_bytes(n, k) + PANEL_BYTES + 2 * SUMS_BYTES + EDGE_BYTES;
+    return ALIGNMENT + block_bytes(n, k) + 2 * PANEL_BYTES + 2 * SUMS_BYTES + EDGE_BYTES;
 }
 
 static struct memory divide(const struct cddpi_nn_product *product, char *scratch)
 {
     char *block = scratch + (ALIGNMENT - (uintptr_t)scratch % ALIGNMENT) % ALIGNMENT;
-    char *panel = block + block_bytes(product->n, product->k);
-    char *sums = panel + PANEL_BYTES;
+    char *panels = block + block_bytes(product->n, product->k);
+    char *sums = panels + 2 * PANEL_BYTES;
 
     return (struct memory){block,
-                           panel,
+                           {panels, panels + PANEL_BYTES},
                            {(float *)sums, (float *)(sums + SUMS_BYTES)},
                            (float *)(sums + 2 * SUMS_BYTES)};
 }
@@ -162,10 +162,11 @@ WRITE_INLINE void write_rows(const struct job *job, size_t begin, size_t end)
         _tile_dpbf16ps(3, 5, 7);                                                                   \
     } while (0)
 
-/* The sums of one square over @p steps, smaller products before larger ones; the job of the square
- * before is done on the way, while the tiles are busy. */
+/* The sums of one square over @p steps, smaller products before larger ones. While the tiles
+ * are busy, the sums of the square before are written, and pieces of the next panel made. */
 static __attribute__((noinline)) void multiply(size_t steps, const char *a, const char *b,
-                                               float *sums, const struct job *before)
+                                               float *sums, const struct job *before,
+                                               struct pieces *next)
 {
     size_t share = before->sums != NULL ? (before->rows + steps - 1) / steps : 0;
     size_t done = 0;
@@ -191,6 +192,7 @@ static __attribute__((noinline)) void multiply(size_t steps, const char *a, cons
         MULTIPLY;
         LOAD_B(2);
         MULTIPLY;
+        pack_piece(next);
         LOAD_B(0);
         MULTIPLY;
         a += 2 * PARTS * TILE_BYTES;
@@ -218,30 +220,79 @@ static struct job job_of(const struct cddpi_nn_product *product, size_t i, size_
     };
 }
 
-/* Panel by panel of op(A) with a block of op(B), which is in @p memory. */
-static void run_block(const struct cddpi_nn_product *product, const struct factor *a, size_t j0,
-                      size_t k0, const struct memory *memory, struct job *before)
+/* A block of op(A) op(B): from column j0 of C and depth k0 on. */
+struct block {
+    const struct cddpi_nn_product *product;
+    const struct factor *a;
+    size_t j0, k0, end; /* of the depth */
+    size_t width, steps;
+};
+
+/* How the panel from row @p i of op(A) on can be made in pieces; if not, there are none. */
+static struct pieces pieces_of(const struct block *block, size_t i, char *panel, float *turned)
 {
-    size_t width = least(product->n - j0, BLOCK_WIDTH);
-    size_t end = least(product->k, k0 + BLOCK_DEPTH);
-    size_t steps = (end - k0 + STEP - 1) / STEP;
+    const struct factor *a = block->a;
+    bool whole = i + SQUARE <= a->length && (block->end - block->k0) % STEP == 0;
 
-    for (size_t i = 0; i < product->m; i += SQUARE) {
-        const char *panel = memory->block;
-        const struct job common = job_of(product, i, k0, end);
+    return (struct pieces){
+        .from = a->data + (whole ? factor_offset(a, i, block->k0) : 0),
+        .stride = a->stride,
+        .deep = a->deep,
+        .tiles = whole ? (uint32_t)(2 * block->steps) : 0,
+        .to = panel,
+        .turned = turned,
+    };
+}
 
-        pack_panel(a, i, k0, end, memory->edge, memory->panel);
-        for (size_t j = 0; j < width; j += SQUARE, panel += steps * 2 * PARTS * TILE_BYTES) {
-            float *sums = before->sums == memory->sums[0] ? memory->sums[1] : memory->sums[0];
-            size_t left = width - j;
+/* All squares of a panel. */
+static void run_panel(const struct block *block, size_t i, const struct memory *memory,
+                      const char *panel, struct pieces *next, struct job *before)
+{
+    const struct job common = job_of(block->product, i, block->k0, block->end);
+    const char *columns = memory->block;
 
-            multiply(steps, memory->panel, panel, sums, before);
-            *before = common;
-            before->sums = sums;
-            before->c += j0 + j;
-            before->bias += common.bias != NULL ? j0 + j : 0;
-            before->columns = left < SQUARE ? (1u << left) - 1 : UINT32_MAX;
+    for (size_t j = 0; j < block->width; j += SQUARE) {
+        float *sums = before->sums == memory->sums[0] ? memory->sums[1] : memory->sums[0];
+        size_t left = block->width - j;
+
+        multiply(block->steps, panel, columns, sums, before, next);
+        *before = common;
+        before->sums = sums;
+        before->c += block->j0 + j;
+        before->bias += common.bias != NULL ? block->j0 + j : 0;
+        before->columns = left < SQUARE ? (1u << left) - 1 : UINT32_MAX;
+        columns += block->steps * 2 * PARTS * TILE_BYTES;
+    }
+}
+
+/* Panel by panel of op(A) with a block of op(B), which is in @p memory. */
+static void run_block(const struct block *block, const struct memory *memory, struct job *before)
+{
+    const struct factor *a = block->a;
+
+    pack_panel(a, 0, block->k0, block->end, memory->edge, memory->panels[0]);
+    for (size_t i = 0; i < a->length; i += SQUARE) {
+        char *other = memory->panels[i / SQUARE % 2 == 0];
+        struct pieces next = pieces_of(block, i + SQUARE, other, memory->edge);
+
+        run_panel(block, i, memory, memory->panels[i / SQUARE % 2], &next, before);
+        if (next.tiles == 0 && i + SQUARE < a->length) {
+            pack_panel(a, i + SQUARE, block->k0, block->end, memory->edge, other);
         }
+        while (next.tile < next.tiles) {
+            pack_piece(&next);
+        }
+    }
+}
+
+static void pack_block(const struct block *block, const struct factor *b,
+                       const struct memory *memory)
+{
+    char *panel = memory->block;
+
+    for (size_t j = 0; j < block->width; j += SQUARE) {
+        pack_panel(b, block->j0 + j, block->k0, block->end, memory->edge, panel);
+        panel += block->steps * 2 * PARTS * TILE_BYTES;
     }
 }
 
@@ -256,17 +307,18 @@ void cddpi_nn_tiles_product(const struct cddpi_nn_product *product, void *scratc
 
     configure(); /* other users of tiles leave them as they like, and so do we */
     for (size_t j0 = 0; j0 < product->n; j0 += BLOCK_WIDTH) {
-        size_t end = least(product->n, j0 + BLOCK_WIDTH);
-
         for (size_t k0 = 0; k0 < product->k; k0 += BLOCK_DEPTH) {
-            size_t deep = least(product->k, k0 + BLOCK_DEPTH);
-            size_t bytes = whole(deep - k0, STEP) * SQUARE * PARTS * 2;
-            char *panel = memory.block;
+            size_t depth = least(product->k - k0, BLOCK_DEPTH);
+            const struct block block = {.product = product,
+                                        .a = &a,
+                                        .j0 = j0,
+                                        .k0 = k0,
+                                        .end = k0 + depth,
+                                        .width = least(product->n - j0, BLOCK_WIDTH),
+                                        .steps = (depth + STEP - 1) / STEP};
 
-            for (size_t j = j0; j < end; j += SQUARE, panel += bytes) {
-                pack_panel(&b, j, k0, deep, memory.edge, panel);
-            }
-            run_block(product, &a, j0, k0, &memory, &last);
+            pack_block(&block, &b, &memory);
+            run_block(&block, &memory, &last);
         }
     }
     write_rows(&last, 0, last.rows);

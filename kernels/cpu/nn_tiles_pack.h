@@ -31,6 +31,12 @@ struct factor {
     bool pairs; /* op(B): a row of a tile is a pair of depths; else a row of op(A) */
 };
 
+/* Where its element at @p length and @p depth lies. */
+static inline size_t factor_offset(const struct factor *factor, size_t length, size_t depth)
+{
+    return factor->deep ? length * factor->stride + depth : depth * factor->stride + length;
+}
+
 /* The nearest number with a bf16's bits, ties away from zero. */
 CDDPI_PACK_INLINE __m512i rounded(__m512 x)
 {
@@ -170,16 +176,62 @@ static inline void pack_panel(const struct factor *factor, size_t at, size_t beg
         for (size_t i = at; i < at + 2 * TILE_ROWS; i += TILE_ROWS, tiles += PARTS * TILE_BYTES) {
             size_t length = i < factor->length ? pack_least(factor->length - i, TILE_ROWS) : 0;
             size_t depth = pack_least(end - p, STEP);
-            size_t offset = factor->deep ? i * factor->stride + p : p * factor->stride + i;
+            const float *from = factor->data + (length > 0 ? factor_offset(factor, i, p) : 0);
 
             if (length == TILE_ROWS && depth == STEP) {
-                pack_whole(factor, factor->data + offset, factor->stride, tiles);
+                pack_whole(factor, from, factor->stride, tiles);
             } else if (length > 0) {
-                pack_edge(factor, factor->data + offset, length, depth, edge, tiles);
+                pack_edge(factor, from, length, depth, edge, tiles);
             } else {
                 memset(tiles, 0, PARTS * TILE_BYTES);
             }
         }
+    }
+}
+
+/* A panel of op(A) that is made in pieces, each small enough to be done while the tiles are busy
+ * with others. It has no edge. */
+struct pieces {
+    const float *from; /* the panel's first element */
+    size_t stride;
+    bool deep;
+    uint32_t piece, tile, tiles; /* the next piece of the next tile, and how many tiles there are */
+    char *to;                    /* that tile */
+    float *turned;               /* 16 x 32 elements; unless deep */
+};
+
+enum { ROWS_A_PIECE = 4, TURNS = 2 };
+
+CDDPI_PACK_INLINE void split_piece(const float *from, size_t stride, size_t first, char *tiles)
+{
+    for (size_t r = first; r < first + ROWS_A_PIECE; r++) {
+        split(_mm512_loadu_ps(from + r * stride), _mm512_loadu_ps(from + r * stride + 16),
+              tiles + 64 * r);
+    }
+}
+
+/* Returns at once when all is done. */
+CDDPI_PACK_INLINE void pack_piece(struct pieces *p)
+{
+    size_t at = p->tile % 2 * TILE_ROWS;
+    size_t depth = p->tile / 2 * STEP;
+    uint32_t turns = p->deep ? 0 : TURNS;
+
+    if (p->tile == p->tiles) {
+        return;
+    }
+    if (p->deep) {
+        split_piece(p->from + at * p->stride + depth, p->stride, ROWS_A_PIECE * p->piece, p->to);
+    } else if (p->piece < TURNS) {
+        transpose(p->from + (depth + 16 * p->piece) * p->stride + at, p->stride,
+                  p->turned + 16 * p->piece, STEP);
+    } else {
+        split_piece(p->turned, STEP, ROWS_A_PIECE * (p->piece - TURNS), p->to);
+    }
+    if (++p->piece == turns + TILE_ROWS / ROWS_A_PIECE) {
+        p->piece = 0;
+        p->tile++;
+        p->to += PARTS * TILE_BYTES;
     }
 }
 
