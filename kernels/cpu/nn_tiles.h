@@ -3,13 +3,13 @@
  * Every factor is the sum of three bf16 parts, x = x1 + x2 + x3, exactly; of the nine products of
  * parts the six largest are summed, in float32 (Henry, Tang and Heinecke, "Leveraging the bfloat16
  * artificial intelligence datatype for higher-precision computations", 2019). What is left out is
- * below 2^-24 |a b| at worst and 2^-27 as a rule, and there are fewer roundings than with FMA: sums
- * of 128 products at a time are made apart and then added. Against float64, errors are about a
- * third of sgemm's.
+ * below 2^-24 |a b| at worst, 2^-27 as a rule, and there are fewer roundings than with FMA: sums of
+ * 128 products are made apart and then added. Against float64, errors are a third to a half of
+ * sgemm's, and no larger than those where magnitudes differ widely.
  *
- * Limits: the tiles take denormal numbers as zero, so that up to 2^-126 (|a| + |b| + 1) is lost of
- * each product; below |x| = 2^-109 that reaches the third part. A row (column) of op(A) (op(B))
- * that holds an infinity or a NaN gives NaN where sgemm might give an infinity. Results beyond
+ * Limits: the tiles take denormal numbers as zero, so that up to 2^-126 (|a| + |b| + 8) is lost of
+ * each product; below |x| = 2^-109 that reaches the third part. A row of op(A) or column of op(B)
+ * that holds an infinity or a NaN gives NaN, where sgemm might give an infinity. Results beyond
  * 2^127 may come out as infinite.
  *
  * An element's bits depend on its row of op(A), its column of op(B) and nothing else, so not on
