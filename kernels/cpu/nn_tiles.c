@@ -204,22 +204,6 @@ static __attribute__((noinline)) void multiply(size_t steps, const char *a, cons
     _tile_stored(3, sums + 16 * SQUARE + 16, SQUARE * sizeof *sums);
 }
 
-/* What the squares of a panel have in common. */
-static struct job job_of(const struct cddpi_nn_product *product, size_t i, size_t k0, size_t end)
-{
-    bool last = end == product->k;
-
-    return (struct job){
-        .c = product->c + i * product->ldc,
-        .bias = last ? product->bias : NULL,
-        .stride = product->ldc,
-        .rows = (uint32_t)least(product->m - i, SQUARE),
-        .alpha = product->alpha,
-        .floor = last && product->relu ? 0 : -INFINITY,
-        .adds = product->adds || k0 > 0,
-    };
-}
-
 /* A block of op(A) op(B): from column j0 of C and depth k0 on. */
 struct block {
     const struct cddpi_nn_product *product;
@@ -228,39 +212,63 @@ struct block {
     size_t width, steps;
 };
 
-/* How the panel from row @p i of op(A) on can be made in pieces; if not, there are none. */
+/* What becomes of the sums of the square in row i and column j of C. Fields are set one by one: a
+ * copy of the whole, read before it is in the cache, would wait for the tiles' stores before it. */
+static void set_job(struct job *job, const struct block *block, size_t i, size_t j,
+                    const float *sums)
+{
+    const struct cddpi_nn_product *product = block->product;
+    size_t left = product->n - j;
+    bool last = block->end == product->k;
+
+    job->sums = sums;
+    job->c = product->c + i * product->ldc + j;
+    job->bias = last && product->bias != NULL ? product->bias + j : NULL;
+    job->stride = product->ldc;
+    job->rows = (uint32_t)least(product->m - i, SQUARE);
+    job->columns = left < SQUARE ? (1u << left) - 1 : UINT32_MAX;
+    job->alpha = product->alpha;
+    job->floor = last && product->relu ? 0 : -INFINITY;
+    job->adds = product->adds || block->k0 > 0;
+}
+
+/* How what is whole of the panel from row @p i of op(A) on can be made in pieces. */
 static struct pieces pieces_of(const struct block *block, size_t i, char *panel, float *turned)
 {
     const struct factor *a = block->a;
-    bool whole = i + SQUARE <= a->length && (block->end - block->k0) % STEP == 0;
+    bool whole = i + SQUARE <= a->length;
 
     return (struct pieces){
         .from = a->data + (whole ? factor_offset(a, i, block->k0) : 0),
         .stride = a->stride,
         .deep = a->deep,
-        .tiles = whole ? (uint32_t)(2 * block->steps) : 0,
+        .tiles = whole ? (uint32_t)(2 * ((block->end - block->k0) / STEP)) : 0,
         .to = panel,
         .turned = turned,
     };
+}
+
+/* What is left of that panel. */
+static void finish_panel(const struct block *block, size_t i, struct pieces *pieces)
+{
+    while (pieces->tile < pieces->tiles) {
+        pack_piece(pieces);
+    }
+    pack_panel(block->a, i, block->k0 + pieces->tiles / 2 * STEP, block->end, pieces->turned,
+               pieces->to);
 }
 
 /* All squares of a panel. */
 static void run_panel(const struct block *block, size_t i, const struct memory *memory,
                       const char *panel, struct pieces *next, struct job *before)
 {
-    const struct job common = job_of(block->product, i, block->k0, block->end);
     const char *columns = memory->block;
 
-    for (size_t j = 0; j < block->width; j += SQUARE) {
+    for (size_t j = block->j0; j < block->j0 + block->width; j += SQUARE) {
         float *sums = before->sums == memory->sums[0] ? memory->sums[1] : memory->sums[0];
-        size_t left = block->width - j;
 
         multiply(block->steps, panel, columns, sums, before, next);
-        *before = common;
-        before->sums = sums;
-        before->c += block->j0 + j;
-        before->bias += common.bias != NULL ? block->j0 + j : 0;
-        before->columns = left < SQUARE ? (1u << left) - 1 : UINT32_MAX;
+        set_job(before, block, i, j, sums);
         columns += block->steps * 2 * PARTS * TILE_BYTES;
     }
 }
@@ -276,11 +284,8 @@ static void run_block(const struct block *block, const struct memory *memory, st
         struct pieces next = pieces_of(block, i + SQUARE, other, memory->edge);
 
         run_panel(block, i, memory, memory->panels[i / SQUARE % 2], &next, before);
-        if (next.tiles == 0 && i + SQUARE < a->length) {
-            pack_panel(a, i + SQUARE, block->k0, block->end, memory->edge, other);
-        }
-        while (next.tile < next.tiles) {
-            pack_piece(&next);
+        if (i + SQUARE < a->length) {
+            finish_panel(block, i + SQUARE, &next);
         }
     }
 }
