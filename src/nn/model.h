@@ -180,6 +180,9 @@ CDDP_CHECKED cddp_status cddpi_model_estimate(struct cddpi_model *model, int cou
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
 
+/** How factors of products are multiplied, in a few words. */
+const char *cddpi_model_products(const struct cddpi_model *model);
+
 /** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
  *  one of float32. */
 const char *cddpi_model_precision_note(const struct cddpi_model *model);
