@@ -2,7 +2,9 @@
  *
  * C is made in squares of 32 x 32, four tiles; the other four hold parts of the factors. A block of
  * op(B), at most 128 deep and 1024 wide, is packed so that it stays in the second level of cache,
- * then one panel of op(A) after the other, 32 rows, that stays in the first. */
+ * then one panel of op(A) after the other, 32 rows, that stays in the first. What ordinary vectors
+ * have to do, splitting the next panel and writing the sums before, is done between tiles'
+ * products, in portions that the processor can look beyond. */
 #include "kernels/cpu/nn_tiles.h"
 
 #include "kernels/cpu/nn_tiles_pack.h"
