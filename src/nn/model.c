@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "nn/bf16.h"
 #include "nn/model_state.h"
+#include "nn/products.h"
 #include "nn/run.h"
 
 #include <string.h>
@@ -117,6 +118,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
+    model->tiles = cddpi_products_have_tiles(spec->products);
     status = build(model, spec);
     if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
         status = cddpi_bf16_probe(model);

@@ -61,6 +61,9 @@ enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
  * all sums are float32 in either. */
 enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16 };
 
+/* How those of float32 are made: on AMX in parts of bf16 where that is faster, or always by FMA. */
+enum cddpi_products { CDDPI_PRODUCTS_AUTO, CDDPI_PRODUCTS_FMA };
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "gpt2", or NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
@@ -77,6 +80,7 @@ struct cddpi_model_spec {
     int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
     bool recompute; /* keep each block's input only, and run its forward again before backward */
     enum cddpi_precision precision;
+    enum cddpi_products products;
 };
 
 struct cddpi_model;
@@ -175,6 +179,9 @@ CDDP_CHECKED cddp_status cddpi_model_estimate(struct cddpi_model *model, int cou
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
+
+/** How factors of products are multiplied, in a few words. */
+const char *cddpi_model_products(const struct cddpi_model *model);
 
 /** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
  *  one of float32. */

@@ -110,6 +110,7 @@ struct cddpi_config {
         int keep;
         int64_t eval_epochs;
         int precision;
+        int products;
         int64_t eval_steps;
         int64_t eval_batches;
         int64_t generate_steps;
