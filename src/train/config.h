@@ -61,7 +61,7 @@ enum cddpi_model_kind {
     CDDPI_MODEL_GPT2,
     CDDPI_MODEL_LAYERS
 };
-enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT };
+enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
@@ -86,6 +86,8 @@ struct cddpi_config {
         int type;
         char *train_images, *train_labels, *test_images, *test_labels;
         int classes;
+        int64_t samples;
+        struct cddpi_int_list image;
         struct cddpi_text_list train, test;
         char *vocabulary;
         double test_fraction;
