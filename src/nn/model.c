@@ -330,6 +330,18 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
     return status;
 }
 
+double cddpi_model_work(const struct cddpi_model *model)
+{
+    double work = 0;
+
+    for (int i = 0; i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        work += op->ops->work != NULL ? op->ops->work(op) : 0;
+    }
+    return work;
+}
+
 static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
 {
     for (int i = 0; i < batch->count; i++) {

@@ -173,6 +173,10 @@ struct cddpi_model_estimate {
 CDDP_CHECKED cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool recompute,
                                               struct cddpi_model_estimate *out);
 
+/** Multiplications of one sample's forward: those of products, of convolutions and of attention
+ *  (whose causal half is counted). */
+double cddpi_model_work(const struct cddpi_model *model);
+
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
 

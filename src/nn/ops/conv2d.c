@@ -40,6 +40,12 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     return status;
 }
 
+static double work(const struct cddpi_op *op)
+{
+    return (double)cddpi_shape_elements(&op->out) * (double)op->in.channels *
+           (double)op->layer.kernel * (double)op->layer.kernel;
+}
+
 /* What is multiplied in the place of @p x; for factors of float32, x itself. */
 static const void *factor(const struct cddpi_run *run, const struct cddpi_conv *state,
                           const float *x, int buffer, size_t count)
@@ -190,5 +196,6 @@ const struct cddpi_op_ops cddpi_op_conv2d = {.name = "conv2d",
                                              .declare = declare,
                                              .plan = cddpi_conv_plan,
                                              .unplan = cddpi_conv_unplan,
+                                             .work = work,
                                              .forward = forward,
                                              .backward = backward};
