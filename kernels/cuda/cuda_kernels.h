@@ -8,7 +8,8 @@
  * parameters, and gradients of parameters, are float32 where nothing else is said. Matrices are
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
  * floating-point atomics). The definitions are those of the CPU kernels (kernels/cpu/nn_*.h and the
- * ops in src/nn/ops), which tests compare with. All return CDDP_OK, CDDP_ERR_ARGUMENT,
+ * ops in src/nn/ops), which tests compare with. What works element by element (gelu, relu, add,
+ * add_bias, dropout and their gradients) may write in the place of an input. All return CDDP_OK, CDDP_ERR_ARGUMENT,
  * CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or CDDP_ERR_DEVICE. */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
@@ -51,7 +52,7 @@ struct cddpi_cuda_pool {
     cddp_type type;
     int count, channels, height, width; /* of the input */
     int kernel, stride, padding;
-    bool average; /* else the maximum. Average: padding is not counted */
+    bool average; /* else the maximum. Average: padding counts as zeros, as on the CPU */
 };
 
 struct cddpi_cuda_norm {
@@ -192,6 +193,13 @@ struct cddpi_cuda_kernels {
     /* out = a + b, then the relu if that is asked for. */
     cddp_status (*add)(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu, size_t count, void *out);
+    /* y = x + bias (float32), then the relu if that is asked for: behind a convolution. */
+    cddp_status (*add_bias)(struct cddpi_device *device, cddp_type type, const void *x,
+                            const float *bias, bool relu, size_t rows, size_t columns, void *y);
+    /* out[b][c][r] = x[b][r][c]: images from channels last to C x H x W (rows = area, columns =
+     * channels), or back. */
+    cddp_status (*transpose)(struct cddpi_device *device, cddp_type type, const void *x,
+                             size_t count, size_t rows, size_t columns, void *out);
     /* out = or += column sums of x (rows x columns), float32. @p scratch: of sums_scratch bytes. */
     cddp_status (*column_sums)(struct cddpi_device *device, cddp_type type, const void *x,
                                size_t rows, size_t columns, bool add, float *out, void *scratch);
