@@ -65,7 +65,7 @@ check src/group base store kernels
 check src/ddp base store kernels group
 check src/checkpoint base store kernels group ddp
 check src/nn base kernels group ddp checkpoint
-check src/optim base group ddp checkpoint kernels
+check src/optim base device group ddp checkpoint kernels
 check src/data base kernels samplers group
 check src/train base store kernels samplers group ddp checkpoint nn optim data
 check launcher base store
