@@ -40,6 +40,8 @@
     X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
+    X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
+      "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
     X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")
 
 enum cddpi_env {
