@@ -31,8 +31,11 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out);
 
 /* Its parts, each in the file that defines the kernels of the rows that it fills. */
 void cddpi_cuda_fill_layer_norm(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_layer_norm_grad(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_embedding(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_embedding_grad(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_elementwise(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_dropout(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_column_sums(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_pool(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out);

@@ -7,8 +7,11 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
 {
     memset(out, 0, sizeof *out);
     cddpi_cuda_fill_layer_norm(out);
+    cddpi_cuda_fill_layer_norm_grad(out);
     cddpi_cuda_fill_embedding(out);
+    cddpi_cuda_fill_embedding_grad(out);
     cddpi_cuda_fill_elementwise(out);
+    cddpi_cuda_fill_dropout(out);
     cddpi_cuda_fill_column_sums(out);
     cddpi_cuda_fill_pool(out);
     cddpi_cuda_fill_loss(out);
