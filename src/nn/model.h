@@ -62,11 +62,12 @@ enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
 enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16 };
 
 struct cddpi_model_spec {
-    const char *preset; /* "mlp", "cnn", "resnet20", "gpt2", or NULL: the layers below */
+    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2"; NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
     int hidden_count;
     double dropout;       /* mlp, cnn: after each hidden layer; gpt2: see presets; 0: none */
-    bool sync_batch_norm; /* resnet20: batch_norm with sync */
+    bool sync_batch_norm; /* resnet20, resnet50: batch_norm with sync */
+    int stage_units;      /* resnet50: channels of the first stage; 0: 64 */
     const struct cddpi_layer *layers;
     size_t layer_count;
     enum cddpi_loss loss;
@@ -87,7 +88,7 @@ struct cddpi_model;
 CDDP_CHECKED cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec);
 
 /** Check the description, infer shapes and initialise parameters: a pure function of (given, seed),
- * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnet20's convolutions:
+ * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnets' convolutions:
  * normal, He et al., fan_out), drawn from Philox.
  *  @param group  For batch_norm with sync (borrowed, outlives the model); may be NULL without it.
  *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY. */
