@@ -171,30 +171,31 @@ template <class T> struct wide<T, 1> {
 template <int W>
 static __device__ __forceinline__ void load_floats(const float *from, float (&out)[W])
 {
-    if (W == 1) {
+    if constexpr (W == 1) {
         out[0] = *from;
-        return;
-    }
-    CDDPI_UNROLL
-    for (int i = 0; i + 4 <= W; i += 4) {
-        float4 four = *reinterpret_cast<const float4 *>(from + i);
+    } else {
+        CDDPI_UNROLL
+        for (int i = 0; i < W; i += 4) {
+            float4 four = *reinterpret_cast<const float4 *>(from + i);
 
-        out[i] = four.x;
-        out[i + 1] = four.y;
-        out[i + 2] = four.z;
-        out[i + 3] = four.w;
+            out[i] = four.x;
+            out[i + 1] = four.y;
+            out[i + 2] = four.z;
+            out[i + 3] = four.w;
+        }
     }
 }
 template <int W>
 static __device__ __forceinline__ void store_floats(float *to, const float (&in)[W])
 {
-    if (W == 1) {
+    if constexpr (W == 1) {
         *to = in[0];
-        return;
-    }
-    CDDPI_UNROLL
-    for (int i = 0; i + 4 <= W; i += 4) {
-        *reinterpret_cast<float4 *>(to + i) = make_float4(in[i], in[i + 1], in[i + 2], in[i + 3]);
+    } else {
+        CDDPI_UNROLL
+        for (int i = 0; i < W; i += 4) {
+            *reinterpret_cast<float4 *>(to + i) = make_float4(in[i], in[i + 1], in[i + 2],
+                                                              in[i + 3]);
+        }
     }
 }
 
