@@ -560,6 +560,49 @@ static void the_description_shows_layers_shapes_and_counts(void **state)
     fixture_fini(&f);
 }
 
+static void resnet50_has_the_parameters_of_torchvision(void **state)
+{
+    const struct cddpi_model_spec spec = {
+        .preset = "resnet50", .channels = 3, .height = 224, .width = 224, .classes = 1000};
+    static const char *const names[] = {"conv1.weight",
+                                        "bn1.weight",
+                                        "bn1.bias",
+                                        "layer1.0.conv1.weight",
+                                        "layer1.0.bn1.weight",
+                                        "layer1.0.bn1.bias",
+                                        "layer1.0.conv2.weight",
+                                        "layer1.0.bn2.weight",
+                                        "layer1.0.bn2.bias",
+                                        "layer1.0.conv3.weight",
+                                        "layer1.0.bn3.weight",
+                                        "layer1.0.bn3.bias",
+                                        "layer1.0.downsample.0.weight",
+                                        "layer1.0.downsample.1.weight"};
+    struct cddpi_model *model = NULL;
+    const cddp_param *params;
+    size_t count;
+    size_t elements = 0;
+    char *text;
+
+    (void)state;
+    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_OK);
+    params = cddpi_model_params(model, &count);
+    assert_int_equal(count, 161);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        assert_string_equal(params[i].name, names[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        elements += cddpi_tensor_elements(&params[i]);
+    }
+    assert_int_equal(elements, 25557032);
+    assert_string_equal(params[159].name, "fc.weight");
+    text = cddpi_model_describe(model);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "2048 x 7 x 7"));
+    cddp_free(text);
+    cddpi_model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -581,6 +624,7 @@ int main(void)
         cmocka_unit_test(initial_values_depend_on_the_seed_alone),
         cmocka_unit_test(outputs_are_counted_as_correct_by_their_largest),
         cmocka_unit_test(the_description_shows_layers_shapes_and_counts),
+        cmocka_unit_test(resnet50_has_the_parameters_of_torchvision),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

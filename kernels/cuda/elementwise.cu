@@ -1,4 +1,4 @@
-/* elementwise.cu - owns gelu, relu, sums of two activations, and their gradients.
+/* elementwise.cu - owns gelu, relu, sums of two activations or with a bias, and their gradients.
  *
  * Each is one pass: `inputs` reads and one write of each element, nothing else, so its limit is the
  * memory's rate. A thread asks for all its 16-byte vectors (4 of one input, 2 of each of two)
@@ -185,6 +185,78 @@ cudaError_t start(cddpi_device *device, const void *a, const void *b, size_t cou
                         static_cast<const T *>(b), count, static_cast<T *>(out));
 }
 
+/* y = x + bias, whose vector for a vector of x depends on its place in a row of `groups`. */
+template <class T, int W, bool RELU>
+__global__ void __launch_bounds__(BLOCK)
+    map_rows(const T *x, const float *__restrict__ bias, unsigned vectors, unsigned groups, T *y)
+{
+    constexpr int VECTORS = 4;
+    unsigned first = blockIdx.x * BLOCK * VECTORS + threadIdx.x;
+    typename wide<T, W>::raw words[VECTORS];
+
+    CDDPI_UNROLL
+    for (int i = 0; i < VECTORS; i++) {
+        unsigned v = first + (unsigned)i * BLOCK;
+
+        if (v < vectors) {
+            words[i] = wide<T, W>::fetch(x + (size_t)v * W);
+        }
+    }
+    CDDPI_UNROLL
+    for (int i = 0; i < VECTORS; i++) {
+        unsigned v = first + (unsigned)i * BLOCK;
+
+        if (v < vectors) {
+            float element[W], b[W];
+
+            wide<T, W>::unpack(words[i], element);
+            load_floats(bias + (size_t)(v % groups) * W, b);
+            CDDPI_UNROLL
+            for (int j = 0; j < W; j++) {
+                element[j] = RELU ? relu_of(element[j] + b[j]) : element[j] + b[j];
+            }
+            wide<T, W>::store(y + (size_t)v * W, element);
+        }
+    }
+}
+
+template <class T, int W>
+cudaError_t start_rows(cddpi_device *device, const void *x, const float *bias, bool with_relu,
+                       size_t rows, size_t columns, void *y)
+{
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    size_t vectors = rows * (columns / W);
+    unsigned blocks = (unsigned)cddpi_ceil(vectors, (size_t)BLOCK * 4);
+    const T *from = static_cast<const T *>(x);
+    T *to = static_cast<T *>(y);
+
+    if (vectors == 0 || vectors > UINT32_MAX - 4 * BLOCK) {
+        return vectors == 0 ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    return with_relu ? CDDPI_LAUNCH((map_rows<T, W, true>), blocks, BLOCK, 0, stream, from, bias,
+                                    (unsigned)vectors, (unsigned)(columns / W), to)
+                     : CDDPI_LAUNCH((map_rows<T, W, false>), blocks, BLOCK, 0, stream, from, bias,
+                                    (unsigned)vectors, (unsigned)(columns / W), to);
+}
+
+template <class T>
+cddp_status add_bias_as(cddpi_device *device, const void *x, const float *bias, bool with_relu,
+                        size_t rows, size_t columns, void *y)
+{
+    constexpr int N = packed<T>::N;
+    cudaError_t error = columns % N == 0
+                            ? start_rows<T, N>(device, x, bias, with_relu, rows, columns, y)
+                            : start_rows<T, 1>(device, x, bias, with_relu, rows, columns, y);
+
+    return CDDPI_STARTED(device, "add_bias", error);
+}
+
+cddp_status add_bias(cddpi_device *device, cddp_type type, const void *x, const float *bias,
+                     bool with_relu, size_t rows, size_t columns, void *y)
+{
+    return CDDPI_BY_TYPE(type, add_bias_as, device, x, bias, with_relu, rows, columns, y);
+}
+
 template <class T>
 cddp_status gelu_as(cddpi_device *device, bool exact, const void *x, size_t count, void *out)
 {
@@ -263,4 +335,5 @@ void cddpi_cuda_fill_elementwise(struct cddpi_cuda_kernels *out)
     out->relu = relu;
     out->relu_grad = relu_grad;
     out->add = add;
+    out->add_bias = add_bias;
 }

@@ -56,7 +56,11 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         if (op->layer.tied != NULL) {
             snprintf(type, sizeof type, "%s (%s)", op->ops->name, op->layer.tied);
         } else {
-            snprintf(type, sizeof type, "%s%s", op->ops->name, op->relu ? " + relu" : "");
+            snprintf(type, sizeof type, "%s%s%s", op->ops->name,
+                     op->ops == &cddpi_op_batch_norm && op->input_count > 1 ? " + add" : "",
+                     op->relu   ? " + relu"
+                     : op->gelu ? " + gelu"
+                                : "");
         }
         fprintf(file, "%-24s  %-20s", op->layer.name, type);
         write_shape(file, &shape);
@@ -73,7 +77,7 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         fprintf(file, "%d x %d x %d, %d classes\n", graph->values[0].shape.channels,
                 graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
     }
-    if (model->precision == CDDPI_PRECISION_BF16) {
+    if (model->precision == CDDPI_PRECISION_BF16 && model->cuda == NULL) {
         static const char *const ways[] = {"rounded, multiplied as f32", "AVX512_BF16", "AMX"};
 
         fprintf(file, "products of bf16 factors: %s\n", ways[model->bf16]);

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/bf16.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 #include "nn/run.h"
 
@@ -94,6 +95,16 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     return CDDP_OK;
 }
 
+static cddp_status check_precision(const struct cddpi_model_spec *spec)
+{
+    if (spec->precision == CDDPI_PRECISION_FP16 && !cddpi_is_cuda(spec->device)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "model: fp16 is for CUDA devices; the processor computes "
+                          "in f32 or bf16");
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                cddp_group *group, struct cddpi_model **out)
 {
@@ -117,8 +128,13 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
-    status = build(model, spec);
-    if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
+    status = check_precision(spec);
+    if (status == CDDP_OK) {
+        status = build(model, spec);
+    }
+    if (status == CDDP_OK && cddpi_is_cuda(spec->device)) {
+        status = cddpi_cuda_create(model, spec->device);
+    } else if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
         status = cddpi_bf16_probe(model);
     }
     if (status != CDDP_OK) {
@@ -138,10 +154,11 @@ void cddpi_model_destroy(struct cddpi_model *model)
     for (int i = 0; i < CDDPI_MODEL_PLANS; i++) {
         cddpi_plan_destroy(model->plans[i]);
     }
-    cddpi_dnnl_destroy(model->dnnl);
     for (size_t i = 0; model->params_bound && i < model->params.count; i++) {
         model->params.items[i].data = NULL;
     }
+    cddpi_cuda_destroy(model);
+    cddpi_dnnl_destroy(model->dnnl);
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
     cddpi_graph_fini(&model->graph);
@@ -159,12 +176,17 @@ void cddpi_model_destroy(struct cddpi_model *model)
 void cddpi_model_bind_params(struct cddpi_model *model, void *const *data)
 {
     for (size_t i = 0; i < model->params.count; i++) {
-        if (!model->params_bound) {
+        if (!model->params_bound && model->cuda == NULL) {
             cddpi_free(model->params.items[i].data);
         }
         model->params.items[i].data = data[i];
     }
+    if (model->cuda != NULL) {
+        model->cuda->device->ops->release(model->cuda->device, model->cuda->params);
+        model->cuda->params = NULL;
+    }
     model->params_bound = true;
+    model->memory_version++;
 }
 
 void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context)
@@ -200,6 +222,7 @@ void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads)
     for (size_t i = 0; i < model->params.count; i++) {
         model->grads[i] = grads[i];
     }
+    model->memory_version++;
 }
 
 int cddpi_model_predictions(const struct cddpi_model *model)
@@ -209,12 +232,29 @@ int cddpi_model_predictions(const struct cddpi_model *model)
 
 const float *cddpi_model_outputs(const struct cddpi_model *model)
 {
-    return model->outputs;
+    return model->cuda == NULL ? model->outputs : NULL;
+}
+
+uint64_t cddpi_model_memory_version(const struct cddpi_model *model)
+{
+    return model->memory_version;
 }
 
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
 {
     return model->arena_bytes;
+}
+
+double cddpi_model_work(const struct cddpi_model *model)
+{
+    double work = 0;
+
+    for (int i = 0; i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        work += op->ops->work != NULL ? op->ops->work(op) : 0;
+    }
+    return work;
 }
 
 static void forget_last_forward(struct cddpi_model *model)
@@ -248,12 +288,18 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
     return oldest;
 }
 
-static cddp_status grow_arena(struct cddpi_model *model, size_t bytes)
+static cddp_status grow_arena(struct cddpi_model *model, const struct cddpi_plan *plan)
 {
+    size_t bytes = plan->memory.bytes;
     char *arena;
 
     if (bytes <= model->arena_bytes) {
         return CDDP_OK;
+    }
+    model->memory_version++;
+    if (model->cuda != NULL) {
+        forget_last_forward(model);
+        return cddpi_cuda_grow_arena(model, bytes, plan->count, plan->training);
     }
     arena = cddpi_alloc_aligned(bytes);
     if (arena == NULL) {
@@ -288,7 +334,7 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
         *free_place(model) = plan;
     }
     plan->used = ++model->runs;
-    status = grow_arena(model, plan->memory.bytes);
+    status = grow_arena(model, plan);
     if (status == CDDP_OK) {
         *out = plan;
     }
@@ -330,18 +376,6 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
     return status;
 }
 
-double cddpi_model_work(const struct cddpi_model *model)
-{
-    double work = 0;
-
-    for (int i = 0; i < model->graph.op_count; i++) {
-        const struct cddpi_op *op = &model->graph.ops[i];
-
-        work += op->ops->work != NULL ? op->ops->work(op) : 0;
-    }
-    return work;
-}
-
 static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
 {
     for (int i = 0; i < batch->count; i++) {
@@ -371,17 +405,23 @@ static cddp_status check_tokens(const struct cddpi_model *model, const int32_t *
     return CDDP_OK;
 }
 
-static cddp_status check_batch(const struct cddpi_model *model, const struct cddpi_batch *batch)
+static cddp_status check_kind(const struct cddpi_model *model, const struct cddpi_batch *batch)
 {
-    cddp_status status = check_count(batch->count, 0);
-
-    if (status != CDDP_OK || batch->count == 0) {
-        return status;
-    }
-    if (model->tokens_in != (batch->tokens != NULL)) {
+    if (batch->count > 0 && model->tokens_in != (batch->tokens != NULL)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
                           model->tokens_in ? "tokens, which the batch does not have"
                                            : "images, not tokens");
+    }
+    return check_count(batch->count, 0);
+}
+
+cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
+                                    const struct cddpi_batch *batch)
+{
+    cddp_status status = check_kind(model, batch);
+
+    if (status != CDDP_OK || batch->count == 0) {
+        return status;
     }
     if (!model->tokens_in) {
         return check_labels(model, batch);
@@ -395,7 +435,8 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
 {
     struct cddpi_result result = {0, 0, batch->count * model->predictions};
     struct cddpi_run run = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = check_batch(model, batch);
+    cddp_status status = model->cuda != NULL ? check_kind(model, batch)
+                                             : cddpi_model_check_batch(model, batch);
 
     if (status == CDDP_OK && batch->count > 0) {
         status = cddpi_model_plan(model, batch->count, training, &run.plan);
@@ -413,13 +454,17 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     if (status != CDDP_OK) {
         return status;
     }
-    if (run.plan != NULL && !(training && model->tokens_in)) {
+    if (run.plan != NULL && !(training && (model->tokens_in || model->cuda != NULL))) {
         run.op = &model->graph.ops[model->graph.op_count - 1];
         model->outputs = cddpi_run_input(&run, 0);
     }
     model->pending = run.plan;
     model->pending_backward = training;
-    *out = result;
+    model->sums[0] += result.loss_sum;
+    model->sums[1] += result.correct;
+    if (out != NULL) {
+        *out = result;
+    }
     return CDDP_OK;
 }
 

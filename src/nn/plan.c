@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 
 static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
@@ -74,6 +75,11 @@ cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
     return CDDP_OK;
 }
 
+static size_t value_bytes(const struct cddpi_plan *plan, int value)
+{
+    return plan->values[value].elements * cddp_type_bytes(plan->values[value].type);
+}
+
 bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k)
 {
     return plan->training &&
@@ -96,14 +102,16 @@ static int last_read(const struct cddpi_plan *plan, int value, bool again)
     for (int i = 0; i < graph->op_count; i++) {
         const struct cddpi_op *op = &graph->ops[i];
         unsigned flags = plan->training && to_the_end ? plan->ops[i].flags : 0;
+        int delay = (plan->ops[i].flags & CDDPI_FORWARD_LATER) != 0 ? 1 : 0;
 
         for (int k = 0; k < op->input_count; k++) {
             if (op->inputs[k] != value) {
                 continue;
             }
-            last = again ? last : later(last, i);
-            last = to_the_end ? later(last, plan->ops[i].again) : last;
-            if ((flags & (CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT)) != 0) {
+            last = again ? last : later(last, i + delay);
+            last = to_the_end ? later(last, plan->ops[i].again + delay) : last;
+            if ((flags & (CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT)) != 0 ||
+                ((flags & CDDPI_NEEDS_FIRST) != 0 && k == 0)) {
                 last = later(last, backward_time(plan, i));
             }
         }
@@ -141,6 +149,20 @@ static void share_input(struct cddpi_plan *plan, int index, int buffer, int time
     }
 }
 
+static cddp_status plan_data(struct cddpi_plan *plan)
+{
+    struct cddpi_plan_value *data = &plan->values[CDDPI_VALUE_INPUT];
+
+    if (plan->data != CDDPI_DATA_AS_IT_IS) {
+        data->activation = cddpi_memory_add(&plan->memory, value_bytes(plan, CDDPI_VALUE_INPUT), 0,
+                                            last_read(plan, CDDPI_VALUE_INPUT, false));
+        if (data->activation < 0) {
+            return no_memory(plan);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status plan_activations(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
@@ -153,7 +175,7 @@ static cddp_status plan_activations(struct cddpi_plan *plan)
             plan->values[op->inputs[0]].activation < 0) {
             continue; /* of the caller's memory: no buffer */
         }
-        output->activation = cddpi_memory_add(&plan->memory, output->elements * sizeof(float), i,
+        output->activation = cddpi_memory_add(&plan->memory, value_bytes(plan, op->output), i,
                                               last_read(plan, op->output, false));
         if (output->activation < 0) {
             return no_memory(plan);
@@ -188,10 +210,10 @@ static cddp_status plan_again(struct cddpi_plan *plan)
 }
 
 /* A buffer that is written at @p time and in the place of one of @p bases, where that is dead. */
-static cddp_status add_over(struct cddpi_plan *plan, size_t elements, int time, int last,
+static cddp_status add_over(struct cddpi_plan *plan, size_t bytes, int time, int last,
                             const int *bases, int base_count, int *out)
 {
-    int buffer = cddpi_memory_add(&plan->memory, elements * sizeof(float), time, last);
+    int buffer = cddpi_memory_add(&plan->memory, bytes, time, last);
 
     if (buffer < 0) {
         return no_memory(plan);
@@ -240,14 +262,69 @@ static cddp_status plan_sums(struct cddpi_plan *plan, int index)
             continue;
         }
         *sum = (struct cddpi_grad_sum){op->output, output->grads[0], one->buffer, -1};
-        status = add_over(plan, output->elements, time, time, (int[]){sum->a, sum->b}, 2,
-                          &sum->out);
+        status = add_over(plan, value_bytes(plan, op->output), time, time, (int[]){sum->a, sum->b},
+                          2, &sum->out);
         if (status != CDDP_OK) {
             return status;
         }
         output->grads[0] = sum->out;
         plan->sum_count++;
     }
+    return CDDP_OK;
+}
+
+/* What others contributed to the gradient of op @p index's first input; NULL: nothing yet. */
+static struct cddpi_contribution *other_contribution(const struct cddpi_plan *plan, int index)
+{
+    for (int i = plan->contribution_count - 1; i >= 0; i--) {
+        if (plan->contributions[i].value == cddpi_plan_op_of(plan, index)->inputs[0]) {
+            return &plan->contributions[i];
+        }
+    }
+    return NULL;
+}
+
+static bool takes_other(const struct cddpi_plan *plan, int index)
+{
+    return other_contribution(plan, index) != NULL;
+}
+
+/* Whether nobody else reads the memory of @p one from op @p index's backward on. */
+static bool is_alone(const struct cddpi_plan *plan, int index, const struct cddpi_contribution *one)
+{
+    int producer = graph_of(plan)->values[one->value].producer;
+    const struct cddpi_buffer *root = cddpi_memory_root(&plan->memory, one->buffer);
+
+    for (int i = 0; i < plan->contribution_count; i++) {
+        const struct cddpi_contribution *two = &plan->contributions[i];
+
+        if (two != one && graph_of(plan)->values[two->value].producer <= index &&
+            cddpi_memory_root(&plan->memory, two->buffer) == root) {
+            return false;
+        }
+    }
+    return root->last == backward_time(plan, producer);
+}
+
+/* The gradient of op @p index's first input takes the place of what others contributed to it. */
+static cddp_status add_other(struct cddpi_plan *plan, int index)
+{
+    struct cddpi_contribution *other = other_contribution(plan, index);
+    struct cddpi_plan_op *planned = &plan->ops[index];
+    int producer = graph_of(plan)->values[other->value].producer;
+    bool alone = is_alone(plan, index, other);
+    int buffer = cddpi_memory_add(&plan->memory, value_bytes(plan, other->value), planned->backward,
+                                  backward_time(plan, producer));
+
+    if (buffer < 0) {
+        return no_memory(plan);
+    }
+    if (alone) {
+        cddpi_memory_view(&plan->memory, buffer, other->buffer);
+    }
+    planned->other = other->buffer;
+    planned->grad_inputs[0] = buffer;
+    other->buffer = buffer;
     return CDDP_OK;
 }
 
@@ -267,7 +344,7 @@ static cddp_status plan_op_gradients(struct cddpi_plan *plan, int index)
     }
 
     if (status == CDDP_OK && (planned->flags & CDDPI_MASKS_GRAD) != 0) {
-        status = add_over(plan, plan->values[op->output].elements, time, time, grads, 2,
+        status = add_over(plan, value_bytes(plan, op->output), time, time, grads, 2,
                           &planned->masked);
         source = planned->masked;
     }
@@ -278,10 +355,14 @@ static cddp_status plan_op_gradients(struct cddpi_plan *plan, int index)
         if (!graph_of(plan)->values[value].needs_grad) {
             continue;
         }
+        if (k == 0 && (planned->flags & CDDPI_ADDS_OTHER) != 0 && takes_other(plan, index)) {
+            status = add_other(plan, index);
+            continue;
+        }
         if ((planned->flags & CDDPI_GRAD_VIEW) != 0) {
             *buffer = source;
         } else {
-            status = add_over(plan, plan->values[value].elements, time, time, &source,
+            status = add_over(plan, value_bytes(plan, value), time, time, &source,
                               (planned->flags & inplace) != 0 ? 1 : 0, buffer);
         }
         if (status == CDDP_OK) {
@@ -306,6 +387,9 @@ static cddp_status plan_memory(struct cddpi_plan *plan)
     cddpi_plan_schedule(plan);
     status = cddpi_plan_date_owned(plan);
     if (status == CDDP_OK) {
+        status = plan_data(plan);
+    }
+    if (status == CDDP_OK) {
         status = plan_activations(plan);
     }
     if (status == CDDP_OK) {
@@ -324,15 +408,23 @@ static cddp_status plan_ops(struct cddpi_plan *plan)
     const struct cddpi_graph *graph = graph_of(plan);
 
     for (int i = 0; i < graph->value_count; i++) {
-        plan->values[i] = (struct cddpi_plan_value){1, 0, -1, {-1, -1}};
+        plan->values[i] = (struct cddpi_plan_value){
+            .block = 1, .type = cddpi_model_type(plan->model), .activation = -1, .grads = {-1, -1}};
     }
     plan->values[CDDPI_VALUE_INPUT].elements = cddpi_plan_elements(
         plan, &graph->values[CDDPI_VALUE_INPUT].shape, 1);
     for (int i = 0; i < graph->op_count; i++) {
-        plan->ops[i] = (struct cddpi_plan_op){.again = -1, .masked = -1, .grad_inputs = {-1, -1}};
+        plan->ops[i] = (struct cddpi_plan_op){
+            .again = -1, .masked = -1, .other = -1, .grad_inputs = {-1, -1}};
+    }
+    if (plan->model->cuda != NULL) {
+        cddpi_cuda_plan(plan);
     }
     for (int i = 0; i < graph->op_count; i++) {
-        cddp_status status = graph->ops[i].ops->plan(plan, i, &plan->ops[i].state);
+        const struct cddpi_op_ops *ops = graph->ops[i].ops;
+        cddp_status status = plan->model->cuda != NULL
+                                 ? ops->cuda->plan(plan, i, &plan->ops[i].state)
+                                 : ops->plan(plan, i, &plan->ops[i].state);
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "layer \"%s\"", graph->ops[i].layer.name);
@@ -384,7 +476,9 @@ void cddpi_plan_destroy(struct cddpi_plan *plan)
         return;
     }
     for (int i = 0; plan->ops != NULL && i < graph_of(plan)->op_count; i++) {
-        if (plan->ops[i].state != NULL) {
+        if (plan->model->cuda != NULL) {
+            cddpi_free(plan->ops[i].state);
+        } else if (plan->ops[i].state != NULL) {
             graph_of(plan)->ops[i].ops->unplan(plan->ops[i].state);
         }
     }

@@ -15,7 +15,7 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|gpt2|layers",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
      .text = "mlp: widths of the hidden layers."},
@@ -25,7 +25,7 @@ const struct cddpi_key cddpi_config_keys[] = {
          "the embedding's outputs and of what attention and perceptron of a block put out; "
          "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
-     .text = "resnet20: batch normalisation takes its statistics over all ranks."},
+     .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
     {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", TOKENS,
      .text =
          "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "

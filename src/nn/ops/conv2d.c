@@ -6,6 +6,7 @@
 #include "kernels/cpu/nn_bf16.h"
 #include "kernels/cpu/nn_elementwise.h"
 #include "kernels/cpu/reduce.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/window.h"
 
@@ -198,4 +199,5 @@ const struct cddpi_op_ops cddpi_op_conv2d = {.name = "conv2d",
                                              .unplan = cddpi_conv_unplan,
                                              .work = work,
                                              .forward = forward,
-                                             .backward = backward};
+                                             .backward = backward,
+                                             .cuda = &cddpi_cuda_conv2d};

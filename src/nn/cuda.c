@@ -1,0 +1,502 @@
+/* cuda.c - owns what a model holds on a CUDA device: parameters and buffers, copies of parameters
+ * in the type of products, the arena, and the batch's images in the form that ops read. */
+#include "nn/cuda.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/model_state.h"
+
+#include <stdio.h>
+
+enum { ALIGNMENT = 256, WAIT_MS = 300000 }; /* cuBLASLt's algorithms like such addresses best */
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+bool cddpi_is_cuda(const struct cddpi_device *device)
+{
+    return device != NULL && device->kernels != NULL;
+}
+
+cddp_type cddpi_model_type(const struct cddpi_model *model)
+{
+    return model->cuda != NULL ? model->cuda->type : CDDP_F32;
+}
+
+cddp_status cddpi_cuda_wait(const struct cddpi_model *model, struct cddpi_event *event)
+{
+    struct cddpi_device *device = model->cuda->device;
+
+    return device->ops->wait(device, event, WAIT_MS);
+}
+
+/* Move @p tensors, which lie on the host, into one new block of the device. */
+static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *tensors,
+                        const char *what, void **out)
+{
+    struct cddpi_device *device = model->cuda->device;
+    size_t bytes = 0;
+    size_t offset = 0;
+    void *block = NULL;
+    cddp_status status;
+
+    for (size_t i = 0; i < tensors->count; i++) {
+        bytes += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
+    }
+    status = bytes > 0 ? device->ops->alloc(device, bytes, what, &block) : CDDP_OK;
+    for (size_t i = 0; status == CDDP_OK && i < tensors->count; i++) {
+        size_t length = cddpi_tensor_elements(&tensors->items[i]) * sizeof(float);
+
+        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, (char *)block + offset,
+                                   tensors->items[i].data, length);
+        offset += aligned(length);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->finish(device, WAIT_MS); /* the host's memory goes */
+    }
+    if (status != CDDP_OK) {
+        device->ops->release(device, block);
+        return status;
+    }
+    offset = 0;
+    for (size_t i = 0; i < tensors->count; i++) {
+        cddpi_free(tensors->items[i].data);
+        tensors->items[i].data = (char *)block + offset;
+        offset += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
+    }
+    *out = block;
+    return CDDP_OK;
+}
+
+static enum cddpi_copy form_of(const struct cddpi_model_cuda *cuda, const struct cddpi_op *op,
+                               int k)
+{
+    enum cddpi_copy form = op->ops->cuda->copy != NULL ? op->ops->cuda->copy(op, k)
+                                                       : CDDPI_COPY_NONE;
+
+    return form == CDDPI_COPY_CAST && cuda->type == CDDP_F32 ? CDDPI_COPY_NONE : form;
+}
+
+static cddp_status create_copies(struct cddpi_model *model)
+{
+    struct cddpi_model_cuda *cuda = model->cuda;
+    const struct cddpi_graph *graph = &model->graph;
+    size_t element = cddp_type_bytes(cuda->type);
+    size_t bytes = 0;
+    cddp_status status;
+
+    cuda->copies = cddpi_zalloc_array(model->params.count, sizeof *cuda->copies);
+    if (cuda->copies == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
+                          model->params.count);
+    }
+    for (int i = 0; i < graph->op_count; i++) {
+        for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+            const struct cddpi_op *op = &graph->ops[i];
+
+            if (op->params[k] >= 0) {
+                cuda->copies[op->params[k]].form = form_of(cuda, op, k); /* ops that share agree */
+            }
+        }
+    }
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (cuda->copies[i].form != CDDPI_COPY_NONE) {
+            bytes += aligned(cddpi_tensor_elements(&model->params.items[i]) * element);
+        }
+    }
+    if (bytes == 0) {
+        return CDDP_OK;
+    }
+    status = cuda->device->ops->alloc(cuda->device, bytes, "copies of the parameters",
+                                      &cuda->copy_block);
+    bytes = 0;
+    for (size_t i = 0; status == CDDP_OK && i < model->params.count; i++) {
+        if (cuda->copies[i].form != CDDPI_COPY_NONE) {
+            cuda->copies[i].data = (char *)cuda->copy_block + bytes;
+            cuda->copies[i].stale = true;
+            bytes += aligned(cddpi_tensor_elements(&model->params.items[i]) * element);
+        }
+    }
+    return status;
+}
+
+static cddp_status create_results(struct cddpi_model *model)
+{
+    struct cddpi_model_cuda *cuda = model->cuda;
+    struct cddpi_device *device = cuda->device;
+    void *memory = NULL;
+    cddp_status status = device->ops->alloc(device, 2 * sizeof *cuda->sums, "sums of losses",
+                                            &memory);
+
+    cuda->sums = memory;
+    if (status == CDDP_OK) {
+        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, 2 * sizeof *cuda->sums);
+    }
+    for (int i = 0; status == CDDP_OK && i < CDDPI_MODEL_RESULTS; i++) {
+        struct cddpi_collected *one = &model->collected[i];
+
+        status = device->ops->pin(device, 2 * sizeof *one->sums, &memory);
+        if (status == CDDP_OK) {
+            one->sums = memory;
+            status = device->ops->event_create(device, false, &one->event);
+        }
+    }
+    return status == CDDP_OK ? device->ops->event_create(device, false, &cuda->read_event) : status;
+}
+
+static cddp_status check_ops(struct cddpi_model *model)
+{
+    const struct cddpi_graph *graph = &model->graph;
+
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct cddpi_op *op = &graph->ops[i];
+
+        if (op->ops == &cddpi_op_batch_norm && op->layer.sync && model->group != NULL &&
+            cddp_group_world_size(model->group) > 1) {
+            return cddpi_fail(CDDP_ERR_CONFIG,
+                              "layer \"%s\": batch_norm with sync (statistics over all ranks) runs "
+                              "on processors only, and this model is on %s: leave sync out",
+                              op->layer.name, model->cuda->device->title);
+        }
+        model->cuda->dropouts += op->ops == &cddpi_op_dropout ? 1 : 0;
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *device)
+{
+    static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+    cddp_status status;
+
+    model->cuda = cddpi_zalloc(sizeof *model->cuda);
+    if (model->cuda == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes",
+                          sizeof *model->cuda);
+    }
+    model->cuda->device = device;
+    model->cuda->kernels = device->kernels;
+    model->cuda->type = types[model->precision];
+    status = check_ops(model);
+    if (status == CDDP_OK) {
+        status = move(model, &model->params, "parameters", &model->cuda->params);
+    }
+    if (status == CDDP_OK) {
+        status = move(model, &model->buffers, "running statistics", &model->cuda->buffers);
+    }
+    if (status == CDDP_OK) {
+        status = create_copies(model);
+    }
+    return status == CDDP_OK ? create_results(model) : status;
+}
+
+static void forget(struct cddpi_tensors *tensors)
+{
+    for (size_t i = 0; i < tensors->count; i++) {
+        tensors->items[i].data = NULL;
+    }
+}
+
+void cddpi_cuda_destroy(struct cddpi_model *model)
+{
+    struct cddpi_model_cuda *cuda = model->cuda;
+    const struct cddpi_device_ops *ops;
+
+    if (cuda == NULL) {
+        return;
+    }
+    ops = cuda->device->ops;
+    for (int i = 0; i < CDDPI_MODEL_RESULTS; i++) {
+        ops->event_destroy(cuda->device, model->collected[i].event);
+        ops->unpin(cuda->device, model->collected[i].sums);
+    }
+    ops->event_destroy(cuda->device, cuda->read_event);
+    ops->unpin(cuda->device, cuda->read);
+    if (cuda->params != NULL) {
+        forget(&model->params);
+    }
+    if (cuda->buffers != NULL) {
+        forget(&model->buffers);
+    }
+    ops->release(cuda->device, cuda->params);
+    ops->release(cuda->device, cuda->buffers);
+    ops->release(cuda->device, cuda->copy_block);
+    ops->release(cuda->device, cuda->sums);
+    ops->release(cuda->device, model->arena);
+    model->arena = NULL;
+    cddpi_free(cuda->copies);
+    cddpi_free(cuda);
+    model->cuda = NULL;
+}
+
+static size_t channels_of(const cddp_param *param)
+{
+    return param->dims > 1 ? (size_t)param->shape[1] : 1;
+}
+
+static cddp_status make_copy(const struct cddpi_model *model, size_t index)
+{
+    const struct cddpi_model_cuda *cuda = model->cuda;
+    const cddp_param *param = &model->params.items[index];
+    size_t count = cddpi_tensor_elements(param);
+
+    if (cuda->copies[index].form == CDDPI_COPY_CAST) {
+        return cuda->kernels->cast(cuda->device, CDDP_F32, param->data, cuda->type,
+                                   cuda->copies[index].data, count);
+    }
+    return cuda->kernels->to_channels_last(
+        cuda->device, cuda->type, param->data, (size_t)param->shape[0], channels_of(param),
+        count / (size_t)param->shape[0] / channels_of(param), cuda->copies[index].data);
+}
+
+static cddp_status refresh(const struct cddpi_model *model, size_t index)
+{
+    struct cddpi_param_copy *copy = &model->cuda->copies[index];
+    cddp_status status = CDDP_OK;
+
+    if (copy->stale) {
+        status = make_copy(model, index);
+        copy->stale = status != CDDP_OK;
+    }
+    return status;
+}
+
+cddp_status cddpi_cuda_refresh(const struct cddpi_run *run)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int k = 0; status == CDDP_OK && k < CDDPI_OP_PARAMS; k++) {
+        if (run->op->params[k] >= 0) {
+            status = refresh(run->model, (size_t)run->op->params[k]);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_model_refresh_copies(struct cddpi_model *model)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; model->cuda != NULL && status == CDDP_OK && i < model->params.count; i++) {
+        status = refresh(model, i);
+    }
+    return status;
+}
+
+void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index)
+{
+    const struct cddpi_param_copy *copy;
+
+    if (model->cuda == NULL) {
+        return NULL;
+    }
+    copy = &model->cuda->copies[index];
+    return copy->form == CDDPI_COPY_CAST ? copy->data : NULL;
+}
+
+void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written)
+{
+    for (size_t i = 0; model->cuda != NULL && i < model->params.count; i++) {
+        struct cddpi_param_copy *copy = &model->cuda->copies[i];
+
+        copy->stale = copy->form == CDDPI_COPY_CHANNELS_LAST ||
+                      (copy->form == CDDPI_COPY_CAST && !copies_written);
+    }
+}
+
+void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale)
+{
+    if (model->cuda != NULL) {
+        model->cuda->loss_scale = scale;
+    }
+}
+
+/* Whether images go into flat layers only, which want them plain. */
+static bool only_flattened(const struct cddpi_graph *graph)
+{
+    for (int i = 0; i < graph->op_count; i++) {
+        for (int k = 0; k < graph->ops[i].input_count; k++) {
+            if (graph->ops[i].inputs[k] == CDDPI_VALUE_INPUT &&
+                graph->ops[i].ops != &cddpi_op_flatten) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void cddpi_cuda_plan(struct cddpi_plan *plan)
+{
+    const struct cddpi_model *model = plan->model;
+    const struct cddpi_shape *shape = &model->graph.values[CDDPI_VALUE_INPUT].shape;
+    struct cddpi_plan_value *data = &plan->values[CDDPI_VALUE_INPUT];
+    bool plain = shape->flat || shape->channels == 1 || only_flattened(&model->graph);
+
+    plan->memory.alignment = ALIGNMENT;
+    plan->data = CDDPI_DATA_AS_IT_IS;
+    if (model->tokens_in) {
+        return;
+    }
+    if (!plain) {
+        plan->data = CDDPI_DATA_CHANNELS_LAST;
+        data->block = shape->channels;
+    } else if (data->type != CDDP_F32) {
+        plan->data = CDDPI_DATA_CAST;
+    }
+}
+
+cddp_status cddpi_cuda_data(struct cddpi_run *run)
+{
+    const struct cddpi_model_cuda *cuda = run->model->cuda;
+    const struct cddpi_shape *shape = &run->model->graph.values[CDDPI_VALUE_INPUT].shape;
+    const struct cddpi_plan_value *data = &run->plan->values[CDDPI_VALUE_INPUT];
+    void *out;
+
+    if (run->plan->data == CDDPI_DATA_AS_IT_IS) {
+        return CDDP_OK;
+    }
+    out = cddpi_run_buffer(run, data->activation);
+    if (run->plan->data == CDDPI_DATA_CAST) {
+        return cuda->kernels->cast(cuda->device, CDDP_F32, run->batch->input, cuda->type, out,
+                                   data->elements);
+    }
+    return cuda->kernels->to_channels_last(cuda->device, cuda->type, run->batch->input,
+                                           (size_t)run->plan->count, (size_t)shape->channels,
+                                           (size_t)shape->height * (size_t)shape->width, out);
+}
+
+/* How many samples' arena @p bytes can hold, fewer than @p count. */
+static int largest_that_fits(struct cddpi_model *model, size_t bytes, int count, bool training)
+{
+    int low = 0;
+    int high = count - 1;
+
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        struct cddpi_plan *plan = NULL;
+        bool fits = cddpi_plan_create(model, middle, training, &plan) == CDDP_OK &&
+                    plan->memory.bytes <= bytes;
+
+        cddpi_plan_destroy(plan);
+        low = fits ? middle : low;
+        high = fits ? high : middle - 1;
+    }
+    return low;
+}
+
+static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
+{
+    struct cddpi_device *device = model->cuda->device;
+    struct cddpi_device_memory memory = {0};
+    char text[512];
+    int fits = 0;
+
+    snprintf(text, sizeof text, "%s", cddp_last_error());
+    if (device->ops->memory(device, &memory) == CDDP_OK) {
+        fits = largest_that_fits(model, memory.free_bytes, count, training);
+    }
+    if (fits == 0) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s (for %d samples at once)", text, count);
+    }
+    return cddpi_fail(CDDP_ERR_NO_MEMORY,
+                      "%s (for %d samples at once; up to %d would fit, so make micro-batches "
+                      "smaller)",
+                      text, count, fits);
+}
+
+cddp_status cddpi_cuda_grow_arena(struct cddpi_model *model, size_t bytes, int count, bool training)
+{
+    struct cddpi_device *device = model->cuda->device;
+    void *arena = NULL;
+    cddp_status status;
+
+    device->ops->release(device, model->arena);
+    model->arena = NULL;
+    model->arena_bytes = 0;
+    status = device->ops->alloc(device, bytes, "activations", &arena);
+    if (status == CDDP_ERR_NO_MEMORY) {
+        return no_arena(model, count, training);
+    }
+    if (status == CDDP_OK) {
+        model->arena = arena;
+        model->arena_bytes = bytes;
+    }
+    return status;
+}
+
+const struct cddpi_cuda_kernels *cddpi_run_kernels(const struct cddpi_run *run)
+{
+    return run->model->cuda->kernels;
+}
+
+struct cddpi_device *cddpi_run_device(const struct cddpi_run *run)
+{
+    return run->model->cuda->device;
+}
+
+cddp_type cddpi_run_type(const struct cddpi_run *run)
+{
+    return run->model->cuda->type;
+}
+
+const void *cddpi_run_copy(const struct cddpi_run *run, int k)
+{
+    int param = run->op->params[k];
+
+    if (param < 0) {
+        return NULL;
+    }
+    return run->model->cuda->copies[param].data != NULL ? run->model->cuda->copies[param].data
+                                                        : run->model->params.items[param].data;
+}
+
+bool cddpi_run_is_later(const struct cddpi_run *run, int index)
+{
+    const struct cddpi_plan_op *op = &run->plan->ops[index];
+
+    /* again, the two follow each other only within a segment */
+    return (op->flags & CDDPI_FORWARD_LATER) != 0 &&
+           (!run->again || (op->again >= 0 && op[1].again == op->again + 1));
+}
+
+const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int value)
+{
+    if (graph->values[value].uses != 1) {
+        return NULL;
+    }
+    for (int i = 0; i < graph->op_count; i++) {
+        for (int k = 0; k < graph->ops[i].input_count; k++) {
+            if (graph->ops[i].inputs[k] == value) {
+                return &graph->ops[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+cddp_status cddpi_run_ready_both(struct cddpi_run *run)
+{
+    cddp_status status = cddpi_run_ready(run, 1);
+
+    return status == CDDP_OK ? cddpi_run_ready(run, 0) : status;
+}
+
+cddp_status cddpi_cuda_mask_relu(const struct cddpi_run *run, const void **out)
+{
+    cddp_status status = CDDP_OK;
+
+    *out = cddpi_run_grad_output(run, 0);
+    if (run->op->relu || run->op->ops == &cddpi_op_relu) {
+        status = cddpi_run_kernels(run)->relu_grad(
+            cddpi_run_device(run), cddpi_run_type(run), *out, cddpi_run_output(run),
+            cddpi_run_output_elements(run), cddpi_run_masked(run));
+        *out = cddpi_run_masked(run);
+    }
+    return status;
+}
+
+size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return (size_t)plan->count * cddpi_shape_rows(&op->in);
+}
