@@ -40,6 +40,16 @@ const char *cddpi_plane_last_error(const struct cddpi_device *device)
     return host_of(device)->last_error();
 }
 
+cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_op *op)
+{
+    const char *name = op->kind == CDDPI_BARRIER ? "barrier"
+                       : op->kind == CDDPI_SEND  ? "send"
+                       : op->kind == CDDPI_RECV  ? "recv"
+                                                 : "alloc";
+
+    return cddpi_plane_fail(device, CDDP_ERR_UNAVAILABLE, "%s of device memory", name);
+}
+
 void *cddpi_plane_zalloc(const struct cddpi_device *device, size_t bytes)
 {
     return host_of(device)->alloc(bytes);

@@ -12,6 +12,9 @@ cddp_status cddpi_plane_fail(const struct cddpi_device *device, cddp_status stat
                              const char *format, ...) __attribute__((format(printf, 3, 4)));
 const char *cddpi_plane_last_error(const struct cddpi_device *device);
 
+/** What no plane does: barrier, send, recv, and group_alloc's allocation, in words. */
+cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_op *op);
+
 /** Zeroed memory of the host, or NULL. */
 void *cddpi_plane_zalloc(const struct cddpi_device *device, size_t bytes);
 void cddpi_plane_free(const struct cddpi_device *device, void *memory);

@@ -16,7 +16,7 @@ static size_t input_bytes(const struct cddpi_plane *plane, const struct cddpi_op
         return bytes % 16 == 0 ? bytes * (size_t)plane->size : 0;
     case CDDPI_ALL_REDUCE:
     case CDDPI_REDUCE:
-        return bytes <= IPC_SMALL_BYTES ? 0 : bytes;
+        return bytes <= ipc_sizes.small ? 0 : bytes;
     default:
         return bytes;
     }

@@ -71,8 +71,8 @@ static cddp_status make_own(struct cddpi_plane *plane)
     struct ipc_rank *me = &plane->block->ranks[plane->rank];
     cddp_status status;
 
-    atomic_store(&me->arrived, CDDPI_IPC_START);
-    atomic_store(&me->done, CDDPI_IPC_START);
+    atomic_store(&me->arrived, ipc_sizes.start);
+    atomic_store(&me->done, ipc_sizes.start);
     status = CUDA_CHECK(device,
                         cudaHostRegister(plane->block, plane->block_bytes,
                                          cudaHostRegisterPortable | cudaHostRegisterMapped));
@@ -89,7 +89,7 @@ static cddp_status make_own(struct cddpi_plane *plane)
         status = make_events(plane);
     }
     plane->row = ipc_round(plane->window / (size_t)plane->size, IPC_GRAIN) + IPC_GRAIN;
-    plane->row = plane->row < IPC_SMALL_BYTES ? IPC_SMALL_BYTES : plane->row;
+    plane->row = plane->row < ipc_sizes.small ? ipc_sizes.small : plane->row;
     if (status == CDDP_OK) {
         status = CUDA_CHECK(
             device, cudaMalloc((void **)&plane->scratch, plane->row * ((size_t)plane->size + 1)));
@@ -173,7 +173,7 @@ static cddp_status open_ranks(struct cddpi_plane *plane)
 {
     size_t header = ipc_round(
         sizeof *plane->block + (size_t)plane->size * sizeof *plane->block->ranks, 4096);
-    size_t windows = plane->staged ? IPC_SLOTS * (size_t)IPC_STAGING_BYTES : 0;
+    size_t windows = plane->staged ? IPC_SLOTS * ipc_sizes.staging : 0;
     cddp_status status = cddpi_plane_agree(&plane->seat, check_here(plane));
 
     if (status == CDDP_OK) {
@@ -182,9 +182,9 @@ static cddp_status open_ranks(struct cddpi_plane *plane)
     if (status != CDDP_OK) {
         return status;
     }
-    plane->window = plane->staged ? IPC_STAGING_BYTES : IPC_WINDOW_BYTES;
+    plane->window = plane->staged ? ipc_sizes.staging : ipc_sizes.window;
     plane->block_bytes = header + (size_t)plane->size * windows;
-    atomic_store(&plane->pieces, CDDPI_IPC_START);
+    atomic_store(&plane->pieces, ipc_sizes.start);
     status = plane->seat.shared(plane->seat.context, plane->block_bytes, (void **)&plane->block);
     if (status != CDDP_OK) {
         plane->block = NULL;
@@ -345,8 +345,7 @@ static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_op *op)
     }
     if (op->kind == CDDPI_BARRIER || op->kind == CDDPI_ALLOC || op->kind == CDDPI_SEND ||
         op->kind == CDDPI_RECV) {
-        return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE, "%s of device memory",
-                                cddpi_kind_name(op->kind));
+        return cddpi_plane_refuse(plane->device, op);
     }
     if (op->count == 0) {
         return CDDP_OK;

@@ -30,21 +30,26 @@
 enum {
     IPC_RANKS = 64, /* what the reduction kernel takes */
     IPC_SLOTS = 3,
-    IPC_GRAIN = 256,             /* bytes: windows, parts and blocks in them begin at multiples */
-    IPC_SMALL_BYTES = 64 << 10,  /* up to this, every rank reduces everything */
-    IPC_WINDOW_BYTES = 8 << 20,  /* a slot in device memory */
-    IPC_STAGING_BYTES = 4 << 20, /* a slot in host memory */
-    IPC_ALLOC_BYTES = 2 << 20,   /* shared allocations are whole pages of the GPU: CUDA would share
-                                    what else lies in them */
-    IPC_PLACES = 1024,           /* operations whose places are kept for comparison */
+    IPC_GRAIN = 256,           /* bytes: windows, parts and blocks in them begin at multiples */
+    IPC_ALLOC_BYTES = 2 << 20, /* shared allocations are whole pages of the GPU: CUDA would share
+                                  what else lies in them */
+    IPC_PLACES = 1024,         /* operations whose places are kept for comparison */
     IPC_TEXT_BYTES = CDDPI_PLANE_TEXT,
     IPC_RELEASED = 0x40000000
 };
 
-/* The first piece has this number and one. Tests begin shortly before the lower half overflows. */
-#ifndef CDDPI_IPC_START
-#define CDDPI_IPC_START 0
+/* Tests take smaller pieces, so that little has many, and begin shortly before the lower half of
+ * the flags overflows. */
+#ifndef CDDPI_IPC_SIZES
+#define CDDPI_IPC_SIZES 64 << 10, 8 << 20, 4 << 20, 0
 #endif
+struct ipc_sizes {
+    size_t small;   /* bytes of a reduction that every rank does alone */
+    size_t window;  /* bytes of a slot in device memory */
+    size_t staging; /* bytes of a slot in host memory */
+    uint64_t start; /* the number before the first piece */
+};
+static const struct ipc_sizes ipc_sizes = {CDDPI_IPC_SIZES};
 
 /* Written by its rank alone, but for releases. */
 struct ipc_rank {
@@ -96,7 +101,7 @@ struct cddpi_plane {
     __typeof__(&cuStreamBatchMemOp) batch;
     unsigned wait_flags;
 
-    _Atomic uint64_t pieces; /* so far, and CDDPI_IPC_START */
+    _Atomic uint64_t pieces; /* so far, and ipc_sizes.start */
     uint64_t operations;
     struct ipc_segment *segments;
     struct ipc_segment *retired; /* in the order of free_memory */

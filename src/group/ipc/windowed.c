@@ -36,7 +36,7 @@ static struct run cut(const struct cddpi_plane *plane, const struct cddpi_op *op
     run.chunk = run.stride / run.element;
     run.chunks = (op->count + run.chunk - 1) / run.chunk;
     run.reduces = op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE;
-    run.small = run.reduces && op->count * run.element <= IPC_SMALL_BYTES;
+    run.small = run.reduces && op->count * run.element <= ipc_sizes.small;
     run.wants = !rooted || plane->rank == op->root;
     return run;
 }

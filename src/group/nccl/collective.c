@@ -224,7 +224,6 @@ cddp_status cddpi_nccl_collective(struct cddpi_plane *plane, const struct cddpi_
     case CDDPI_SCATTER:
         return exchange_blocks(plane, op);
     default:
-        return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE, "%s of device memory",
-                                cddpi_kind_name(op->kind));
+        return cddpi_plane_refuse(plane->device, op);
     }
 }

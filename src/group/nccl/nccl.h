@@ -45,12 +45,16 @@
     X(enroll, ncclCommRegister, 21900)                                                             \
     X(unenroll, ncclCommDeregister, 21900)
 
+#ifndef CDDPI_NCCL_ROW_BYTES /* tests take smaller ones, so that little has many pieces */
+#define CDDPI_NCCL_ROW_BYTES (4 << 20)
+#endif
+
 enum {
     NCCL_OLDEST = 21800,
-    NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
-    NCCL_MOST_RANKS = 64,        /* that the reduction kernel takes */
-    NCCL_GRAIN = 256,            /* bytes: parts begin at multiples */
-    NCCL_ROW_BYTES = 4 << 20     /* of scratch, one a rank */
+    NCCL_SHARES_DEVICES = 23003,          /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
+    NCCL_MOST_RANKS = 64,                 /* that the reduction kernel takes */
+    NCCL_GRAIN = 256,                     /* bytes: parts begin at multiples */
+    NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* of scratch, one a rank */
 };
 
 #define NCCL_MEMBER(member, symbol) __typeof__(symbol) *member;
