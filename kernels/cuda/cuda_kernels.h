@@ -8,7 +8,8 @@
  * parameters, and gradients of parameters, are float32 where nothing else is said. Matrices are
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
  * floating-point atomics). The definitions are those of the CPU kernels (kernels/cpu/nn_*.h and the
- * ops in src/nn/ops), which tests compare with. All return CDDP_OK, CDDP_ERR_ARGUMENT,
+ * ops in src/nn/ops), which tests compare with. What works element by element (gelu, relu, add,
+ * add_bias, dropout and their gradients) may write in the place of an input. All return CDDP_OK, CDDP_ERR_ARGUMENT,
  * CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or CDDP_ERR_DEVICE. */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
@@ -51,7 +52,7 @@ struct cddpi_cuda_pool {
     cddp_type type;
     int count, channels, height, width; /* of the input */
     int kernel, stride, padding;
-    bool average; /* else the maximum. Average: padding is not counted */
+    bool average; /* else the maximum. Average: padding counts as zeros, as on the CPU */
 };
 
 struct cddpi_cuda_norm {
@@ -62,33 +63,48 @@ struct cddpi_cuda_norm {
     bool relu;
 };
 
-/* One tensor of an update over many. */
+/* One tensor of an update over many: what stays the same from step to step. */
 struct cddpi_cuda_slot {
     float *param;
     const float *grad;
     float *first, *second; /* moments; second: adamw only; first NULL: sgd without momentum */
-    void *copy;            /* of the type below, written too; NULL: none */
+    void *copy;            /* of the update's copy_type, written too; NULL: none */
     size_t count;
     bool decays;
-    float step_size, correction2; /* adamw: see cddpi_adamw_step; of this tensor's own count */
+    /* adamw, device memory, each slot its own: updates of this tensor so far. The update counts
+     * them up, for only the device knows in time whether a step is skipped. */
+    int64_t *steps;
 };
 
+/* Such tensors as the device has them, for any number of steps and recordings: see `tensors`. */
+struct cddpi_cuda_tensors {
+    void *table; /* device memory, the caller's */
+    size_t slots;
+    size_t pieces; /* tensors are worked on in so many pieces */
+};
+
+/* What a recording keeps as it is are the values here, not what the pointers show. */
 struct cddpi_cuda_update {
     bool adamw;
     cddp_type copy_type;
-    float lr, weight_decay;
-    float momentum;
+    const double *lr; /* device memory */
+    double weight_decay;
+    double momentum; /* sgd */
     bool nesterov;
-    float beta1, beta2, epsilon;
-    float grad_scale; /* multiplied with *device_scale, if that is not NULL */
+    double beta1, beta2, epsilon; /* adamw */
+    float grad_scale;             /* multiplied with *device_scale, if that is not NULL */
     const float *device_scale;
     const int32_t *skip; /* device memory, NULL: never; if it is not 0, nothing changes (a step that
                             overflowed under loss scaling) */
 };
 
 struct cddpi_cuda_kernels {
-    /* --- products: cuBLASLt. The fastest algorithm for a shape is measured once, by its first call
-     * outside a recording, and kept for the process. `workspace` is the module's own. --- */
+    /* --- products: cuBLASLt. An algorithm is chosen for each shape by its first call outside a
+     * recording and kept for the process: the fastest of those that give the same bits as the
+     * library's own choice, so that results do not depend on what was measured. $CDDP_PRODUCTS
+     * (src/base/env.h) asks for no measuring, or for the fastest whatever its bits; $CDDP_TF32
+     * rounds factors of float32 products to TF32. No output may overlap an input. Workspace is the
+     * module's own. --- */
 
     /* @p bias NULL: none. @p aux: with GELU in training, rows x outputs of `type`, gets what the
      * epilogue was applied to; else NULL. */
@@ -177,6 +193,13 @@ struct cddpi_cuda_kernels {
     /* out = a + b, then the relu if that is asked for. */
     cddp_status (*add)(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu, size_t count, void *out);
+    /* y = x + bias (float32), then the relu if that is asked for: behind a convolution. */
+    cddp_status (*add_bias)(struct cddpi_device *device, cddp_type type, const void *x,
+                            const float *bias, bool relu, size_t rows, size_t columns, void *y);
+    /* out[b][c][r] = x[b][r][c]: images from channels last to C x H x W (rows = area, columns =
+     * channels), or back. */
+    cddp_status (*transpose)(struct cddpi_device *device, cddp_type type, const void *x,
+                             size_t count, size_t rows, size_t columns, void *out);
     /* out = or += column sums of x (rows x columns), float32. @p scratch: of sums_scratch bytes. */
     cddp_status (*column_sums)(struct cddpi_device *device, cddp_type type, const void *x,
                                size_t rows, size_t columns, bool add, float *out, void *scratch);
@@ -216,21 +239,26 @@ struct cddpi_cuda_kernels {
 
     /* --- own kernels: parameters --- */
 
-    /* One launch for all @p slots (host memory, copied by the call; at most 65536). */
+    /* Put a table of @p slots (host memory, copied by the call; at most 65536, none of count 0)
+     * into
+     * @p table, of tensors_bytes and 256-byte aligned. Waits until it is there; not in a recording.
+     * @p out: what update and squares take, good as long as the table's memory. */
+    cddp_status (*tensors)(struct cddpi_device *device, const struct cddpi_cuda_slot *slots,
+                           size_t count, void *table, struct cddpi_cuda_tensors *out);
+    size_t (*tensors_bytes)(const struct cddpi_cuda_slot *slots, size_t count);
+    /* All tensors in one launch, each element as kernels/cpu/optim.h has it, to the bit. */
     cddp_status (*update)(struct cddpi_device *device, const struct cddpi_cuda_update *update,
-                          const struct cddpi_cuda_slot *slots, size_t count);
-    /* *out (float64) = the sum of squares of all, in an order fixed by the counts. @p scratch: of
-     * squares_scratch bytes. */
-    cddp_status (*squares)(struct cddpi_device *device, const float *const *tensors,
-                           const size_t *counts, size_t count, double *out, void *scratch);
-    size_t (*squares_scratch)(const size_t *counts, size_t count);
+                          const struct cddpi_cuda_tensors *tensors);
+    /* *out (float64) = the sum of squares of all gradients, in an order fixed by the counts. */
+    cddp_status (*squares)(struct cddpi_device *device, const struct cddpi_cuda_tensors *tensors,
+                           double *out);
     /* *scale = 1 / loss scale x min(1, clip / norm) from *squares; *skip = 1 and *scale = 0 if the
      * squares are not finite. @p loss_scale NULL: 1; clip 0: none. *norm (float32): for people. */
     cddp_status (*clip)(struct cddpi_device *device, const double *squares, const float *loss_scale,
-                        float clip, float *scale, int32_t *skip, float *norm);
+                        double clip, float *scale, int32_t *skip, float *norm);
     /* GradScaler's rule on *loss_scale and *good_steps after a step (src/optim/loss_scale.h). */
-    cddp_status (*scale_loss)(struct cddpi_device *device, const int32_t *skip, float growth,
-                              float backoff, int32_t interval, float *loss_scale,
+    cddp_status (*scale_loss)(struct cddpi_device *device, const int32_t *skip, double growth,
+                              double backoff, int32_t interval, float *loss_scale,
                               int32_t *good_steps);
     /* Type to type, rounded to nearest even. */
     cddp_status (*cast)(struct cddpi_device *device, cddp_type from, const void *in, cddp_type to,

@@ -1,16 +1,24 @@
-/* table.c - the module's kernels in one table. Each file of kernels declares its functions in a
- * header of its own (kernels_*.h); what has no row here is NULL, and nobody may ask for it. */
-#include "kernels/cuda/cuda_kernels.h"
+/* table.c - owns the table of all kernels: each file of kernels fills its own rows. */
+#include "kernels/cuda/kernels_module.h"
 
-extern const struct cddpi_cuda_kernels cddpi_cuda_kernels_table;
+#include <string.h>
 
-const struct cddpi_cuda_kernels cddpi_cuda_kernels_table = {
-    /* products: kernels_product.h */
-    .linear = NULL,
-
-    /* attention, convolution, batch norm: kernels_cudnn.h */
-
-    /* activations and losses: kernels_nn.h */
-
-    /* parameters and collectives: kernels_param.h */
-};
+void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
+{
+    memset(out, 0, sizeof *out);
+    cddpi_cuda_fill_layer_norm(out);
+    cddpi_cuda_fill_layer_norm_grad(out);
+    cddpi_cuda_fill_embedding(out);
+    cddpi_cuda_fill_embedding_grad(out);
+    cddpi_cuda_fill_elementwise(out);
+    cddpi_cuda_fill_dropout(out);
+    cddpi_cuda_fill_column_sums(out);
+    cddpi_cuda_fill_pool(out);
+    cddpi_cuda_fill_loss(out);
+    cddpi_cuda_fill_layout(out);
+    cddpi_cuda_fill_product(out);
+    cddpi_cuda_fill_update(out);
+    cddpi_cuda_fill_squares(out);
+    cddpi_cuda_fill_cast(out);
+    cddpi_cuda_fill_reduce(out);
+}

@@ -1,7 +1,8 @@
 /* loss_scale.h - the factor by which losses are multiplied so that 16-bit gradients do not vanish:
  * torch.amp.GradScaler's rules as a state machine. It knows no gradients and no ranks:
  *
- *     backward of loss x scale -> mean over ranks -> cddpi_grad_norm() -> cddpi_loss_scale_update()
+ *     backward of loss x scale -> mean over ranks -> cddpi_loss_scale_allows() ->
+ * cddpi_loss_scale_update()
  *
  * The norm is that of gradients that are the same on all ranks, so all of them skip the same
  * updates. */

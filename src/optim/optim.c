@@ -377,19 +377,6 @@ double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grad
     return sum;
 }
 
-double cddpi_grad_norm(const cddp_param *params, void *const *grads, size_t count)
-{
-    const struct cddpi_optim_kernels *kernels = cddpi_optim_kernels();
-    double sum = 0.0;
-
-    for (size_t i = 0; i < count; i++) {
-        if (grads[i] != NULL && !params[i].frozen) {
-            sum += kernels->square_sum(grads[i], element_count(&params[i]));
-        }
-    }
-    return sqrt(sum);
-}
-
 const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count)
 {
     *out_count = optim->tensor_count;

@@ -41,10 +41,8 @@ void cddpi_optim_destroy(struct cddpi_optim *optim);
 void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
                       double *out_squares);
 
-/** sqrt of the sum of squares of all gradients, in float64, in an order fixed by the shapes. */
-double cddpi_grad_norm(const cddp_param *params, void *const *grads, size_t count);
-
-/** The sum of squares that this rank's part of the gradients adds to that norm. */
+/** The sum of squares of this rank's part of the gradients, in float64, in an order fixed by the
+ *  shapes: all ranks' together are the square of the gradients' norm. */
 double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads);
 
 /** The state as named tensors ("momentum.fc1.weight", "step" ...), for checkpoints; they point into
