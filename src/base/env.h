@@ -20,7 +20,12 @@
     X(JOB, "CDDP_JOB", "", "the job's id, part of every key in the store; set by cddp-run")        \
     X(GENERATION, "CDDP_GENERATION", "0",                                                          \
       "grows with each restart of the job, so that nothing stale is read; set by cddp-run")        \
-    X(BACKEND, "CDDP_BACKEND", "", "process group backend: host or solo; unset: the best here")    \
+    X(BACKEND, "CDDP_BACKEND", "",                                                                 \
+      "process group backend: host or solo, on a CUDA device also nccl, ipc or staged; unset: "    \
+      "the "                                                                                       \
+      "best here")                                                                                 \
+    X(DEVICE, "CDDP_DEVICE", "cpu",                                                                \
+      "where process groups have their memory: cpu, cuda (the local rank's device) or cuda:N")     \
     X(TIMEOUT_MS, "CDDP_TIMEOUT_MS", "300000",                                                     \
       "deadline of joining and of each collective, in milliseconds")                               \
     X(SPIN_US, "CDDP_SPIN_US", "",                                                                 \
