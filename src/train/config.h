@@ -64,6 +64,7 @@ enum cddpi_model_kind {
 };
 enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
+enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_KEY_BYTES = 64 };
@@ -112,6 +113,7 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int device;
         int precision;
         int64_t eval_steps;
         int64_t eval_batches;
@@ -131,6 +133,7 @@ struct cddpi_config {
         int64_t bucket_bytes;
         int wire;
         bool allow_unused;
+        bool deterministic;
         bool shard_optimizer;
     } ddp;
     struct {

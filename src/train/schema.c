@@ -139,11 +139,17 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
-    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
-     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
-             "AMX; without it, and in heads wider than 64, attention stays f32. Parameters, "
-             "gradients, sums and everything else are f32 in either (see *ddp.wire* for what is "
-             "sent)."},
+    {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|cpu|cuda",
+     .text = "Where the ranks compute: *cpu*; *cuda*, on one GPU each, or in turns on those of the "
+             "machine if there are fewer; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE says, "
+             "else *cpu*."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
+     .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
+             "times faster on a processor with AMX; without it, and in heads wider than 64, "
+             "attention stays f32 there. *fp16* is for GPUs: losses are scaled, by a factor that "
+             "halves when a gradient overflows, which skips that step on all ranks, and doubles "
+             "after 2000 steps without. Parameters, their gradients and sums are f32 in all (see "
+             "*ddp.wire* for what is sent)."},
     {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
@@ -180,6 +186,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Type in which gradients are exchanged."},
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
+    {KEY(ddp.deterministic), CDDPI_KEY_BOOL, "true",
+     .text =
+         "On GPUs: sums over ranks are taken in one order, in f32 for 16-bit types, so that two "
+         "runs give the same bits; false: in the order that is fastest. On the processor they "
+         "always are."},
     {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
      .text =
          "Each rank updates its part of the parameters, and keeps the optimizer's state of that "

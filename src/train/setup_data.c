@@ -332,6 +332,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .max_count = (int)most,
         .threads = loader_threads(config->data.threads),
         .prefetch = config->data.prefetch,
+        .device = trainer->device,
     };
 
     for (int c = 0; c < 4; c++) {
@@ -359,6 +360,8 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
     static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
     const struct cddpi_config *config = trainer->config;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->world_size);
+    int64_t evaluated = evaluated_at_once(trainer);
     cddp_status status;
 
     status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
@@ -368,13 +371,18 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
                                      &trainer->test_sampler);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->train_data,
-                              cddpi_trainer_micro_batch(config, trainer->world_size),
-                              &trainer->loader);
+        status = build_loader(trainer, &trainer->train_data, trained, &trainer->loader);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->test_data, evaluated_at_once(trainer),
-                              &trainer->test_loader);
+        status = cddpi_feed_create(trainer->loader, trainer->model, trainer->device,
+                                   &trainer->train_data, (int)trained, &trainer->feed);
+    }
+    if (status == CDDP_OK) {
+        status = build_loader(trainer, &trainer->test_data, evaluated, &trainer->test_loader);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_feed_create(trainer->test_loader, trainer->model, trainer->device,
+                                   &trainer->test_data, (int)evaluated, &trainer->test_feed);
     }
     return status;
 }
