@@ -318,26 +318,34 @@ static void recomputing_gives_the_processors_gradients(void **state)
     compare(&(struct preset){"recompute", &again, 3, {1e-5}, {1e-5}}, CDDPI_PRECISION_F32);
 }
 
+static void expect_micro_batches_to_add_up(const struct preset *preset,
+                                           enum cddpi_precision precision)
+{
+    struct device_fixture f;
+    double loss = 0;
+
+    setup(&f, preset->spec, precision, preset->count);
+    for (int micro = 0; micro < 2; micro++) {
+        struct cddpi_result result = {0};
+
+        device_check(cddpi_model_forward(f.host.model, &f.host.batch, true, &result));
+        device_check(cddpi_model_backward(f.host.model, 0.25, micro > 0, NULL, NULL));
+        loss += result.loss_sum;
+        device_step(&f, 0.25, micro > 0);
+    }
+    expect_below("sum of losses", preset->name, precision,
+                 fabs(device_result(&f, 1).loss_sum - loss) / fabs(loss), preset->loss[precision]);
+    expect_below("sum of gradients", preset->name, precision, all_grads_distance(&f),
+                 preset->grad[precision]);
+    device_fixture_fini(&f);
+}
+
 static void micro_batches_add_up(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(presets); i++) {
-        struct device_fixture f;
-        double loss = 0;
-
-        setup(&f, presets[i].spec, CDDPI_PRECISION_F32, presets[i].count);
-        for (int micro = 0; micro < 2; micro++) {
-            struct cddpi_result result = {0};
-
-            device_check(cddpi_model_forward(f.host.model, &f.host.batch, true, &result));
-            device_check(cddpi_model_backward(f.host.model, 0.25, micro > 0, NULL, NULL));
-            loss += result.loss_sum;
-            device_step(&f, 0.25, micro > 0);
-        }
-        assert_true(fabs(device_result(&f, 1).loss_sum - loss) <= 1e-4 * fabs(loss));
-        expect_below("sum of gradients", presets[i].name, CDDPI_PRECISION_F32,
-                     all_grads_distance(&f), presets[i].grad[0]);
-        device_fixture_fini(&f);
+        expect_micro_batches_to_add_up(&presets[i], CDDPI_PRECISION_F32);
+        expect_micro_batches_to_add_up(&presets[i], CDDPI_PRECISION_BF16);
     }
 }
 
@@ -772,6 +780,137 @@ static void the_description_tells_what_is_done_in_one_pass(void **state)
     device_fixture_fini(&f);
 }
 
+/* Passes over activations that the tests count. */
+static const struct cddpi_cuda_kernels *real_kernels;
+static struct passes {
+    int adds, gelus, gelu_grads, relus, relu_grads, norms_of_sums;
+} passes;
+
+static cddp_status count_add(struct cddpi_device *where, cddp_type type, const void *a,
+                             const void *b, bool relu, size_t count, void *out)
+{
+    passes.adds++;
+    return real_kernels->add(where, type, a, b, relu, count, out);
+}
+
+static cddp_status count_gelu(struct cddpi_device *where, cddp_type type, bool exact, const void *x,
+                              size_t count, void *out)
+{
+    passes.gelus++;
+    return real_kernels->gelu(where, type, exact, x, count, out);
+}
+
+static cddp_status count_gelu_grad(struct cddpi_device *where, cddp_type type, bool exact,
+                                   const void *dy, const void *x, size_t count, void *dx)
+{
+    passes.gelu_grads++;
+    return real_kernels->gelu_grad(where, type, exact, dy, x, count, dx);
+}
+
+static cddp_status count_relu(struct cddpi_device *where, cddp_type type, const void *x,
+                              size_t count, void *out)
+{
+    passes.relus++;
+    return real_kernels->relu(where, type, x, count, out);
+}
+
+static cddp_status count_relu_grad(struct cddpi_device *where, cddp_type type, const void *dy,
+                                   const void *y, size_t count, void *dx)
+{
+    passes.relu_grads++;
+    return real_kernels->relu_grad(where, type, dy, y, count, dx);
+}
+
+static cddp_status count_norm(struct cddpi_device *where, cddp_type type, const void *x,
+                              const void *residual, const float *weight, const float *bias,
+                              float epsilon, size_t rows, size_t columns, void *sum, void *out,
+                              float *mean, float *inverse)
+{
+    passes.norms_of_sums += residual != NULL ? 1 : 0;
+    return real_kernels->layer_norm(where, type, x, residual, weight, bias, epsilon, rows, columns,
+                                    sum, out, mean, inverse);
+}
+
+static int count_passes(void **state)
+{
+    static struct cddpi_cuda_kernels counting;
+
+    (void)state;
+    real_kernels = device->kernels;
+    counting = *real_kernels;
+    counting.add = count_add;
+    counting.gelu = count_gelu;
+    counting.gelu_grad = count_gelu_grad;
+    counting.relu = count_relu;
+    counting.relu_grad = count_relu_grad;
+    counting.layer_norm = count_norm;
+    device->kernels = &counting;
+    return 0;
+}
+
+static int count_passes_no_more(void **state)
+{
+    (void)state;
+    device->kernels = real_kernels;
+    return 0;
+}
+
+static struct passes passes_of(const struct cddpi_model_spec *spec)
+{
+    struct device_fixture f;
+
+    setup(&f, spec, CDDPI_PRECISION_BF16, 2);
+    passes = (struct passes){0};
+    device_step(&f, 1, false);
+    device_fixture_fini(&f);
+    return passes;
+}
+
+static void sums_gelus_and_relus_take_no_passes_of_their_own(void **state)
+{
+    struct cddpi_model_spec again = gpt2;
+    struct passes seen;
+
+    (void)state;
+    seen = passes_of(&gpt2);
+    assert_int_equal(seen.adds, 0);
+    assert_int_equal(seen.gelus + seen.gelu_grads, 0);
+    assert_int_equal(seen.norms_of_sums, 2 * gpt2.blocks);
+    again.recompute = true;
+    seen = passes_of(&again); /* of the sums, those inside of the blocks come again */
+    assert_int_equal(seen.adds, 0);
+    assert_int_equal(seen.gelus + seen.gelu_grads, 0);
+    assert_int_equal(seen.norms_of_sums, 3 * gpt2.blocks);
+    seen = passes_of(&resnet20);
+    assert_int_equal(seen.relus + seen.relu_grads, 0);
+    assert_int_equal(seen.adds, 9); /* in backward, of the gradients of each block's input */
+}
+
+static void plans_overlap_nothing_that_is_alive(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        for (int recompute = 0; recompute < 2; recompute++) {
+            struct cddpi_model_spec spec = *presets[i].spec;
+            struct device_fixture f;
+
+            spec.recompute = recompute == 1;
+            setup(&f, &spec, CDDPI_PRECISION_BF16, 2);
+            for (int training = 0; training < 2; training++) {
+                struct cddpi_plan *plan = NULL;
+
+                device_check(cddpi_plan_create(f.model, 3, training == 1, &plan));
+                assert_true(cddpi_memory_valid(&plan->memory));
+                for (int b = 0; b < plan->memory.count; b++) {
+                    assert_int_equal(plan->memory.buffers[b].offset % 256, 0);
+                }
+                cddpi_plan_destroy(plan);
+            }
+            device_fixture_fini(&f);
+        }
+    }
+}
+
 static int open_device(void **state)
 {
     (void)state;
@@ -815,6 +954,9 @@ int main(void)
         cmocka_unit_test(a_loss_scale_on_the_device_multiplies_gradients),
         cmocka_unit_test(a_larger_batch_moves_the_arena),
         cmocka_unit_test(the_description_tells_what_is_done_in_one_pass),
+        cmocka_unit_test_setup_teardown(sums_gelus_and_relus_take_no_passes_of_their_own,
+                                        count_passes, count_passes_no_more),
+        cmocka_unit_test(plans_overlap_nothing_that_is_alive),
     };
 
     if (open_device(NULL) != 0) {
