@@ -299,6 +299,7 @@ static void a_recorded_update_reads_rate_and_counts_anew(void **state)
 {
     struct cddpi_recording *recording;
     struct cddpi_cuda_update update = adamw;
+    struct cddpi_cuda_tensors made;
     struct model model;
 
     (void)state;
@@ -310,6 +311,8 @@ static void a_recorded_update_reads_rate_and_counts_anew(void **state)
     update.copy_type = CDDP_BF16;
     update.lr = model.lr;
     cuda_ok(cuda->ops->record_begin(cuda));
+    assert_int_equal(cuda->kernels->tensors(cuda, &model.tensors[0].slot, 1, model.table, &made),
+                     CDDP_ERR_UNAVAILABLE);
     cuda_ok(cuda->kernels->update(cuda, &update, &model.made));
     cuda_ok(cuda->ops->record_end(cuda, &recording));
     for (int step = 1; step <= STEPS; step++) {
