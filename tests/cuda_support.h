@@ -95,6 +95,9 @@ static inline uint16_t f16_of_float(float x)
     if (size >= 65520) {
         return sign | 0x7c00;
     }
+    if (size == 0) {
+        return sign;
+    }
     frexpf(size, &exponent);
     exponent = exponent - 1 < -14 ? -14 : exponent - 1;
     units = nearbyintf(ldexpf(size, 10 - exponent)); /* may be 2048: the next exponent, as it is */
