@@ -12,49 +12,64 @@ struct pieces {
     struct cddpi_cuda_linear linear; /* of as many */
     size_t x_bytes, y_bytes;         /* of an image */
     void *columns;                   /* NULL: the images are their own windows */
+    void *turned;                    /* filters, for the input's gradient */
 };
-
-static bool is_empty(const struct cddpi_cuda_conv *shape)
-{
-    return shape->count == 0 || shape->channels == 0 || shape->outputs == 0 ||
-           cddpi_cuda_conv_extent(shape->height, shape) <= 0 ||
-           cddpi_cuda_conv_extent(shape->width, shape) <= 0;
-}
 
 static bool is_plain(const struct cddpi_cuda_conv *shape)
 {
     return shape->kernel == 1 && shape->stride == 1 && shape->padding == 0;
 }
 
+static size_t places_of(const struct cddpi_cuda_conv *shape)
+{
+    return (size_t)cddpi_cuda_conv_extent(shape->height, shape) *
+           (size_t)cddpi_cuda_conv_extent(shape->width, shape);
+}
+
+/* The product of one image. @p back: for the input's gradient, whose windows are of outputs. */
+static struct cddpi_cuda_linear product_of(const struct cddpi_cuda_conv *shape, bool back)
+{
+    size_t inside = (size_t)shape->height * (size_t)shape->width;
+    size_t window = (size_t)shape->kernel * (size_t)shape->kernel;
+    size_t channels = (size_t)shape->channels;
+    size_t outputs = (size_t)shape->outputs;
+    bool turned = back && !is_plain(shape);
+
+    return (struct cddpi_cuda_linear){.type = shape->type,
+                                      .rows = turned ? inside : places_of(shape),
+                                      .inputs = window * (turned ? outputs : channels),
+                                      .outputs = turned ? channels : outputs,
+                                      .epilogue = CDDPI_EPILOGUE_NONE};
+}
+
 static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
-                         struct pieces *out)
+                         bool back, struct pieces *out)
 {
     const size_t most_bytes = (size_t)256 << 20;
     size_t element = cddp_type_bytes(shape->type);
-    size_t places = (size_t)cddpi_cuda_conv_extent(shape->height, shape) *
-                    (size_t)cddpi_cuda_conv_extent(shape->width, shape);
-    size_t window = (size_t)shape->kernel * (size_t)shape->kernel * (size_t)shape->channels;
-    size_t image = places * window * element;
-    struct pieces pieces = {.part = *shape};
+    struct pieces pieces = {.part = *shape, .linear = product_of(shape, back)};
+    size_t image = pieces.linear.rows * pieces.linear.inputs * element;
+    size_t filters = back ? (pieces.linear.inputs * pieces.linear.outputs * element + 255) / 256 *
+                                256
+                          : 0;
 
     if (!is_plain(shape)) {
         size_t images = most_bytes / image > 0 ? most_bytes / image : 1;
+        void *memory;
         cddp_status status;
 
         pieces.part.count = images < (size_t)shape->count ? (int)images : shape->count;
-        status = cddpi_cuda_scratch(device, image * (size_t)pieces.part.count, &pieces.columns);
+        status = cddpi_cuda_scratch(device, filters + image * (size_t)pieces.part.count, &memory);
         if (status != CDDP_OK) {
             return status;
         }
+        pieces.turned = memory;
+        pieces.columns = (char *)memory + filters;
     }
-    pieces.linear = (struct cddpi_cuda_linear){.type = shape->type,
-                                               .rows = places * (size_t)pieces.part.count,
-                                               .inputs = window,
-                                               .outputs = (size_t)shape->outputs,
-                                               .epilogue = CDDPI_EPILOGUE_NONE};
+    pieces.linear.rows *= (size_t)pieces.part.count;
     pieces.x_bytes = (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels *
                      element;
-    pieces.y_bytes = places * (size_t)shape->outputs * element;
+    pieces.y_bytes = places_of(shape) * (size_t)shape->outputs * element;
     *out = pieces;
     return CDDP_OK;
 }
@@ -72,7 +87,7 @@ static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda
                             const char *x, const void *weight, char *y)
 {
     struct pieces pieces;
-    cddp_status status = start(device, shape, &pieces);
+    cddp_status status = start(device, shape, false, &pieces);
 
     for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
         const void *from = x + (size_t)first * pieces.x_bytes;
@@ -94,17 +109,24 @@ static cddp_status own_conv_input(struct cddpi_device *device, const struct cddp
                                   const char *dy, const void *weight, char *dx)
 {
     struct pieces pieces;
-    cddp_status status = start(device, shape, &pieces);
+    cddp_status status = start(device, shape, true, &pieces);
 
+    if (status == CDDP_OK && pieces.columns != NULL) {
+        status = cddpi_cuda_turn_filters(device, shape, weight, pieces.turned);
+    }
     for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
+        const void *from = dy + (size_t)first * pieces.y_bytes;
         void *to = dx + (size_t)first * pieces.x_bytes;
 
         trim(&pieces, shape->count - first);
-        status = device->kernels->linear_input(device, &pieces.linear,
-                                               dy + (size_t)first * pieces.y_bytes, weight, NULL,
-                                               pieces.columns != NULL ? pieces.columns : to);
-        if (status == CDDP_OK && pieces.columns != NULL) {
-            status = cddpi_cuda_col2im(device, &pieces.part, pieces.columns, to);
+        if (pieces.columns == NULL) {
+            status = device->kernels->linear_input(device, &pieces.linear, from, weight, NULL, to);
+            continue;
+        }
+        status = cddpi_cuda_outputs_of_inputs(device, &pieces.part, from, pieces.columns);
+        if (status == CDDP_OK) {
+            status = device->kernels->linear(device, &pieces.linear, pieces.columns, pieces.turned,
+                                             NULL, to, NULL);
         }
     }
     return status;
@@ -114,7 +136,7 @@ static cddp_status own_conv_weight(struct cddpi_device *device, const struct cdd
                                    const char *dy, const char *x, bool add, float *dweight)
 {
     struct pieces pieces;
-    cddp_status status = start(device, shape, &pieces);
+    cddp_status status = start(device, shape, false, &pieces);
 
     for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
         const void *from = x + (size_t)first * pieces.x_bytes;
@@ -131,6 +153,13 @@ static cddp_status own_conv_weight(struct cddpi_device *device, const struct cdd
         }
     }
     return status;
+}
+
+static bool is_empty(const struct cddpi_cuda_conv *shape)
+{
+    return shape->count == 0 || shape->channels == 0 || shape->outputs == 0 ||
+           cddpi_cuda_conv_extent(shape->height, shape) <= 0 ||
+           cddpi_cuda_conv_extent(shape->width, shape) <= 0;
 }
 
 static cddp_status conv(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
