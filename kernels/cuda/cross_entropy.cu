@@ -119,6 +119,7 @@ template <class T> struct entropy_arguments {
     T *logits;
     const int32_t *labels;
     int columns;
+    size_t stride; /* from row to row */
     float scale;
     const float *device_scale;
     struct row_result *results;
@@ -315,7 +316,7 @@ __global__ void __launch_bounds__(S::threads, 1024 / S::threads)
     __shared__ running warps[S::threads / CDDPI_WARP];
     __shared__ int earlier;
     CDDPI_DYNAMIC_SHARED(uint4, shared);
-    T *start = a.logits + (size_t)blockIdx.x * (size_t)a.columns;
+    T *start = a.logits + (size_t)blockIdx.x * a.stride;
     const row_layout<T> row(start, a.columns);
     int label = a.labels[blockIdx.x];
     float labelled = to_float(start[label]); /* before anything is written: threads meet below */
@@ -367,12 +368,12 @@ cudaError_t start(cudaStream_t stream, const entropy_arguments<T> &arguments, si
 
 template <class T>
 cddp_status cross_entropy_as(cddpi_device *device, void *logits, const int32_t *labels, size_t rows,
-                             size_t columns, bool grads, float scale, const float *device_scale,
-                             double *out, struct row_result *results)
+                             size_t columns, size_t stride, bool grads, float scale,
+                             const float *device_scale, double *out, struct row_result *results)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     const entropy_arguments<T> a = {
-        static_cast<T *>(logits), labels, (int)columns, scale, device_scale, results, 0};
+        static_cast<T *>(logits), labels, (int)columns, stride, scale, device_scale, results, 0};
     cudaError_t error = columns <= SHORT_COLUMNS ? start<T, short_rows>(stream, a, rows, grads)
                                                  : start<T, long_rows>(stream, a, rows, grads);
 
@@ -382,19 +383,30 @@ cddp_status cross_entropy_as(cddpi_device *device, void *logits, const int32_t *
     return CDDPI_STARTED(device, "cross_entropy", error);
 }
 
-cddp_status cross_entropy(cddpi_device *device, cddp_type type, void *logits, const int32_t *labels,
-                          size_t rows, size_t columns, bool grads, float scale,
-                          const float *device_scale, double *out, void *scratch)
+cddp_status cross_entropy_strided(cddpi_device *device, cddp_type type, void *logits,
+                                  const int32_t *labels, size_t rows, size_t columns, size_t stride,
+                                  bool grads, float scale, const float *device_scale, double *out,
+                                  void *scratch)
 {
     if (rows == 0 || columns == 0) {
         return CDDP_OK;
     }
-    return CDDPI_BY_TYPE(type, cross_entropy_as, device, logits, labels, rows, columns, grads,
-                         scale, device_scale, out, static_cast<struct row_result *>(scratch));
+    return CDDPI_BY_TYPE(type, cross_entropy_as, device, logits, labels, rows, columns, stride,
+                         grads, scale, device_scale, out,
+                         static_cast<struct row_result *>(scratch));
+}
+
+cddp_status cross_entropy(cddpi_device *device, cddp_type type, void *logits, const int32_t *labels,
+                          size_t rows, size_t columns, bool grads, float scale,
+                          const float *device_scale, double *out, void *scratch)
+{
+    return cross_entropy_strided(device, type, logits, labels, rows, columns, columns, grads, scale,
+                                 device_scale, out, scratch);
 }
 } // namespace
 
 void cddpi_cuda_fill_cross_entropy(struct cddpi_cuda_kernels *out)
 {
     out->cross_entropy = cross_entropy;
+    out->cross_entropy_strided = cross_entropy_strided;
 }

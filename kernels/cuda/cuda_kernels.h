@@ -9,8 +9,9 @@
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
  * floating-point atomics). The definitions are those of the CPU kernels (kernels/cpu/nn_*.h and the
  * ops in src/nn/ops), which tests compare with. What works element by element (gelu, relu, add,
- * add_bias, dropout and their gradients) may write in the place of an input. All return CDDP_OK, CDDP_ERR_ARGUMENT,
- * CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or CDDP_ERR_DEVICE. */
+ * add_bias, dropout and their gradients) may write in the place of an input. All return CDDP_OK,
+ * CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or CDDP_ERR_DEVICE.
+ */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
 
@@ -39,6 +40,9 @@ struct cddpi_cuda_attention {
     int batch, heads, length, head; /* sequences, heads, rows of each, width of a head */
     /* qkv: batch x length x 3 x heads x head, as linear makes it; out: batch x length x heads x
      * head; scaled by 1 / sqrt(head); causal. stats: batch x heads x length float32. */
+    /* The gradient may be summed in any order, where that is faster and takes less memory: then it
+     * has not the same bits in every run. */
+    bool any_order;
 };
 
 /* Images are N x H x W x C (channels last). */
@@ -230,6 +234,12 @@ struct cddpi_cuda_kernels {
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
                                  float scale, const float *device_scale, double *out,
                                  void *scratch);
+    /* The same of rows that lie @p stride elements apart (a multiple of what products like); what
+     * lies between them stays as it is. */
+    cddp_status (*cross_entropy_strided)(struct cddpi_device *device, cddp_type type, void *logits,
+                                         const int32_t *labels, size_t rows, size_t columns,
+                                         size_t stride, bool grads, float scale,
+                                         const float *device_scale, double *out, void *scratch);
     /* Against one-hot targets; the mean over columns; the gradient goes into @p logits likewise. */
     cddp_status (*squared_error)(struct cddpi_device *device, cddp_type type, void *logits,
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,

@@ -58,13 +58,11 @@ __device__ __forceinline__ void load_row(const norm_arguments<T> &a, const norm_
     for (int k = 0; k < EACH; k++) {
         int v = place.slot + k * place.stride;
 
-        words[k] = more[k] = make_uint4(0, 0, 0, 0);
-        if (active && v < vectors) {
-            words[k] = load_words(a.x + at + (size_t)v * N);
-            if (a.residual != nullptr) {
-                more[k] = load_words(a.residual + at + (size_t)v * N);
-            }
-        }
+        words[k] = active && v < vectors ? load_words(a.x + at + (size_t)v * N)
+                                         : make_uint4(0, 0, 0, 0);
+        more[k] = active && v < vectors && a.residual != nullptr
+                      ? load_words(a.residual + at + (size_t)v * N)
+                      : make_uint4(0, 0, 0, 0);
     }
     CDDPI_UNROLL
     for (int k = 0; k < EACH; k++) {

@@ -79,6 +79,19 @@ static enum cddpi_copy form_of(const struct cddpi_model_cuda *cuda, const struct
     return form == CDDPI_COPY_CAST && cuda->type == CDDP_F32 ? CDDPI_COPY_NONE : form;
 }
 
+/* Ops that share a parameter agree on the form. */
+static void keep_copy(const struct cddpi_model *model, const struct cddpi_op *op, int k)
+{
+    struct cddpi_param_copy *copy = &model->cuda->copies[op->params[k]];
+    size_t count = cddpi_tensor_elements(&model->params.items[op->params[k]]);
+
+    if (op->ops == &cddpi_op_linear && k == 0) {
+        count = cddpi_linear_outputs(model, op) * (size_t)op->in.channels;
+    }
+    copy->form = form_of(model->cuda, op, k);
+    copy->count = count > copy->count ? count : copy->count;
+}
+
 static cddp_status create_copies(struct cddpi_model *model)
 {
     struct cddpi_model_cuda *cuda = model->cuda;
@@ -97,13 +110,13 @@ static cddp_status create_copies(struct cddpi_model *model)
             const struct cddpi_op *op = &graph->ops[i];
 
             if (op->params[k] >= 0) {
-                cuda->copies[op->params[k]].form = form_of(cuda, op, k); /* ops that share agree */
+                keep_copy(model, op, k);
             }
         }
     }
     for (size_t i = 0; i < model->params.count; i++) {
         if (cuda->copies[i].form != CDDPI_COPY_NONE) {
-            bytes += aligned(cddpi_tensor_elements(&model->params.items[i]) * element);
+            bytes += aligned(cuda->copies[i].count * element);
         }
     }
     if (bytes == 0) {
@@ -111,12 +124,16 @@ static cddp_status create_copies(struct cddpi_model *model)
     }
     status = cuda->device->ops->alloc(cuda->device, bytes, "copies of the parameters",
                                       &cuda->copy_block);
+    if (status == CDDP_OK) {
+        status = cuda->device->ops->clear(cuda->device, CDDPI_STREAM_COMPUTE, cuda->copy_block,
+                                          bytes);
+    }
     bytes = 0;
     for (size_t i = 0; status == CDDP_OK && i < model->params.count; i++) {
         if (cuda->copies[i].form != CDDPI_COPY_NONE) {
             cuda->copies[i].data = (char *)cuda->copy_block + bytes;
             cuda->copies[i].stale = true;
-            bytes += aligned(cddpi_tensor_elements(&model->params.items[i]) * element);
+            bytes += aligned(cuda->copies[i].count * element);
         }
     }
     return status;

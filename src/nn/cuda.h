@@ -9,8 +9,9 @@
 /* A parameter in the form in which products read it. */
 struct cddpi_param_copy {
     enum cddpi_copy form;
-    void *data; /* NULL: the parameter itself is read */
-    bool stale; /* made again before it is next read */
+    void *data;   /* NULL: the parameter itself is read */
+    bool stale;   /* made again before it is next read */
+    size_t count; /* of its elements: with zeros behind those of the parameter */
 };
 
 struct cddpi_model_cuda {
@@ -70,6 +71,9 @@ CDDP_CHECKED cddp_status cddpi_cuda_mask_relu(const struct cddpi_run *run, const
 /** Rows of features in the batch: samples, or tokens. */
 size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op);
 
+/** The outputs of linear layer @p op as products see them: as many as it has, or for the logits of
+ * a vocabulary in 16 bits a rounder number, of which the last are 0. */
+size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op);
 /** What a linear layer behind @p run's input's GELU reads in backward, which makes its gradient;
  *  NULL: the gradient of the input is wanted as it is. */
 const void *cddpi_linear_gelu_aux(const struct cddpi_run *run);

@@ -457,6 +457,10 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     if (run.plan != NULL && !(training && (model->tokens_in || model->cuda != NULL))) {
         run.op = &model->graph.ops[model->graph.op_count - 1];
         model->outputs = cddpi_run_input(&run, 0);
+        model->outputs_stride = run.plan->values[run.op->inputs[0]].stride;
+        if (model->outputs_stride == 0) {
+            model->outputs_stride = (size_t)model->classes;
+        }
     }
     model->pending = run.plan;
     model->pending_backward = training;

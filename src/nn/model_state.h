@@ -67,6 +67,7 @@ struct cddpi_model {
     /* of the last forward */
     struct cddpi_batch batch;
     const void *outputs;        /* of the type of activations */
+    size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;
     double

@@ -32,6 +32,7 @@ struct cddpi_plan_value {
     int block;
     cddp_type type;  /* of the elements; on the processor float32 */
     size_t elements; /* with padding */
+    size_t stride;   /* from row to row of features, where they lie apart; 0: they do not */
     int activation;  /* buffer; -1: the data, which is the caller's */
     int grads[2];    /* buffers: what the producer's backward takes; -1: none */
 };

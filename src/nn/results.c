@@ -111,6 +111,7 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
                                      float *out)
 {
     size_t columns = (size_t)model->classes;
+    size_t stride = model->outputs_stride;
     size_t all = (size_t)model->batch.count * (size_t)model->predictions;
     cddp_status status;
 
@@ -125,11 +126,14 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
         memcpy(out, (const float *)model->outputs + first * columns, rows * columns * sizeof *out);
         return CDDP_OK;
     }
+    if (rows == 0) {
+        return CDDP_OK;
+    }
     status = fetch(
-        model, (const char *)model->outputs + first * columns * cddp_type_bytes(model->cuda->type),
-        rows * columns);
-    if (status == CDDP_OK) {
-        memcpy(out, model->cuda->read, rows * columns * sizeof *out);
+        model, (const char *)model->outputs + first * stride * cddp_type_bytes(model->cuda->type),
+        (rows - 1) * stride + columns);
+    for (size_t i = 0; status == CDDP_OK && i < rows; i++) {
+        memcpy(out + i * columns, model->cuda->read + i * stride, columns * sizeof *out);
     }
     return status;
 }

@@ -1,6 +1,11 @@
 /* linear_cuda.c - owns a linear layer on a device: products with the bias, and with the relu or
  * gelu behind it, in the same pass.
  *
+ * The logits of a vocabulary, whose number of tokens need not be a multiple of anything, are made
+ * for a rounder number of tokens in 16 bits: products along odd rows are slow. The weights of those
+ * beyond are 0, so that their logits are, too, and nobody looks at them; their gradients are left
+ * out.
+ *
  * Of a gelu, forward keeps what went into it. Its derivative is taken where the gradient of its
  * output is made: by the product of the linear layer that alone reads it, else in backward of this
  * one. */
@@ -13,6 +18,7 @@ struct state {
     struct cddpi_cuda_linear shape;
     int aux;     /* buffer: what went into the gelu; training only */
     int scratch; /* buffer: for a bias that is summed apart; -1: it is not */
+    int grad;    /* buffer: for the weight's gradient with more outputs; -1: there are none */
 };
 
 static bool derived_by_reader(const struct cddpi_graph *graph, const struct cddpi_op *op)
@@ -20,6 +26,20 @@ static bool derived_by_reader(const struct cddpi_graph *graph, const struct cddp
     const struct cddpi_op *reader = cddpi_sole_reader(graph, op->output);
 
     return op->gelu && reader != NULL && reader->ops == &cddpi_op_linear;
+}
+
+size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op)
+{
+    const struct cddpi_op *reader = cddpi_sole_reader(&model->graph, op->output);
+    size_t outputs = (size_t)op->out.channels;
+    size_t multiple = outputs >= 1024 ? 128 : 8;
+
+    if (model->cuda->type == CDDP_F32 || !model->tokens_in || op->params[1] >= 0 || op->relu ||
+        op->gelu || reader == NULL || reader->ops != &cddpi_op_loss ||
+        model->loss != CDDPI_LOSS_CROSS_ENTROPY) {
+        return outputs;
+    }
+    return (outputs + multiple - 1) / multiple * multiple;
 }
 
 const void *cddpi_linear_gelu_aux(const struct cddpi_run *run)
@@ -56,6 +76,11 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
             plan->model->cuda->kernels->sums_scratch(state->shape.rows, state->shape.outputs),
             CDDPI_IN_BACKWARD, &state->scratch);
     }
+    if (status == CDDP_OK && state->shape.outputs != (size_t)op->out.channels) {
+        status = cddpi_plan_buffer(plan, index,
+                                   state->shape.outputs * state->shape.inputs * sizeof(float),
+                                   CDDPI_IN_BACKWARD, &state->grad);
+    }
     return status;
 }
 
@@ -68,15 +93,19 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    state->scratch = -1;
+    state->scratch = state->grad = -1;
     state->shape = (struct cddpi_cuda_linear){.type = plan->model->cuda->type,
                                               .rows = cddpi_plan_rows(plan, op),
                                               .inputs = (size_t)op->in.channels,
-                                              .outputs = (size_t)op->out.channels,
+                                              .outputs = cddpi_linear_outputs(plan->model, op),
                                               .epilogue = op->relu   ? CDDPI_EPILOGUE_RELU
                                                           : op->gelu ? CDDPI_EPILOGUE_GELU
                                                                      : CDDPI_EPILOGUE_NONE};
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
+    if (state->shape.outputs != (size_t)op->out.channels) {
+        plan->values[op->output].stride = state->shape.outputs;
+        plan->values[op->output].elements = state->shape.rows * state->shape.outputs;
+    }
     plan->ops[index].flags = CDDPI_NEEDS_INPUT;
     return plan->training ? plan_training(plan, index, state) : CDDP_OK;
 }
@@ -105,6 +134,27 @@ static cddp_status derive(const struct cddpi_run *run, const struct state *state
         cddpi_run_buffer(run, state->aux), cddpi_run_output_elements(run), cddpi_run_masked(run));
     *out = cddpi_run_masked(run);
     return status;
+}
+
+/* Made with more outputs than there are, which are then left out. */
+static cddp_status padded_gradient(const struct cddpi_run *run, const struct state *state,
+                                   const void *grad)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
+    struct cddpi_device *device = cddpi_run_device(run);
+    size_t count = (size_t)run->op->out.channels * state->shape.inputs;
+    float *made = cddpi_run_buffer(run, state->grad);
+    float *wanted = cddpi_run_grad(run, 0);
+    cddp_status status = kernels->linear_weight(device, &state->shape, grad,
+                                                cddpi_run_input(run, 0), false, made, NULL);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return cddpi_run_adds(run, 0)
+               ? kernels->add(device, CDDP_F32, wanted, made, false, count, wanted)
+               : device->ops->copy(device, CDDPI_STREAM_COMPUTE, wanted, made,
+                                   count * sizeof *wanted);
 }
 
 /* The bias is summed along, unless just one of the two gradients is there already. */
@@ -136,7 +186,8 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     cddp_status status = derive(run, state, &grad);
 
     if (status == CDDP_OK) {
-        status = weight_gradient(run, state, grad);
+        status = state->grad >= 0 ? padded_gradient(run, state, grad)
+                                  : weight_gradient(run, state, grad);
     }
     if (status == CDDP_OK) {
         status = cddpi_run_ready_both(run); /* before more work: its reduction can start */

@@ -145,7 +145,14 @@ static cddp_status compute_cuda(const struct cddpi_run *run, const struct cuda_s
     const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
     const struct cddpi_model_cuda *cuda = run->model->cuda;
     bool mse = run->model->loss == CDDPI_LOSS_MSE;
+    size_t stride = run->plan->values[run->op->inputs[0]].stride;
 
+    if (stride > 0) {
+        return kernels->cross_entropy_strided(
+            cuda->device, cuda->type, outputs, run->batch->label, rows_of(run->plan),
+            (size_t)run->model->classes, stride, run->plan->training, (float)run->scale,
+            cuda->loss_scale, cuda->sums, cddpi_run_buffer(run, state->scratch));
+    }
     return (mse ? kernels->squared_error : kernels->cross_entropy)(
         cuda->device, cuda->type, outputs, run->batch->label, rows_of(run->plan),
         (size_t)run->model->classes, run->plan->training, (float)run->scale, cuda->loss_scale,
