@@ -24,6 +24,7 @@ struct cuda_device {
     struct cddpi_device base; /* first: a struct cddpi_device * is one to this */
     const struct cddpi_module_host *host;
     cudaStream_t streams[CDDPI_STREAM_COUNT];
+    bool adopted;       /* the compute stream is the caller's */
     cudaMemPool_t pool; /* NULL: the device has none, so allocation waits for it */
     void *workspace;    /* scratch of products and convolutions, made when first asked for */
     size_t workspace_bytes;
