@@ -20,6 +20,29 @@ struct stage {
     int which; /* variant of the test */
 };
 
+/* Let groups open the module that was built for tests; false: it was not. */
+static inline bool find_emulated_module(void)
+{
+    const char *build = getenv("CDDP_TEST_BUILD");
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/tests/fake_cuda/libcddp-cuda-emulated.so",
+             build != NULL ? build : ".");
+    return access(path, R_OK) == 0 && setenv("CDDP_CUDA_MODULE", path, 1) == 0;
+}
+
+/* In a test: without CUDA's headers there is no such module. */
+static inline void need_emulated_module(void)
+{
+    if (!find_emulated_module()) {
+        print_message("skipped: no module libcddp-cuda-emulated.so was built\n");
+        skip();
+    }
+}
+
+static const char *const module_planes[] = {"ipc", "staged"};
+enum { MODULE_PLANES = sizeof module_planes / sizeof *module_planes };
+
 static inline cddp_status stage_enter(const struct stage *stage, int rank, int world_size,
                                       cddp_group **out)
 {
@@ -31,7 +54,7 @@ static inline cddp_status stage_enter(const struct stage *stage, int rank, int w
         return status;
     }
     if (stage->module_plane != NULL) {
-        status = cddpi_device_join(group, "cuda", stage->module_plane, true);
+        status = cddpi_device_join(group, "cuda", stage->module_plane, true, NULL);
     } else {
         device = deferred_open(rank, stage->bias, stage->number);
         status = cddpi_device_attach(group, cddpi_device_hold(device),
@@ -56,6 +79,7 @@ static inline int stage_run(rank_fn body, struct stage stage, int least, int see
 
             stage.bias = (enum deferred_bias)(run % DEFERRED_BIASES);
             stage.number = (unsigned)run;
+            support_setenv_number("CDDP_FAKE_CUDA_SEED", run + 1);
             if (group_seed_create(device_sizes[i], &stage.seed) != CDDP_OK) {
                 return -1;
             }
