@@ -52,7 +52,6 @@ void cddpi_cuda_fill_elementwise(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_dropout(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_column_sums(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_pool(struct cddpi_cuda_kernels *out);
-void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_layout(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_product(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_update(struct cddpi_cuda_kernels *out);
