@@ -1,6 +1,6 @@
 /* test_ddp_device.c - gradients on a device become what the processor's ddp makes of the same
  * numbers, to the bit, in every order of streams and without waiting for the device. */
-#include "device_support.h"
+#include "device_stage.h"
 #include "test_ddp_ranks.h"
 
 enum { STEPS = 4, SIZES = 12, KEPT_BYTES = 4 << 20 };

@@ -1,7 +1,7 @@
 /* test_group_device.c - collectives on a device's memory: the same bits as on the processor's,
  * whatever the order in which streams run; nobody waits for the device; failures name who and what.
  */
-#include "device_support.h"
+#include "device_stage.h"
 #include "group_reference.h"
 
 enum { SOON_MS = SUPPORT_TIMEOUT_MS / 2, COUNT = 1000, KINDS = 9 };

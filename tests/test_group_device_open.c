@@ -1,6 +1,6 @@
 /* test_group_device_open.c - cddp_group_create() on a device: what is chosen, and what is said when
  * it cannot be. */
-#include "device_support.h"
+#include "device_stage.h"
 #include "test_ddp_ranks.h"
 
 struct wanted {
