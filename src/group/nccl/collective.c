@@ -117,12 +117,15 @@ static cddp_status reduce_nothing(struct cddpi_plane *plane, const struct cddpi_
 {
     struct cddpi_device *device = plane->device;
     size_t bytes = op->count * cddp_type_bytes(op->type);
+    cudaMemPool_t pool = cuda_device_of(device)->pool;
     void *zeros = op->out;
     cddp_status status = CDDP_OK;
 
     if (op->kind == CDDPI_REDUCE_SCATTER) {
         bytes *= (size_t)plane->size;
-        status = CUDA_CHECK(device, cudaMallocAsync(&zeros, bytes, plane->stream));
+        status = CUDA_CHECK(
+            device, pool != NULL ? cudaMallocFromPoolAsync(&zeros, bytes, pool, plane->stream)
+                                 : cudaMalloc(&zeros, bytes));
     }
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaMemsetAsync(zeros, 0, bytes, plane->stream));
@@ -130,10 +133,9 @@ static cddp_status reduce_nothing(struct cddpi_plane *plane, const struct cddpi_
     if (status == CDDP_OK) {
         status = reduce_shares(plane, op, zeros);
     }
-    if (zeros != NULL && zeros != op->out) {
-        cddp_status freed = CUDA_CHECK(device, cudaFreeAsync(zeros, plane->stream));
-
-        status = status != CDDP_OK ? status : freed;
+    if (status == CDDP_OK && zeros != op->out) { /* without a pool, this waits for the peers */
+        status = CUDA_CHECK(device,
+                            pool != NULL ? cudaFreeAsync(zeros, plane->stream) : cudaFree(zeros));
     }
     return status;
 }
