@@ -4,7 +4,7 @@
  * rank's share of all weights, a number that lies in device memory because only the stream knows
  * it. For 16-bit types a share of so few bits would be wrong by up to 0.4 %: they take the way of
  * fixed.c, as integer means do (NCCL adds in the type itself, which overflows). */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <string.h>

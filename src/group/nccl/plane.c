@@ -1,5 +1,5 @@
 /* plane.c - the plane "nccl": opening, closing, and one operation after another. */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 
 #include <stdio.h>
 #include <stdlib.h>
