@@ -62,8 +62,8 @@ struct deferred {
     struct deferred_item *first[CDDPI_STREAM_COUNT], *last[CDDPI_STREAM_COUNT];
     unsigned char *memory; /* of the device; never given back */
     size_t used;
-    bool held;           /* nothing runs: the device is slow */
-    bool fails;          /* every query is an error */
+    _Atomic bool held;   /* nothing runs: the device is slow */
+    _Atomic bool fails;  /* every query is an error */
     unsigned host_waits; /* how often the calling thread has waited for the device */
     struct cddpi_cuda_kernels kernels;
     const struct cddpi_plane_ops *planes[2];

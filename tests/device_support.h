@@ -1,100 +1,94 @@
-/* device_support.h - groups of forked ranks on a device, for tests: on the deferred one, or on what
- * the CUDA module that was built for tests emulates. */
+/* device_support.h - CUDA devices in tests: each test in a process of its own, because the fake
+ * runtime reads its settings once, and because CUDA does not survive a fork. */
 #ifndef CDDP_TESTS_DEVICE_SUPPORT_H
 #define CDDP_TESTS_DEVICE_SUPPORT_H
 
-#include "deferred_device.h"
-#include "group_support.h"
+#include "base/clock.h"
+#include "device/device.h"
+#include "kernels/cuda/cuda_kernels.h"
 #include "support.h"
 
-static const int device_sizes[] = {1, 2, 3};
-enum { DEVICE_SIZES = 3, SEEDS = 6 };
+#include <math.h>
 
-/* One way to run a test, and what the test adds. */
-struct stage {
-    struct group_seed seed;
-    const char *module_plane; /* of the emulated module; NULL: the deferred device */
-    enum deferred_bias bias;
-    unsigned number;
-    uint32_t timeout_ms;
-    int which; /* variant of the test */
-};
-
-static inline cddp_status stage_enter(const struct stage *stage, int rank, int world_size,
-                                      cddp_group **out)
+/* The emulated module is there: then its faults can be asked for. */
+static inline int device_is_emulated(void)
 {
-    cddp_group *group = NULL;
-    struct cddpi_device *device;
-    cddp_status status = group_from_seed(&stage->seed, rank, world_size, stage->timeout_ms, &group);
+    const char *module = getenv("CDDP_CUDA_MODULE");
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (stage->module_plane != NULL) {
-        status = cddpi_device_join(group, "cuda", stage->module_plane, true);
-    } else {
-        device = deferred_open(rank, stage->bias, stage->number);
-        status = cddpi_device_attach(group, cddpi_device_hold(device),
-                                     world_size > 1 ? "deferred" : NULL, true, CDDP_OK);
-    }
-    if (status != CDDP_OK) {
-        cddp_group_destroy(group);
-        return status;
-    }
-    *out = group;
-    return CDDP_OK;
+    return module != NULL && strstr(module, "emulated") != NULL;
 }
 
-/* At each size and in each order of streams; a culprit may die. Returns how many others fail. */
-static inline int stage_run(rank_fn body, struct stage stage, int least, int seeds, int dies)
+#define NEEDS_EMULATED_MODULE()                                                                    \
+    do {                                                                                           \
+        if (!device_is_emulated()) {                                                               \
+            print_message("skipped: there is no emulated module (no CUDA headers)\n");             \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* In a rank: what is said with status @want. */
+#define CHECK_FAILS(call, want, text)                                                              \
+    do {                                                                                           \
+        cddp_status got_status = (call);                                                           \
+        if (got_status != (want) || strstr(cddp_last_error(), (text)) == NULL) {                   \
+            fprintf(stderr, "%s:%d: %s is %d: %s\n", __FILE__, __LINE__, #call, got_status,        \
+                    cddp_last_error());                                                            \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* Run @body in a process with settings "NAME=VALUE" of the fake runtime; 0: all was well. */
+static inline int in_process(rank_fn body, void *argument, const char *const *settings)
 {
-    int failed = 0;
+    char *kept[8] = {NULL};
+    char names[8][64];
+    int count = 0;
+    int failed;
 
-    for (int i = 0; i < DEVICE_SIZES; i++) {
-        for (int run = 0; run < seeds && device_sizes[i] >= least; run++) {
-            int statuses[8] = {0};
+    for (; settings != NULL && settings[count] != NULL; count++) {
+        const char *value = strchr(settings[count], '=');
 
-            stage.bias = (enum deferred_bias)(run % DEFERRED_BIASES);
-            stage.number = (unsigned)run;
-            if (group_seed_create(device_sizes[i], &stage.seed) != CDDP_OK) {
-                return -1;
-            }
-            (void)run_ranks_status(device_sizes[i], body, &stage, statuses);
-            for (int r = 0; r < device_sizes[i]; r++) {
-                failed += statuses[r] != 0 && r != dies;
-            }
-            close(stage.seed.fd);
+        snprintf(names[count], sizeof names[count], "%.*s", (int)(value - settings[count]),
+                 settings[count]);
+        kept[count] = getenv(names[count]) != NULL ? strdup(getenv(names[count])) : NULL;
+        setenv(names[count], value + 1, 1);
+    }
+    failed = run_ranks(1, body, argument);
+    for (int i = 0; i < count; i++) {
+        if (kept[i] != NULL) {
+            setenv(names[i], kept[i], 1);
+        } else {
+            unsetenv(names[i]);
         }
+        free(kept[i]);
     }
     return failed;
 }
 
-static inline void *on_device(cddp_group *group, size_t bytes)
-{
-    struct cddpi_device *device = cddpi_group_on_device(group);
-    void *memory = NULL;
+#define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-    return device->ops->alloc(device, bytes > 0 ? bytes : 1, "a test", &memory) == CDDP_OK ? memory
-                                                                                           : NULL;
+/* How many of @seeds orders of the streams @body did not like. */
+static inline int orders_that_fail(rank_fn body, int seeds)
+{
+    int failed = 0;
+
+    for (int seed = 1; seed <= seeds; seed++) {
+        support_setenv_number("CDDP_FAKE_CUDA_SEED", seed);
+        failed += run_ranks(1, body, NULL);
+    }
+    unsetenv("CDDP_FAKE_CUDA_SEED");
+    return failed;
 }
 
-/* In the compute stream. */
-static inline int put_there(cddp_group *group, void *to, const void *from, size_t bytes)
+/* In a rank: a device, or its text and NULL. */
+static inline struct cddpi_device *open_cuda(void)
 {
-    struct cddpi_device *device = cddpi_group_on_device(group);
+    struct cddpi_device *device = NULL;
 
-    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, from, bytes) == CDDP_OK);
-    return 0;
-}
-
-/* What the compute stream has at @from once it comes to this. */
-static inline int fetch(cddp_group *group, void *to, const void *from, size_t bytes)
-{
-    struct cddpi_device *device = cddpi_group_on_device(group);
-
-    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, from, bytes) == CDDP_OK);
-    CHECK(device->ops->finish(device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
-    return 0;
+    if (cddpi_device_open("cuda", 0, 0, 1, false, &device) != CDDP_OK) {
+        fprintf(stderr, "%s\n", cddp_last_error());
+    }
+    return device;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* test_ddp_device.c - gradients on a device become what the processor's ddp makes of the same
  * numbers, to the bit, in every order of streams and without waiting for the device. */
-#include "device_support.h"
+#include "device_stage.h"
 #include "test_ddp_ranks.h"
 
 enum { STEPS = 4, SIZES = 12, KEPT_BYTES = 4 << 20 };
@@ -272,7 +272,8 @@ static int same_rank(int rank, int n, void *argument)
     return close_world(&host);
 }
 
-static int play_all(rank_fn body, struct scene scene, int least)
+/* @plane: of the emulated module; NULL: on the deferred device. Returns how many ranks fail. */
+static int play_on(const char *plane, rank_fn body, struct scene scene, int least)
 {
     int failed = 0;
 
@@ -280,7 +281,9 @@ static int play_all(rank_fn body, struct scene scene, int least)
         for (int run = 0; run < DEFERRED_BIASES && device_sizes[i] >= least; run++) {
             struct play play = {.scene = scene};
 
+            play.stage.module_plane = plane;
             play.stage.timeout_ms = SUPPORT_TIMEOUT_MS;
+            support_setenv_number("CDDP_FAKE_CUDA_SEED", run + 1);
             play.stage.bias = (enum deferred_bias)run;
             play.stage.number = (unsigned)run;
             assert_int_equal(group_seed_create(device_sizes[i], &play.stage.seed), CDDP_OK);
@@ -291,6 +294,11 @@ static int play_all(rank_fn body, struct scene scene, int least)
         }
     }
     return failed;
+}
+
+static int play_all(rank_fn body, struct scene scene, int least)
+{
+    return play_on(NULL, body, scene, least);
 }
 
 static void assert_same(struct scene scene)
@@ -334,6 +342,24 @@ static void sharded_updates_are_the_processors(void **state)
     assert_same((struct scene){.memory = OWNED, .bucket_bytes = 2000, .shard = true});
     assert_same((struct scene){
         .memory = MIXED, .many_types = true, .bucket_bytes = 100, .shard = true, .weighted = true});
+}
+
+static void the_emulated_module_gives_the_processors_numbers(void **state)
+{
+    static const struct scene scenes[] = {
+        {.memory = MIXED, .many_types = true, .bucket_bytes = 2000},
+        {.memory = FLAT, .bucket_bytes = 2000, .weighted = true},
+        {.memory = MIXED, .bucket_bytes = 2000, .accumulates = true, .unused = true},
+        {.memory = MIXED, .many_types = true, .bucket_bytes = 300, .hook = cddp_hook_bf16},
+        {.memory = OWNED, .bucket_bytes = 2000, .hook = cddp_hook_fp16, .weighted = true},
+        {.memory = MIXED, .many_types = true, .bucket_bytes = 300, .shard = true, .weighted = true},
+    };
+
+    (void)state;
+    need_emulated_module();
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
+        assert_int_equal(play_on(module_planes[i % MODULE_PLANES], same_rank, scenes[i], 1), 0);
+    }
 }
 
 /* --- costs --- */
@@ -509,6 +535,7 @@ int main(void)
         cmocka_unit_test(unused_gradients_are_the_processors),
         cmocka_unit_test(narrow_hooks_cast_on_the_device),
         cmocka_unit_test(sharded_updates_are_the_processors),
+        cmocka_unit_test(the_emulated_module_gives_the_processors_numbers),
         cmocka_unit_test(costs_are_known_a_step_later),
         cmocka_unit_test(the_host_may_be_many_steps_ahead),
         cmocka_unit_test(memory_in_the_wrong_place_is_an_error_that_names_the_parameter),

@@ -13,7 +13,8 @@
  * Each collective ends with a parameter `work`: NULL makes the call block until it is done;
  * otherwise it returns at once, the buffers stay in use, and the handle tells when it is done.
  *
- * A group on a device (options.device) has two kinds of memory. Buffers in the processor's memory
+ * A group on a device (options.device) has two kinds of memory and a compute stream, in which the
+ * caller's kernels run (options.stream). Buffers in the processor's memory
  * are treated as above. Buffers in the device's are reduced there, in a stream of the group's that
  * begins behind all that the compute stream held at the call; no call waits for the device or for a
  * peer:
@@ -61,10 +62,12 @@ typedef struct cddp_group_options {
     const char *device;  /* "cpu"; "cuda": the device that the local rank stands for; "cuda:N": the
                             N-th of this process; NULL: $CDDP_DEVICE, else cpu */
     bool deterministic;  /* on a device: sums in the order from above, whatever it costs */
+    void *stream; /* on a CUDA device: the compute stream, a cudaStream_t of the caller's (also
+                     cudaStreamLegacy) that outlives the group and its parts; NULL: one of cddp's */
 } cddp_group_options;
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false          \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
     }
 
 /** Join the group. Collective: every rank succeeds or every rank fails. Where rank and size come

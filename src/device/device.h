@@ -85,6 +85,10 @@ struct cddpi_device_ops {
     /* Ranges for profilers (NVTX), nested; cheap when none looks on. NULL on the processor. */
     void (*range_push)(struct cddpi_device *device, const char *name);
     void (*range_pop)(struct cddpi_device *device);
+
+    /* Let the compute stream be @p stream, a cudaStream_t of this device that outlives it and stays
+     * the caller's; before anything was put into the compute stream. NULL on the processor. */
+    cddp_status (*adopt)(struct cddpi_device *device, void *stream);
 };
 
 /* The start of every device; what is behind it is the implementation's. */

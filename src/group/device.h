@@ -114,9 +114,10 @@ cddp_status cddpi_group_replay(cddp_group *group, struct cddpi_recording *record
 
 /** Put @p group (a fresh one, of all ranks) on the device @p name, with the plane that @p plane
  *  stands for: "nccl", "ipc", "staged", "solo"; "host": the best of ipc and staged; NULL: the best.
- *  Collective: every rank succeeds or every rank fails. */
+ *  @p stream: the caller's, for compute; NULL: the device's own. Collective: every rank succeeds or
+ *  every rank fails. */
 cddp_status cddpi_device_join(cddp_group *group, const char *name, const char *plane,
-                              bool deterministic);
+                              bool deterministic, void *stream);
 /** The same on an open device, which @p hold counts; a reference of the caller's goes to the group,
  *  also when this fails. @p own: this rank's failure so far, whose text is stored. */
 cddp_status cddpi_device_attach(cddp_group *group, struct cddpi_device_hold *hold,

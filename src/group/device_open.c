@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -271,11 +272,38 @@ static cddp_status share_calls(struct cddpi_group_device *side)
     return CDDP_OK;
 }
 
+/* Ranks that share a device by mistake would only be slow. */
+static cddp_status check_devices(struct cddpi_group_device *side)
+{
+    cddp_group *group = side->group;
+    const size_t bytes = sizeof side->device->unique;
+    void *all = NULL;
+    cddp_status status = cddpi_share_records(group, side->device->unique, bytes, &all);
+
+    for (int r = 1; r < group->world_size && status == CDDP_OK; r++) {
+        const char *theirs = (const char *)all + (size_t)r * bytes;
+
+        for (int q = 0; q < r && status == CDDP_OK && theirs[0] != '\0'; q++) {
+            if (strncmp((const char *)all + (size_t)q * bytes, theirs, bytes) == 0) {
+                status = cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                                    "ranks %d and %d are on one device (%.47s): start one rank a "
+                                    "device, or let them share it with CDDP_BACKEND=host",
+                                    q, r, theirs);
+            }
+        }
+    }
+    cddpi_free(all);
+    return status;
+}
+
 /* Everything but the thread. Collective. */
 static cddp_status set_up(struct cddpi_group_device *side, const char *plane, bool deterministic)
 {
     cddp_status status = share_calls(side);
 
+    if (status == CDDP_OK && plane == NULL) {
+        status = check_devices(side);
+    }
     if (status == CDDP_OK) {
         status = open_plane(side, plane, deterministic);
     }
@@ -325,19 +353,30 @@ cddp_status cddpi_device_attach(cddp_group *group, struct cddpi_device_hold *hol
     return CDDP_OK;
 }
 
-cddp_status cddpi_device_join(cddp_group *group, const char *name, const char *plane,
-                              bool deterministic)
+/* Some launchers show each process a device of its own and no other. */
+static bool sees_one_device(void)
 {
-    /* several ranks may have one device to themselves only where they were asked to */
-    bool shared = plane != NULL && strcmp(plane, "nccl") != 0;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    return visible != NULL && visible[0] != '\0' && strchr(visible, ',') == NULL;
+}
+
+cddp_status cddpi_device_join(cddp_group *group, const char *name, const char *plane,
+                              bool deterministic, void *stream)
+{
+    /* check_devices(), or the plane nccl, finds those that share one and should not */
+    bool shared = (plane != NULL && strcmp(plane, "nccl") != 0) || sees_one_device();
     struct cddpi_device_hold *hold = NULL;
-    struct cddpi_device *device;
+    struct cddpi_device *device = NULL;
     cddp_status own = cddpi_device_open(name, group->rank, group->local_rank,
                                         group->local_world_size, shared, &device);
 
     if (own == CDDP_OK) {
         hold = cddpi_device_hold(device);
         own = hold != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
+    }
+    if (own == CDDP_OK && stream != NULL) {
+        own = device->ops->adopt(device, stream);
     }
     return cddpi_device_attach(group, hold, plane, deterministic, own);
 }

@@ -387,7 +387,7 @@ void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *fligh
 {
     pthread_mutex_lock(&side->mutex);
     if (atomic_load_explicit(&side->failed, memory_order_relaxed)) {
-        flight->status = CDDP_ERR_CLOSED; /* in the meantime */
+        flight->status = side->failure; /* in the meantime */
         if (!flight->held) {
             flight->next = side->free;
             side->free = flight;

@@ -481,6 +481,9 @@ cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **ou
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "backend %s is none of host, solo, nccl, ipc, staged", name);
     }
+    if (read.stream != NULL && !on_device) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "options.stream is for CUDA devices, not for cpu");
+    }
     if (name != NULL && is_plane(name) && !on_device) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "backend %s reduces a GPU's memory: it needs options.device or "
@@ -489,7 +492,7 @@ cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **ou
     }
     status = create(&join, name != NULL ? name : join.world_size == 1 ? "solo" : "host", &group);
     if (status == CDDP_OK && on_device) {
-        status = cddpi_device_join(group, device, name, read.deterministic);
+        status = cddpi_device_join(group, device, name, read.deterministic, read.stream);
     }
     if (status != CDDP_OK) {
         cddp_group_destroy(group);

@@ -40,6 +40,8 @@ struct fake_work {
     volatile uint32_t *word;
     uint32_t value;
     unsigned flags;
+    volatile uint64_t *wide; /* instead of `word`: at least `wide_value`, in circles */
+    uint64_t wide_value;
 };
 
 struct fake_node {
@@ -181,6 +183,11 @@ void fake_tips_clear(struct fake_tips *tips);
 cudaError_t fake_capture_refuse(cudaStream_t stream);
 /** The same for calls that no thread that captures may make. */
 bool fake_capturing_here(void);
+
+/** In @p stream: wait until *word - value is not negative. The lock is not held. */
+void fake_wait_value64(cudaStream_t stream, volatile uint64_t *word, uint64_t value);
+/** What fake_memops.c has under this name, or NULL. */
+void (*fake_memops_symbol(const char *name))(void);
 
 /* memory */
 enum fake_memory {

@@ -85,6 +85,9 @@ bool fake_work_ready(const struct fake_work *work, const struct fake_point *poin
     if (work->kind != FAKE_WAIT_VALUE) {
         return true;
     }
+    if (work->wide != NULL) {
+        return (int64_t)(__atomic_load_n(work->wide, __ATOMIC_ACQUIRE) - work->wide_value) >= 0;
+    }
     now = __atomic_load_n(work->word, __ATOMIC_ACQUIRE);
     switch (work->flags & 3) { /* cuda.h's CU_STREAM_WAIT_VALUE_* */
     case 0:

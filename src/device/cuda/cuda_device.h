@@ -16,6 +16,7 @@ struct cuda_device {
     struct cddpi_device base; /* first: a struct cddpi_device * is one to this */
     const struct cddpi_module_host *host;
     cudaStream_t streams[CDDPI_STREAM_COUNT];
+    bool adopted;       /* the compute stream is the caller's */
     cudaMemPool_t pool; /* NULL: the device has none, so allocation waits for it */
     int multiprocessors;
     int capability;     /* 10 x major + minor: 90 */

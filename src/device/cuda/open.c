@@ -112,6 +112,7 @@ static const struct cddpi_device_ops cuda_ops = {
     .recording_destroy = cuda_recording_destroy,
     .range_push = cuda_range_push,
     .range_pop = cuda_range_pop,
+    .adopt = cuda_adopt,
 };
 
 /* As nvidia-smi -L prints it. */

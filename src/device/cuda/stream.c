@@ -30,10 +30,27 @@ cddp_status cuda_streams_open(struct cuda_device *device)
     return status;
 }
 
+cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    cudaStream_t own = self->streams[CDDPI_STREAM_COMPUTE];
+    cddp_status status = cuda_enter(device);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    self->streams[CDDPI_STREAM_COMPUTE] = stream;
+    if (self->adopted) {
+        return CDDP_OK;
+    }
+    self->adopted = true;
+    return CUDA_CHECK(device, cudaStreamDestroy(own));
+}
+
 void cuda_streams_close(struct cuda_device *device)
 {
     for (int i = 0; i < CDDPI_STREAM_COUNT; i++) {
-        if (device->streams[i] != NULL) {
+        if (device->streams[i] != NULL && !(i == CDDPI_STREAM_COMPUTE && device->adopted)) {
             (void)cudaStreamDestroy(device->streams[i]);
         }
     }

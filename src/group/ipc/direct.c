@@ -2,24 +2,44 @@
  * when all are done, since only then the input may change. */
 #include "group/ipc/ipc.h"
 
-/* Bytes of the input, where it is the same on all ranks; 0: this kind never goes this way. */
-static size_t input_bytes(const struct cddpi_plane *plane, const struct cddpi_op *op)
+/* What peers reach of an operation: memory that lies in the same place on all ranks. */
+struct reach {
+    const char *base;
+    size_t bytes;    /* 0: this kind, or size, never goes this way */
+    size_t own_step; /* what rank r reads or shows is so many bytes further, times r */
+};
+
+static struct reach reach_of(const struct cddpi_plane *plane, const struct cddpi_op *op)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
+    size_t all = bytes * (size_t)plane->size;
+    const char *own = op->out == NULL ? NULL : (const char *)op->out + (size_t)plane->rank * bytes;
+    struct reach reach = {op->in, 0, 0};
 
     switch (op->kind) {
-    case CDDPI_SCATTER: /* only root knows where it lies */
-        return 0;
-    case CDDPI_ALL_TO_ALL: /* in place, peers would still read what is written */
-        return op->in == op->out ? 0 : bytes * (size_t)plane->size;
-    case CDDPI_REDUCE_SCATTER: /* kernels want blocks that are aligned */
-        return bytes % 16 == 0 ? bytes * (size_t)plane->size : 0;
     case CDDPI_ALL_REDUCE:
     case CDDPI_REDUCE:
-        return bytes <= ipc_sizes.small ? 0 : bytes;
-    default:
-        return bytes;
+        reach.bytes = bytes <= ipc_sizes.small ? 0 : bytes;
+        break;
+    case CDDPI_REDUCE_SCATTER: /* kernels want blocks that are aligned */
+        reach.bytes = bytes % 16 == 0 ? all : 0;
+        break;
+    case CDDPI_BROADCAST:
+        reach.bytes = bytes;
+        break;
+    case CDDPI_ALL_GATHER:
+        reach.bytes = bytes;
+        if (op->in == own) { /* in place, each rank has its input in another part */
+            reach = (struct reach){op->out, all, bytes};
+        }
+        break;
+    case CDDPI_ALL_TO_ALL: /* in place, peers would still read what is written */
+        reach.bytes = op->in == op->out ? 0 : all;
+        break;
+    default: /* of gather and scatter, only root knows where it lies */
+        break;
     }
+    return reach;
 }
 
 static bool aligned(const void *memory)
@@ -29,18 +49,18 @@ static bool aligned(const void *memory)
 
 bool cddpi_ipc_is_direct(struct cddpi_plane *plane, const struct cddpi_op *op)
 {
-    size_t bytes = input_bytes(plane, op);
+    struct reach reach = reach_of(plane, op);
     bool all = op->kind == CDDPI_ALL_REDUCE; /* all ranks write into the peers' output */
     const struct ipc_segment *in = NULL;
     const struct ipc_segment *out = NULL;
     bool direct;
 
-    if (bytes > 0 && !plane->staged) {
-        in = cddpi_ipc_find(plane, op->in, bytes);
-        out = all ? cddpi_ipc_find(plane, op->out, bytes) : NULL;
+    if (reach.bytes > 0 && !plane->staged) {
+        in = cddpi_ipc_find(plane, reach.base, reach.bytes);
+        out = all ? cddpi_ipc_find(plane, op->out, reach.bytes) : NULL;
     }
-    direct = in != NULL && aligned(op->in) && (!all || (out != NULL && aligned(op->out)));
-    cddpi_ipc_note_place(plane, direct ? in : NULL, direct ? out : NULL, op);
+    direct = in != NULL && aligned(reach.base) && (!all || (out != NULL && aligned(op->out)));
+    cddpi_ipc_note_place(plane, direct ? in : NULL, reach.base, direct ? out : NULL, op->out);
     return direct;
 }
 
@@ -96,6 +116,7 @@ static cddp_status reduce(struct cddpi_plane *plane, const struct cddpi_op *op,
 static cddp_status move(struct cddpi_plane *plane, const struct cddpi_op *op,
                         const struct ipc_segment *in)
 {
+    struct reach reach = reach_of(plane, op);
     size_t block = op->count * cddp_type_bytes(op->type);
     size_t offset = op->kind == CDDPI_ALL_TO_ALL ? (size_t)plane->rank * block : 0;
     cddp_status status = CDDP_OK;
@@ -104,21 +125,19 @@ static cddp_status move(struct cddpi_plane *plane, const struct cddpi_op *op,
         return cddpi_ipc_copy(plane, plane->comm, op->out, theirs(plane, in, op->in, op->root),
                               block);
     }
-    if (op->kind == CDDPI_GATHER && plane->rank != op->root) {
-        return CDDP_OK;
-    }
     for (int i = 0; i < plane->size && status == CDDP_OK; i++) {
         int r = (plane->rank + i) % plane->size;
 
-        status = cddpi_ipc_copy(plane, plane->comm, (char *)op->out + (size_t)r * block,
-                                theirs(plane, in, op->in, r) + offset, block);
+        status = cddpi_ipc_copy(
+            plane, plane->comm, (char *)op->out + (size_t)r * block,
+            theirs(plane, in, reach.base, r) + offset + (size_t)r * reach.own_step, block);
     }
     return status;
 }
 
 static cddp_status run(struct cddpi_plane *plane, const struct cddpi_op *op)
 {
-    const struct ipc_segment *in = cddpi_ipc_find(plane, op->in, 1);
+    const struct ipc_segment *in = cddpi_ipc_find(plane, reach_of(plane, op).base, 1);
 
     switch (op->kind) {
     case CDDPI_ALL_REDUCE:

@@ -70,19 +70,19 @@ static uint32_t mix(uint32_t hash, uint64_t value)
     return hash;
 }
 
-void cddpi_ipc_note_place(struct cddpi_plane *plane, const struct ipc_segment *in,
-                          const struct ipc_segment *out, const struct cddpi_op *op)
+void cddpi_ipc_note_place(struct cddpi_plane *plane, const struct ipc_segment *in_block,
+                          const void *in, const struct ipc_segment *out_block, const void *out)
 {
     uint64_t number = ++plane->operations;
     uint32_t hash = 2166136261u;
 
-    if (in != NULL) {
-        hash = mix(hash, in->id);
-        hash = mix(hash, (uint64_t)((const char *)op->in - in->at[plane->rank]));
+    if (in_block != NULL) {
+        hash = mix(hash, in_block->id);
+        hash = mix(hash, (uint64_t)((const char *)in - in_block->at[plane->rank]));
     }
-    if (out != NULL) {
-        hash = mix(hash, out->id);
-        hash = mix(hash, (uint64_t)((const char *)op->out - out->at[plane->rank]));
+    if (out_block != NULL) {
+        hash = mix(hash, out_block->id);
+        hash = mix(hash, (uint64_t)((const char *)out - out_block->at[plane->rank]));
     }
     atomic_store_explicit(&plane->block->ranks[plane->rank].places[number % IPC_PLACES],
                           (number << 32) | hash, memory_order_release);

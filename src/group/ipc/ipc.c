@@ -1,12 +1,14 @@
 /* ipc.c - the planes "ipc" and "staged": opening, closing, and one operation after another. */
 #include "group/ipc/ipc.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* How long close waits for peers to close what they have open of this rank's memory. Then it frees
- * it anyway: drivers keep pages that somebody maps, but NVIDIA does not promise it. */
+/* How long close waits for peers to do their part of what is under way, and then to close what they
+ * have open of this rank's memory. After that it ends the one, and frees the other all the same:
+ * drivers keep pages that somebody maps, but NVIDIA does not promise it. */
 enum { GRACE_MS = 1000 };
 
 struct intro {
@@ -226,8 +228,11 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, bool staged,
         }
     }
     if (status != CDDP_OK) {
+        char text[2 * CDDPI_PLANE_TEXT]; /* closing has failures of its own */
+
+        snprintf(text, sizeof text, "%s", cddpi_plane_last_error(seat->device));
         close_plane(plane);
-        return status;
+        return cddpi_plane_fail(seat->device, status, "%s", text);
     }
     *out = plane;
     return CDDP_OK;
@@ -243,13 +248,35 @@ static cddp_status open_staged(const struct cddpi_plane_seat *seat, struct cddpi
     return open_plane(seat, true, out);
 }
 
-/* Peers that are in the middle of an operation with this rank would wait for ever. */
+/* Whether what is in the streams can still end by itself. */
+static bool can_end(const struct cddpi_plane *plane, uint64_t pieces)
+{
+    for (int r = 0; r < plane->size; r++) {
+        if (r != plane->rank && cddpi_ipc_read(plane, r, IPC_DONE) < pieces &&
+            cddpi_ipc_gone(plane, r)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Work that is still under way ends, if the peers come soon; else all their waits do. */
 static void end_work(struct cddpi_plane *plane)
 {
+    struct timespec pause = {0, 1000000};
+    uint64_t pieces = atomic_load(&plane->pieces);
+    bool busy = true;
+
     if (plane->windows[plane->rank] == NULL) {
         return; /* half-built: there was none */
     }
-    if (cudaStreamQuery(plane->comm) == cudaErrorNotReady) {
+    for (int ms = 0; ms < GRACE_MS && busy && can_end(plane, pieces); ms++) {
+        busy = cudaStreamQuery(plane->comm) == cudaErrorNotReady;
+        if (busy) {
+            nanosleep(&pause, NULL);
+        }
+    }
+    if (busy) {
         cddpi_ipc_abort(plane, "left the group while work was under way");
     }
     (void)cudaStreamSynchronize(plane->comm);

@@ -147,10 +147,9 @@ void cddpi_ipc_watch(struct cddpi_plane *plane, const int *pids);
 cddp_status cddpi_ipc_poll(struct cddpi_plane *plane);
 void cddpi_ipc_abort(struct cddpi_plane *plane, const char *reason);
 bool cddpi_ipc_gone(const struct cddpi_plane *plane, int rank);
-/** Keep where @p op lies, for comparison: the blocks of in and out, NULL where it does not matter.
- */
-void cddpi_ipc_note_place(struct cddpi_plane *plane, const struct ipc_segment *in,
-                          const struct ipc_segment *out, const struct cddpi_op *op);
+/** Keep where an operation lies, for comparison; blocks are NULL where that does not matter. */
+void cddpi_ipc_note_place(struct cddpi_plane *plane, const struct ipc_segment *in_block,
+                          const void *in, const struct ipc_segment *out_block, const void *out);
 
 /* memory.c */
 /** Share device memory of @p bytes with all ranks. Collective; they succeed or fail together. */

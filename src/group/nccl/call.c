@@ -1,5 +1,5 @@
 /* call.c - NCCL's calls: who may make them, when they are over, and how they end early. */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -4,7 +4,7 @@
  * rank's share of all weights, a number that lies in device memory because only the stream knows
  * it. For 16-bit types a share of so few bits would be wrong by up to 0.4 %: they take the way of
  * fixed.c, as integer means do (NCCL adds in the type itself, which overflows). */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <string.h>
@@ -117,12 +117,15 @@ static cddp_status reduce_nothing(struct cddpi_plane *plane, const struct cddpi_
 {
     struct cddpi_device *device = plane->device;
     size_t bytes = op->count * cddp_type_bytes(op->type);
+    cudaMemPool_t pool = cuda_device_of(device)->pool;
     void *zeros = op->out;
     cddp_status status = CDDP_OK;
 
     if (op->kind == CDDPI_REDUCE_SCATTER) {
         bytes *= (size_t)plane->size;
-        status = CUDA_CHECK(device, cudaMallocAsync(&zeros, bytes, plane->stream));
+        status = CUDA_CHECK(
+            device, pool != NULL ? cudaMallocFromPoolAsync(&zeros, bytes, pool, plane->stream)
+                                 : cudaMalloc(&zeros, bytes));
     }
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaMemsetAsync(zeros, 0, bytes, plane->stream));
@@ -130,10 +133,9 @@ static cddp_status reduce_nothing(struct cddpi_plane *plane, const struct cddpi_
     if (status == CDDP_OK) {
         status = reduce_shares(plane, op, zeros);
     }
-    if (zeros != NULL && zeros != op->out) {
-        cddp_status freed = CUDA_CHECK(device, cudaFreeAsync(zeros, plane->stream));
-
-        status = status != CDDP_OK ? status : freed;
+    if (status == CDDP_OK && zeros != op->out) { /* without a pool, this waits for the peers */
+        status = CUDA_CHECK(device,
+                            pool != NULL ? cudaFreeAsync(zeros, plane->stream) : cudaFree(zeros));
     }
     return status;
 }

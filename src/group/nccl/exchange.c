@@ -1,5 +1,5 @@
 /* exchange.c - pieces of device memory between any two ranks, all at once. */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 
 cddp_status cddpi_nccl_copy(struct cddpi_plane *plane, void *to, const void *from, size_t bytes)
 {

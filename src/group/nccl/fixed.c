@@ -1,7 +1,7 @@
 /* fixed.c - reductions whose bits do not depend on how NCCL goes about it: it only moves the
  * numbers, rank r reduces part r with the kernel that all planes use. The same bytes go over the
  * wire as in a ring. 16-bit types are added up in float32, and rounded once. */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 /* A piece of an operation: every rank's part of it, in elements from the start of the input. */

@@ -1,5 +1,5 @@
 /* library.c - NCCL's functions. */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 
 #include <stdio.h>
 

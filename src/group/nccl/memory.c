@@ -1,5 +1,5 @@
 /* memory.c - memory that NCCL may read and write without copies of its own. */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 
 /* ncclMemAlloc() makes memory that can be registered; cudaMalloc()'s only moves data. */
 static cddp_status make(struct cddpi_plane *plane, struct nccl_block *block, size_t bytes)

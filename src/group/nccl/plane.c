@@ -1,5 +1,5 @@
 /* plane.c - the plane "nccl": opening, closing, and one operation after another. */
-#include "group/nccl/nccl.h"
+#include "group/nccl/nccl_plane.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,8 +259,11 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_
         status = open_ranks(plane);
     }
     if (status != CDDP_OK) {
+        char text[2 * CDDPI_PLANE_TEXT]; /* closing has failures of its own */
+
+        snprintf(text, sizeof text, "%s", cddpi_plane_last_error(seat->device));
         close_plane(plane);
-        return status;
+        return cddpi_plane_fail(seat->device, status, "%s", text);
     }
     *out = plane;
     return CDDP_OK;

@@ -1,11 +1,11 @@
-/* nccl.h - inside of the plane "nccl": a communicator that does not block, and NCCL's functions,
+/* nccl_plane.h - inside of the plane "nccl": a communicator that does not block, and NCCL's functions,
  * looked up at run time.
  *
  * One thread at a time is inside NCCL: whoever has the mutex. The compute thread puts work into the
  * stream; the group's watchdog polls, and aborts. A call that is in progress is waited for without
  * the mutex, so that it can be aborted. */
-#ifndef CDDPI_GROUP_NCCL_H
-#define CDDPI_GROUP_NCCL_H
+#ifndef CDDPI_GROUP_NCCL_PLANE_H
+#define CDDPI_GROUP_NCCL_PLANE_H
 
 #include "group/planes.h"
 
