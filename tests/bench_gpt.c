@@ -5,6 +5,7 @@
  * rate that the others reach, its masked half left out. Each product's time is that of the quickest
  * of the steps. Not a test. */
 #include "base/clock.h"
+#include "bench_products.h"
 #include "nn/model_state.h"
 
 #include <math.h>
@@ -34,33 +35,41 @@ static void check(dnnl_status_t status, const char *what)
     }
 }
 
-/* Small numbers, so that it is memory and not the page of zeros. */
-static void *numbers(size_t bytes)
+/* Of many values: a processor that multiplies the same number over and over needs less power, and
+ * runs faster. */
+static float *numbers(size_t count)
 {
-    void *memory = malloc(bytes);
+    float *x = malloc(count * sizeof *x);
+    uint32_t seed = 1;
 
-    if (memory == NULL) {
+    if (x == NULL) {
         fail("no memory");
     }
-    memset(memory, 0x3c, bytes); /* 0.0115 in f32 and in bf16 */
-    return memory;
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 1664525 + 1013904223;
+        x[i] = (float)(int32_t)seed * 0x1p-31f;
+    }
+    return x;
 }
 
 static double time_f32(const struct product *p, int steps)
 {
-    float *a = numbers(p->m * p->k * sizeof *a);
-    float *b = numbers(p->k * p->n * sizeof *b);
-    float *c = numbers(p->m * p->n * sizeof *c);
+    float *a = numbers(p->m * p->k);
+    float *b = numbers(p->k * p->n);
+    float *c = numbers(p->m * p->n);
+    struct bench_product product;
     double least = INFINITY;
 
+    bench_product_init(&product, p->transpose_a, p->transpose_b, p->m, p->n, p->k, a, b, c);
     for (int i = 0; i < steps; i++) {
         int64_t begin = cddpi_now_ns();
 
-        if (cddpi_gemm(p->transpose_a, p->transpose_b, p->m, p->n, p->k, a, b, 0, c) != CDDP_OK) {
+        if (bench_product_run(&product) != CDDP_OK) {
             fail(cddp_last_error());
         }
         least = fmin(least, (double)(cddpi_now_ns() - begin) / 1e6);
     }
+    bench_product_fini(&product);
     free(a);
     free(b);
     free(c);

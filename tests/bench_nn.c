@@ -3,6 +3,7 @@
  * JSON line; "gpt2" is a small one of 4 blocks, "124M" the smallest that was published. Not a test.
  */
 #include "base/clock.h"
+#include "bench_products.h"
 #include "nn/model_state.h"
 
 #include <stdio.h>
@@ -152,23 +153,32 @@ static double time_linear(const struct cddpi_op *op, size_t rows, int steps, boo
     float *x = numbers(rows * in);
     float *w = numbers(out * in);
     float *dw = numbers(out * in);
+    float *dx = numbers(rows * in);
     float *y = numbers(rows * out);
     double *times = calloc((size_t)steps, sizeof *times);
+    struct bench_product products[3];
     double result;
 
+    bench_product_init(&products[0], false, true, rows, out, in, x, w, y);
+    bench_product_init(&products[1], true, false, out, in, rows, y, x, dw);
+    bench_product_init(&products[2], false, false, rows, in, out, y, w, dx);
     for (int i = 0; i < steps; i++) {
         int64_t begin = cddpi_now_ns();
 
-        if (cddpi_gemm(false, true, rows, out, in, x, w, 0, y) != CDDP_OK ||
-            cddpi_gemm(true, false, out, in, rows, y, x, 0, dw) != CDDP_OK ||
-            (input_grad && cddpi_gemm(false, false, rows, in, out, y, w, 0, x) != CDDP_OK)) {
+        if (bench_product_run(&products[0]) != CDDP_OK ||
+            bench_product_run(&products[1]) != CDDP_OK ||
+            (input_grad && bench_product_run(&products[2]) != CDDP_OK)) {
             fprintf(stderr, "%s\n", cddp_last_error());
             exit(1);
         }
         times[i] = (double)(cddpi_now_ns() - begin) / 1e6;
     }
     result = median(times, steps);
+    for (int i = 0; i < 3; i++) {
+        bench_product_fini(&products[i]);
+    }
     free(x);
+    free(dx);
     free(w);
     free(dw);
     free(y);

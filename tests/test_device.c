@@ -1,5 +1,5 @@
 /* test_device.c - devices: the processor, and CUDA on the module that runs on the processor. */
-#include "module_support.h"
+#include "device_support.h"
 
 #include "base/alloc.h"
 

@@ -1,6 +1,6 @@
 /* test_device_record.c - recordings of a CUDA device's work, on the module that runs on the
  * processor. */
-#include "module_support.h"
+#include "device_support.h"
 
 enum { COUNT = 1000, BYTES = COUNT * 4, LIMIT_MS = SUPPORT_TIMEOUT_MS };
 

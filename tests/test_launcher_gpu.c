@@ -1,7 +1,7 @@
 /* test_launcher_gpu.c - what cddp-run says of GPUs, and one rank for each of them. */
 #include "launcher_support.h"
 
-#include "module_support.h"
+#include "device_support.h"
 
 static void check_lists_the_devices(void **state)
 {

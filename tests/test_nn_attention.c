@@ -1,12 +1,20 @@
 /* test_nn_attention.c - causal attention and its gradients against the formulas in float64. */
+#include "kernels/cpu/nn_tiles.h"
 #include "nn/attention.h"
 #include "nn_support.h"
 
 /* Contexts around the block of 64 queries and the 16 keys of a vector; widths of every kind. */
 static const struct cddpi_attention shapes[] = {
-    {1, 1, 1, 1},    {2, 1, 3, 8},    {1, 5, 1, 3},   {3, 5, 2, 8},    {2, 16, 2, 16},
-    {1, 37, 3, 3},   {2, 37, 2, 64},  {1, 63, 1, 8},  {1, 64, 2, 8},   {1, 65, 2, 5},
-    {1, 128, 1, 64}, {1, 130, 2, 24}, {1, 200, 1, 3}, {1, 257, 1, 17}, {2, 330, 2, 8}};
+    {1, 1, 1, 1, false},   {2, 1, 3, 8, false},    {1, 5, 1, 3, false},    {3, 5, 2, 8, false},
+    {2, 16, 2, 16, false}, {1, 37, 3, 3, false},   {2, 37, 2, 64, false},  {1, 63, 1, 8, false},
+    {1, 64, 2, 8, false},  {1, 65, 2, 5, false},   {1, 128, 1, 64, false}, {1, 130, 2, 24, false},
+    {1, 200, 1, 3, false}, {1, 257, 1, 17, false}, {2, 330, 2, 8, false}};
+
+/* Contexts around the block of 128 queries that there is on tiles, and one whose keys are copied.
+ */
+static const struct cddpi_attention tiled_shapes[] = {{2, 128, 2, 64, true}, {1, 130, 1, 64, true},
+                                                      {1, 200, 2, 64, true}, {1, 256, 1, 128, true},
+                                                      {1, 300, 1, 72, true}, {1, 600, 1, 64, true}};
 
 struct arrays {
     size_t rows, features; /* features: of all heads */
@@ -195,6 +203,14 @@ static void compare(const struct cddpi_attention *shape, float scale, double bou
     free_arrays(&a);
 }
 
+static void skip_without_tiles(void)
+{
+    if (!cddpi_nn_tiles_here()) {
+        print_message("skipped: no AMX here\n");
+        skip();
+    }
+}
+
 static void attention_and_its_gradients_are_those_of_float64(void **state)
 {
     (void)state;
@@ -211,9 +227,30 @@ static void attention_to_a_few_keys_is_that_of_float64(void **state)
     }
 }
 
+static void attention_on_tiles_is_that_of_float64(void **state)
+{
+    (void)state;
+    skip_without_tiles();
+    for (size_t i = 0; i < COUNT_OF(tiled_shapes); i++) {
+        assert_true(cddpi_attention_gains_by_tiles(&tiled_shapes[i]));
+        compare(&tiled_shapes[i], 1, 3e-6);
+        compare(&tiled_shapes[i], 3, 1e-4); /* scores of some 75 */
+    }
+}
+
+static void small_attention_gains_nothing_by_tiles(void **state)
+{
+    const struct cddpi_attention few = {1, 127, 1, 64, false};
+    const struct cddpi_attention narrow = {1, 1024, 1, 32, false};
+
+    (void)state;
+    assert_false(cddpi_attention_gains_by_tiles(&few));
+    assert_false(cddpi_attention_gains_by_tiles(&narrow));
+}
+
 static void scores_beyond_the_range_of_exp_do_no_harm(void **state)
 {
-    const struct cddpi_attention shape = {1, 70, 1, 8};
+    const struct cddpi_attention shape = {1, 70, 1, 8, false};
     struct arrays a = make_arrays(&shape, 100);
 
     (void)state;
@@ -227,34 +264,42 @@ static void scores_beyond_the_range_of_exp_do_no_harm(void **state)
     free_arrays(&a);
 }
 
-static void no_query_sees_what_comes_after_it(void **state)
+static void check_queries(const struct cddpi_attention *shape, size_t changed)
 {
-    const struct cddpi_attention shape = {1, 100, 2, 8};
-    struct arrays a = make_arrays(&shape, 1);
-    struct arrays b = make_arrays(&shape, 1);
-    const size_t changed = 71;
+    struct arrays a = make_arrays(shape, 1);
+    struct arrays b = make_arrays(shape, 1);
 
-    (void)state;
     for (size_t i = changed * 3 * a.features; i < a.rows * 3 * a.features; i++) {
         b.qkv[i] = 5 - b.qkv[i];
     }
-    run(&shape, &a);
-    run(&shape, &b);
+    run(shape, &a);
+    run(shape, &b);
     assert_memory_equal(a.out, b.out, changed * a.features * sizeof *a.out);
     assert_memory_not_equal(a.out, b.out, (changed + 1) * a.features * sizeof *a.out);
     free_arrays(&a);
     free_arrays(&b);
 }
 
-static void attention_gives_the_same_bits_again_and_in_any_batch(void **state)
+static void no_query_sees_what_comes_after_it(void **state)
 {
-    const struct cddpi_attention batch = {3, 90, 2, 16};
-    const struct cddpi_attention alone = {1, 90, 2, 16};
+    const struct cddpi_attention shape = {1, 100, 2, 8, false};
+    const struct cddpi_attention tiled = {1, 200, 2, 64, true};
+
+    (void)state;
+    check_queries(&shape, 71);
+    if (cddpi_nn_tiles_here()) {
+        check_queries(&tiled, 71);
+        check_queries(&tiled, 150);
+    }
+}
+
+static void check_batch(struct cddpi_attention batch)
+{
+    const struct cddpi_attention alone = {1, batch.context, batch.heads, batch.width, batch.tiles};
     struct arrays a = make_arrays(&batch, 1);
     struct arrays b = make_arrays(&batch, 1);
     size_t elements = alone.context * a.features;
 
-    (void)state;
     run(&batch, &a);
     for (size_t i = 0; i < batch.samples; i++) {
         struct arrays one = b;
@@ -273,7 +318,7 @@ static void attention_gives_the_same_bits_again_and_in_any_batch(void **state)
 
 static void an_evaluation_keeps_nothing_and_gives_the_same(void **state)
 {
-    const struct cddpi_attention shape = {2, 70, 2, 8};
+    const struct cddpi_attention shape = {2, 70, 2, 8, false};
     struct arrays a = make_arrays(&shape, 1);
     float *out = malloc(a.rows * a.features * sizeof *out);
 
@@ -287,7 +332,7 @@ static void an_evaluation_keeps_nothing_and_gives_the_same(void **state)
 
 static void a_nan_reaches_the_queries_that_see_it(void **state)
 {
-    const struct cddpi_attention shape = {1, 40, 1, 8};
+    const struct cddpi_attention shape = {1, 40, 1, 8, false};
     struct arrays a = make_arrays(&shape, 1);
 
     (void)state;
@@ -321,8 +366,8 @@ static void a_strided_product_leaves_what_is_between_its_rows(void **state)
 
 static void memory_grows_with_the_context_and_not_with_its_square(void **state)
 {
-    const struct cddpi_attention one = {4, 1024, 12, 64};
-    const struct cddpi_attention two = {4, 2048, 12, 64};
+    const struct cddpi_attention one = {4, 1024, 12, 64, false};
+    const struct cddpi_attention two = {4, 2048, 12, 64, false};
 
     (void)state;
     assert_true(cddpi_attention_scratch(&two) <= 2 * cddpi_attention_scratch(&one));
@@ -330,11 +375,22 @@ static void memory_grows_with_the_context_and_not_with_its_square(void **state)
     assert_true(cddpi_attention_scratch(&one) < 1024 * 1024);
 }
 
+static void attention_gives_the_same_bits_again_and_in_any_batch(void **state)
+{
+    (void)state;
+    check_batch((struct cddpi_attention){3, 90, 2, 16, false});
+    if (cddpi_nn_tiles_here()) {
+        check_batch((struct cddpi_attention){3, 200, 2, 64, true});
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_and_its_gradients_are_those_of_float64),
         cmocka_unit_test(attention_to_a_few_keys_is_that_of_float64),
+        cmocka_unit_test(attention_on_tiles_is_that_of_float64),
+        cmocka_unit_test(small_attention_gains_nothing_by_tiles),
         cmocka_unit_test(scores_beyond_the_range_of_exp_do_no_harm),
         cmocka_unit_test(no_query_sees_what_comes_after_it),
         cmocka_unit_test(attention_gives_the_same_bits_again_and_in_any_batch),

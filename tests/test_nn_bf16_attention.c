@@ -127,7 +127,7 @@ static void check_shape(const struct cddpi_attention *shape)
 
 static bool has_tiles(void)
 {
-    const struct cddpi_attention shape = {1, 64, 1, 64};
+    const struct cddpi_attention shape = {1, 64, 1, 64, false};
     struct bench bench;
     bool has;
 
@@ -140,9 +140,10 @@ static bool has_tiles(void)
 
 static void attention_in_bf16_is_near_that_of_f32_and_has_the_same_bits_twice(void **state)
 {
-    static const struct cddpi_attention shapes[] = {
-        {2, 64, 2, 64},  {1, 100, 3, 16}, {2, 1, 1, 8},   {3, 130, 2, 64},
-        {1, 256, 4, 32}, {1, 193, 1, 33}, {2, 17, 2, 64}, {1, 64, 1, 1}};
+    static const struct cddpi_attention shapes[] = {{2, 64, 2, 64, false},  {1, 100, 3, 16, false},
+                                                    {2, 1, 1, 8, false},    {3, 130, 2, 64, false},
+                                                    {1, 256, 4, 32, false}, {1, 193, 1, 33, false},
+                                                    {2, 17, 2, 64, false},  {1, 64, 1, 1, false}};
 
     (void)state;
     if (!has_tiles()) {
@@ -155,7 +156,7 @@ static void attention_in_bf16_is_near_that_of_f32_and_has_the_same_bits_twice(vo
 
 static void wide_heads_are_left_to_f32(void **state)
 {
-    const struct cddpi_attention shape = {1, 64, 1, 65};
+    const struct cddpi_attention shape = {1, 64, 1, 65, false};
     struct bench bench;
 
     (void)state;

@@ -333,7 +333,7 @@ static void gelu_computes_what_pytorch_does(void **state)
 
 static void attention_computes_what_pytorch_does(void **state)
 {
-    static const struct cddpi_attention shapes[] = {{2, 150, 3, 16}, {1, 300, 2, 24}};
+    static const struct cddpi_attention shapes[] = {{2, 150, 3, 16, false}, {1, 300, 2, 24, false}};
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {

@@ -2,7 +2,7 @@
  * against sums in float64. */
 #include "nn_support.h"
 
-enum { INPUTS = 96, OUTPUTS = 80, ROWS = 48 };
+enum { INPUTS = 96, OUTPUTS = 80, FEW_ROWS = 48, MANY_ROWS = 200 };
 
 /* y = W x + b and the mean square error to one-hot targets: the derivative is known in full. */
 static void expect(const struct fixture *f, double scale, double *weight, double *bias)
@@ -44,7 +44,7 @@ static void assert_gradients(const struct fixture *f, const double *weight, cons
     }
 }
 
-static void wide_gradients_are_those_of_float64_and_add_up(void **state)
+static void check_gradients(enum cddpi_products products, int rows)
 {
     static const struct cddpi_layer layers[] = {
         {.type = CDDPI_LAYER_FLATTEN},
@@ -56,13 +56,13 @@ static void wide_gradients_are_those_of_float64_and_add_up(void **state)
                                     .channels = 1,
                                     .height = 8,
                                     .width = INPUTS / 8,
-                                    .classes = OUTPUTS};
+                                    .classes = OUTPUTS,
+                                    .products = products};
     double *weight = malloc(sizeof(double) * OUTPUTS * INPUTS);
     double bias[OUTPUTS];
     struct fixture f;
 
-    (void)state;
-    assert_true(fixture_init(&f, &spec, 1, NULL, 0, ROWS));
+    assert_true(fixture_init(&f, &spec, 1, NULL, 0, rows));
     expect(&f, 0.5, weight, bias);
     assert_int_equal(fixture_step(&f, 0.5, false), CDDP_OK);
     assert_gradients(&f, weight, bias, 1);
@@ -74,6 +74,15 @@ static void wide_gradients_are_those_of_float64_and_add_up(void **state)
     assert_gradients(&f, weight, bias, 1);
     fixture_fini(&f);
     free(weight);
+}
+
+/* Many rows are enough for tiles. */
+static void wide_gradients_are_those_of_float64_and_add_up(void **state)
+{
+    (void)state;
+    check_gradients(CDDPI_PRODUCTS_AUTO, FEW_ROWS);
+    check_gradients(CDDPI_PRODUCTS_AUTO, MANY_ROWS);
+    check_gradients(CDDPI_PRODUCTS_FMA, MANY_ROWS);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* test_train_bf16.c - train.precision = "bf16" in the real program. */
+/* test_train_bf16.c - train.precision = "bf16", and train.products, in the real program. */
+#include "kernels/cpu/nn_tiles.h"
 #include "train_support.h"
 
 #include <stdbool.h>
@@ -75,12 +76,44 @@ static void a_processor_without_bf16_is_told_of_once(void **state)
     assert_true(metric("slow", STEPS, "eval_accuracy") > 0.9);
 }
 
+/* Wide layers and many samples a rank: large enough for AMX, where there is one. */
+static struct run_options wide_run(const char *name, const char *products)
+{
+    return (struct run_options){.ranks = 2,
+                                .arguments = {run_dir_argument(name), "model.hidden=[128, 96]",
+                                              "train.batch_size=200", products}};
+}
+
+static void losses_follow_each_other_however_products_are_made(void **state)
+{
+    struct run_options options[] = {wide_run("auto", "train.products=\"auto\""),
+                                    wide_run("fma", "train.products=\"fma\"")};
+    char *text;
+
+    (void)state;
+    run_well(&options[0]);
+    run_well(&options[1]);
+    for (uint64_t step = 1; step <= 5; step++) {
+        double expected = metric("fma", step, "loss");
+
+        assert_float_equal(metric("auto", step, "loss"), expected, 1e-4 * expected);
+    }
+    text = get_file(in_work("fma/metrics.jsonl"), NULL);
+    assert_non_null(strstr(text, "\"products\":\"f32 factors: FMA\""));
+    free(text);
+    text = get_file(in_work("auto/metrics.jsonl"), NULL);
+    assert_int_equal(strstr(text, "\"products\":\"f32 factors: AMX, ") != NULL,
+                     cddpi_nn_tiles_here());
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_in_bf16_follow_those_of_f32_at_any_number_of_ranks),
         cmocka_unit_test(two_runs_in_bf16_give_identical_files),
         cmocka_unit_test(a_processor_without_bf16_is_told_of_once),
+        cmocka_unit_test(losses_follow_each_other_however_products_are_made),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -4,13 +4,14 @@
 
 #include "kernels/cpu/nn_gpt.h"
 #include "nn/model_state.h"
+#include "nn/products.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Small enough to leave out most of what is above the diagonal, and scores that stay in the second
- * level of cache; large enough for products at nearly full speed. */
-enum { BLOCK = 64 };
+/* Queries: few enough to leave out most of what is above the diagonal, and for scores that stay in
+ * the second level of cache; enough for products at nearly full speed, which on tiles are more. */
+enum { BLOCK = 64, TILED_BLOCK = 128 };
 
 /* A long context is read by so many blocks that copying a head's keys and values together pays:
  * their rows lie a page or more apart. */
@@ -27,6 +28,11 @@ struct head {
     size_t plain;      /* and of out */
     size_t context, width;
     float scale;
+    /* memory to work in */
+    float *scores, *grad_scores, *sums;
+    size_t stride; /* of both scores */
+    float *copies; /* of k, v and their gradients; NULL: none */
+    void *tiles;   /* of products on AMX; NULL: by sgemm */
 };
 
 /* Queries first ... first + rows - 1; no query looks further than keys. */
@@ -39,16 +45,22 @@ static size_t stride_of(const struct cddpi_attention *shape)
     return (shape->context + 15) / 16 * 16;
 }
 
+static size_t block_rows(const struct cddpi_attention *shape)
+{
+    return shape->tiles ? TILED_BLOCK : BLOCK;
+}
+
 static size_t block_count(const struct cddpi_attention *shape)
 {
-    return (shape->context + BLOCK - 1) / BLOCK;
+    return (shape->context + block_rows(shape) - 1) / block_rows(shape);
 }
 
 static struct block block_at(const struct cddpi_attention *shape, size_t i)
 {
-    size_t first = i * BLOCK;
+    size_t most = block_rows(shape);
+    size_t first = i * most;
     size_t left = shape->context - first;
-    size_t rows = left < BLOCK ? left : BLOCK;
+    size_t rows = left < most ? left : most;
 
     return (struct block){first, rows, first + rows};
 }
@@ -58,10 +70,34 @@ static bool copies(const struct cddpi_attention *shape)
     return block_count(shape) > FEW_BLOCKS;
 }
 
+/* Scores, their gradients and the rows' sums. */
+static size_t scores_scratch(const struct cddpi_attention *shape)
+{
+    return (2 * stride_of(shape) + 1) * block_rows(shape);
+}
+
+static size_t plain_scratch(const struct cddpi_attention *shape)
+{
+    return scores_scratch(shape) + (copies(shape) ? 4 * shape->context * shape->width : 0);
+}
+
+/* Of the products of a block of queries: scores have as many columns as there are keys. */
+static size_t tile_scratch(const struct cddpi_attention *shape)
+{
+    size_t most = shape->context > shape->width ? shape->context : shape->width;
+
+    return (cddpi_nn_tiles_scratch(most, most) + sizeof(float) - 1) / sizeof(float);
+}
+
+bool cddpi_attention_gains_by_tiles(const struct cddpi_attention *shape)
+{
+    return shape->context >= TILED_BLOCK &&
+           cddpi_products_fit_tiles(TILED_BLOCK, TILED_BLOCK, shape->width);
+}
+
 size_t cddpi_attention_scratch(const struct cddpi_attention *shape)
 {
-    return (2 * stride_of(shape) + 1) * BLOCK +
-           (copies(shape) ? 4 * shape->context * shape->width : 0);
+    return plain_scratch(shape) + (shape->tiles ? tile_scratch(shape) : 0);
 }
 
 size_t cddpi_attention_kept(const struct cddpi_attention *shape)
@@ -77,29 +113,11 @@ static void copy_rows(const float *from, size_t from_stride, float *to, size_t t
     }
 }
 
-/* Head i of all samples' heads. */
-static struct head head_at(const struct cddpi_attention *shape, size_t i, const float *qkv)
-{
-    size_t plain = shape->heads * shape->width;
-    const float *q = qkv + i / shape->heads * shape->context * 3 * plain +
-                     i % shape->heads * shape->width;
-
-    return (struct head){.q = q,
-                         .k = q + plain,
-                         .v = q + 2 * plain,
-                         .packed = 3 * plain,
-                         .key_stride = 3 * plain,
-                         .plain = plain,
-                         .context = shape->context,
-                         .width = shape->width,
-                         .scale = (float)(1 / sqrt((double)shape->width))};
-}
-
-/* Let the head use copies, in what @p scratch has behind the scores. */
-static void gather(struct head *head, float *scratch, size_t stride)
+/* Let the head use copies. */
+static void gather(struct head *head)
 {
     size_t elements = head->context * head->width;
-    float *k = scratch + (2 * stride + 1) * BLOCK;
+    float *k = head->copies;
     float *v = k + elements;
 
     copy_rows(head->k, head->packed, k, head->width, head->context, head->width);
@@ -109,6 +127,39 @@ static void gather(struct head *head, float *scratch, size_t stride)
     head->grad_k = v + elements;
     head->grad_v = v + 2 * elements;
     head->key_stride = head->width;
+}
+
+static void divide_scratch(struct head *head, const struct cddpi_attention *shape, float *scratch)
+{
+    size_t scores = stride_of(shape) * block_rows(shape);
+
+    head->stride = stride_of(shape);
+    head->scores = scratch;
+    head->grad_scores = scratch + scores;
+    head->sums = scratch + 2 * scores;
+    head->copies = copies(shape) ? scratch + scores_scratch(shape) : NULL;
+    head->tiles = shape->tiles ? scratch + plain_scratch(shape) : NULL;
+}
+
+/* Head i of all samples' heads. */
+static struct head head_at(const struct cddpi_attention *shape, size_t i, const float *qkv,
+                           float *scratch)
+{
+    size_t plain = shape->heads * shape->width;
+    const float *q = qkv + i / shape->heads * shape->context * 3 * plain +
+                     i % shape->heads * shape->width;
+    struct head head = {.q = q,
+                        .k = q + plain,
+                        .v = q + 2 * plain,
+                        .packed = 3 * plain,
+                        .key_stride = 3 * plain,
+                        .plain = plain,
+                        .context = shape->context,
+                        .width = shape->width,
+                        .scale = (float)(1 / sqrt((double)shape->width))};
+
+    divide_scratch(&head, shape, scratch);
+    return head;
 }
 
 static void scatter(const struct head *head, float *grad_k, float *grad_v)
@@ -123,31 +174,53 @@ static size_t output_at(const struct cddpi_attention *shape, size_t i)
     return (i / shape->heads * shape->context * shape->heads + i % shape->heads) * shape->width;
 }
 
-static cddp_status make_scores(const struct head *head, const struct block *block, float *scores,
-                               size_t stride)
+/* C = alpha op(A) op(B) [+ C], by tiles where there is memory for them and they are faster. */
+static cddp_status multiply(const struct head *head, const struct cddpi_nn_product *product)
 {
-    return cddpi_gemm_strided(false, true, block->rows, block->keys, head->width, head->scale,
-                              head->q + block->first * head->packed, head->packed, head->k,
-                              head->key_stride, 0, scores, stride);
+    bool fits = cddpi_products_fit_tiles(product->m, product->n, product->k);
+
+    return cddpi_product(product, fits ? head->tiles : NULL);
+}
+
+static cddp_status make_scores(const struct head *head, const struct block *block)
+{
+    return multiply(head, &(struct cddpi_nn_product){.m = block->rows,
+                                                     .n = block->keys,
+                                                     .k = head->width,
+                                                     .transpose_b = true,
+                                                     .alpha = head->scale,
+                                                     .a = head->q + block->first * head->packed,
+                                                     .lda = head->packed,
+                                                     .b = head->k,
+                                                     .ldb = head->key_stride,
+                                                     .c = head->scores,
+                                                     .ldc = head->stride});
 }
 
 static cddp_status forward_block(const struct head *head, const struct block *block, float *out,
-                                 float *log_sum, float *scores, size_t stride)
+                                 float *log_sum)
 {
     const struct cddpi_attention_kernels *kernels = cddpi_gpt_kernels()->attention;
-    float *total = scores + 2 * stride * BLOCK;
-    cddp_status status = make_scores(head, block, scores, stride);
+    cddp_status status = make_scores(head, block);
 
     if (status != CDDP_OK) {
         return status;
     }
     out += block->first * head->plain;
-    kernels->softmax(scores, stride, block->rows, block->keys, block->first, total,
+    kernels->softmax(head->scores, head->stride, block->rows, block->keys, block->first, head->sums,
                      log_sum != NULL ? log_sum + block->first : NULL);
-    status = cddpi_gemm_strided(false, false, block->rows, head->width, block->keys, 1, scores,
-                                stride, head->v, head->key_stride, 0, out, head->plain);
+    status = multiply(head, &(struct cddpi_nn_product){.m = block->rows,
+                                                       .n = head->width,
+                                                       .k = block->keys,
+                                                       .alpha = 1,
+                                                       .a = head->scores,
+                                                       .lda = head->stride,
+                                                       .b = head->v,
+                                                       .ldb = head->key_stride,
+                                                       .c = out,
+                                                       .ldc = head->plain});
     if (status == CDDP_OK) {
-        kernels->divide(out, head->plain, block->rows, head->width, total);
+        kernels->divide(out, head->plain, block->rows, head->width, head->sums);
     }
     return status;
 }
@@ -158,68 +231,96 @@ cddp_status cddpi_attention_forward(const struct cddpi_attention *shape, const f
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; i < shape->samples * shape->heads; i++) {
-        struct head head = head_at(shape, i, qkv);
+        struct head head = head_at(shape, i, qkv, scratch);
         float *head_out = out + output_at(shape, i);
         float *log_sum = kept != NULL ? kept + i * shape->context : NULL;
 
-        if (copies(shape)) {
-            gather(&head, scratch, stride_of(shape));
+        if (head.copies != NULL) {
+            gather(&head);
         }
         for (size_t b = 0; status == CDDP_OK && b < block_count(shape); b++) {
             struct block block = block_at(shape, b);
 
-            status = forward_block(&head, &block, head_out, log_sum, scratch, stride_of(shape));
+            status = forward_block(&head, &block, head_out, log_sum);
         }
     }
     return status;
 }
 
-/* Probabilities in @p p and the gradient of the scores in @p ds. */
-static cddp_status remake(const struct head *head, const struct block *block, const float *log_sum,
-                          float *p, float *ds, float *delta, size_t stride)
+/* Probabilities in place of the scores, and the gradient of the scores. */
+static cddp_status remake(const struct head *head, const struct block *block, const float *log_sum)
 {
     const struct cddpi_attention_kernels *kernels = cddpi_gpt_kernels()->attention;
     size_t at = block->first * head->plain;
-    cddp_status status = make_scores(head, block, p, stride);
+    cddp_status status = make_scores(head, block);
 
     if (status == CDDP_OK) {
-        status = cddpi_gemm_strided(false, true, block->rows, block->keys, head->width, 1,
-                                    head->grad_out + at, head->plain, head->v, head->key_stride, 0,
-                                    ds, stride);
+        status = multiply(head, &(struct cddpi_nn_product){.m = block->rows,
+                                                           .n = block->keys,
+                                                           .k = head->width,
+                                                           .transpose_b = true,
+                                                           .alpha = 1,
+                                                           .a = head->grad_out + at,
+                                                           .lda = head->plain,
+                                                           .b = head->v,
+                                                           .ldb = head->key_stride,
+                                                           .c = head->grad_scores,
+                                                           .ldc = head->stride});
     }
     if (status == CDDP_OK) {
         kernels->row_products(head->grad_out + at, head->out + at, head->plain, block->rows,
-                              head->width, delta);
-        kernels->backward(p, ds, stride, block->rows, block->keys, block->first,
-                          log_sum + block->first, delta);
+                              head->width, head->sums);
+        kernels->backward(head->scores, head->grad_scores, head->stride, block->rows, block->keys,
+                          block->first, log_sum + block->first, head->sums);
     }
     return status;
 }
 
+/* out (keys x width) = scale a' b [+ out], for the gradients of keys and of values. */
+static cddp_status key_gradient(const struct head *head, const struct block *block, float scale,
+                                const float *a, const float *b, size_t b_stride, float *out)
+{
+    return multiply(head, &(struct cddpi_nn_product){.m = block->keys,
+                                                     .n = head->width,
+                                                     .k = block->rows,
+                                                     .transpose_a = true,
+                                                     .alpha = scale,
+                                                     .a = a,
+                                                     .lda = head->stride,
+                                                     .b = b,
+                                                     .ldb = b_stride,
+                                                     .c = out,
+                                                     .ldc = head->key_stride,
+                                                     .adds = block->keys < head->context});
+}
+
 /* The last block comes first: it alone reaches every key, so it sets what the others add to. */
 static cddp_status backward_block(const struct head *head, const struct block *block,
-                                  const float *log_sum, float *scratch, size_t stride)
+                                  const float *log_sum)
 {
-    float *p = scratch;
-    float *ds = scratch + stride * BLOCK;
     size_t at = block->first * head->packed;
-    float beta = block->keys == head->context ? 0 : 1;
-    cddp_status status = remake(head, block, log_sum, p, ds, scratch + 2 * stride * BLOCK, stride);
+    cddp_status status = remake(head, block, log_sum);
 
     if (status == CDDP_OK) {
-        status = cddpi_gemm_strided(true, false, block->keys, head->width, block->rows, 1, p,
-                                    stride, head->grad_out + block->first * head->plain,
-                                    head->plain, beta, head->grad_v, head->key_stride);
+        status = key_gradient(head, block, 1, head->scores,
+                              head->grad_out + block->first * head->plain, head->plain,
+                              head->grad_v);
     }
     if (status == CDDP_OK) {
-        status = cddpi_gemm_strided(true, false, block->keys, head->width, block->rows, head->scale,
-                                    ds, stride, head->q + at, head->packed, beta, head->grad_k,
-                                    head->key_stride);
+        status = key_gradient(head, block, head->scale, head->grad_scores, head->q + at,
+                              head->packed, head->grad_k);
     }
     if (status == CDDP_OK) {
-        status = cddpi_gemm_strided(false, false, block->rows, head->width, block->keys,
-                                    head->scale, ds, stride, head->k, head->key_stride, 0,
-                                    head->grad_q + at, head->packed);
+        status = multiply(head, &(struct cddpi_nn_product){.m = block->rows,
+                                                           .n = head->width,
+                                                           .k = block->keys,
+                                                           .alpha = head->scale,
+                                                           .a = head->grad_scores,
+                                                           .lda = head->stride,
+                                                           .b = head->k,
+                                                           .ldb = head->key_stride,
+                                                           .c = head->grad_q + at,
+                                                           .ldc = head->packed});
     }
     return status;
 }
@@ -231,7 +332,7 @@ cddp_status cddpi_attention_backward(const struct cddpi_attention *shape, const 
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; i < shape->samples * shape->heads; i++) {
-        struct head head = head_at(shape, i, qkv);
+        struct head head = head_at(shape, i, qkv, scratch);
         float *grad_k, *grad_v;
 
         head.out = out + output_at(shape, i);
@@ -239,16 +340,15 @@ cddp_status cddpi_attention_backward(const struct cddpi_attention *shape, const 
         head.grad_q = grad_qkv + (head.q - qkv);
         head.grad_k = grad_k = head.grad_q + head.plain;
         head.grad_v = grad_v = head.grad_k + head.plain;
-        if (copies(shape)) {
-            gather(&head, scratch, stride_of(shape));
+        if (head.copies != NULL) {
+            gather(&head);
         }
         for (size_t b = block_count(shape); status == CDDP_OK && b-- > 0;) {
             struct block block = block_at(shape, b);
 
-            status = backward_block(&head, &block, kept + i * shape->context, scratch,
-                                    stride_of(shape));
+            status = backward_block(&head, &block, kept + i * shape->context);
         }
-        if (copies(shape)) {
+        if (head.copies != NULL) {
             scatter(&head, grad_k, grad_v);
         }
     }

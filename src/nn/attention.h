@@ -9,6 +9,7 @@
 
 #include <cddp/status.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Queries, keys and values: samples x context rows of 3 E elements, E = heads x width; first all
@@ -16,8 +17,11 @@
  * gradients: rows of E. */
 struct cddpi_attention {
     size_t samples, context, heads, width;
+    bool tiles; /* products may be made on AMX */
 };
 
+/** Whether blocks are large enough for products on AMX to be faster. */
+bool cddpi_attention_gains_by_tiles(const struct cddpi_attention *shape);
 /** Elements of float32 to work in, the same for forward and backward. */
 size_t cddpi_attention_scratch(const struct cddpi_attention *shape);
 /** Elements of float32 that forward keeps for backward. */

@@ -7,6 +7,7 @@
 #include "nn/bf16.h"
 #include "nn/cuda.h"
 #include "nn/model_state.h"
+#include "nn/products.h"
 #include "nn/run.h"
 
 #include <string.h>
@@ -128,6 +129,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
+    model->tiles = !cddpi_is_cuda(spec->device) && cddpi_products_have_tiles(spec->products);
     status = check_precision(spec);
     if (status == CDDP_OK) {
         status = build(model, spec);

@@ -71,6 +71,9 @@ enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
  * and their gradients, too. FP16 is for devices only. */
 enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16, CDDPI_PRECISION_FP16 };
 
+/* How those of float32 are made: on AMX in parts of bf16 where that is faster, or always by FMA. */
+enum cddpi_products { CDDPI_PRODUCTS_AUTO, CDDPI_PRODUCTS_FMA };
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2"; NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
@@ -89,6 +92,7 @@ struct cddpi_model_spec {
     bool recompute; /* keep each block's input only, and run its forward again before backward */
     enum cddpi_precision precision;
     struct cddpi_device *device; /* borrowed, outlives the model; NULL: the processor */
+    enum cddpi_products products;
 };
 
 struct cddpi_model;
@@ -240,6 +244,9 @@ double cddpi_model_work(const struct cddpi_model *model);
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
+
+/** How factors of products are multiplied, in a few words. */
+const char *cddpi_model_products(const struct cddpi_model *model);
 
 /** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
  *  one of float32. */

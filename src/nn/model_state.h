@@ -46,6 +46,7 @@ struct cddpi_model {
     bool recompute;
     enum cddpi_precision precision;
     enum cddpi_bf16 bf16; /* with that precision */
+    bool tiles;           /* for products of float32 */
     uint64_t seed;
     cddp_group *group;
     struct cddpi_tensors params, buffers;

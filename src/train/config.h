@@ -115,6 +115,7 @@ struct cddpi_config {
         int64_t eval_epochs;
         int device;
         int precision;
+        int products;
         int64_t eval_steps;
         int64_t eval_batches;
         int64_t generate_steps;

@@ -108,11 +108,12 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     }
     cddpi_metrics_add_object(
         trainer->metrics,
-        json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s*, s:I, s:I, s:I, s:I, s:I, s:I}", "kind",
-                  "run", "step", (json_int_t)trainer->at.step, "epoch",
+        json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
+                  "kind", "run", "step", (json_int_t)trainer->at.step, "epoch",
                   (json_int_t)trainer->at.epoch, "version", cddp_version(), "world_size",
                   trainer->world_size, "backend", cddp_group_backend(trainer->group), "host", host,
-                  "threads", threads, "seed", (json_int_t)config->train.seed, "batch_size",
+                  "threads", threads, "products", cddpi_model_products(trainer->model), "seed",
+                  (json_int_t)config->train.seed, "batch_size",
                   (json_int_t)config->train.batch_size, "accumulate",
                   (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
                   "train_samples", (json_int_t)trainer->train_data.count, "test_samples",

@@ -150,6 +150,11 @@ const struct cddpi_key cddpi_config_keys[] = {
              "halves when a gradient overflows, which skips that step on all ranks, and doubles "
              "after 2000 steps without. Parameters, their gradients and sums are f32 in all (see "
              "*ddp.wire* for what is sent)."},
+    {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|fma",
+     .text = "How products of f32 factors are made: *auto* uses AMX where a product is large, the "
+             "processor has it and $CDDP_THREADS is 1: with each factor the sum of three bf16 "
+             "parts, as exact as f32 and nearly twice as fast. *fma*: always plain f32 arithmetic, "
+             "for comparisons and for numbers below 1e-33 that matter."},
     {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,

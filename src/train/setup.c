@@ -108,6 +108,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .context = tokens ? data->context : 0,
         .vocab = tokens ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
+        .products = (enum cddpi_products)config->train.products,
         .size = config->model.size,
         .blocks = config->model.blocks,
         .heads = config->model.heads,

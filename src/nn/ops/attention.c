@@ -76,9 +76,11 @@ static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    state->attention = (struct cddpi_attention){(size_t)plan->count, (size_t)op->in.height,
-                                                (size_t)op->layer.heads,
-                                                (size_t)(op->out.channels / op->layer.heads)};
+    state->attention = (struct cddpi_attention){
+        (size_t)plan->count, (size_t)op->in.height, (size_t)op->layer.heads,
+        (size_t)(op->out.channels / op->layer.heads), false};
+    state->attention.tiles = plan->model->tiles &&
+                             cddpi_attention_gains_by_tiles(&state->attention);
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
     status = cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16);

@@ -7,6 +7,7 @@
 #include "nn/model_state.h"
 #include "nn/ops/linear_bf16.h"
 #include "nn/ops/linear_grad.h"
+#include "nn/products.h"
 
 #include <math.h>
 #include <string.h>
@@ -81,10 +82,10 @@ static double work(const struct cddpi_op *op)
     return (double)cddpi_shape_rows(&op->in) * (double)op->in.channels * (double)op->out.channels;
 }
 
-/* Products that were planned ahead; NULL where a plain one is made. */
 struct state {
-    void *bf16; /* all of them */
-    void *grad; /* of the weight's gradient */
+    void *bf16; /* all products, planned ahead; NULL: the following */
+    struct cddpi_product forward, weights, input;
+    void *grad; /* in place of weights; NULL: not */
 };
 
 static void unplan(void *opaque)
@@ -96,6 +97,29 @@ static void unplan(void *opaque)
         cddpi_linear_grad_unplan(state->grad);
         cddpi_free(state);
     }
+}
+
+static cddp_status plan_products(struct cddpi_plan *plan, int index, struct state *state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
+    size_t outputs = (size_t)op->out.channels;
+    size_t inputs = (size_t)op->in.channels;
+    cddp_status status = cddpi_product_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD,
+                                            &state->forward);
+
+    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_product_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
+                                    &state->input);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = cddpi_product_plan(plan, index, outputs, inputs, rows, CDDPI_IN_BACKWARD,
+                                    &state->weights);
+    }
+    if (status == CDDP_OK && !state->weights.tiled) {
+        status = cddpi_linear_grad_plan(plan, index, &state->grad);
+    }
+    return status;
 }
 
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
@@ -111,7 +135,7 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     *out = state;
     status = plan->model->precision == CDDPI_PRECISION_BF16
                  ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
-                 : cddpi_linear_grad_plan(plan, index, &state->grad);
+                 : plan_products(plan, index, state);
     if (status != CDDP_OK) {
         return status;
     }
@@ -129,26 +153,24 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
     size_t rows = rows_of(run);
     size_t columns = (size_t)run->op->out.channels;
     size_t inputs = (size_t)run->op->in.channels;
-    const float *bias = cddpi_run_param(run, 1);
-    float *y = cddpi_run_output(run);
-    cddp_status status;
 
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_forward(run, state->bf16);
     }
-    status = cddpi_gemm(false, true, rows, columns, inputs, cddpi_run_input(run, 0),
-                        cddpi_run_param(run, 0), 0, y);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (bias != NULL && run->op->relu) {
-        cddpi_nn_add_bias_relu(y, bias, rows, columns);
-    } else if (bias != NULL) {
-        cddpi_nn_add_bias(y, bias, rows, columns);
-    } else if (run->op->relu) {
-        cddpi_nn_relu(y, y, rows * columns);
-    }
-    return CDDP_OK;
+    return cddpi_product_run(run, &state->forward,
+                             &(struct cddpi_nn_product){.m = rows,
+                                                        .n = columns,
+                                                        .k = inputs,
+                                                        .transpose_b = true,
+                                                        .alpha = 1,
+                                                        .a = cddpi_run_input(run, 0),
+                                                        .lda = inputs,
+                                                        .b = cddpi_run_param(run, 0),
+                                                        .ldb = inputs,
+                                                        .c = cddpi_run_output(run),
+                                                        .ldc = columns,
+                                                        .relu = run->op->relu,
+                                                        .bias = cddpi_run_param(run, 1)});
 }
 
 /* The gradient behind the relu, and the bias's gradient: in one pass where there is one gradient of
@@ -181,15 +203,50 @@ static const float *mask_and_sum(struct cddpi_run *run, const struct state *stat
 static cddp_status weight_gradient(const struct cddpi_run *run, const struct state *state,
                                    const float *grad)
 {
+    size_t outputs = (size_t)run->op->out.channels;
+    size_t inputs = (size_t)run->op->in.channels;
+
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_weights(run, state->bf16);
     }
     if (state->grad != NULL) {
         return cddpi_linear_grad_run(run, state->grad, grad, cddpi_run_adds(run, 0));
     }
-    return cddpi_gemm(true, false, (size_t)run->op->out.channels, (size_t)run->op->in.channels,
-                      rows_of(run), grad, cddpi_run_input(run, 0),
-                      cddpi_run_adds(run, 0) ? 1.0f : 0.0f, cddpi_run_grad(run, 0));
+    return cddpi_product_run(run, &state->weights,
+                             &(struct cddpi_nn_product){.m = outputs,
+                                                        .n = inputs,
+                                                        .k = rows_of(run),
+                                                        .transpose_a = true,
+                                                        .alpha = 1,
+                                                        .a = grad,
+                                                        .lda = outputs,
+                                                        .b = cddpi_run_input(run, 0),
+                                                        .ldb = inputs,
+                                                        .c = cddpi_run_grad(run, 0),
+                                                        .ldc = inputs,
+                                                        .adds = cddpi_run_adds(run, 0)});
+}
+
+static cddp_status input_gradient(const struct cddpi_run *run, const struct state *state,
+                                  const float *grad, float *out)
+{
+    size_t outputs = (size_t)run->op->out.channels;
+    size_t inputs = (size_t)run->op->in.channels;
+
+    if (state->bf16 != NULL) {
+        return cddpi_linear_bf16_input(run, state->bf16, out);
+    }
+    return cddpi_product_run(run, &state->input,
+                             &(struct cddpi_nn_product){.m = rows_of(run),
+                                                        .n = inputs,
+                                                        .k = outputs,
+                                                        .alpha = 1,
+                                                        .a = grad,
+                                                        .lda = outputs,
+                                                        .b = cddpi_run_param(run, 0),
+                                                        .ldb = inputs,
+                                                        .c = out,
+                                                        .ldc = inputs});
 }
 
 static cddp_status backward(struct cddpi_run *run, void *opaque)
@@ -197,7 +254,6 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     const struct state *state = opaque;
     size_t rows = rows_of(run);
     size_t columns = (size_t)run->op->out.channels;
-    size_t inputs = (size_t)run->op->in.channels;
     const float *grad = mask_and_sum(run, state, rows, columns);
     float *grad_input = cddpi_run_grad_input(run, 0);
     cddp_status status = cddpi_run_ready(run, 1);
@@ -208,11 +264,8 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     if (status == CDDP_OK) {
         status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
     }
-    if (status == CDDP_OK && grad_input != NULL && state->bf16 != NULL) {
-        status = cddpi_linear_bf16_input(run, state->bf16, grad_input);
-    } else if (status == CDDP_OK && grad_input != NULL) {
-        status = cddpi_gemm(false, false, rows, inputs, columns, grad, cddpi_run_param(run, 0), 0,
-                            grad_input);
+    if (status == CDDP_OK && grad_input != NULL) {
+        status = input_gradient(run, state, grad, grad_input);
     }
     return status;
 }
