@@ -213,11 +213,13 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
 {
     uint64_t steps = (uint64_t)trainer->config->train.generate_steps;
+    cddp_status status;
 
     if (trainer->rank != 0 || steps == 0 || (!at_end && trainer->at.step % steps != 0)) {
         return CDDP_OK;
     }
-    return cddpi_trainer_write_text(trainer);
+    status = cddpi_trainer_settle(trainer, 0, NULL); /* the model's results come in their order */
+    return status == CDDP_OK ? cddpi_trainer_write_text(trainer) : status;
 }
 
 static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)

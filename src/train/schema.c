@@ -140,9 +140,10 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
     {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|cpu|cuda",
-     .text = "Where the ranks compute: *cpu*; *cuda*, on one GPU each, or in turns on those of the "
-             "machine if there are fewer; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE says, "
-             "else *cpu*."},
+     .text =
+         "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
+         "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
+         "says, else *cpu*."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
