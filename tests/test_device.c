@@ -382,6 +382,33 @@ static void a_kernel_that_failed_names_call_and_line(void **state)
     assert_int_equal(in_process(lose_the_context, NULL, WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1")), 0);
 }
 
+/* A launch that is refused changes nothing. */
+static int launch_too_much(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    float *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK_FAILS(device->kernels->relu(device, CDDP_F32, a, COUNT, a), CDDP_ERR_DEVICE,
+                "cudaErrorLaunchOutOfResources");
+    CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
+    CHECK(strstr(cddp_last_error(), " at kernels/cuda/") != NULL);
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
+    CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
+    device->ops->release(device, a);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_launch_that_is_refused_names_its_line(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(launch_too_much, NULL, WITH("CDDP_FAKE_CUDA_REFUSE_LAUNCH=1")), 0);
+}
+
 static int copy_out_of_bounds(int rank, int world_size, void *argument)
 {
     struct cddpi_device *device = open_cuda();
@@ -612,6 +639,7 @@ int main(void)
         cmocka_unit_test(no_memory_says_for_what_and_how_much_was_free),
         cmocka_unit_test(memory_that_cannot_be_pinned_is_an_error),
         cmocka_unit_test(a_kernel_that_failed_names_call_and_line),
+        cmocka_unit_test(a_launch_that_is_refused_names_its_line),
         cmocka_unit_test(an_error_of_one_call_is_not_found_again_by_the_next),
         cmocka_unit_test(a_device_opens_or_leaves_nothing),
         cmocka_unit_test(the_local_rank_chooses_the_device),
