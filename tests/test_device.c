@@ -211,6 +211,49 @@ static void pinned_memory_is_read_when_the_copy_runs_and_other_memory_at_once(vo
     assert_int_equal(in_process(change_source, "pinned", NULL), 1);
 }
 
+/* One stream writes what another still reads; and new memory holds no zeros. */
+static int write_too_early(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    struct cddpi_event *there;
+    float *from;
+    float *to;
+    float *a;
+    int wrong;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    from = numbers(device, 3);
+    to = numbers(device, 0);
+    CHECK(device->ops->event_create(device, false, &there) == CDDP_OK);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, a, BYTES) == CDDP_OK);
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, from, BYTES) == CDDP_OK);
+    CHECK(device->ops->record(device, there, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK(device->ops->wait(device, there, LIMIT_MS) == CDDP_OK);
+    CHECK(isnan(to[0]) && isnan(to[COUNT - 1]));
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMM, to, a, BYTES) == CDDP_OK);
+    CHECK(device->ops->clear(device, CDDPI_STREAM_COMPUTE, a, BYTES) == CDDP_OK);
+    CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
+    wrong = differ(to, 3);
+    device->ops->release(device, a);
+    device->ops->unpin(device, from);
+    device->ops->unpin(device, to);
+    device->ops->event_destroy(device, there);
+    cddpi_device_close(device);
+    return wrong;
+}
+
+static void memory_that_is_written_while_it_is_read_shows(void **state)
+{
+    int failed;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    failed = orders_that_fail(write_too_early, 20);
+    assert_in_range(failed, 1, 19); /* an accident of the order, as it is with CUDA */
+}
+
 static int look_at_events(int rank, int world_size, void *argument)
 {
     struct cddpi_device *device = open_cuda();
@@ -314,6 +357,7 @@ int main(void)
         cmocka_unit_test(events_order_streams),
         cmocka_unit_test(without_events_numbers_are_wrong),
         cmocka_unit_test(pinned_memory_is_read_when_the_copy_runs_and_other_memory_at_once),
+        cmocka_unit_test(memory_that_is_written_while_it_is_read_shows),
         cmocka_unit_test(events_can_be_asked_waited_for_and_timed),
         cmocka_unit_test(memory_is_the_devices_or_not),
     };
