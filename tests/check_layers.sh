@@ -63,7 +63,7 @@ check kernels/cpu base kernels
 # the CUDA module's: streams and errors are the device's
 check kernels/cuda base device kernels
 check samplers base
-check src/device base
+check src/device base kernels
 check src/group base store kernels device
 check src/ddp base store kernels device group
 check src/checkpoint base store kernels device group ddp

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORKSPACE_BYTES = 32 << 20 };
-
 cddp_status cuda_pool_open(struct cuda_device *device)
 {
     struct cddpi_device *base = &device->base;
@@ -176,24 +174,4 @@ bool cuda_owns(const struct cddpi_device *device, const void *memory)
     }
     return (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) &&
            attributes.device == device->index;
-}
-
-cddp_status cuda_device_workspace(struct cddpi_device *device, void **out, size_t *out_bytes)
-{
-    struct cuda_device *self = cuda_device_of(device);
-
-    if (self->workspace == NULL) {
-        cddp_status status = cuda_alloc(device, WORKSPACE_BYTES,
-                                        "scratch of products and "
-                                        "convolutions",
-                                        &self->workspace);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
-        self->workspace_bytes = WORKSPACE_BYTES;
-    }
-    *out = self->workspace;
-    *out_bytes = self->workspace_bytes;
-    return CDDP_OK;
 }

@@ -1,10 +1,10 @@
-/* cuda_device.h - a CUDA device as the module's own sources see it: streams, errors, workspace, and
- * the libraries that are opened when they are first needed. C only: files of kernels (.cu) include
- * it, too. */
+/* cuda_device.h - a CUDA device as the module's own sources see it: streams, errors, and
+ * NVIDIA's libraries, which are opened when they are first needed. */
 #ifndef CDDPI_CUDA_DEVICE_H
 #define CDDPI_CUDA_DEVICE_H
 
 #include "device/module.h"
+#include "kernels/cuda/kernels_module.h"
 
 #include <cuda_runtime_api.h>
 
@@ -12,29 +12,17 @@
 extern "C" {
 #endif
 
-/* State that a part of the module makes when it is first needed, by cuda_device_part(). */
-enum cuda_part {
-    CUDA_PART_PRODUCT, /* cuBLASLt: its handle, algorithms that were measured */
-    CUDA_PART_CUDNN,   /* cuDNN: its handle, plans */
-    CUDA_PART_KERNELS, /* own kernels */
-    CUDA_PART_COUNT
-};
-
 struct cuda_device {
     struct cddpi_device base; /* first: a struct cddpi_device * is one to this */
     const struct cddpi_module_host *host;
     cudaStream_t streams[CDDPI_STREAM_COUNT];
     cudaMemPool_t pool; /* NULL: the device has none, so allocation waits for it */
-    void *workspace;    /* scratch of products and convolutions, made when first asked for */
-    size_t workspace_bytes;
     int multiprocessors;
     int capability;     /* 10 x major + minor: 90 */
     uint64_t recording; /* number of the recording that is being made; 0: none is */
     uint64_t recordings;
-    struct {
-        void *state;
-        void (*close)(struct cuda_device *device, void *state);
-    } parts[CUDA_PART_COUNT];
+    struct cddpi_cuda_kernels kernels;
+    struct cddpi_cuda_kept kept[CDDPI_CUDA_PARTS]; /* by kernels */
 };
 
 static inline struct cuda_device *cuda_device_of(struct cddpi_device *device)
@@ -48,16 +36,6 @@ static inline cudaStream_t cuda_device_stream(struct cddpi_device *device, enum 
     (void)cudaSetDevice(device->index); /* an error comes again from what is put there */
     return cuda_device_of(device)->streams[stream];
 }
-
-/** Scratch memory for work of the compute stream, the same for all: whoever uses it is done with it
- *  in stream order. Its size is fixed for the process (32 MiB), so that plans can rely on it. */
-cddp_status cuda_device_workspace(struct cddpi_device *device, void **out, size_t *out_bytes);
-
-/** The state of @p part, made by @p make in its first call (which words its own failure) and
- *  released by @p close with the device. By the compute thread. */
-cddp_status cuda_device_part(struct cddpi_device *device, enum cuda_part part,
-                             cddp_status (*make)(struct cddpi_device *device, void **out),
-                             void (*close)(struct cuda_device *device, void *state), void **out);
 
 /* --- errors --- */
 

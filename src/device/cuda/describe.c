@@ -129,6 +129,7 @@ cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_
     struct page page = {out, bytes, 0};
     int count;
 
+    cuda_host_use(host);
     out[0] = '\0';
     tell_driver(&page);
     tell_libraries(host, &page);

@@ -93,8 +93,14 @@ static cudaError_t event_ready(void *event)
 
 cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *event, bool *out_done)
 {
-    cudaError_t error = event->recorded ? cudaEventQuery(observable(event)) : cudaSuccess;
+    cddp_status status = cuda_enter(
+        device); /* or a thread that is new gets a context on device 0 */
+    cudaError_t error;
 
+    if (status != CDDP_OK) {
+        return status;
+    }
+    error = event->recorded ? cudaEventQuery(observable(event)) : cudaSuccess;
     if (error == cudaErrorNotReady) {
         *out_done = false;
         return CDDP_OK;

@@ -17,9 +17,11 @@ struct cddpi_recording {
     cudaGraphExec_t exec;
 };
 
-/* The module's tables, filled elsewhere: kernels/cuda/table.c, src/group/planes.c. */
-extern const struct cddpi_cuda_kernels cddpi_cuda_kernels_table;
+/* The module's data planes: src/group/planes.c. */
 extern const struct cddpi_plane_ops *const cddpi_cuda_planes[];
+
+/** Let the base calls of this module (cddpi_fail() ...) go to @p host. */
+void cuda_host_use(const struct cddpi_module_host *host);
 
 /** Word a failure before there is a device. */
 cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status status,

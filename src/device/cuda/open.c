@@ -48,6 +48,7 @@ cddp_status cuda_count(const struct cddpi_module_host *host, int *out)
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
 
+    cuda_host_use(host);
     if (error == cudaSuccess && count == 0) {
         error = cudaErrorNoDevice;
     }
@@ -74,35 +75,16 @@ static void cuda_close(struct cddpi_device *device)
     if (self->streams[CDDPI_STREAM_COUNT - 1] != NULL && cuda_finish(device, CLOSE_MS) != CDDP_OK) {
         self->host->warn(self->host->last_error());
     }
-    for (int i = 0; i < CUDA_PART_COUNT; i++) {
-        if (self->parts[i].state != NULL) {
-            self->parts[i].close(self, self->parts[i].state);
+    for (int i = 0; i < CDDPI_CUDA_PARTS; i++) {
+        if (self->kept[i].state != NULL && self->kept[i].release != NULL) {
+            self->kept[i].release(device, self->kept[i].state);
         }
     }
-    cuda_release(device, self->workspace);
     cuda_streams_close(self);
     if (self->pool != NULL) {
         (void)cudaMemPoolDestroy(self->pool);
     }
     self->host->free(self);
-}
-
-cddp_status cuda_device_part(struct cddpi_device *device, enum cuda_part part,
-                             cddp_status (*make)(struct cddpi_device *device, void **out),
-                             void (*close)(struct cuda_device *device, void *state), void **out)
-{
-    struct cuda_device *self = cuda_device_of(device);
-
-    if (self->parts[part].state == NULL) {
-        cddp_status status = make(device, &self->parts[part].state);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
-        self->parts[part].close = close;
-    }
-    *out = self->parts[part].state;
-    return CDDP_OK;
 }
 
 static const struct cddpi_device_ops cuda_ops = {
@@ -177,13 +159,15 @@ cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
     struct cuda_device *device = host->alloc(sizeof *device);
     cddp_status status;
 
+    cuda_host_use(host);
     if (device == NULL) {
         return cuda_host_fail(host, CDDP_ERR_NO_MEMORY, "device: no memory for %zu bytes",
                               sizeof *device);
     }
     device->host = host;
     device->base.ops = &cuda_ops;
-    device->base.kernels = &cddpi_cuda_kernels_table;
+    cddpi_cuda_kernels_fill(&device->kernels);
+    device->base.kernels = &device->kernels;
     device->base.planes = cddpi_cuda_planes;
     device->base.index = index;
     device->base.rank = rank;
