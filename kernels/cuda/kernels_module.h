@@ -24,6 +24,20 @@ cddp_status cddpi_cuda_status(struct cddpi_device *device, cudaError_t error, co
 cddp_status cddpi_cuda_fail(struct cddpi_device *device, cddp_status status, const char *format,
                             ...) __attribute__((format(printf, 3, 4)));
 
+/** Zeroed memory of the processor, from libcddp; NULL: none. NULL is freed, too. */
+void *cddpi_cuda_host_alloc(struct cddpi_device *device, size_t bytes);
+void cddpi_cuda_host_free(struct cddpi_device *device, void *memory);
+
+/* What a device keeps for its kernels from call to call: each part makes its own when it first
+ * needs it, and the device calls release (if there is one) when it is closed, after its streams
+ * have run dry and before its memory goes. */
+enum cddpi_cuda_part { CDDPI_CUDA_PRODUCTS, CDDPI_CUDA_CUDNN, CDDPI_CUDA_PARTS };
+struct cddpi_cuda_kept {
+    void *state;
+    void (*release)(struct cddpi_device *device, void *state);
+};
+struct cddpi_cuda_kept *cddpi_cuda_kept(struct cddpi_device *device, enum cddpi_cuda_part part);
+
 /* --- of the kernels --- */
 
 /** Fill all rows of @p out. Called once a device; the table needs no release. */
@@ -41,6 +55,11 @@ void cddpi_cuda_fill_pool(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_cross_entropy(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_layout(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_product(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_update(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_squares(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_cast(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_reduce(struct cddpi_cuda_kernels *out);
 
 #ifdef __cplusplus
 }

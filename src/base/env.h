@@ -40,6 +40,8 @@
     X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
+    X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
+      "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
     X(PRODUCTS, "CDDP_PRODUCTS", "same",                                                           \
       "how products on a CUDA device are chosen: first (the library's own choice), same (the "     \
       "fastest that gives the same bits as that one) or fast (the fastest: bits may differ "       \

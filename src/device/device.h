@@ -35,8 +35,9 @@ struct cddpi_device_ops {
     /* Waits for the device's work, without a limit only on the processor. */
     void (*close)(struct cddpi_device *device);
 
-    /* Memory of the device, 256-byte aligned, usable by work that is put into the compute stream
-     * from now on. @p what names it in the error, which also says how much was free. */
+    /* Memory of the device, 64-byte aligned (CUDA: 256), not cleared, usable by work that is put
+     * into the compute stream from now on. @p what names it in the error, which also says how much
+     * was free. */
     cddp_status (*alloc)(struct cddpi_device *device, size_t bytes, const char *what, void **out);
     /* Once the work in the compute stream is done. NULL is accepted. */
     void (*release)(struct cddpi_device *device, void *memory);
