@@ -83,7 +83,8 @@ struct CUstream_st {
     int number;
     unsigned flags;
     struct fake_item *first, *last;
-    bool running; /* its first item, without the lock */
+    bool running;   /* its first item, without the lock */
+    bool destroyed; /* goes when it has run dry */
     struct fake_capture *capture;
     struct fake_tips tips;
 };
@@ -164,6 +165,8 @@ cudaError_t fake_sync_stream(cudaStream_t stream);
 cudaError_t fake_sync_all(void);
 void fake_work_drop(struct fake_work *work);
 bool fake_work_ready(const struct fake_work *work, const struct fake_point *point);
+/** Take a stream that was destroyed and has run dry out of the list. */
+void fake_stream_bury(cudaStream_t stream);
 /** Start the thread that runs things. */
 void fake_start_runner(void);
 

@@ -168,6 +168,18 @@ static void run_graph_node(struct fake_item *item)
     item->left--;
 }
 
+void fake_stream_bury(cudaStream_t stream)
+{
+    for (struct CUstream_st **at = &fake.streams; *at != NULL; at = &(*at)->next) {
+        if (*at == stream) {
+            *at = stream->next;
+            fake_tips_clear(&stream->tips);
+            free(stream);
+            return;
+        }
+    }
+}
+
 static void run_one(struct CUstream_st *stream)
 {
     struct fake_item *item = stream->first;
@@ -184,6 +196,9 @@ static void run_one(struct CUstream_st *stream)
         stream->last = item->next == NULL ? NULL : stream->last;
         fake.queued--;
         item_drop(item);
+    }
+    if (stream->destroyed && stream->first == NULL) {
+        fake_stream_bury(stream);
     }
     pthread_cond_broadcast(&fake.changed);
 }
@@ -354,7 +369,7 @@ cudaError_t fake_sync_all(void)
 
     for (struct CUstream_st *stream = fake.streams; stream != NULL && error == cudaSuccess;
          stream = stream->next) {
-        if (stream->device == fake_device && stream->capture == NULL) {
+        if (stream->device == fake_device && stream->capture == NULL && !stream->destroyed) {
             error = fake_sync_stream(stream);
         }
     }
