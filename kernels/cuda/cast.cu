@@ -5,6 +5,9 @@
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/pack.cuh"
 
+namespace
+{
+
 enum { THREADS = 256, EACH = 8 };
 
 template <class FROM, class TO> __device__ static inline TO convert(FROM value)
@@ -40,7 +43,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class FROM, class TO>
-static cudaError_t launch_cast(const void *in, void *out, size_t count, cudaStream_t stream)
+cudaError_t launch_cast(const void *in, void *out, size_t count, cudaStream_t stream)
 {
     const FROM *from = (const FROM *)in;
     TO *to = (TO *)out;
@@ -50,21 +53,20 @@ static cudaError_t launch_cast(const void *in, void *out, size_t count, cudaStre
 }
 
 template <class FROM>
-static cudaError_t cast_from(const void *in, cddp_type to, void *out, size_t count,
-                             cudaStream_t stream)
+cudaError_t cast_from(const void *in, cddp_type to, void *out, size_t count, cudaStream_t stream)
 {
     return to == CDDP_F32    ? launch_cast<FROM, float>(in, out, count, stream)
            : to == CDDP_BF16 ? launch_cast<FROM, __nv_bfloat16>(in, out, count, stream)
                              : launch_cast<FROM, __half>(in, out, count, stream);
 }
 
-static bool is_real(cddp_type type)
+bool is_real(cddp_type type)
 {
     return type == CDDP_F32 || type == CDDP_BF16 || type == CDDP_F16;
 }
 
-static cddp_status cast(struct cddpi_device *device, cddp_type from, const void *in, cddp_type to,
-                        void *out, size_t count)
+cddp_status cast(struct cddpi_device *device, cddp_type from, const void *in, cddp_type to,
+                 void *out, size_t count)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     cudaError_t error;
@@ -115,7 +117,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T>
-static cudaError_t launch_scale(const double *factor, void *data, size_t count, cudaStream_t stream)
+cudaError_t launch_scale(const double *factor, void *data, size_t count, cudaStream_t stream)
 {
     T *values = (T *)data;
 
@@ -123,8 +125,8 @@ static cudaError_t launch_scale(const double *factor, void *data, size_t count, 
                         stream, factor, values, count, packs(values));
 }
 
-static cddp_status scale(struct cddpi_device *device, cddp_type type, const double *factor,
-                         size_t count, void *data)
+cddp_status scale(struct cddpi_device *device, cddp_type type, const double *factor, size_t count,
+                  void *data)
 {
     cudaStream_t stream = cddpi_cuda_comm_stream(device);
     cudaError_t error = cudaSuccess;
@@ -146,6 +148,8 @@ static cddp_status scale(struct cddpi_device *device, cddp_type type, const doub
     }
     return cddpi_cuda_status(device, error, "scale", __FILE__, __LINE__);
 }
+
+} // namespace
 
 void cddpi_cuda_fill_cast(struct cddpi_cuda_kernels *out)
 {

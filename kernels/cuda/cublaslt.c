@@ -1,66 +1,25 @@
-/* cublaslt.c - owns how cuBLASLt is found. With CDDPI_CUBLASLT_LINKED (the emulated module) its
- * functions are those that are linked in. */
+/* cublaslt.c - owns the look-up of cuBLASLt's functions. */
 #include "kernels/cuda/cublaslt.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
+#include "device/cuda/cuda_device.h"
+#include "kernels/cuda/kernels_module.h"
 
-#ifdef CDDPI_CUBLASLT_LINKED
-
-const char *cddpi_cublaslt_open(struct cddpi_cublaslt *out)
+cddp_status cddpi_cublaslt_open(struct cddpi_device *device, struct cddpi_cublaslt *out)
 {
-#define TAKE(member, symbol) .member = symbol,
-    *out = (struct cddpi_cublaslt){.library = NULL, CDDPI_CUBLASLT_FUNCTIONS(TAKE)};
-    return NULL;
-}
+    struct cddpi_cublaslt lt;
+    void *library;
+    cddp_status status = cuda_library_open(cuda_device_of(device)->host, CUDA_LIBRARY_CUBLASLT,
+                                           &library);
 
-void cddpi_cublaslt_close(struct cddpi_cublaslt *lt)
-{
-    (void)lt;
-}
-
-#else
-
-/* What is used here is the same in 12 and 13; the toolkit's own comes first. */
-static const char *const files[] = {
-#if CUBLAS_VER_MAJOR < 13
-    "libcublasLt.so.12",
-    "libcublasLt.so.13",
-#else
-    "libcublasLt.so.13",
-    "libcublasLt.so.12",
-#endif
-};
-
-const char *cddpi_cublaslt_open(struct cddpi_cublaslt *out)
-{
-    struct cddpi_cublaslt lt = {.library = NULL};
-    const char *why = NULL;
-
-    for (size_t i = 0; i < sizeof files / sizeof files[0] && lt.library == NULL; i++) {
-        lt.library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
-        why = lt.library == NULL && why == NULL ? dlerror() : why;
-    }
-    if (lt.library == NULL) {
-        return why;
+    if (status != CDDP_OK) {
+        return status;
     }
 #define LOOK_UP(member, symbol)                                                                    \
-    *(void **)&lt.member = dlsym(lt.library, #symbol);                                             \
+    *(void **)&lt.member = cuda_library_symbol(library, #symbol);                                  \
     if (lt.member == NULL) {                                                                       \
-        dlclose(lt.library);                                                                       \
-        return "it lacks " #symbol;                                                                \
+        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE, "this cuBLASLt lacks " #symbol);      \
     }
     CDDPI_CUBLASLT_FUNCTIONS(LOOK_UP)
     *out = lt;
-    return NULL;
+    return CDDP_OK;
 }
-
-void cddpi_cublaslt_close(struct cddpi_cublaslt *lt)
-{
-    if (lt->library != NULL) {
-        dlclose(lt->library);
-        lt->library = NULL;
-    }
-}
-
-#endif

@@ -1,8 +1,9 @@
-/* cublaslt.h - the functions of cuBLASLt that are used here, looked up in libcublasLt.so when they
- * are first wanted: a module opens without it, and says what is missing when a product is asked
- * for. */
+/* cublaslt.h - the functions of cuBLASLt that are used here, looked up when they are first wanted.
+ */
 #ifndef CDDPI_CUDA_CUBLASLT_H
 #define CDDPI_CUDA_CUBLASLT_H
+
+#include "device/module.h"
 
 #include <cublasLt.h>
 
@@ -21,19 +22,18 @@
     X(preference_create, cublasLtMatmulPreferenceCreate)                                           \
     X(preference_destroy, cublasLtMatmulPreferenceDestroy)                                         \
     X(preference_set, cublasLtMatmulPreferenceSetAttribute)                                        \
+    X(algorithm_get, cublasLtMatmulAlgoConfigGetAttribute)                                         \
     X(heuristic, cublasLtMatmulAlgoGetHeuristic)                                                   \
     X(matmul, cublasLtMatmul)
 
 #define CDDPI_CUBLASLT_MEMBER(member, symbol) __typeof__(symbol) *member;
 
 struct cddpi_cublaslt {
-    void *library;
     CDDPI_CUBLASLT_FUNCTIONS(CDDPI_CUBLASLT_MEMBER)
 };
 
-/** NULL, or why not: the library is not there or lacks a function. The text is valid until the next
- * call of this thread. Needs no device. */
-const char *cddpi_cublaslt_open(struct cddpi_cublaslt *out);
-void cddpi_cublaslt_close(struct cddpi_cublaslt *lt); /* accepts one that was never opened */
+/** CDDP_ERR_UNAVAILABLE: the library is not there or lacks a function. Needs no device; the library
+ * stays open. */
+cddp_status cddpi_cublaslt_open(struct cddpi_device *device, struct cddpi_cublaslt *out);
 
 #endif

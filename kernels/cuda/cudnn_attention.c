@@ -16,8 +16,6 @@
  * are multiplied with, as in the formulas for 16-bit types elsewhere. */
 #include "kernels/cuda/cudnn_attention.h"
 
-#include "base/error.h"
-
 /* Everything that nodes of one graph share. */
 struct builder {
     struct cddpi_cudnn_graph *graph;
@@ -36,19 +34,21 @@ cddp_status cddpi_cudnn_attention_fits(const struct cddpi_cudnn *cudnn,
     enum { LAST_WITH_PADDING = 91500 }; /* up to it, backward needs whole blocks of 128 keys */
 
     if (shape->type != CDDP_BF16 && shape->type != CDDP_F16) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "cuDNN's attention takes bf16 and f16, not %s",
-                          cddp_type_name(shape->type));
+        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                               "cuDNN's attention takes bf16 and f16, not %s",
+                               cddp_type_name(shape->type));
     }
     if (shape->head % 8 != 0 || shape->head > 128) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "cuDNN's attention takes heads whose width is a multiple of 8 up to 128, "
-                          "not %d",
-                          shape->head);
+        return cddpi_cuda_fail(
+            cudnn->device, CDDP_ERR_UNAVAILABLE,
+            "cuDNN's attention takes heads whose width is a multiple of 8 up to 128, "
+            "not %d",
+            shape->head);
     }
     if (shape->length < 2 || (shape->length % 128 != 0 && cudnn->version <= LAST_WITH_PADDING)) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "cuDNN %d.%d's attention is not used for sequences of %d",
-                          cudnn->version / 10000, cudnn->version / 100 % 100, shape->length);
+        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                               "cuDNN %d.%d's attention is not used for sequences of %d",
+                               cudnn->version / 10000, cudnn->version / 100 % 100, shape->length);
     }
     return CDDP_OK;
 }

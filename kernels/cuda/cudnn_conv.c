@@ -5,10 +5,7 @@
  * is; strides say that channels come last. */
 #include "kernels/cuda/cudnn_conv.h"
 
-int cddpi_conv_extent(int input, const struct cddpi_cuda_conv *shape)
-{
-    return (input + 2 * shape->padding - shape->kernel) / shape->stride + 1;
-}
+#include "kernels/cuda/im2col.h"
 
 static struct cddpi_cudnn_layout channels_last(int64_t n, int64_t c, int64_t h, int64_t w)
 {
@@ -16,21 +13,19 @@ static struct cddpi_cudnn_layout channels_last(int64_t n, int64_t c, int64_t h, 
 }
 
 void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_conv_pass pass,
-                            const struct cddpi_cuda_conv *shape, cddp_type result)
+                            const struct cddpi_cuda_conv *shape)
 {
     struct cddpi_cudnn_layout x = channels_last(shape->count, shape->channels, shape->height,
                                                 shape->width);
     struct cddpi_cudnn_layout w = channels_last(shape->outputs, shape->channels, shape->kernel,
                                                 shape->kernel);
     struct cddpi_cudnn_layout y = channels_last(shape->count, shape->outputs,
-                                                cddpi_conv_extent(shape->height, shape),
-                                                cddpi_conv_extent(shape->width, shape));
-    cudnnDataType_t given = cddpi_cudnn_type(shape->type);
-    cudnnDataType_t made = cddpi_cudnn_type(result);
+                                                cddpi_cuda_conv_extent(shape->height, shape),
+                                                cddpi_cuda_conv_extent(shape->width, shape));
+    cudnnDataType_t type = cddpi_cudnn_type(shape->type);
 
-    cddpi_cudnn_convolve(
-        graph, pass, shape->stride, shape->padding,
-        cddpi_cudnn_memory(graph, CDDPI_CONV_X, pass == CDDPI_CONV_INPUT ? made : given, &x),
-        cddpi_cudnn_memory(graph, CDDPI_CONV_W, pass == CDDPI_CONV_WEIGHT ? made : given, &w),
-        cddpi_cudnn_memory(graph, CDDPI_CONV_Y, pass == CDDPI_CONV_FORWARD ? made : given, &y));
+    cddpi_cudnn_convolve(graph, pass, shape->stride, shape->padding,
+                         cddpi_cudnn_memory(graph, CDDPI_CONV_X, type, &x),
+                         cddpi_cudnn_memory(graph, CDDPI_CONV_W, type, &w),
+                         cddpi_cudnn_memory(graph, CDDPI_CONV_Y, type, &y));
 }

@@ -7,12 +7,10 @@
 
 enum cddpi_cudnn_conv_id { CDDPI_CONV_X = 1, CDDPI_CONV_W, CDDPI_CONV_Y };
 
-/** Rows or columns of the output. */
-int cddpi_conv_extent(int input, const struct cddpi_cuda_conv *shape);
-
 /** Add the operation to a graph that is empty yet; which of x, w and y is written depends on
- * @p pass. @p result: the type of what is written. Look at graph->status. */
+ * @p pass. All are of the shape's type: cuDNN has no engines that make a float32 gradient of
+ * filters from 16-bit activations. Look at graph->status. */
 void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_conv_pass pass,
-                            const struct cddpi_cuda_conv *shape, cddp_type result);
+                            const struct cddpi_cuda_conv *shape);
 
 #endif

@@ -4,7 +4,7 @@
  * Types: TENSOR, POINTWISE, MATMUL, REDUCTION, CONVOLUTION and the OPERATION_... of each). */
 #include "kernels/cuda/cudnn_graph.h"
 
-#include "base/error.h"
+#include <stdio.h>
 
 enum { UNNAMED = 1000 }; /* first id of tensors that exist only between operations */
 
@@ -47,13 +47,13 @@ void cddpi_cudnn_graph_fini(struct cddpi_cudnn_graph *graph)
     }
 }
 
-static void check(struct cddpi_cudnn_graph *graph, cudnnStatus_t code, const char *what)
+static void check(struct cddpi_cudnn_graph *graph, cudnnStatus_t code, const char *part)
 {
+    char what[96];
+
     if (code != CUDNN_STATUS_SUCCESS && graph->status == CDDP_OK) {
-        cddpi_cudnn_failed(graph->cudnn, code, what);
-        graph->status = code >= CUDNN_STATUS_NOT_SUPPORTED && code < CUDNN_STATUS_INTERNAL_ERROR
-                            ? cddpi_fail_prefix(CDDP_ERR_UNAVAILABLE, "%s", graph->what)
-                            : cddpi_fail_prefix(CDDP_ERR_DEVICE, "%s", graph->what);
+        snprintf(what, sizeof what, "%s: %s", graph->what, part);
+        graph->status = cddpi_cudnn_failed(graph->cudnn, code, what);
     }
 }
 
@@ -63,8 +63,9 @@ cudnnBackendDescriptor_t cddpi_cudnn_make(struct cddpi_cudnn_graph *graph,
     cudnnBackendDescriptor_t descriptor = NULL;
 
     if (graph->status == CDDP_OK && graph->descriptor_count == CDDPI_CUDNN_DESCRIPTORS) {
-        graph->status = cddpi_fail(CDDP_ERR_STATE, "%s: more than %d descriptors", graph->what,
-                                   CDDPI_CUDNN_DESCRIPTORS);
+        graph->status = cddpi_cuda_fail(graph->cudnn->device, CDDP_ERR_STATE,
+                                        "%s: more than %d descriptors", graph->what,
+                                        CDDPI_CUDNN_DESCRIPTORS);
     }
     if (graph->status != CDDP_OK) {
         return NULL;
@@ -147,8 +148,9 @@ static void add_operation(struct cddpi_cudnn_graph *graph, cudnnBackendDescripto
 {
     cddpi_cudnn_finalize(graph, operation, what);
     if (graph->status == CDDP_OK && graph->operation_count == CDDPI_CUDNN_OPERATIONS) {
-        graph->status = cddpi_fail(CDDP_ERR_STATE, "%s: more than %d operations", graph->what,
-                                   CDDPI_CUDNN_OPERATIONS);
+        graph->status = cddpi_cuda_fail(graph->cudnn->device, CDDP_ERR_STATE,
+                                        "%s: more than %d operations", graph->what,
+                                        CDDPI_CUDNN_OPERATIONS);
     }
     if (graph->status == CDDP_OK) {
         graph->operations[graph->operation_count++] = operation;

@@ -1,7 +1,5 @@
-/* cudnn_library.c - owns the way to libcudnn.so.9, and the wording of its failures. */
+/* cudnn_library.c - owns the functions of libcudnn.so.9, and the wording of its failures. */
 #include "kernels/cuda/cudnn_library.h"
-
-#include "base/error.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -14,7 +12,8 @@ static cddp_status look_up(struct cddpi_cudnn *cudnn, const char *name, void *me
     void *symbol = dlsym(cudnn->library, name);
 
     if (symbol == NULL) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "libcudnn.so.9 has no %s: is it cuDNN 9?", name);
+        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                               "libcudnn.so.9 has no %s: is it cuDNN 9?", name);
     }
     memcpy(member, &symbol, sizeof symbol); /* ISO C has no cast from data to functions */
     return CDDP_OK;
@@ -35,41 +34,23 @@ static cddp_status look_up_all(struct cddpi_cudnn *cudnn)
     }
     cudnn->version = (int)cudnn->get_version();
     if (cudnn->version < OLDEST) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "cuDNN %d.%d.%d is too old: 9.10.2 or later is needed",
-                          cudnn->version / 10000, cudnn->version / 100 % 100, cudnn->version % 100);
+        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                               "cuDNN %d.%d.%d is too old: 9.10.2 or later is needed",
+                               cudnn->version / 10000, cudnn->version / 100 % 100,
+                               cudnn->version % 100);
     }
     return CDDP_OK;
 }
 
-cddp_status cddpi_cudnn_open(struct cddpi_cudnn *out)
+cddp_status cddpi_cudnn_look_up(struct cddpi_device *device, void *library, struct cddpi_cudnn *out)
 {
-    struct cddpi_cudnn cudnn = {.library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL)};
-    cddp_status status;
+    struct cddpi_cudnn cudnn = {.device = device, .library = library};
+    cddp_status status = look_up_all(&cudnn);
 
-    if (cudnn.library == NULL) {
-        const char *why = dlerror();
-
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "no cuDNN 9 (%s): install it, or put the folder of libcudnn.so.9 into "
-                          "LD_LIBRARY_PATH",
-                          why != NULL ? why : "libcudnn.so.9");
+    if (status == CDDP_OK) {
+        *out = cudnn;
     }
-    status = look_up_all(&cudnn);
-    if (status != CDDP_OK) {
-        dlclose(cudnn.library);
-        return status;
-    }
-    *out = cudnn;
-    return CDDP_OK;
-}
-
-void cddpi_cudnn_close(struct cddpi_cudnn *cudnn)
-{
-    if (cudnn->library != NULL) {
-        dlclose(cudnn->library);
-    }
-    *cudnn = (struct cddpi_cudnn){0};
+    return status;
 }
 
 static cddp_status status_of(cudnnStatus_t code)
@@ -91,8 +72,8 @@ cddp_status cddpi_cudnn_failed(const struct cddpi_cudnn *cudnn, cudnnStatus_t co
 
     cudnn->last_error(why, sizeof why);
     why[strcspn(why, "\n")] = '\0';
-    return cddpi_fail(status_of(code), "cuDNN %d.%d.%d: %s: %s%s%s%s", cudnn->version / 10000,
-                      cudnn->version / 100 % 100, cudnn->version % 100, what,
-                      cudnn->error_name(code), why[0] != '\0' ? " (" : "", why,
-                      why[0] != '\0' ? ")" : "");
+    return cddpi_cuda_fail(cudnn->device, status_of(code), "cuDNN %d.%d.%d: %s: %s%s%s%s",
+                           cudnn->version / 10000, cudnn->version / 100 % 100, cudnn->version % 100,
+                           what, cudnn->error_name(code), why[0] != '\0' ? " (" : "", why,
+                           why[0] != '\0' ? ")" : "");
 }

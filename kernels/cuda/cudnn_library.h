@@ -3,7 +3,7 @@
 #ifndef CDDPI_CUDNN_LIBRARY_H
 #define CDDPI_CUDNN_LIBRARY_H
 
-#include <cddp/status.h>
+#include "kernels/cuda/kernels_module.h"
 
 #include <cudnn_graph.h>
 
@@ -25,15 +25,16 @@
 #define CDDPI_CUDNN_MEMBER(member, symbol) __typeof__(symbol) *member;
 
 struct cddpi_cudnn {
+    struct cddpi_device *device; /* for texts */
     void *library;
     int version; /* 91900 is 9.19.0 */
     CDDPI_CUDNN_FUNCTIONS(CDDPI_CUDNN_MEMBER)
 };
 
-/** CDDP_ERR_UNAVAILABLE: the library is not there, is too old, or lacks a function; the text says
- * which and what to do. Needs no device. */
-cddp_status cddpi_cudnn_open(struct cddpi_cudnn *out);
-void cddpi_cudnn_close(struct cddpi_cudnn *cudnn); /* accepts one that was never opened */
+/** CDDP_ERR_UNAVAILABLE: @p library (of dlopen, it stays the caller's) is too old or lacks a
+ *  function; the text says which. Calls nothing of @p device, which is for texts. */
+cddp_status cddpi_cudnn_look_up(struct cddpi_device *device, void *library,
+                                struct cddpi_cudnn *out);
 
 /** Words @p code, which @p what (a noun) got: CDDP_ERR_UNAVAILABLE if cuDNN does not support it,
  * CDDP_ERR_NO_MEMORY, else CDDP_ERR_DEVICE. */

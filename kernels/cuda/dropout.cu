@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(BLOCK)
                  size_t samples, size_t elements, T *out)
 {
     constexpr int N = packed<T>::N;
-    size_t v = (size_t)blockIdx.x * BLOCK + threadIdx.x;
+    size_t v = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 
     if (v >= elements / N) {
         return;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK)
     drop_fours(const uint32_t *streams, uint32_t threshold, float scale, const T *x, size_t samples,
                size_t elements, T *out)
 {
-    size_t counter = (size_t)blockIdx.x * BLOCK + threadIdx.x;
+    size_t counter = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 
     for (size_t sample = blockIdx.y; sample < samples; sample += gridDim.y) {
         uint4 random = philox(load_stream(streams, sample), counter);
@@ -119,14 +119,16 @@ cddp_status dropout_as(cddpi_device *device, const uint32_t *streams, uint32_t t
     constexpr size_t N = packed<T>::N;
     bool vectors = elements % N == 0;
     size_t threads = cddpi_ceil(elements, vectors ? N : 4);
-    dim3 grid((unsigned)cddpi_ceil(threads, BLOCK),
+    unsigned block = threads < BLOCK ? (unsigned)cddpi_ceil(threads, CDDPI_WARP) * CDDPI_WARP
+                                     : (unsigned)BLOCK;
+    dim3 grid((unsigned)cddpi_ceil(threads, block),
               (unsigned)(samples < MOST_SAMPLES ? samples : MOST_SAMPLES));
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     const T *from = static_cast<const T *>(x);
     T *to = static_cast<T *>(out);
-    cudaError_t error = vectors ? CDDPI_LAUNCH((drop_vectors<T>), grid, BLOCK, 0, stream, streams,
+    cudaError_t error = vectors ? CDDPI_LAUNCH((drop_vectors<T>), grid, block, 0, stream, streams,
                                                threshold, scale, from, samples, elements, to)
-                                : CDDPI_LAUNCH((drop_fours<T>), grid, BLOCK, 0, stream, streams,
+                                : CDDPI_LAUNCH((drop_fours<T>), grid, block, 0, stream, streams,
                                                threshold, scale, from, samples, elements, to);
 
     return CDDPI_STARTED(device, "dropout", error);

@@ -1,10 +1,10 @@
-/* elementwise.cu - owns gelu, relu, sums of two activations, and their gradients.
+/* elementwise.cu - owns gelu, relu, sums of two activations or with a bias, and their gradients.
  *
  * Each is one pass: `inputs` reads and one write of each element, nothing else, so its limit is the
  * memory's rate. A thread asks for all its 16-byte vectors (4 of one input, 2 of each of two)
- * before it uses the first: at 2048 threads an SM these are up to 128 KiB under way in each,
- * where 4.8 TB/s x 0.7 us / 132 = 25 KiB would do. gelu costs two special functions an element
- * (exp, 1 / x): on an H200 0.54 us a million elements against 0.83 us for the bytes of bf16. */
+ * before it uses the first: at 1536 threads an SM these are 96 KiB under way in each, where 4.8
+ * TB/s x 0.7 us / 132 = 25 KiB would do. gelu costs two special functions an element (exp, 1 / x):
+ * on an H200 0.54 us a million elements against 0.83 us for the bytes of bf16. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -39,11 +39,11 @@ template <bool ACCURATE> __device__ __forceinline__ distribution with_tanh(float
     const float cubic = 0.0713548163f;  /* ... x 0.044715 */
     float near = near_zero(x);
     float square = near * near;
-    float e = power_of<ACCURATE>(-fabsf(near * (square * cubic + linear)));
+    float e = power_of<ACCURATE>(-fabsf(near * fmaf(square, cubic, linear)));
     float right = one_over<ACCURATE>(1.0f + e);
 
     return {x < 0 ? e * right : right,
-            near * (e * right * right) * (square * (3 * cubic) + linear)};
+            near * (e * right * right) * fmaf(square, 3 * cubic, linear)};
 }
 
 template <bool ACCURATE> __device__ __forceinline__ distribution with_erf(float x)
@@ -52,12 +52,12 @@ template <bool ACCURATE> __device__ __forceinline__ distribution with_erf(float 
                        -0.0236316919f, 0.163119966f,  0.176899940f, 0.179718316f,  -6.16626357e-6f};
     float near = near_zero(x);
     float e = power_of<ACCURATE>(near * near * -0.5f);
-    float t = one_over<ACCURATE>(fabsf(near) * 0.45f + 1.0f);
+    float t = one_over<ACCURATE>(fmaf(fabsf(near), 0.45f, 1.0f));
     float tail = p[0];
 
     CDDPI_UNROLL
     for (int i = 1; i < 10; i++) {
-        tail = tail * t + p[i];
+        tail = fmaf(tail, t, p[i]);
     }
     tail *= e;
     return {x < 0 ? tail : 1.0f - tail, near * e * 0.398942280f}; /* 1 / sqrt(2 pi) */
@@ -185,6 +185,78 @@ cudaError_t start(cddpi_device *device, const void *a, const void *b, size_t cou
                         static_cast<const T *>(b), count, static_cast<T *>(out));
 }
 
+/* y = x + bias, whose vector for a vector of x depends on its place in a row of `groups`. */
+template <class T, int W, bool RELU>
+__global__ void __launch_bounds__(BLOCK)
+    map_rows(const T *x, const float *__restrict__ bias, unsigned vectors, unsigned groups, T *y)
+{
+    constexpr int VECTORS = 4;
+    unsigned first = blockIdx.x * BLOCK * VECTORS + threadIdx.x;
+    typename wide<T, W>::raw words[VECTORS];
+
+    CDDPI_UNROLL
+    for (int i = 0; i < VECTORS; i++) {
+        unsigned v = first + (unsigned)i * BLOCK;
+
+        if (v < vectors) {
+            words[i] = wide<T, W>::fetch(x + (size_t)v * W);
+        }
+    }
+    CDDPI_UNROLL
+    for (int i = 0; i < VECTORS; i++) {
+        unsigned v = first + (unsigned)i * BLOCK;
+
+        if (v < vectors) {
+            float element[W], b[W];
+
+            wide<T, W>::unpack(words[i], element);
+            load_floats(bias + (size_t)(v % groups) * W, b);
+            CDDPI_UNROLL
+            for (int j = 0; j < W; j++) {
+                element[j] = RELU ? relu_of(element[j] + b[j]) : element[j] + b[j];
+            }
+            wide<T, W>::store(y + (size_t)v * W, element);
+        }
+    }
+}
+
+template <class T, int W>
+cudaError_t start_rows(cddpi_device *device, const void *x, const float *bias, bool with_relu,
+                       size_t rows, size_t columns, void *y)
+{
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    size_t vectors = rows * (columns / W);
+    unsigned blocks = (unsigned)cddpi_ceil(vectors, (size_t)BLOCK * 4);
+    const T *from = static_cast<const T *>(x);
+    T *to = static_cast<T *>(y);
+
+    if (vectors == 0 || vectors > UINT32_MAX - 4 * BLOCK) {
+        return vectors == 0 ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    return with_relu ? CDDPI_LAUNCH((map_rows<T, W, true>), blocks, BLOCK, 0, stream, from, bias,
+                                    (unsigned)vectors, (unsigned)(columns / W), to)
+                     : CDDPI_LAUNCH((map_rows<T, W, false>), blocks, BLOCK, 0, stream, from, bias,
+                                    (unsigned)vectors, (unsigned)(columns / W), to);
+}
+
+template <class T>
+cddp_status add_bias_as(cddpi_device *device, const void *x, const float *bias, bool with_relu,
+                        size_t rows, size_t columns, void *y)
+{
+    constexpr int N = packed<T>::N;
+    cudaError_t error = columns % N == 0
+                            ? start_rows<T, N>(device, x, bias, with_relu, rows, columns, y)
+                            : start_rows<T, 1>(device, x, bias, with_relu, rows, columns, y);
+
+    return CDDPI_STARTED(device, "add_bias", error);
+}
+
+cddp_status add_bias(cddpi_device *device, cddp_type type, const void *x, const float *bias,
+                     bool with_relu, size_t rows, size_t columns, void *y)
+{
+    return CDDPI_BY_TYPE(type, add_bias_as, device, x, bias, with_relu, rows, columns, y);
+}
+
 template <class T>
 cddp_status gelu_as(cddpi_device *device, bool exact, const void *x, size_t count, void *out)
 {
@@ -263,4 +335,5 @@ void cddpi_cuda_fill_elementwise(struct cddpi_cuda_kernels *out)
     out->relu = relu;
     out->relu_grad = relu_grad;
     out->add = add;
+    out->add_bias = add_bias;
 }

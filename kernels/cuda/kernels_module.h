@@ -31,7 +31,12 @@ void cddpi_cuda_host_free(struct cddpi_device *device, void *memory);
 /* What a device keeps for its kernels from call to call: each part makes its own when it first
  * needs it, and the device calls release (if there is one) when it is closed, after its streams
  * have run dry and before its memory goes. */
-enum cddpi_cuda_part { CDDPI_CUDA_PRODUCTS, CDDPI_CUDA_CUDNN, CDDPI_CUDA_PARTS };
+enum cddpi_cuda_part {
+    CDDPI_CUDA_PRODUCTS,
+    CDDPI_CUDA_CUDNN,
+    CDDPI_CUDA_SCRATCH,
+    CDDPI_CUDA_PARTS
+};
 struct cddpi_cuda_kept {
     void *state;
     void (*release)(struct cddpi_device *device, void *state);
@@ -52,8 +57,13 @@ void cddpi_cuda_fill_elementwise(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_dropout(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_column_sums(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_pool(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_cross_entropy(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_layout(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_product(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_attention(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_conv(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_batch_norm(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_update(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_squares(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_cast(struct cddpi_cuda_kernels *out);

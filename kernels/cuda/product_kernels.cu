@@ -4,6 +4,9 @@
 
 #include "kernels/cuda/pack.cuh"
 
+namespace
+{
+
 static constexpr unsigned THREADS = 256, FINGERPRINT_BLOCKS = 1024;
 
 template <class T>
@@ -33,7 +36,7 @@ __global__ void __launch_bounds__(THREADS) add_vector(const float *from, size_t 
 }
 
 /* splitmix64's last step */
-__device__ static inline uint64_t mix(uint64_t x)
+__device__ inline uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
@@ -57,12 +60,14 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T>
-static cudaError_t launch_bias(cudaStream_t stream, const void *bias, bool relu, size_t rows,
-                               size_t columns, void *y)
+cudaError_t launch_bias(cudaStream_t stream, const void *bias, bool relu, size_t rows,
+                        size_t columns, void *y)
 {
     return CDDPI_LAUNCH(add_bias<T>, blocks_for(rows * columns, THREADS, 1), THREADS, 0, stream,
                         (const T *)bias, relu, rows * columns, columns, (T *)y);
 }
+
+} // namespace
 
 cudaError_t cddpi_cuda_add_bias(cudaStream_t stream, cddp_type type, const void *bias, bool relu,
                                 size_t rows, size_t columns, void *y)

@@ -23,8 +23,7 @@ cddp_status cddpi_product_failed(struct cddpi_device *device,
                                  const struct cddpi_product_shape *shape, cublasStatus_t error,
                                  const char *call)
 {
-    return cddpi_cuda_fail(device, CDDP_ERR_DEVICE,
-                           "rank %d: product of %d x %d by %d x %d: %s: %s (%s)", device->rank,
+    return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "product of %d x %d by %d x %d: %s: %s (%s)",
                            shape->n, shape->k, shape->k, shape->m, call,
                            products->lt.status_string(error), products->lt.status_name(error));
 }
@@ -67,7 +66,6 @@ static void products_release(struct cddpi_device *device, void *state)
     if (products->handle != NULL) {
         products->lt.destroy(products->handle);
     }
-    cddpi_cublaslt_close(&products->lt);
     cddpi_cuda_host_free(device, products);
 }
 
@@ -94,24 +92,20 @@ static cddp_status read_environment(struct cddpi_device *device,
 
 static cddp_status fill(struct cddpi_device *device, struct cddpi_cuda_products *products)
 {
-    const char *why = cddpi_cublaslt_open(&products->lt);
     cublasStatus_t error;
-    cddp_status status;
+    cddp_status status = cddpi_cublaslt_open(device, &products->lt);
 
-    if (why != NULL) {
-        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "products need cuBLASLt, which cannot be opened: %s", why);
+    if (status == CDDP_OK) {
+        status = read_environment(device, products);
     }
-    status = read_environment(device, products);
     if (status != CDDP_OK) {
         return status;
     }
     error = products->lt.create(&products->handle);
     if (error != CUBLAS_STATUS_SUCCESS) {
         products->handle = NULL;
-        return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "rank %d: cublasLtCreate: %s (%s)",
-                               device->rank, products->lt.status_string(error),
-                               products->lt.status_name(error));
+        return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "cublasLtCreate: %s (%s)",
+                               products->lt.status_string(error), products->lt.status_name(error));
     }
     status = device->ops->alloc(device, workspace_bytes, "workspace of products",
                                 &products->workspace);

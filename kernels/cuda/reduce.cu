@@ -8,6 +8,9 @@
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/pack.cuh"
 
+namespace
+{
+
 enum { THREADS = 256, MOST = 64, MOST_FAST = 8, LEVELS = 8 };
 
 struct sources {
@@ -61,7 +64,7 @@ struct shares {
     double total;
 };
 
-__device__ static shares shares_of(const double *weights, int ranks)
+__device__ shares shares_of(const double *weights, int ranks)
 {
     shares shares = {true, 0};
 
@@ -72,7 +75,7 @@ __device__ static shares shares_of(const double *weights, int ranks)
     return shares;
 }
 
-__device__ static inline double factor_of(const shares &shares, double weight)
+__device__ inline double factor_of(const shares &shares, double weight)
 {
     return shares.total > 0 ? weight / shares.total : 0;
 }
@@ -200,8 +203,8 @@ template <class A> __device__ static void combine_top(stack<A> &stack, cddp_op o
 /* Any operation, any number of ranks, accumulated in A, an element a thread. Factors: NULL: none.
  */
 template <class T, class A>
-__device__ static A reduce_one(const sources &sources, int ranks, cddp_op op, const shares &shares,
-                               const double *weights, size_t i)
+__device__ A reduce_one(const sources &sources, int ranks, cddp_op op, const shares &shares,
+                        const double *weights, size_t i)
 {
     stack<A> stack;
 
@@ -292,7 +295,7 @@ template <class T> static cudaError_t launch_real(const job &job)
     return sum && job.ranks <= MOST_FAST ? sums[job.ranks - 1](job) : launch_any<T>(job);
 }
 
-static cudaError_t launch(cddp_type type, const job &job)
+cudaError_t launch(cddp_type type, const job &job)
 {
     switch (type) {
     case CDDP_F32:
@@ -313,9 +316,9 @@ static cudaError_t launch(cddp_type type, const job &job)
     return cudaErrorInvalidValue;
 }
 
-static cddp_status reduce(struct cddpi_device *device, cddp_type type, cddp_op op,
-                          const void *const *inputs, const double *weights, int ranks, size_t count,
-                          void *out)
+cddp_status reduce(struct cddpi_device *device, cddp_type type, cddp_op op,
+                   const void *const *inputs, const double *weights, int ranks, size_t count,
+                   void *out)
 {
     struct job job = {{}, ranks, op, weights, count, out, cddpi_cuda_comm_stream(device)};
     bool real = type == CDDP_F32 || type == CDDP_BF16 || type == CDDP_F16 || type == CDDP_F64;
@@ -333,6 +336,8 @@ static cddp_status reduce(struct cddpi_device *device, cddp_type type, cddp_op o
     }
     return cddpi_cuda_status(device, launch(type, job), "reduce", __FILE__, __LINE__);
 }
+
+} // namespace
 
 void cddpi_cuda_fill_reduce(struct cddpi_cuda_kernels *out)
 {

@@ -7,6 +7,9 @@
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/tensors.cuh"
 
+namespace
+{
+
 enum { THREADS = 256, LAST_THREADS = 1024 };
 
 /* The sum of all threads' values, in thread 0. */
@@ -33,7 +36,7 @@ template <int COUNT> __device__ static double sum_block(double value)
 }
 
 /* Four elements from @p i on, or what there are and zeros. */
-__device__ static pack<float> load_four(const float *x, size_t i, size_t n, bool packed)
+__device__ pack<float> load_four(const float *x, size_t i, size_t n, bool packed)
 {
     pack<float> four;
 
@@ -123,8 +126,8 @@ __global__ void move_scale(const int32_t *skip, double growth, double backoff, i
     }
 }
 
-static cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_tensors *tensors,
-                           double *out)
+cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_tensors *tensors,
+                    double *out)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     tensor_table table = tensor_table_at(tensors->table, tensors->slots, tensors->pieces);
@@ -141,8 +144,8 @@ static cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_
     return cddpi_cuda_status(device, error, "squares", __FILE__, __LINE__);
 }
 
-static cddp_status clip(struct cddpi_device *device, const double *squares, const float *loss_scale,
-                        double clip, float *scale, int32_t *skip, float *norm)
+cddp_status clip(struct cddpi_device *device, const double *squares, const float *loss_scale,
+                 double clip, float *scale, int32_t *skip, float *norm)
 {
     cudaError_t error = CDDPI_LAUNCH(find_scale, 1, 1, 0, cddpi_cuda_compute_stream(device),
                                      squares, loss_scale, clip, scale, skip, norm);
@@ -150,15 +153,16 @@ static cddp_status clip(struct cddpi_device *device, const double *squares, cons
     return cddpi_cuda_status(device, error, "clip", __FILE__, __LINE__);
 }
 
-static cddp_status scale_loss(struct cddpi_device *device, const int32_t *skip, double growth,
-                              double backoff, int32_t interval, float *loss_scale,
-                              int32_t *good_steps)
+cddp_status scale_loss(struct cddpi_device *device, const int32_t *skip, double growth,
+                       double backoff, int32_t interval, float *loss_scale, int32_t *good_steps)
 {
     cudaError_t error = CDDPI_LAUNCH(move_scale, 1, 1, 0, cddpi_cuda_compute_stream(device), skip,
                                      growth, backoff, interval, loss_scale, good_steps);
 
     return cddpi_cuda_status(device, error, "scale_loss", __FILE__, __LINE__);
 }
+
+} // namespace
 
 void cddpi_cuda_fill_squares(struct cddpi_cuda_kernels *out)
 {

@@ -12,6 +12,9 @@
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/tensors.cuh"
 
+namespace
+{
+
 enum { THREADS = 512 };
 
 enum kind { SGD, SGD_MOMENTUM, SGD_NESTEROV, ADAMW };
@@ -36,13 +39,13 @@ struct rule {
     float grad_scale;
 };
 
-__device__ static bool is_skipped(const step &step)
+__device__ bool is_skipped(const step &step)
 {
     return step.skip != nullptr && *step.skip != 0;
 }
 
 /* cddpi_power() of src/optim/schedule.c, whose bits it must have. */
-__device__ static double power(double base, int64_t exponent)
+__device__ double power(double base, int64_t exponent)
 {
     double result = 1.0;
 
@@ -71,8 +74,7 @@ __global__ void count_steps(step step, const tensor_entry *entries, tensor_scala
     scalars[i].correction2 = (float)sqrt(1.0 - power(step.beta2, t));
 }
 
-__device__ static rule rule_of(const step &step, const tensor_entry &entry,
-                               const tensor_scalars &scalars)
+__device__ rule rule_of(const step &step, const tensor_entry &entry, const tensor_scalars &scalars)
 {
     double lr = *step.lr;
     rule rule;
@@ -95,7 +97,7 @@ __device__ static rule rule_of(const step &step, const tensor_entry &entry,
 }
 
 template <kind KIND>
-__device__ static inline void update_one(const rule &s, float &p, float g, float &m, float &v)
+__device__ inline void update_one(const rule &s, float &p, float g, float &m, float &v)
 {
     if (KIND == ADAMW) {
         float d = g * s.grad_scale;
@@ -128,7 +130,7 @@ template <class COPY> struct place {
 };
 
 template <kind KIND, class COPY>
-__device__ static void update_scalar(const rule &rule, const place<COPY> &at, size_t i)
+__device__ void update_scalar(const rule &rule, const place<COPY> &at, size_t i)
 {
     float p = at.p[i];
     float m = KIND != SGD ? at.m[i] : 0;
@@ -149,7 +151,7 @@ __device__ static void update_scalar(const rule &rule, const place<COPY> &at, si
 
 /* Four elements from @p i on, which is a multiple of four; all pointers are aligned. */
 template <kind KIND, class COPY>
-__device__ static void update_packed(const rule &rule, const place<COPY> &at, size_t i)
+__device__ void update_packed(const rule &rule, const place<COPY> &at, size_t i)
 {
     struct alignas(4 * sizeof(COPY)) copies {
         COPY at[4];
@@ -214,8 +216,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <kind KIND, class COPY>
-static cudaError_t launch_update(const step &step, const cddpi_cuda_tensors &tensors,
-                                 cudaStream_t stream)
+cudaError_t launch_update(const step &step, const cddpi_cuda_tensors &tensors, cudaStream_t stream)
 {
     tensor_table table = tensor_table_at(tensors.table, tensors.slots, tensors.pieces);
 
@@ -233,8 +234,8 @@ static cudaError_t launch_update(const step &step, const cddpi_cuda_tensors &ten
 }
 
 template <class COPY>
-static cudaError_t launch_kind(const cddpi_cuda_update &update, const step &step,
-                               const cddpi_cuda_tensors &tensors, cudaStream_t stream)
+cudaError_t launch_kind(const cddpi_cuda_update &update, const step &step,
+                        const cddpi_cuda_tensors &tensors, cudaStream_t stream)
 {
     if (update.adamw) {
         return launch_update<ADAMW, COPY>(step, tensors, stream);
@@ -246,8 +247,8 @@ static cudaError_t launch_kind(const cddpi_cuda_update &update, const step &step
                            : launch_update<SGD_MOMENTUM, COPY>(step, tensors, stream);
 }
 
-static cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_update *update,
-                          const struct cddpi_cuda_tensors *tensors)
+cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_update *update,
+                   const struct cddpi_cuda_tensors *tensors)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     cudaError_t error;
@@ -276,7 +277,7 @@ static cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_u
     return cddpi_cuda_status(device, error, "update", __FILE__, __LINE__);
 }
 
-static size_t pieces_of(const struct cddpi_cuda_slot *slots, size_t count)
+size_t pieces_of(const struct cddpi_cuda_slot *slots, size_t count)
 {
     size_t pieces = 0;
 
@@ -286,12 +287,12 @@ static size_t pieces_of(const struct cddpi_cuda_slot *slots, size_t count)
     return pieces;
 }
 
-static size_t tensors_bytes(const struct cddpi_cuda_slot *slots, size_t count)
+size_t tensors_bytes(const struct cddpi_cuda_slot *slots, size_t count)
 {
     return tensor_table_at(nullptr, count, pieces_of(slots, count)).bytes;
 }
 
-static void fill_table(const tensor_table &table, const struct cddpi_cuda_slot *slots, size_t count)
+void fill_table(const tensor_table &table, const struct cddpi_cuda_slot *slots, size_t count)
 {
     size_t next = 0;
 
@@ -310,7 +311,15 @@ static void fill_table(const tensor_table &table, const struct cddpi_cuda_slot *
     }
 }
 
-static cddp_status upload(struct cddpi_device *device, const void *from, void *to, size_t bytes)
+bool is_recording(struct cddpi_device *device)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+    return cudaStreamIsCapturing(cddpi_cuda_compute_stream(device), &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+}
+
+cddp_status upload(struct cddpi_device *device, const void *from, void *to, size_t bytes)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
@@ -321,14 +330,18 @@ static cddp_status upload(struct cddpi_device *device, const void *from, void *t
     return cddpi_cuda_status(device, error, "copy of a table of tensors", __FILE__, __LINE__);
 }
 
-static cddp_status tensors(struct cddpi_device *device, const struct cddpi_cuda_slot *slots,
-                           size_t count, void *table, struct cddpi_cuda_tensors *out)
+cddp_status tensors(struct cddpi_device *device, const struct cddpi_cuda_slot *slots, size_t count,
+                    void *table, struct cddpi_cuda_tensors *out)
 {
     struct cddpi_cuda_tensors made = {table, count, pieces_of(slots, count)};
     tensor_table host;
     void *memory;
     cddp_status status;
 
+    if (is_recording(device)) {
+        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                               "update: a table of tensors cannot be recorded");
+    }
     if (count > 65536 || made.pieces > INT32_MAX) {
         return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
                                "update: %zu tensors in %zu pieces are too many", count,
@@ -359,6 +372,8 @@ static cddp_status tensors(struct cddpi_device *device, const struct cddpi_cuda_
     *out = made;
     return CDDP_OK;
 }
+
+} // namespace
 
 void cddpi_cuda_fill_update(struct cddpi_cuda_kernels *out)
 {

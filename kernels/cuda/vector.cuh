@@ -74,7 +74,7 @@ template <> struct packed<cddpi_f16> {
             __half2 pair;
             float2 two;
 
-            memcpy(&pair, &word[i], sizeof pair);
+            memcpy(static_cast<void *>(&pair), &word[i], sizeof pair);
             two = __half22float2(pair);
             out[2 * i] = two.x;
             out[2 * i + 1] = two.y;

@@ -24,6 +24,12 @@
 #include <cstring>
 #include <tuple>
 
+/* gcc 12 sees none of the stores into arrays of vectors that an unrolled loop of one step makes. */
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 #define CDDPI_CUDA_ON_CPU 1
 #undef __shared__
 #define __shared__ static

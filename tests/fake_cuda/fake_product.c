@@ -143,7 +143,7 @@ void fake_product_run(void *closure)
                 value += job->beta * load(job->c, job->d_layout.type, at);
             }
             if (job->unstable && job->algorithm == FAKE_CUBLASLT_WIDE && at == 0) {
-                value += (float)job->number;
+                value += (float)(job->number % 7);
             }
             store(job->d, job->d_layout.type, at, finish(job, value, row, column));
         }
