@@ -437,6 +437,49 @@ static int weighted_rank(int rank, int n, void *argument)
     return close_bench(&bench);
 }
 
+enum { RECORDED = 9001 };
+
+/* The same reduction, done again on other numbers. */
+static int replay(struct bench *bench, struct cddpi_recording *recording, char *data, size_t from)
+{
+    struct plane_rank *me = &bench->me;
+    struct check check = {
+        .from = from, .count = RECORDED, .type = CDDP_F32, .op = CDDP_OP_SUM, .got = data};
+    float host[RECORDED];
+
+    fill_rank(host, me->rank, from, RECORDED, CDDP_F32);
+    CHECK(plane_upload(me, data, host, sizeof host) != NULL);
+    CHECK(me->device->ops->replay(me->device, recording) == CDDP_OK);
+    return look(bench, &check);
+}
+
+static int record_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    struct cddpi_recording *recording;
+    struct bench bench;
+    struct plane_rank *me = &bench.me;
+    char *data;
+    struct cddpi_op op = {
+        .kind = CDDPI_ALL_REDUCE, .type = CDDP_F32, .op = CDDP_OP_SUM, .count = RECORDED};
+
+    CHECK(open_bench(&bench, job->world, rank, job->variant) == 0);
+    CHECK(me->ops->records(me->plane) == (n == 1 || strcmp(job->variant->plane, "nccl") == 0));
+    data = input(&bench, true, RECORDED, CDDP_F32, 0);
+    op.in = op.out = data;
+    CHECK(plane_run(me, &op) == CDDP_OK); /* the first one connects */
+    if (me->ops->records(me->plane)) {
+        CHECK(me->device->ops->record_begin(me->device) == CDDP_OK);
+        CHECK(plane_start(me, &op) == CDDP_OK);
+        CHECK(me->device->ops->record_end(me->device, &recording) == CDDP_OK);
+        for (size_t i = 0; i < 4; i++) {
+            CHECK(replay(&bench, recording, data, i * 1000) == 0);
+        }
+        me->device->ops->recording_destroy(me->device, recording);
+    }
+    return close_bench(&bench);
+}
+
 static void at_all(rank_fn body)
 {
     static const int ranks[] = {1, 2, 3, 4, 7};
@@ -476,12 +519,19 @@ static void a_rank_of_weight_zero_contributes_nothing_not_even_nan(void **state)
     at_all(weighted_rank);
 }
 
+static void what_can_be_recorded_reduces_again_when_it_is_replayed(void **state)
+{
+    (void)state;
+    at_all(record_rank);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_reduction_is_the_tree_of_the_reference),
         cmocka_unit_test(what_is_moved_comes_where_it_belongs),
         cmocka_unit_test(a_rank_of_weight_zero_contributes_nothing_not_even_nan),
+        cmocka_unit_test(what_can_be_recorded_reduces_again_when_it_is_replayed),
     };
 
     return plane_module() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;

@@ -86,7 +86,10 @@ bool fake_work_ready(const struct fake_work *work, const struct fake_point *poin
         return true;
     }
     if (work->wide != NULL) {
-        return (int64_t)(__atomic_load_n(work->wide, __ATOMIC_ACQUIRE) - work->wide_value) >= 0;
+        uint64_t base = work->base != NULL ? *work->base : 0;
+
+        return (int64_t)(__atomic_load_n(work->wide, __ATOMIC_ACQUIRE) - base - work->wide_value) >=
+               0;
     }
     now = __atomic_load_n(work->word, __ATOMIC_ACQUIRE);
     switch (work->flags & 3) { /* cuda.h's CU_STREAM_WAIT_VALUE_* */
