@@ -456,6 +456,60 @@ static void the_emulated_module_is_watched_likewise(void **state)
     }
 }
 
+/* Two sums over ranks, recorded once and done four times. */
+static int recorded_rank(int rank, int n, void *argument)
+{
+    struct cddpi_device *device;
+    struct cddpi_recording *recording;
+    float value = (float)rank + 1;
+    float expected = 0;
+    float *there;
+    cddp_group *group;
+    cddp_work *work;
+
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    device = cddpi_group_on_device(group);
+    there = on_device(group, sizeof value);
+    CHECK(put_there(group, there, &value, sizeof value) == 0);
+    if (!group->device->ops->records(group->device->plane)) {
+        CHECK(cddpi_group_record_begin(group) == CDDP_ERR_UNAVAILABLE);
+        CHECK(strstr(cddp_last_error(), "cannot be recorded") != NULL);
+        cddp_group_destroy(group);
+        return 0;
+    }
+    CHECK(cddpi_group_record_begin(group) == CDDP_OK);
+    CHECK(cddpi_group_is_recording(group));
+    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, &work) == CDDP_OK);
+    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+    cddp_work_destroy(work);
+    CHECK(cddpi_group_record_end(group, &recording) == CDDP_OK);
+    for (int r = 0; r < n; r++) {
+        expected += (float)(r + 1);
+    }
+    expected *= (float)n;
+    for (int turn = 0; turn < 4; turn++) {
+        expected *= turn > 0 ? (float)(n * n) : 1;
+        CHECK(cddpi_group_replay(group, recording) == CDDP_OK);
+    }
+    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_MAX, NULL) == CDDP_OK);
+    CHECK(fetch(group, &value, there, sizeof value) == 0);
+    CHECK(value == expected);
+    CHECK(cddpi_group_verify(group) == CDDP_OK);
+    device->ops->recording_destroy(device, recording);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void operations_are_recorded_where_the_plane_can(void **state)
+{
+    (void)state;
+    need_emulated_module();
+    for (int plane = 0; plane < MODULE_PLANES; plane++) {
+        assert_int_equal(stage_run(recorded_rank, on_module(plane), 1, 3, -1), 0);
+    }
+}
+
 static int late_rank(int rank, int n, void *argument)
 {
     float *there;
@@ -586,6 +640,7 @@ int main(void)
         cmocka_unit_test(ranks_that_disagree_are_all_told_who_called_what),
         cmocka_unit_test(a_rank_that_left_or_died_is_named_with_the_operation),
         cmocka_unit_test(the_emulated_module_is_watched_likewise),
+        cmocka_unit_test(operations_are_recorded_where_the_plane_can),
         cmocka_unit_test(a_late_rank_is_named_when_the_deadline_passes),
         cmocka_unit_test(devices_that_stand_still_or_fail_end_the_group),
         cmocka_unit_test(handles_outlive_their_group),
