@@ -112,8 +112,7 @@ static bool beside(const char *of, const char *folder, char *path, size_t bytes)
 
 static bool find_beside(char *path, size_t bytes)
 {
-    static const char *const folders[] = {
-        "", "cddp/", "../lib/", "../lib/cddp/", "../src/device/cuda/", "device/cuda/"};
+    static const char *const folders[] = {"", "../lib/", "../src/device/cuda/", "device/cuda/"};
     char program[4096];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     Dl_info library;
@@ -148,6 +147,9 @@ static cddp_status find_and_open(const struct cddpi_module **out)
     }
     if (find_beside(path, sizeof path)) {
         return open_file(path, out);
+    }
+    if (access(CDDP_LIBDIR "/" MODULE_FILE, R_OK) == 0) { /* where it is installed */
+        return open_file(CDDP_LIBDIR "/" MODULE_FILE, out);
     }
     status = open_file(MODULE_FILE, out);
     return status == CDDP_OK

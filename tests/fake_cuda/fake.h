@@ -83,7 +83,8 @@ struct CUstream_st {
     int number;
     unsigned flags;
     struct fake_item *first, *last;
-    bool running; /* its first item, without the lock */
+    bool running;   /* its first item, without the lock */
+    bool destroyed; /* goes when it has run dry */
     struct fake_capture *capture;
     struct fake_tips tips;
 };
@@ -107,7 +108,7 @@ struct fake_config {
     int visible[FAKE_MAX_DEVICES]; /* which of the machine's */
     int driver;
     size_t memory;
-    long fail_alloc, fail_launch, fail_pin;
+    long fail_alloc, fail_launch, refuse_launch, fail_pin;
     bool ipc, peers, pools, wait_value;
     int64_t idle_ns;
     uint64_t seed;
@@ -132,7 +133,7 @@ struct fake_state {
     struct fake_demand *demands;
     struct fake_capture *capture; /* one at a time */
     uint64_t captures;
-    long launches, allocs, pins;
+    long launches, runs, allocs, pins;
     size_t used[FAKE_MAX_DEVICES];
 };
 
@@ -164,6 +165,8 @@ cudaError_t fake_sync_stream(cudaStream_t stream);
 cudaError_t fake_sync_all(void);
 void fake_work_drop(struct fake_work *work);
 bool fake_work_ready(const struct fake_work *work, const struct fake_point *point);
+/** Take a stream that was destroyed and has run dry out of the list. */
+void fake_stream_bury(cudaStream_t stream);
 /** Start the thread that runs things. */
 void fake_start_runner(void);
 

@@ -124,9 +124,9 @@ static void reach(struct fake_point *point)
 static void run_work(const struct fake_work *work, struct fake_point *point)
 {
     if (fake.sticky == cudaSuccess && work->is_kernel) {
-        fake.launches++;
-        if (fake.launches == fake.config.fail_launch) {
-            fake.sticky = cudaErrorIllegalAddress;
+        fake.runs++;
+        if (fake.runs == fake.config.fail_launch) {
+            __atomic_store_n(&fake.sticky, cudaErrorIllegalAddress, __ATOMIC_RELAXED);
         }
     }
     if (work->kind == FAKE_RECORD) {
@@ -168,6 +168,18 @@ static void run_graph_node(struct fake_item *item)
     item->left--;
 }
 
+void fake_stream_bury(cudaStream_t stream)
+{
+    for (struct CUstream_st **at = &fake.streams; *at != NULL; at = &(*at)->next) {
+        if (*at == stream) {
+            *at = stream->next;
+            fake_tips_clear(&stream->tips);
+            free(stream);
+            return;
+        }
+    }
+}
+
 static void run_one(struct CUstream_st *stream)
 {
     struct fake_item *item = stream->first;
@@ -184,6 +196,9 @@ static void run_one(struct CUstream_st *stream)
         stream->last = item->next == NULL ? NULL : stream->last;
         fake.queued--;
         item_drop(item);
+    }
+    if (stream->destroyed && stream->first == NULL) {
+        fake_stream_bury(stream);
     }
     pthread_cond_broadcast(&fake.changed);
 }
@@ -354,7 +369,7 @@ cudaError_t fake_sync_all(void)
 
     for (struct CUstream_st *stream = fake.streams; stream != NULL && error == cudaSuccess;
          stream = stream->next) {
-        if (stream->device == fake_device && stream->capture == NULL) {
+        if (stream->device == fake_device && stream->capture == NULL && !stream->destroyed) {
             error = fake_sync_stream(stream);
         }
     }
@@ -368,6 +383,12 @@ void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *clo
         .kind = FAKE_RUN, .is_kernel = true, .run = run, .closure = closure, .drop = drop};
 
     if (fake_enter() != cudaSuccess) {
+        fake_work_drop(&work);
+        return;
+    }
+    fake.launches++;
+    if (fake.launches == fake.config.refuse_launch) {
+        fake_leave(cudaErrorLaunchOutOfResources);
         fake_work_drop(&work);
         return;
     }

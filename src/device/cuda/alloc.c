@@ -165,7 +165,8 @@ bool cuda_owns(const struct cddpi_device *device, const void *memory)
 {
     struct cudaPointerAttributes attributes;
 
-    if (memory == NULL) {
+    /* a thread that is new would get a context on device 0 */
+    if (memory == NULL || cudaSetDevice(device->index) != cudaSuccess) {
         return false;
     }
     if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {

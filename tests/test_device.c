@@ -1,0 +1,654 @@
+/* test_device.c - devices: the processor, and CUDA on the module that runs on the processor. */
+#include "device_support.h"
+
+#include "base/alloc.h"
+
+enum { COUNT = 5000, BYTES = COUNT * 4, LIMIT_MS = SUPPORT_TIMEOUT_MS };
+
+static void the_processor_is_a_device(void **state)
+{
+    struct cddpi_device *cpu = NULL;
+    struct cddpi_event *from;
+    struct cddpi_event *to;
+    struct cddpi_device_memory memory;
+    char *bytes;
+    void *pinned;
+    bool done = false;
+    float ms = -1;
+
+    (void)state;
+    assert_int_equal(cddpi_device_open("cpu", 0, 0, 1, false, &cpu), CDDP_OK);
+    assert_ptr_equal(cpu, cddpi_device_cpu());
+    assert_int_equal(cpu->ops->alloc(cpu, 100, "bytes", (void **)&bytes), CDDP_OK);
+    assert_int_equal(cpu->ops->pin(cpu, 100, &pinned), CDDP_OK);
+    assert_int_equal(cpu->ops->clear(cpu, CDDPI_STREAM_COMPUTE, bytes, 100), CDDP_OK);
+    assert_int_equal(cpu->ops->copy(cpu, CDDPI_STREAM_COPY, bytes + 1, "abc", 3), CDDP_OK);
+    assert_memory_equal(bytes, "\0abc\0", 5);
+    assert_false(cpu->ops->owns(cpu, bytes));
+    assert_int_equal(cpu->ops->memory(cpu, &memory), CDDP_OK);
+    assert_true(memory.total_bytes >= memory.free_bytes && memory.free_bytes > 0);
+
+    assert_int_equal(cpu->ops->event_create(cpu, true, &from), CDDP_OK);
+    assert_int_equal(cpu->ops->event_create(cpu, true, &to), CDDP_OK);
+    assert_int_equal(cpu->ops->record(cpu, from, CDDPI_STREAM_COMPUTE), CDDP_OK);
+    assert_int_equal(cpu->ops->order(cpu, CDDPI_STREAM_COMM, from), CDDP_OK);
+    assert_int_equal(cpu->ops->record(cpu, to, CDDPI_STREAM_COMM), CDDP_OK);
+    assert_int_equal(cpu->ops->query(cpu, to, &done), CDDP_OK);
+    assert_true(done);
+    assert_int_equal(cpu->ops->wait(cpu, to, 0), CDDP_OK);
+    assert_int_equal(cpu->ops->elapsed(cpu, from, to, &ms), CDDP_OK);
+    assert_true(ms >= 0);
+    assert_int_equal(cpu->ops->finish(cpu, 0), CDDP_OK);
+    cpu->ops->event_destroy(cpu, from);
+    cpu->ops->event_destroy(cpu, to);
+    cpu->ops->event_destroy(cpu, NULL);
+    cpu->ops->release(cpu, bytes);
+    cpu->ops->release(cpu, NULL);
+    cpu->ops->unpin(cpu, pinned);
+    cddpi_device_close(cpu);
+    cddpi_device_close(NULL);
+}
+
+static void a_processor_without_memory_says_what_it_was_for(void **state)
+{
+    struct cddpi_device *cpu = cddpi_device_cpu();
+    void *memory;
+
+    (void)state;
+    cddpi_alloc_fail_nth(1);
+    assert_int_equal(cpu->ops->alloc(cpu, 4096, "gradients", &memory), CDDP_ERR_NO_MEMORY);
+    cddpi_alloc_fail_nth(0);
+    assert_string_equal(cddp_last_error(), "gradients: no memory for 4096 bytes");
+}
+
+static int open_badly_named(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = NULL;
+
+    (void)rank, (void)world_size;
+    CHECK_FAILS(cddpi_device_open(argument, -1, 0, 1, false, &device), CDDP_ERR_ARGUMENT,
+                "it is cpu, cuda or cuda:N");
+    return 0;
+}
+
+static void names_that_are_no_device_are_refused(void **state)
+{
+    char *names[] = {"gpu", "cuda1", "", "cpu:0", "cuda:x", "cuda:", "cuda:-1"};
+
+    (void)state;
+    /* without CUDA, that is said first */
+    for (int i = 0; i < (device_is_emulated() ? 7 : 4); i++) {
+        assert_int_equal(in_process(open_badly_named, names[i], NULL), 0);
+    }
+}
+
+/* --- what a CUDA device does --- */
+
+/* Pinned memory of numbers that depend on @salt. */
+static float *numbers(struct cddpi_device *device, int salt)
+{
+    float *host = NULL;
+
+    if (device->ops->pin(device, BYTES, (void **)&host) == CDDP_OK) {
+        for (int i = 0; i < COUNT; i++) {
+            host[i] = (float)(i * 7 + salt);
+        }
+    }
+    return host;
+}
+
+static int differ(const float *host, int salt)
+{
+    for (int i = 0; i < COUNT; i++) {
+        if (!(host[i] == (float)(i * 7 + salt))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* From the copy stream through compute to communication and back to the host; without events if
+ * @argument says so. */
+static int relay(struct cddpi_device *device, bool ordered)
+{
+    const struct cddpi_device_ops *ops = device->ops;
+    float *from = numbers(device, 3);
+    float *to = numbers(device, 9);
+    struct cddpi_event *events[4];
+    float *a;
+    float *b;
+    int wrong;
+
+    CHECK(from != NULL && to != NULL);
+    CHECK(ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(ops->alloc(device, BYTES, "b", (void **)&b) == CDDP_OK);
+    for (int i = 0; i < 4; i++) {
+        CHECK(ops->event_create(device, false, &events[i]) == CDDP_OK);
+    }
+    CHECK(ops->record(device, events[0], CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK(!ordered || ops->order(device, CDDPI_STREAM_COPY, events[0]) == CDDP_OK);
+    CHECK(ops->copy(device, CDDPI_STREAM_COPY, a, from, BYTES) == CDDP_OK);
+    CHECK(ops->record(device, events[1], CDDPI_STREAM_COPY) == CDDP_OK);
+    CHECK(!ordered || ops->order(device, CDDPI_STREAM_COMPUTE, events[1]) == CDDP_OK);
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, b) == CDDP_OK);
+    CHECK(ops->record(device, events[2], CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK(!ordered || ops->order(device, CDDPI_STREAM_COMM, events[2]) == CDDP_OK);
+    CHECK(ops->copy(device, CDDPI_STREAM_COMM, to, b, BYTES) == CDDP_OK);
+    CHECK(ops->record(device, events[3], CDDPI_STREAM_COMM) == CDDP_OK);
+    CHECK(ops->wait(device, events[3], LIMIT_MS) == CDDP_OK);
+    wrong = differ(to, 3);
+    CHECK(ops->finish(device, LIMIT_MS) == CDDP_OK);
+    for (int i = 0; i < 4; i++) {
+        ops->event_destroy(device, events[i]);
+    }
+    ops->release(device, a);
+    ops->release(device, b);
+    ops->unpin(device, from);
+    ops->unpin(device, to);
+    cddpi_device_close(device);
+    return wrong;
+}
+
+static int relay_with_events(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+
+    (void)rank, (void)world_size, (void)argument;
+    return device == NULL || relay(device, true);
+}
+
+static int relay_without_events(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+
+    (void)rank, (void)world_size, (void)argument;
+    return device == NULL || relay(device, false);
+}
+
+static void events_order_streams(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(relay_with_events, 20), 0);
+}
+
+static void without_events_numbers_are_wrong(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_true(orders_that_fail(relay_without_events, 20) > 0);
+}
+
+/* What is done to a buffer after a copy from it was asked for. */
+static int change_source(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    bool pinned = argument != NULL;
+    float *from;
+    float *to;
+    float *a;
+
+    (void)rank, (void)world_size;
+    CHECK(device != NULL);
+    from = pinned ? numbers(device, 3) : malloc(BYTES);
+    to = numbers(device, 0);
+    for (int i = 0; i < COUNT; i++) {
+        from[i] = (float)(i * 7 + 3);
+    }
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, from, BYTES) == CDDP_OK);
+    memset(from, 0, BYTES);
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, a, BYTES) == CDDP_OK);
+    CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
+    return differ(to, 3); /* left open: a process may end like that */
+}
+
+static void pinned_memory_is_read_when_the_copy_runs_and_other_memory_at_once(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(change_source, NULL, NULL), 0);
+    assert_int_equal(in_process(change_source, "pinned", NULL), 1);
+}
+
+static int look_at_events(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    struct cddpi_event *never;
+    struct cddpi_event *from;
+    struct cddpi_event *to;
+    float *host;
+    float *a;
+    bool done = false;
+    float ms = -1;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    host = numbers(device, 1);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->ops->event_create(device, false, &never) == CDDP_OK);
+    CHECK(device->ops->event_create(device, true, &from) == CDDP_OK);
+    CHECK(device->ops->event_create(device, true, &to) == CDDP_OK);
+    CHECK(device->ops->query(device, never, &done) == CDDP_OK && done);
+    CHECK(device->ops->wait(device, never, 0) == CDDP_OK);
+    CHECK(device->ops->order(device, CDDPI_STREAM_COMM, never) == CDDP_OK);
+
+    CHECK(device->ops->record(device, from, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, host, BYTES) == CDDP_OK);
+    CHECK(device->ops->record(device, to, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK_FAILS(device->ops->wait(device, to, 0), CDDP_ERR_TIMEOUT,
+                "rank 0: cuda:0: an event was not reached within 0 ms");
+    CHECK_FAILS(device->ops->finish(device, 0), CDDP_ERR_TIMEOUT,
+                "the compute stream's work was not done within 0 ms");
+    for (done = false; !done;) {
+        CHECK(device->ops->query(device, to, &done) == CDDP_OK);
+    }
+    CHECK(device->ops->elapsed(device, from, to, &ms) == CDDP_OK && ms >= 0);
+    CHECK_FAILS(device->ops->elapsed(device, from, never, &ms), CDDP_ERR_ARGUMENT, "not timed");
+    device->ops->event_destroy(device, from);
+    device->ops->event_destroy(device, to);
+    device->ops->event_destroy(device, never);
+    device->ops->event_destroy(device, NULL);
+    device->ops->release(device, a);
+    device->ops->unpin(device, host);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void events_can_be_asked_waited_for_and_timed(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(look_at_events, NULL, NULL), 0);
+}
+
+static int look_at_memory(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    struct cddpi_device_memory before;
+    struct cddpi_device_memory after;
+    float *host;
+    char *a;
+    char on_stack;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->memory(device, &before) == CDDP_OK);
+    host = numbers(device, 1);
+    CHECK(device->ops->alloc(device, 1 << 20, "a", (void **)&a) == CDDP_OK);
+    CHECK((uintptr_t)a % 256 == 0);
+    CHECK(device->ops->owns(device, a) && device->ops->owns(device, a + (1 << 20) - 1));
+    CHECK(!device->ops->owns(device, host) && !device->ops->owns(device, &on_stack));
+    CHECK(!device->ops->owns(device, NULL));
+    device->ops->release(device, a);
+    device->ops->release(device, NULL);
+    device->ops->unpin(device, host);
+    device->ops->unpin(device, NULL);
+    CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
+    CHECK(device->ops->memory(device, &after) == CDDP_OK);
+    CHECK(after.free_bytes == before.free_bytes && after.total_bytes == before.total_bytes);
+    /* nothing is nothing */
+    CHECK(device->ops->alloc(device, 0, "nothing", (void **)&a) == CDDP_OK && a != NULL);
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COPY, NULL, NULL, 0) == CDDP_OK);
+    CHECK(device->ops->clear(device, CDDPI_STREAM_COPY, NULL, 0) == CDDP_OK);
+    device->ops->release(device, a);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void memory_is_the_devices_or_not(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(look_at_memory, NULL, NULL), 0);
+    /* and where there are no pools to take it from */
+    assert_int_equal(in_process(look_at_memory, NULL, WITH("CDDP_FAKE_CUDA_POOLS=0")), 0);
+}
+
+/* --- what goes wrong --- */
+
+static int run_out_of_memory(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    void *first;
+    void *second;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, 3 << 20, "weights", &first) == CDDP_OK);
+    CHECK_FAILS(device->ops->alloc(device, 2 << 20, "activations", &second), CDDP_ERR_NO_MEMORY,
+                "rank 0: cuda:0: no memory for activations: 2097152 bytes (2.0 MiB) were asked "
+                "for, 1.0 of 4.0 MiB are free, and this rank holds 3.0 MiB");
+    device->ops->release(device, first);
+    CHECK(device->ops->alloc(device, 2 << 20, "activations", &second) == CDDP_OK);
+    device->ops->release(device, second);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void no_memory_says_for_what_and_how_much_was_free(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(run_out_of_memory, NULL, WITH("CDDP_FAKE_CUDA_MEMORY=4194304")), 0);
+}
+
+static int fail_to_pin(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    void *memory;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK_FAILS(device->ops->pin(device, 4096, &memory), CDDP_ERR_NO_MEMORY,
+                "4096 bytes of host memory cannot be pinned");
+    CHECK(device->ops->pin(device, 4096, &memory) == CDDP_OK);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void memory_that_cannot_be_pinned_is_an_error(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(fail_to_pin, NULL, WITH("CDDP_FAKE_CUDA_FAIL_PIN=1")), 0);
+}
+
+/* The first kernel touches what it must not: known later, and never forgotten. */
+static int lose_the_context(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    float *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
+    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, "cudaErrorIllegalAddress");
+    CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
+    CHECK(strstr(cddp_last_error(), " at src/device/cuda/") != NULL);
+    CHECK(strstr(cddp_last_error(), "CUDA_LAUNCH_BLOCKING=1") != NULL);
+    CHECK_FAILS(device->ops->clear(device, CDDPI_STREAM_COMM, a, BYTES), CDDP_ERR_DEVICE,
+                "cudaMemsetAsync(memory, 0, bytes, in) at src/device/cuda/stream.c:");
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_ERR_DEVICE);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_kernel_that_failed_names_call_and_line(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(lose_the_context, NULL, WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1")), 0);
+}
+
+/* A launch that is refused changes nothing. */
+static int launch_too_much(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    float *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK_FAILS(device->kernels->relu(device, CDDP_F32, a, COUNT, a), CDDP_ERR_DEVICE,
+                "cudaErrorLaunchOutOfResources");
+    CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
+    CHECK(strstr(cddp_last_error(), " at kernels/cuda/") != NULL);
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
+    CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
+    device->ops->release(device, a);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_launch_that_is_refused_names_its_line(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(launch_too_much, NULL, WITH("CDDP_FAKE_CUDA_REFUSE_LAUNCH=1")), 0);
+}
+
+static int copy_out_of_bounds(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    char bytes[200];
+    void *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, 100, "a", &a) == CDDP_OK);
+    CHECK_FAILS(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 200), CDDP_ERR_DEVICE,
+                "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in) at src/device/cuda/");
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 100) == CDDP_OK);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void an_error_of_one_call_is_not_found_again_by_the_next(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(copy_out_of_bounds, NULL, NULL), 0);
+}
+
+/* Each allocation of opening fails once; nothing is lost, and at last it opens. */
+static int open_without_memory(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = NULL;
+    unsigned failed = 0;
+
+    (void)rank, (void)world_size, (void)argument;
+    for (unsigned nth = 1; device == NULL; nth++) {
+        cddp_status status;
+
+        cddpi_alloc_fail_nth(nth);
+        status = cddpi_device_open("cuda", 0, 0, 1, false, &device);
+        cddpi_alloc_fail_nth(0);
+        CHECK(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+        failed += status != CDDP_OK;
+    }
+    CHECK(failed > 0);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_device_opens_or_leaves_nothing(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(open_without_memory, NULL, NULL), 0);
+}
+
+/* --- which device --- */
+
+struct opening {
+    const char *name;
+    int local_rank, local_world_size;
+    bool shared;
+    cddp_status status;
+    const char *text; /* of the error, or the title */
+};
+
+static int open_one(int rank, int world_size, void *argument)
+{
+    const struct opening *opening = argument;
+    struct cddpi_device *device = NULL;
+    cddp_status status = cddpi_device_open(opening->name, 5, opening->local_rank,
+                                           opening->local_world_size, opening->shared, &device);
+
+    (void)rank, (void)world_size;
+    CHECK(status == opening->status);
+    CHECK(strstr(status == CDDP_OK ? device->title : cddp_last_error(), opening->text) != NULL);
+    CHECK(status == CDDP_OK || strncmp(cddp_last_error(), "rank 5: ", 8) == 0);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void the_local_rank_chooses_the_device(void **state)
+{
+    struct opening cases[] = {
+        {"cuda", 1, 2, false, CDDP_OK, "Fake GPU 1"},
+        {"cuda:1", 0, 2, false, CDDP_OK, "Fake GPU 1"},
+        {"cuda", 3, 4, true, CDDP_OK, "Fake GPU 1"},
+        {"cuda", 0, 4, false, CDDP_ERR_UNAVAILABLE,
+         "4 ranks on this machine, but 2 CUDA devices: start one rank a device"},
+        {"cuda:2", 0, 1, false, CDDP_ERR_ARGUMENT, "this process sees 2 CUDA devices"},
+    };
+    struct opening last = {"cuda", 0, 1, false, CDDP_OK, "Fake GPU 2"};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(in_process(open_one, &cases[i], NULL), 0);
+    }
+    assert_int_equal(
+        in_process(open_one, &last, WITH("CDDP_FAKE_CUDA_DEVICES=4", "CUDA_VISIBLE_DEVICES=2,0")),
+        0);
+}
+
+static void a_machine_without_cuda_says_why(void **state)
+{
+    struct opening driver = {"cuda",
+                             0,
+                             1,
+                             false,
+                             CDDP_ERR_UNAVAILABLE,
+                             "there is no CUDA driver (libcuda.so.1): install NVIDIA's driver"};
+    struct opening old = {"cuda",
+                          0,
+                          1,
+                          false,
+                          CDDP_ERR_UNAVAILABLE,
+                          "the driver supports CUDA 11.8, but cddp was built with "};
+    struct opening none = {
+        "cuda", 0, 1, false, CDDP_ERR_UNAVAILABLE, "this machine has no CUDA device"};
+    struct opening hidden = {"cuda",
+                             0,
+                             1,
+                             false,
+                             CDDP_ERR_UNAVAILABLE,
+                             "no CUDA device is visible: CUDA_VISIBLE_DEVICES=\"\""};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(open_one, &driver, WITH("CDDP_FAKE_CUDA_DRIVER=0")), 0);
+    assert_int_equal(in_process(open_one, &old, WITH("CDDP_FAKE_CUDA_DRIVER=11080")), 0);
+    assert_int_equal(in_process(open_one, &none, WITH("CDDP_FAKE_CUDA_DEVICES=0")), 0);
+    assert_int_equal(in_process(open_one, &hidden, WITH("CUDA_VISIBLE_DEVICES=")), 0);
+}
+
+static int fork_after_use(int rank, int world_size, void *argument)
+{
+    struct opening again = {"cuda", 0, 1, false, CDDP_ERR_DEVICE, "used CUDA before it was forked"};
+    struct cddpi_device *device = open_cuda();
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(run_ranks(1, open_one, &again) == 0);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void cuda_after_a_fork_is_an_error_that_says_so(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(fork_after_use, NULL, NULL), 0);
+}
+
+/* --- the module --- */
+
+static void a_file_that_is_no_module_is_refused(void **state)
+{
+    struct opening absent = {"cuda",
+                             0,
+                             1,
+                             false,
+                             CDDP_ERR_UNAVAILABLE,
+                             "$CDDP_CUDA_MODULE: the CUDA module cannot be opened: /nowhere.so"};
+    struct opening other = {"cuda",
+                            0,
+                            1,
+                            false,
+                            CDDP_ERR_UNAVAILABLE,
+                            "is not cddp's CUDA module: it has no cddpi_cuda_module"};
+
+    (void)state;
+    assert_int_equal(in_process(open_one, &absent, WITH("CDDP_CUDA_MODULE=/nowhere.so")), 0);
+    assert_int_equal(in_process(open_one, &other, WITH("CDDP_CUDA_MODULE=libm.so.6")), 0);
+}
+
+static int count_and_describe(int rank, int world_size, void *argument)
+{
+    char *text;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(cddpi_device_count() == 3);
+    text = cddpi_device_describe();
+    CHECK(text != NULL);
+    CHECK(strstr(text, "driver         supports CUDA 13.0\n") != NULL);
+    CHECK(strstr(text, "cuBLASLt       no: ") != NULL);
+    CHECK(strstr(text, "cuda:2         Fake GPU 2, 4.0 GiB, compute capability 9.0, ") != NULL);
+    CHECK(strstr(text, "GPU-cacacaca-caca-caca-caca-cacacacaca02, reaches 0, 1\n") != NULL);
+    cddpi_free(text);
+    /* neither was in this process: it may still fork ranks */
+    CHECK(run_ranks(1, relay_with_events, NULL) == 0);
+    return 0;
+}
+
+static void looking_at_devices_leaves_the_process_fit_to_fork(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(
+        in_process(count_and_describe, NULL,
+                   WITH("CDDP_FAKE_CUDA_DEVICES=3", "CDDP_FAKE_CUDA_WITHOUT=cublasLt")),
+        0);
+}
+
+static int count_none(int rank, int world_size, void *argument)
+{
+    (void)rank, (void)world_size;
+    CHECK(cddpi_device_count() == 0);
+    CHECK(strstr(cddp_last_error(), argument) != NULL);
+    return 0;
+}
+
+static void no_devices_come_with_the_reason(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(
+        in_process(count_none, "there is no CUDA driver", WITH("CDDP_FAKE_CUDA_DRIVER=0")), 0);
+    assert_int_equal(
+        in_process(count_none, "no CUDA device is visible", WITH("CUDA_VISIBLE_DEVICES=-1")), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_processor_is_a_device),
+        cmocka_unit_test(a_processor_without_memory_says_what_it_was_for),
+        cmocka_unit_test(names_that_are_no_device_are_refused),
+        cmocka_unit_test(events_order_streams),
+        cmocka_unit_test(without_events_numbers_are_wrong),
+        cmocka_unit_test(pinned_memory_is_read_when_the_copy_runs_and_other_memory_at_once),
+        cmocka_unit_test(events_can_be_asked_waited_for_and_timed),
+        cmocka_unit_test(memory_is_the_devices_or_not),
+        cmocka_unit_test(no_memory_says_for_what_and_how_much_was_free),
+        cmocka_unit_test(memory_that_cannot_be_pinned_is_an_error),
+        cmocka_unit_test(a_kernel_that_failed_names_call_and_line),
+        cmocka_unit_test(a_launch_that_is_refused_names_its_line),
+        cmocka_unit_test(an_error_of_one_call_is_not_found_again_by_the_next),
+        cmocka_unit_test(a_device_opens_or_leaves_nothing),
+        cmocka_unit_test(the_local_rank_chooses_the_device),
+        cmocka_unit_test(a_machine_without_cuda_says_why),
+        cmocka_unit_test(cuda_after_a_fork_is_an_error_that_says_so),
+        cmocka_unit_test(a_file_that_is_no_module_is_refused),
+        cmocka_unit_test(looking_at_devices_leaves_the_process_fit_to_fork),
+        cmocka_unit_test(no_devices_come_with_the_reason),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
