@@ -2,6 +2,8 @@
  * model, so they are looked for one after the other. */
 #include "kernels/cuda/cudnn_cache.h"
 
+#include "base/log.h"
+#include "device/cuda/cuda_device.h"
 #include "kernels/cuda/scratch.h"
 
 #include <string.h>
@@ -36,13 +38,22 @@ static void release(struct cddpi_device *device, void *state)
     cddpi_cuda_host_free(device, cache);
 }
 
-/* Not having cuDNN is no failure. */
+/* Not having cuDNN is no failure, but slow: somebody should know. */
+static void warn_once(void)
+{
+    cddpi_log(CDDPI_LOG_WARN, "%s; attention and convolutions take slower kernels",
+              cddp_last_error());
+}
+
 static void open_library(struct cddpi_device *device, struct cache *cache)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device); /* makes the device this thread's */
+    void *library;
     cudnnStatus_t code;
 
-    if (cddpi_cudnn_open(device, &cache->cudnn) != CDDP_OK) {
+    if (cuda_library_open(cuda_device_of(device)->host, CUDA_LIBRARY_CUDNN, &library) != CDDP_OK ||
+        cddpi_cudnn_look_up(device, library, &cache->cudnn) != CDDP_OK) {
+        warn_once();
         return;
     }
     code = cache->cudnn.create(&cache->handle);
@@ -57,6 +68,7 @@ static void open_library(struct cddpi_device *device, struct cache *cache)
             cache->cudnn.destroy(cache->handle);
             cache->handle = NULL;
         }
+        warn_once();
     }
 }
 
