@@ -1,8 +1,8 @@
-/* cudnn_graph.c - owns the spelling of cuDNN's nodes.
+/* cudnn_nodes.c - owns the spelling of cuDNN's nodes.
  *
  * Which attribute a node wants follows NVIDIA's "cuDNN backend API" reference (Backend Descriptor
  * Types: TENSOR, POINTWISE, MATMUL, REDUCTION, CONVOLUTION and the OPERATION_... of each). */
-#include "kernels/cuda/cudnn_graph.h"
+#include "kernels/cuda/cudnn_nodes.h"
 
 #include <stdio.h>
 
