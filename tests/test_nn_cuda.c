@@ -405,12 +405,16 @@ static void a_batch_without_samples_gives_zeros(void **state)
 /* What the tests count of a device's functions. */
 static const struct cddpi_device_ops *real_ops;
 static int allocations, waits;
+static int failing;       /* which allocation fails, counted from 1; 0: none */
 static size_t free_bytes; /* not 0: more for activations cannot be had */
 
 static cddp_status counting_alloc(struct cddpi_device *where, size_t bytes, const char *what,
                                   void **out)
 {
     allocations++;
+    if (allocations == failing) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", what);
+    }
     if (free_bytes != 0 && bytes > free_bytes && strcmp(what, "activations") == 0) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes of %s", bytes, what);
     }
@@ -420,6 +424,9 @@ static cddp_status counting_alloc(struct cddpi_device *where, size_t bytes, cons
 static cddp_status counting_pin(struct cddpi_device *where, size_t bytes, void **out)
 {
     allocations++;
+    if (allocations == failing) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to be pinned");
+    }
     return real_ops->pin(where, bytes, out);
 }
 
@@ -465,6 +472,7 @@ static int count_no_more(void **state)
     (void)state;
     device->ops = real_ops;
     free_bytes = 0;
+    failing = 0;
     return 0;
 }
 
@@ -513,6 +521,50 @@ static void too_large_a_batch_says_which_one_would_fit(void **state)
     f.batch.count = fits;
     device_step(&f, 1, false);
     device_fixture_fini(&f);
+}
+
+/* Leaks show under a sanitizer, and in the emulated device. */
+static void every_failing_allocation_of_the_device_is_an_error(void **state)
+{
+    const struct cddpi_model_spec *const specs[] = {&resnet20, &gpt2};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        struct cddpi_model_spec spec = *specs[i];
+        struct cddpi_model *model = NULL;
+        cddp_status status = CDDP_ERR_NO_MEMORY;
+
+        spec.device = device;
+        spec.precision = CDDPI_PRECISION_BF16;
+        for (failing = 1; status == CDDP_ERR_NO_MEMORY; failing++) {
+            allocations = 0;
+            status = cddpi_model_create(&spec, 1, NULL, &model);
+            assert_true(status == CDDP_OK || model == NULL);
+        }
+        device_check(status);
+        assert_true(failing > 4);
+        allocations = 0;
+        failing = 1;
+        assert_int_equal(cddpi_model_prepare(model, 2, true), CDDP_ERR_NO_MEMORY);
+        device_check(cddpi_model_prepare(model, 2, true));
+        cddpi_model_destroy(model);
+    }
+}
+
+static void statistics_over_ranks_are_refused(void **state)
+{
+    struct cddpi_model_spec spec = resnet20;
+    int two[256] = {0, 2}; /* a group begins with rank and world size, and no more is asked */
+    struct cddpi_model *model = NULL;
+
+    (void)state;
+    spec.sync_batch_norm = true;
+    spec.device = device;
+    assert_int_equal(cddpi_model_create(&spec, 1, (cddp_group *)(void *)two, &model),
+                     CDDP_ERR_CONFIG);
+    assert_non_null(strstr(cddp_last_error(), "layer \"bn1\": batch_norm with sync"));
+    assert_non_null(strstr(cddp_last_error(), device->title));
+    assert_null(model);
 }
 
 static void a_recorded_step_does_the_same_with_each_replay(void **state)
@@ -945,6 +997,9 @@ int main(void)
                                         count_calls, count_no_more),
         cmocka_unit_test_setup_teardown(too_large_a_batch_says_which_one_would_fit, count_calls,
                                         count_no_more),
+        cmocka_unit_test_setup_teardown(every_failing_allocation_of_the_device_is_an_error,
+                                        count_calls, count_no_more),
+        cmocka_unit_test(statistics_over_ranks_are_refused),
         cmocka_unit_test(a_recorded_step_does_the_same_with_each_replay),
         cmocka_unit_test(results_come_in_the_order_in_which_they_were_collected),
         cmocka_unit_test(the_processor_collects_results_too),
