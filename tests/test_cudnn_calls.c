@@ -292,8 +292,11 @@ static const char *place_of(int call, int64_t id)
 }
 
 /* Addresses only: nobody reads there. */
-static char qkv[1], out[1], dout[1], dqkv[1];
-static float stats[1];
+static char *const qkv = (char *)(uintptr_t)0x10000000000;
+static char *const out = (char *)(uintptr_t)0x20000000000;
+static char *const dout = (char *)(uintptr_t)0x30000000000;
+static char *const dqkv = (char *)(uintptr_t)0x40000000000;
+static float *const stats = (float *)(uintptr_t)0x50000000000;
 
 static const struct cddpi_cuda_attention gpt2 = {
     .type = CDDP_BF16, .batch = 64, .heads = 12, .length = 1024, .head = 64};
