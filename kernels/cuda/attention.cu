@@ -1,5 +1,6 @@
-/* attention.cu - owns causal attention without cuDNN, and its gradient: for float32, which cuDNN
- * has no fused kernels for, for shapes that it does not take, and where it is not installed.
+/* attention.cu - owns causal attention without cuDNN (its gradient: attention_grad.cu): for float32,
+ * which cuDNN has no fused kernels for, for shapes that it does not take, and where it is not
+ * installed.
  *
  * FlashAttention's way (Dao, FlashAttention-2, 2023): a block keeps a tile of queries (backward: of
  * keys), walks over the tiles that it meets below the diagonal, and nothing of length x length is
