@@ -39,10 +39,9 @@ static void release(struct cddpi_device *device, void *state)
 }
 
 /* Not having cuDNN is no failure, but slow: somebody should know. */
-static void warn_once(void)
+static void warn_slow(void)
 {
-    cddpi_log(CDDPI_LOG_WARN, "%s; attention and convolutions take slower kernels",
-              cddp_last_error());
+    cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
 }
 
 static void open_library(struct cddpi_device *device, struct cache *cache)
@@ -53,7 +52,7 @@ static void open_library(struct cddpi_device *device, struct cache *cache)
 
     if (cuda_library_open(cuda_device_of(device)->host, CUDA_LIBRARY_CUDNN, &library) != CDDP_OK ||
         cddpi_cudnn_look_up(device, library, &cache->cudnn) != CDDP_OK) {
-        warn_once();
+        warn_slow();
         return;
     }
     code = cache->cudnn.create(&cache->handle);
@@ -68,7 +67,7 @@ static void open_library(struct cddpi_device *device, struct cache *cache)
             cache->cudnn.destroy(cache->handle);
             cache->handle = NULL;
         }
-        warn_once();
+        warn_slow();
     }
 }
 
@@ -139,9 +138,17 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
     entry->key = *key;
     cddpi_cudnn_graph_init(&entry->plan.graph, &cache->cudnn, name_of(key));
     build(&entry->plan.graph, shape);
-    status = entry->plan.graph.status;
+    status = entry->plan.graph.status; /* not CDDP_OK: of a kind that cuDNN is not asked for */
     if (status == CDDP_OK) {
         status = cddpi_cudnn_plan_choose(&entry->plan, &target);
+        if (status != CDDP_OK) {
+            warn_slow();
+        } else if (!entry->plan.reproducible) {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "cuDNN: %s: this device has only engines whose results "
+                      "differ from run to run",
+                      name_of(key));
+        }
     }
     entry->usable = status == CDDP_OK;
     if (!entry->usable) {
