@@ -108,7 +108,7 @@ struct fake_config {
     int visible[FAKE_MAX_DEVICES]; /* which of the machine's */
     int driver;
     size_t memory;
-    long fail_alloc, fail_launch, fail_pin;
+    long fail_alloc, fail_launch, refuse_launch, fail_pin;
     bool ipc, peers, pools, wait_value;
     int64_t idle_ns;
     uint64_t seed;
@@ -133,7 +133,7 @@ struct fake_state {
     struct fake_demand *demands;
     struct fake_capture *capture; /* one at a time */
     uint64_t captures;
-    long launches, allocs, pins;
+    long launches, runs, allocs, pins;
     size_t used[FAKE_MAX_DEVICES];
 };
 

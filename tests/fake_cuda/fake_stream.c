@@ -124,9 +124,9 @@ static void reach(struct fake_point *point)
 static void run_work(const struct fake_work *work, struct fake_point *point)
 {
     if (fake.sticky == cudaSuccess && work->is_kernel) {
-        fake.launches++;
-        if (fake.launches == fake.config.fail_launch) {
-            fake.sticky = cudaErrorIllegalAddress;
+        fake.runs++;
+        if (fake.runs == fake.config.fail_launch) {
+            __atomic_store_n(&fake.sticky, cudaErrorIllegalAddress, __ATOMIC_RELAXED);
         }
     }
     if (work->kind == FAKE_RECORD) {
@@ -383,6 +383,12 @@ void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *clo
         .kind = FAKE_RUN, .is_kernel = true, .run = run, .closure = closure, .drop = drop};
 
     if (fake_enter() != cudaSuccess) {
+        fake_work_drop(&work);
+        return;
+    }
+    fake.launches++;
+    if (fake.launches == fake.config.refuse_launch) {
+        fake_leave(cudaErrorLaunchOutOfResources);
         fake_work_drop(&work);
         return;
     }
