@@ -153,5 +153,5 @@ int main(void)
         cmocka_unit_test(gradients_of_embedding_are_those_of_float64_and_the_same_in_every_run),
     };
 
-    return cmocka_run_group_tests(tests, cuda_open, cuda_close);
+    return RUN_ON_CUDA(tests);
 }

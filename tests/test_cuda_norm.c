@@ -389,5 +389,5 @@ int main(void)
         cmocka_unit_test(no_rows_have_no_gradient),
     };
 
-    return cmocka_run_group_tests(tests, cuda_open, cuda_close);
+    return RUN_ON_CUDA(tests);
 }
