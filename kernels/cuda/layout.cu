@@ -39,7 +39,7 @@ struct walk {
 };
 
 template <class In, class Out, bool ADD>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 5)
     transpose_tiles(const In *__restrict__ in, const transposition t, Out *out)
 {
     __shared__ float tile[TILE + TILE / 2]; /* the most that odd rows take: 1024 of 3 */
