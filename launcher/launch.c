@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/shell.h"
+#include "device/device.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -66,6 +67,12 @@ static cddp_status prepare(struct cddpi_job *job)
         return status;
     }
     job->world_size = job->options.nproc;
+    if (job->options.per_gpu) {
+        job->world_size = cddpi_device_count();
+        if (job->world_size == 0) {
+            return cddpi_fail_prefix(CDDP_ERR_UNAVAILABLE, "--nproc gpu");
+        }
+    }
     if (job->world_size == 0) {
         job->world_size = job->options.config != NULL
                               ? cddpi_command_nproc(&job->command, job->cores.core_count)

@@ -12,9 +12,10 @@ enum { HELP_COLUMN = 26, HELP_WIDTH = 96 };
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
-    X(NPROC, "nproc", 'n', "N|auto",                                                               \
+    X(NPROC, "nproc", 'n', "N|auto|gpu",                                                           \
       "ranks to start; auto (the default) is one per physical core that this process may use, "    \
-      "and for a train.conf no more than its batches can feed")                                    \
+      "and for a train.conf no more than its batches can feed; gpu is one per CUDA device that "   \
+      "CUDA_VISIBLE_DEVICES leaves")                                                               \
     X(RUN_DIR, "run-dir", 0, "DIR",                                                                \
       "folder of this run's files, given to the ranks as CDDP_RUN_DIR")                            \
     X(LOG_DIR, "log-dir", 0, "DIR",                                                                \
@@ -36,7 +37,7 @@ enum { HELP_COLUMN = 26, HELP_WIDTH = 96 };
     X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
       "start nothing: print the resolved configuration or the command, and one line a rank")       \
     X(CHECK, "check", 0, NULL,                                                                     \
-      "print what was found on this machine: libraries, cores, memory, limits")                    \
+      "print what was found on this machine: libraries, GPUs, cores, memory, limits")              \
     X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
@@ -197,7 +198,9 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
     int64_t timeout_ms = 0;
     cddp_status status = CDDP_OK;
 
-    if (values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "auto") != 0) {
+    options->per_gpu = values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "gpu") == 0;
+    if (values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "auto") != 0 &&
+        !options->per_gpu) {
         status = read_whole(values, OPTION_NPROC, 1, CDDPI_MAX_RANKS, &options->nproc);
     }
     if (status == CDDP_OK) {

@@ -25,7 +25,8 @@ enum cddpi_tag { CDDPI_TAG_AUTO, CDDPI_TAG_ALL, CDDPI_TAG_NONE };
 
 struct cddpi_launch_options {
     enum cddpi_action action;
-    int nproc; /* 0: auto */
+    int nproc;    /* 0: auto, or */
+    bool per_gpu; /* one a CUDA device */
     const char *run_dir;
     const char *log_dir;
     int max_restarts;

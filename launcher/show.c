@@ -1,9 +1,11 @@
-/* show.c - owns the table of --env, and the libraries that --check looks for. */
+/* show.c - owns the table of --env, and the libraries and GPUs that --check looks for. */
 #include "show.h"
 
 #include "cddp_config.h"
 
+#include "base/alloc.h"
 #include "base/env.h"
+#include "device/device.h"
 
 #include <cddp/status.h>
 
@@ -36,11 +38,6 @@ static const struct library {
 } libraries[] = {
 
     {"oneDNN (products, convolutions)", {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"}},
-    {"CUDA driver", {"libcuda.so.1"}},
-    {"CUDA runtime", {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}},
-    {"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}},
-    {"cuDNN", {"libcudnn.so.9"}},
-    {"NCCL", {"libnccl.so.2"}},
     {"Open MPI", {"libmpi.so.40", "libmpi.so"}},
 };
 
@@ -63,6 +60,20 @@ static void print_library(const struct library *library)
         }
     }
     printf("  %-34s no: %s\n", library->text, reason);
+}
+
+/* What the CUDA module says, or why there is none, each line further in. */
+static void print_gpus(void)
+{
+    char *text = cddpi_device_describe();
+
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        int length = (int)strcspn(line, "\n");
+
+        printf("  %.*s\n", length, line);
+        line += length + (line[length] != '\0');
+    }
+    cddpi_free(text);
 }
 
 static void print_topology(void)
@@ -115,5 +126,8 @@ int cddpi_show_check(void)
     for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
         print_library(&libraries[i]);
     }
+    printf("CUDA\n");
+    fflush(stdout); /* its text must not be in the child that asks, too */
+    print_gpus();
     return fflush(stdout) == 0 && ferror(stdout) == 0 ? 0 : 1;
 }

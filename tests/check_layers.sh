@@ -40,6 +40,7 @@ check() {
             cddp_config.h) continue ;; # generated: facts about the build
             *)
                 [ -e "$(dirname "$file")/$include" ] || continue # the system's
+                grep -q "include *\"$include\"" "$file" || continue # in <>, whatever lies beside
                 # what others may include says its folder; the launcher is included by nobody
                 [ "$folder" = launcher ] || refuse "$file" "$include" "name its folder, too"
                 continue
@@ -59,16 +60,19 @@ check() {
 
 check src/base
 check src/store base
-check kernels base
+check kernels/cpu base kernels
+# the CUDA module's: streams and errors are the device's
+check kernels/cuda base device kernels
 check samplers base
-check src/group base store kernels
-check src/ddp base store kernels group
-check src/checkpoint base store kernels group ddp
-check src/nn base kernels group ddp checkpoint
-check src/optim base group ddp checkpoint kernels
-check src/data base kernels samplers group
-check src/train base store kernels samplers group ddp checkpoint nn optim data
-check launcher base store
+check src/device base kernels
+check src/group base store kernels device
+check src/ddp base store kernels device group
+check src/checkpoint base store kernels device group ddp
+check src/nn base kernels device group ddp checkpoint
+check src/optim base device group ddp checkpoint kernels
+check src/data base kernels samplers device group
+check src/train base store kernels samplers device group ddp checkpoint nn optim data
+check launcher base store device
 # A folder that the list above forgot would not be checked at all.
 for folder in src/*/; do
     grep -q "^check ${folder%/}\( \|$\)" tests/check_layers.sh || {

@@ -162,7 +162,7 @@ static void a_value_outside_its_range_names_the_range(void **state)
                         "small.conf:2: model.hidden: 0 is outside 1 to 1048576");
     assert_string_equal(message(FILES "model = { type = \"resnet\"; };\n", NULL),
                         "small.conf:2: model.type: \"resnet\" is none of: mlp, cnn, resnet20, "
-                        "gpt2, layers; the nearest is \"resnet20\"");
+                        "resnet50, gpt2, layers; the nearest is \"resnet20\"");
 }
 
 static void a_broken_or_missing_file_is_named(void **state)

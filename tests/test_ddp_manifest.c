@@ -27,6 +27,7 @@ static void init_model(struct model *model)
     model->manifest.buffer_count = 1;
     model->manifest.options = &model->options;
     model->manifest.hook_name = "identity";
+    model->manifest.device = NULL;
 }
 
 static void diff_of(const struct model *a, const struct model *b, char out[4096])

@@ -227,7 +227,7 @@ static void the_informing_options_say_what_they_must(void **state)
         const char *option;
         const char *texts[8];
     } cases[] = {
-        {"--help", {"usage: cddp-run", "--nproc N|auto", "--grace SECONDS", "--bind", "127"}},
+        {"--help", {"usage: cddp-run", "--nproc N|auto|gpu", "--grace SECONDS", "--bind", "127"}},
         {"--version", {"cddp-run 0."}},
         {"--env", {"CDDP_TIMEOUT_MS\n", "default: 300000; now: ", "CDDP_SPIN_US", "CDDP_LOG"}},
         {"--check",

@@ -96,6 +96,11 @@ static void models_that_cannot_be_are_refused(void **state)
         "layer \"fc2\": units is 0");
     expect_refused((struct cddpi_model_spec){.layers = relu, IMAGE}, "0 layers");
     expect_refused(
+        (struct cddpi_model_spec){.preset = "mlp", .precision = CDDPI_PRECISION_FP16, IMAGE},
+        "fp16 is for CUDA devices");
+    expect_refused((struct cddpi_model_spec){.preset = "resnet50", .stage_units = -1, IMAGE},
+                   "resnet50: -1 channels");
+    expect_refused(
         (struct cddpi_model_spec){
             .layers = relu, .layer_count = 1, .channels = 3, .height = 1, .width = 1, .classes = 3},
         "no layer has parameters");

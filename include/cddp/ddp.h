@@ -8,7 +8,14 @@
  *
  * Gradients are gathered in buckets; a bucket's all-reduce is started as soon as it and all before
  * it are complete, strictly in index order on every rank. A handle belongs to the thread that
- * drives compute. */
+ * drives compute.
+ *
+ * In a group on a device gradients lie in its memory, and no call waits for it. Calls then speak of
+ * the compute stream: grad_ready(i) says that the work which completes gradient i has been put into
+ * it, and what is put there behind wait (or param_wait) sees the mean (or the parameter). The
+ * ranks' threads meet in wait, so that a gradient that lacks somewhere is an error of that very
+ * step; what fails on a device is an error of the next call. Everything else is the same, to the
+ * bit if the group is deterministic. */
 #ifndef CDDP_DDP_H
 #define CDDP_DDP_H
 
@@ -28,7 +35,8 @@ typedef struct cddp_param {
     cddp_type type; /* CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16 for parameters; any for buffers */
     int dims;       /* 0 to CDDP_MAX_DIMS; 0 is a scalar */
     int64_t shape[CDDP_MAX_DIMS]; /* row-major */
-    void *data;                   /* product of shape elements */
+    void *data;                   /* product of shape elements; in either memory of a group on a
+                                     device, except that shards need the device's */
     void *grad;  /* parameters: where backward writes, of the same shape and type, or NULL: cddp
                     gives  the memory (then no copies are made), see cddp_ddp_grad() */
     bool frozen; /* has no gradient: broadcast and compared, never reduced */
@@ -41,7 +49,7 @@ typedef struct cddp_bucket cddp_bucket;
  * by cddp from then on), or NULL when the bucket is finished. While it gives work it is called
  * again, from cddp_ddp_wait() and again in bucket order, with the next stage once that work is
  * done. When it is finished the bucket's data must be the mean over ranks. Runs on the compute
- * thread. */
+ * thread; on a device, what it does to the data it puts into the compute stream. */
 typedef cddp_status (*cddp_hook_fn)(void *state, cddp_bucket *bucket, int stage,
                                     cddp_work **out_work);
 
@@ -94,7 +102,7 @@ typedef struct cddp_ddp_options {
     bool shard;         /* each rank updates a shard of the parameters: see below. Buckets are never
                            rebuilt then, and `flat_grads` is not possible */
     bool reduce_late; /* with `shard`: gradients are asked for by cddp_ddp_mean(); then, where that
-                         is faster, they are only reduced there */
+                         is faster, they are only reduced there (never on a device) */
 } cddp_ddp_options;
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
@@ -199,7 +207,10 @@ CDDP_CHECKED cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index);
 /** The same for all parameters. */
 CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
 
-/* What the last synchronised step cost. Times in nanoseconds. */
+/* What the last synchronised step cost. Times in nanoseconds. On a device they are the streams', of
+ * the last step that was over when cddp_ddp_wait() was called (all but `steps`): exposed is how
+ * long the compute stream stood still. A step that begins while more than three are unfinished is
+ * not measured. */
 typedef struct cddp_ddp_stats {
     size_t struct_size;
     uint64_t steps;            /* synchronised steps so far */

@@ -11,12 +11,29 @@
  * accumulated in f32 and rounded once. Every rank gets the same bits, in every run.
  *
  * Each collective ends with a parameter `work`: NULL makes the call block until it is done;
- * otherwise it returns at once, the buffers stay in use, and the handle tells when it is done. */
+ * otherwise it returns at once, the buffers stay in use, and the handle tells when it is done.
+ *
+ * A group on a device (options.device) has two kinds of memory and a compute stream, in which the
+ * caller's kernels run (options.stream). Buffers in the processor's memory
+ * are treated as above. Buffers in the device's are reduced there, in a stream of the group's that
+ * begins behind all that the compute stream held at the call; no call waits for the device or for a
+ * peer:
+ *   - with `work` NULL the compute stream goes on behind the operation: what is put into it from
+ *     then on sees the result;
+ *   - with `work`, cddp_work_wait(work, 0) does the same, and cddp_work_test() asks the device;
+ *   - errors of peers are found by a thread of the group's, within a second if ranks disagree or
+ *     one is gone. The next call gives them, whatever it is; what was computed from the results of
+ *     the operations that failed is undefined.
+ * All buffers of one operation lie in the same kind of memory, on all ranks. The order of sums is
+ * that from above with options.deterministic; otherwise it is what is fastest. send and recv are
+ * for the processor's memory, and cddp_barrier() is about ranks, not about their devices' work. */
 #ifndef CDDP_GROUP_H
 #define CDDP_GROUP_H
 
 #include <cddp/store.h>
 #include <cddp/types.h>
+
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,9 +43,12 @@ typedef struct cddp_group cddp_group; /* the ranks that train together */
 typedef struct cddp_work cddp_work;   /* one collective that was started */
 
 typedef struct cddp_group_options {
-    size_t struct_size; /* set by the initialiser: which fields the caller knows */
-    const char
-        *backend; /* "host" or "solo"; NULL: $CDDP_BACKEND, else solo for one rank, else host */
+    size_t struct_size;     /* set by the initialiser: which fields the caller knows */
+    const char *backend;    /* "host" or "solo"; on a CUDA device also "nccl", or by name what host
+                               stands for there: "ipc" (ranks whose devices reach each other's
+                               memory) or "staged" (through the processor's). Several ranks may use
+                               one device with all of these but nccl. NULL: $CDDP_BACKEND, else solo
+                               for one rank, else the best (on a device: nccl, ipc, staged) */
     const char *rendezvous; /* "tcp://host:port" (rank 0 listens there) or "file:///path", borrowed
                                for the call; NULL: what the launcher says */
     const char *token;      /* the job's secret, borrowed for the call; NULL: $CDDP_TOKEN */
@@ -39,10 +59,15 @@ typedef struct cddp_group_options {
     int local_world_size;   /* and this are given; 0: all ranks are on this machine */
     uint32_t generation;    /* 0: $CDDP_GENERATION */
     uint32_t timeout_ms; /* of joining and of each collective; 0: $CDDP_TIMEOUT_MS, else 300000 */
+    const char *device;  /* "cpu"; "cuda": the device that the local rank stands for; "cuda:N": the
+                            N-th of this process; NULL: $CDDP_DEVICE, else cpu */
+    bool deterministic;  /* on a device: sums in the order from above, whatever it costs */
+    void *stream; /* on a CUDA device: the compute stream, a cudaStream_t of the caller's (also
+                     cudaStreamLegacy) that outlives the group and its parts; NULL: one of cddp's */
 } cddp_group_options;
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0                       \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
     }
 
 /** Join the group. Collective: every rank succeeds or every rank fails. Where rank and size come
@@ -51,13 +76,15 @@ typedef struct cddp_group_options {
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (also for variables of a launcher that make no sense);
- *          CDDP_ERR_UNAVAILABLE (the backend, or sharing memory with a peer); CDDP_ERR_PEER;
+ *          CDDP_ERR_UNAVAILABLE (the backend, the device, or sharing memory with a peer);
+ *          CDDP_ERR_DEVICE; CDDP_ERR_PEER;
  *          CDDP_ERR_TIMEOUT when a rank did not come: the text says which; CDDP_ERR_NO_MEMORY;
  *          what cddp_store_open() gives for the rendezvous. */
 CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out);
 
 /** Leave. Not collective, does not wait: peers that still need this rank get CDDP_ERR_PEER. Pending
- *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. */
+ *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. On a device: first waits
+ *  for the operations that were called there without a handle, which are as good as done. */
 CDDP_API void cddp_group_destroy(cddp_group *group);
 
 /* What a group is: fixed once it is made, so any thread may ask. */
@@ -67,11 +94,12 @@ CDDP_API int cddp_group_local_rank(const cddp_group *group);       /* among thos
 CDDP_API int cddp_group_local_world_size(const cddp_group *group); /* how many those are */
 CDDP_API uint32_t cddp_group_generation(const cddp_group *group);
 CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group); /* of each collective */
-CDDP_API const char *cddp_group_backend(const cddp_group *group); /* static string */
+/** A static string: what carries the device's memory if the group is on one. */
+CDDP_API const char *cddp_group_backend(const cddp_group *group);
 
 /** Ranks with the same @p color form a new group, ordered by (@p key, rank here). Collective; a
- * negative color joins none and gets *out = NULL. The new group's generation, deadline and backend
- * are this one's; it outlives this one if need be, and is released by itself.
+ * negative color joins none and gets *out = NULL. The new group's generation, deadline, backend and
+ * device are this one's; it outlives this one if need be, and is released by itself.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE, or an error of
  * this group. */
 CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out);
@@ -82,12 +110,16 @@ CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
 
 /** Memory that the backend reduces fastest (host: shared by all ranks, so that nothing is copied),
  *  64-byte aligned and zeroed. Collective, the same @p bytes everywhere. Pointers inside the block
- *  may be given to any collective.
+ *  may be given to any collective. For a group on a device it is the device's memory, zeroed in the
+ *  compute stream.
  *  @param out  Release with cddp_group_free(); what is left goes with the group.
  *  @return as a collective, and CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out);
-/** Release @p memory of cddp_group_alloc(); NULL is accepted. Every
- * rank frees its blocks in the same order, but none waits for another. */
+/** The same in the processor's memory, wherever the group is. */
+CDDP_CHECKED cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out);
+/** Release @p memory of cddp_group_alloc() or cddp_group_alloc_host(); NULL is accepted. Every
+ *  rank frees its blocks in the same order, but none waits for another; the device's memory is
+ * freed once its streams are through. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements; `in` and `out` may be the same pointer where both have the
@@ -159,10 +191,13 @@ CDDP_CHECKED cddp_status cddp_barrier(cddp_group *group, cddp_work **work);
 CDDP_CHECKED cddp_status cddp_work_test(cddp_work *work, bool *out_done);
 
 /** Wait until @p work is done. @p timeout_ms 0: the group's deadline, counted from the start of the
- *  work. Passing an own deadline breaks nothing: CDDP_ERR_TIMEOUT, and one may wait again. */
+ *  work. Passing an own deadline breaks nothing: CDDP_ERR_TIMEOUT, and one may wait again.
+ *  On the device's memory: with 0 the compute stream waits, and this call does not; with a deadline
+ *  this call waits, too. */
 CDDP_CHECKED cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms);
 
-/** Release the handle; waits for unfinished work first. NULL is accepted. */
+/** Release the handle; waits for unfinished work first, unless the device does it. NULL is
+ *  accepted. */
 CDDP_API void cddp_work_destroy(cddp_work *work);
 
 #ifdef __cplusplus

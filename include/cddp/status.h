@@ -27,7 +27,8 @@ extern "C" {
     X(ERR_NOT_FOUND, -10, "what was asked for does not exist")                                     \
     X(ERR_STATE, -11, "the call does not fit the object's state")                                  \
     X(ERR_UNAVAILABLE, -12, "this build or machine cannot do it")                                  \
-    X(ERR_CLOSED, -13, "the object was closed or its group is broken")
+    X(ERR_CLOSED, -13, "the object was closed or its group is broken")                             \
+    X(ERR_DEVICE, -14, "a GPU or its libraries failed")
 #define CDDP_STATUS_VALUE(name, value, text) CDDP_##name = value,
 typedef enum cddp_status { CDDP_STATUS_MAP(CDDP_STATUS_VALUE) } cddp_status;
 

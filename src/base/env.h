@@ -20,7 +20,12 @@
     X(JOB, "CDDP_JOB", "", "the job's id, part of every key in the store; set by cddp-run")        \
     X(GENERATION, "CDDP_GENERATION", "0",                                                          \
       "grows with each restart of the job, so that nothing stale is read; set by cddp-run")        \
-    X(BACKEND, "CDDP_BACKEND", "", "process group backend: host or solo; unset: the best here")    \
+    X(BACKEND, "CDDP_BACKEND", "",                                                                 \
+      "process group backend: host or solo, on a CUDA device also nccl, ipc or staged; unset: "    \
+      "the "                                                                                       \
+      "best here")                                                                                 \
+    X(DEVICE, "CDDP_DEVICE", "cpu",                                                                \
+      "where process groups have their memory: cpu, cuda (the local rank's device) or cuda:N")     \
     X(TIMEOUT_MS, "CDDP_TIMEOUT_MS", "300000",                                                     \
       "deadline of joining and of each collective, in milliseconds")                               \
     X(SPIN_US, "CDDP_SPIN_US", "",                                                                 \
@@ -40,6 +45,14 @@
     X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
+    X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
+      "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
+    X(PRODUCTS, "CDDP_PRODUCTS", "same",                                                           \
+      "how products on a CUDA device are chosen: first (the library's own choice), same (the "     \
+      "fastest that gives the same bits as that one) or fast (the fastest: bits may differ "       \
+      "between runs)")                                                                             \
+    X(TF32, "CDDP_TF32", "0",                                                                      \
+      "1: float32 products on a CUDA device round their factors to TF32, which is faster")         \
     X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")
 
 enum cddpi_env {

@@ -150,7 +150,8 @@ static void make_images(const struct cddpi_batch_maker *maker,
         const uint8_t *now = in;
 
         order->sample_ids[i] = id;
-        order->label[i] = maker->dataset->labels[id];
+        order->label[i] = maker->dataset->labels != NULL ? maker->dataset->labels[id]
+                                                         : maker->dataset->wide_labels[id];
         if (i + 1 < count) {
             id = cddp_sampler_at(order->sampler, order->share.first + i + 1);
             in = fetch(maker, id);

@@ -21,7 +21,8 @@ struct cddpi_dataset {
     int channels, height, width;
     int classes;                         /* tokens: the vocabulary, each is below it */
     const uint8_t *images;               /* count x channels x height x width */
-    const uint8_t *labels;               /* count */
+    const uint8_t *labels;               /* count; NULL: see the next */
+    const uint16_t *wide_labels;         /* count */
     struct cddpi_dataset_memory *memory; /* what holds them */
     enum cddpi_dataset_kind kind;
     /* tokens: a window is `context` of them and the one that follows, which is also the first of
@@ -74,6 +75,19 @@ struct cddpi_text_options {
 CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options *options,
                                                  cddp_group *group, struct cddpi_dataset *out,
                                                  struct cddpi_dataset *out_test);
+
+/** Random images, the same everywhere, in memory of this process's own: for benchmarks.
+ *  @param shape    Channels, height, width.
+ *  @param classes  At most 65536.
+ *  @param test     Others than those to train on.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_dataset_open_synthetic_images(const int shape[3], int classes,
+                                                             uint64_t count, bool test,
+                                                             struct cddpi_dataset *out);
+/** Random tokens likewise: @p count windows; the vocabulary is at most 65536. */
+CDDP_CHECKED cddp_status cddpi_dataset_open_synthetic_tokens(int context, int vocabulary,
+                                                             uint64_t count, bool test,
+                                                             struct cddpi_dataset *out);
 
 void cddpi_dataset_close(struct cddpi_dataset *dataset); /* accepts a zeroed or closed one */
 

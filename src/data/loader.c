@@ -29,6 +29,7 @@ struct cddpi_loader {
     struct cddpi_batch_maker maker;
     int max_count;
     uint32_t timeout_ms;
+    struct cddpi_device *device;
     struct slot *slots;
     uint64_t slot_count;
     pthread_t *threads;
@@ -149,6 +150,18 @@ static cddp_status synchronise(struct cddpi_loader *loader)
     return CDDP_OK;
 }
 
+/* Memory that batches lie in; NULL: there is none. */
+static void *take_memory(struct cddpi_loader *loader, size_t count, size_t sample_bytes)
+{
+    void *memory = NULL;
+
+    if (sample_bytes > SIZE_MAX / count ||
+        loader->device->ops->pin(loader->device, count * sample_bytes, &memory) != CDDP_OK) {
+        return NULL;
+    }
+    return memory;
+}
+
 static cddp_status create_slots(struct cddpi_loader *loader)
 {
     size_t count = (size_t)loader->max_count;
@@ -158,10 +171,8 @@ static cddp_status create_slots(struct cddpi_loader *loader)
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
         struct slot *slot = &loader->slots[i];
 
-        if (sample_bytes <= SIZE_MAX / count) {
-            slot->input = cddpi_alloc_aligned(count * sample_bytes);
-        }
-        slot->label = cddpi_zalloc_array(count, loader->maker.sample_labels * sizeof *slot->label);
+        slot->input = take_memory(loader, count, sample_bytes);
+        slot->label = take_memory(loader, count, loader->maker.sample_labels * sizeof *slot->label);
         slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
         if (slot->input == NULL || slot->label == NULL || slot->sample_ids == NULL) {
             break;
@@ -208,6 +219,7 @@ cddp_status cddpi_loader_create(const struct cddpi_loader_options *options,
     if (loader == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %zu bytes", sizeof *loader);
     }
+    loader->device = options->device != NULL ? options->device : cddpi_device_cpu();
     loader->max_count = options->max_count;
     loader->timeout_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, UINT32_MAX, 300000);
     loader->slot_count = 1; /* the caller's */
@@ -257,8 +269,8 @@ void cddpi_loader_destroy(struct cddpi_loader *loader)
         end_threads(loader);
     }
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
-        cddpi_free(loader->slots[i].input);
-        cddpi_free(loader->slots[i].label);
+        loader->device->ops->unpin(loader->device, loader->slots[i].input);
+        loader->device->ops->unpin(loader->device, loader->slots[i].label);
         cddpi_free(loader->slots[i].sample_ids);
     }
     cddpi_free(loader->slots);

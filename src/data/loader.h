@@ -5,6 +5,7 @@
 #define CDDPI_DATA_LOADER_H
 
 #include "data/dataset.h"
+#include "device/device.h"
 
 #include <cddp/sampler.h>
 
@@ -23,6 +24,8 @@ struct cddpi_loader_options {
                     */
     int threads;   /* 0: batches are made by the caller in next() */
     int prefetch;  /* batches kept ready per loader; 0: 4 */
+    struct cddpi_device *device; /* batches lie in memory that this one copies from without waiting;
+                                    borrowed, outlives the loader; NULL: the processor */
 };
 
 /* One batch or a piece of it, in the ring's memory: valid until the next call of next() or of

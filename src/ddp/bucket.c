@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
+#include "group/device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,35 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
                              may_disagree ? " (do all ranks agree on no_sync?)" : "");
 }
 
+/* The hook's next stage. On a device its operations and its range in a profile say whose they are.
+ */
+static cddp_status call_hook(struct cddp_bucket *bucket, cddp_work **out_work)
+{
+    cddp_ddp *ddp = bucket->ddp;
+    const struct cddpi_device_ops *ops = ddp->device != NULL ? ddp->device->ops : NULL;
+    char label[CDDPI_LABEL_BYTES];
+    cddp_status status;
+
+    if (ops == NULL) {
+        return ddp->hook(ddp->hook_state, bucket, bucket->stage, out_work);
+    }
+    snprintf(label, sizeof label, "bucket %zu of %zu", bucket->index,
+             ddp->layout.plan->bucket_count);
+    cddpi_group_label(ddp->group, label);
+    if (ops->range_push != NULL) {
+        ops->range_push(ddp->device, label);
+    }
+    status = ddp->hook(ddp->hook_state, bucket, bucket->stage, out_work);
+    if (ops->range_pop != NULL) {
+        ops->range_pop(ddp->device);
+    }
+    cddpi_group_label(ddp->group, NULL);
+    /* as long as it reduces; what follows is compute */
+    return status == CDDP_OK && (bucket->stage == 0 || *out_work != NULL)
+               ? cddpi_timing_bucket_end(bucket)
+               : status;
+}
+
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
 {
     cddp_ddp *ddp = bucket->ddp;
@@ -44,7 +74,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
         return CDDP_OK;
     }
     (void)cddpi_fail(CDDP_OK, "%s", ""); /* a hook of the caller's may fail without a text */
-    status = ddp->hook(ddp->hook_state, bucket, bucket->stage, &work);
+    status = call_hook(bucket, &work);
     if (status != CDDP_OK) {
         if (cddp_last_error()[0] == '\0') {
             (void)cddpi_fail(status, "hook, stage %d: %s", bucket->stage, cddp_status_text(status));

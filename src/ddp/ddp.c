@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/manifest.h"
+#include "group/device.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -292,6 +293,9 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
         status = check_flat(ddp);
     }
     if (status == CDDP_OK) {
+        status = cddpi_ddp_check_memory(ddp, options->shard);
+    }
+    if (status == CDDP_OK) {
         status = read_order(ddp, options->ready_order);
     }
     if (status != CDDP_OK) {
@@ -359,7 +363,7 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
                             const cddp_ddp_options *options, cddp_ddp **out)
 {
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
-    struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none"};
+    struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
     struct cddpi_layout layout = {NULL, NULL, NULL};
     cddp_status status;
     cddp_ddp *ddp;
@@ -373,6 +377,8 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
         return cddpi_ddp_agree(group, status, NULL);
     }
     ddp->group = group;
+    ddp->device = cddpi_group_on_device(group);
+    model.device = ddp->device;
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
     ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
@@ -394,7 +400,8 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
     return CDDP_OK;
 }
 
-/* Unfinished reductions still use our memory, and cannot be waited for: peers may never come. */
+/* Unfinished reductions still use our memory, and cannot be waited for: peers may never come. (On a
+ * device nobody has waited for gathers that were called; there they end before memory goes.) */
 static bool is_running(cddp_work *work)
 {
     bool done = true;
@@ -415,7 +422,7 @@ static void end_works(cddp_ddp *ddp)
 
     for (size_t b = 0; b < buckets; b++) {
         running = running || is_running(ddp->layout.buckets[b].work) ||
-                  is_running(gather_of(ddp, b));
+                  (ddp->device == NULL && is_running(gather_of(ddp, b)));
     }
     if (running) {
         cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a step");
@@ -445,7 +452,8 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
     cddpi_free(ddp->used_map);
     cddpi_free(ddp->bucket_stats);
     cddpi_free(ddp->verdicts);
-    cddpi_free(ddp->backup);
+    cddpi_unused_release(ddp);
+    cddpi_timing_release(ddp);
     cddpi_free(ddp);
 }
 

@@ -6,8 +6,11 @@
 #define CDDPI_DDP_H
 
 #include "ddp/plan.h"
+#include "device/device.h"
 
 #include <cddp/ddp.h>
+
+#include <string.h>
 
 enum { CDDPI_DDP_TEXT_BYTES = 1024 };
 
@@ -62,7 +65,8 @@ struct cddpi_verdict {
     uint32_t flags;     /* CDDPI_VERDICT_ */
     uint64_t backward;  /* how many backward passes there were before */
     double weight;      /* of the step: see cddp_step */
-    int64_t arrival_ns; /* when it was through with its own work */
+    int64_t arrival_ns; /* when it was through with its own work; on a device: less, the longer it
+                           waited for others in the last step whose times are known */
 };
 
 enum { CDDPI_VERDICT_HIDDEN = 1, CDDPI_VERDICT_ORDER = 2 };
@@ -79,8 +83,12 @@ struct cddpi_shards {
     cddp_work **gathers;  /* by bucket: updates on their way, or NULL */
 };
 
+struct cddpi_timing; /* of steps on a device: see timing.c */
+
 struct cddp_ddp {
     cddp_group *group;
+    struct cddpi_device *device; /* where gradients are, and sharded parameters; NULL: processor */
+    struct cddpi_timing *timing; /* on a device */
     int rank;
     int world_size;
     struct cddpi_param *params;
@@ -153,11 +161,49 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
 /** Allocate what a built-in hook needs, so that grad_ready need not. Collective. */
 cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket);
 
+/* memory.c */
+/** In the compute stream, or at once on the processor. */
+cddp_status cddpi_ddp_copy_there(const cddp_ddp *ddp, void *to, const void *from, size_t bytes);
+cddp_status cddpi_ddp_clear_there(const cddp_ddp *ddp, void *memory, size_t bytes);
+/** Whether gradients, and sharded parameters, are where the group is. */
+cddp_status cddpi_ddp_check_memory(const cddp_ddp *ddp, bool sharded);
+
+static inline cddp_status cddpi_ddp_copy(const cddp_ddp *ddp, void *to, const void *from,
+                                         size_t bytes)
+{
+    if (ddp->device != NULL) {
+        return cddpi_ddp_copy_there(ddp, to, from, bytes);
+    }
+    memcpy(to, from, bytes);
+    return CDDP_OK;
+}
+
+static inline cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes)
+{
+    if (ddp->device != NULL) {
+        return cddpi_ddp_clear_there(ddp, memory, bytes);
+    }
+    memset(memory, 0, bytes);
+    return CDDP_OK;
+}
+
+/* timing.c: what a step on a device costs, by events that are read when they have passed. All do
+ * nothing on the processor. */
+enum cddpi_moment { CDDPI_AT_WAIT, CDDPI_AFTER_WAIT };
+cddp_status cddpi_timing_begin(cddp_ddp *ddp); /* of a backward */
+cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket);
+cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket); /* behind its reduction */
+cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_moment moment);
+/** Put steps that are over into the statistics; does not wait. */
+cddp_status cddpi_timing_read(cddp_ddp *ddp);
+void cddpi_timing_release(cddp_ddp *ddp);
+
 /* unused.c */
 /** Complete the buckets with parameters that got no gradient in this backward. */
 void cddpi_unused_complete(cddp_ddp *ddp);
 /** Give parameters that no rank used their gradients back. Collective; all buckets are done. */
 cddp_status cddpi_unused_settle(cddp_ddp *ddp);
+void cddpi_unused_release(cddp_ddp *ddp);
 
 /* verdict.c */
 /** Start telling all ranks how this one's step went. */

@@ -1,6 +1,7 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
 #include "ddp/ddp.h"
 #include "kernels/cpu/reduce.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 /* Each rank gets its shard of the bucket alone. */
 static cddp_status start_sharded(struct cddp_bucket *bucket, cddp_work **out_work)
@@ -42,6 +43,18 @@ cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp
                                        : start_mean(bucket, bucket->data, bucket->type, out_work);
 }
 
+static cddp_status cast(const cddp_bucket *bucket, void *to, cddp_type to_type, const void *from,
+                        cddp_type from_type)
+{
+    struct cddpi_device *device = bucket->ddp->device;
+
+    if (device != NULL) {
+        return device->kernels->cast(device, from_type, from, to_type, to, bucket->count);
+    }
+    cddpi_cast(to, to_type, from, from_type, bucket->count);
+    return CDDP_OK;
+}
+
 static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)
 {
     void *narrow;
@@ -55,12 +68,11 @@ static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, c
     if (status != CDDP_OK) {
         return status;
     }
-    if (stage == 0) {
-        cddpi_cast(narrow, wire, bucket->data, CDDP_F32, bucket->count);
-        return start_mean(bucket, narrow, wire, out_work);
+    if (stage > 0) {
+        return cast(bucket, bucket->data, CDDP_F32, narrow, wire);
     }
-    cddpi_cast(bucket->data, CDDP_F32, narrow, wire, bucket->count);
-    return CDDP_OK;
+    status = cast(bucket, narrow, wire, bucket->data, CDDP_F32);
+    return status == CDDP_OK ? start_mean(bucket, narrow, wire, out_work) : status;
 }
 
 cddp_status cddp_hook_bf16(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)

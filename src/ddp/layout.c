@@ -43,20 +43,23 @@ static void place_buckets(cddp_ddp *ddp, struct cddpi_layout *layout)
     }
 }
 
-static void move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
+static cddp_status move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
 {
-    for (size_t s = 0; s < ddp->slot_count; s++) {
+    cddp_status status = CDDP_OK;
+
+    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
         struct cddpi_slot *slot = &ddp->slots[s];
         unsigned char *slice = layout->block + layout->plan->offsets[s];
 
         if (slot->owned) {
             if (slot->grad != NULL) {
-                memcpy(slice, slot->grad, slot->bytes);
+                status = cddpi_ddp_copy(ddp, slice, slot->grad, slot->bytes);
             }
             slot->grad = slice;
         }
         slot->slice = slice;
     }
+    return status;
 }
 
 cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
@@ -77,19 +80,16 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
         layout->block = block;
     }
     place_buckets(ddp, layout);
-    move_slots(ddp, layout);
+    status = move_slots(ddp, layout);
     cddpi_layout_release(ddp, &ddp->layout);
     ddp->layout = *layout;
     layout->plan = NULL;
     layout->buckets = NULL;
     layout->block = NULL;
-    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count && status == CDDP_OK; b++) {
         status = cddpi_bucket_prepare(&ddp->layout.buckets[b]);
-        if (status != CDDP_OK) {
-            return status;
-        }
     }
-    return CDDP_OK;
+    return status;
 }
 
 void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)

@@ -71,7 +71,7 @@ static void add_escaped(struct page *page, const char *text, size_t length)
 }
 
 static void add_tensor(struct page *page, enum section section, size_t index,
-                       const cddp_param *param)
+                       const cddp_param *param, const struct cddpi_device *device)
 {
     add(page, "%d %zu %s %zu\t", (int)section, index, section == PARAMS ? "parameter" : "buffer",
         index);
@@ -80,7 +80,8 @@ static void add_tensor(struct page *page, enum section section, size_t index,
     for (int d = 0; d < param->dims; d++) {
         add(page, "%s%lld", d > 0 ? ", " : "", (long long)param->shape[d]);
     }
-    add(page, "]%s\n", section == PARAMS && param->frozen ? " frozen" : "");
+    add(page, "]%s%s\n", section == PARAMS && param->frozen ? " frozen" : "",
+        device != NULL && device->ops->owns(device, param->data) ? " on the device" : "");
 }
 
 static void add_order(struct page *page, const struct cddpi_manifest *manifest)
@@ -144,10 +145,10 @@ char *cddpi_manifest_text(const struct cddpi_manifest *manifest)
     add_options(&page, manifest);
     add_config(&page, manifest->options->config);
     for (size_t i = 0; i < manifest->param_count; i++) {
-        add_tensor(&page, PARAMS, i, &manifest->params[i]);
+        add_tensor(&page, PARAMS, i, &manifest->params[i], manifest->device);
     }
     for (size_t i = 0; i < manifest->buffer_count; i++) {
-        add_tensor(&page, BUFFERS, i, &manifest->buffers[i]);
+        add_tensor(&page, BUFFERS, i, &manifest->buffers[i], manifest->device);
     }
     return page.text;
 }

@@ -2,6 +2,8 @@
 #ifndef CDDPI_DDP_MANIFEST_H
 #define CDDPI_DDP_MANIFEST_H
 
+#include "device/device.h"
+
 #include <cddp/ddp.h>
 
 /* A model as one rank has registered it. */
@@ -12,6 +14,7 @@ struct cddpi_manifest {
     size_t buffer_count;
     const cddp_ddp_options *options; /* defaults filled in */
     const char *hook_name;
+    const struct cddpi_device *device; /* whose memory is told apart; NULL: none */
 };
 
 /** The canonical text, equal on two ranks exactly if their models and options fit together. New

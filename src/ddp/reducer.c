@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/group.h"
+#include "group/device.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -88,7 +88,10 @@ static cddp_status start_buckets(cddp_ddp *ddp)
 
         bucket->start_ns = cddpi_now_ns();
         ddp->arrival_ns = bucket->start_ns;
-        status = cddpi_bucket_advance(bucket);
+        status = cddpi_timing_bucket_start(bucket);
+        if (status == CDDP_OK) {
+            status = cddpi_bucket_advance(bucket);
+        }
         if (status != CDDP_OK) {
             return status;
         }
@@ -100,6 +103,9 @@ static cddp_status start_buckets(cddp_ddp *ddp)
  * is known before backward is through. */
 static cddp_status look(cddp_ddp *ddp)
 {
+    if (ddp->device != NULL) { /* its events tell of the ends */
+        return cddpi_group_healthy(ddp->group);
+    }
     while (ddp->seen < ddp->next_bucket) {
         struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->seen];
         bool done = bucket->finished;
@@ -147,6 +153,13 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
     return ddp->step.no_sync ? status : cddpi_ddp_note(ddp, status);
 }
 
+static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
+{
+    ddp->in_backward = true;
+    ddp->begin_ns = now_ns;
+    return cddpi_timing_begin(ddp);
+}
+
 cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_slot *slot = NULL;
@@ -166,8 +179,10 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
         return ready_twice(ddp, index);
     }
     if (!ddp->in_backward) {
-        ddp->in_backward = true;
-        ddp->begin_ns = cddpi_now_ns();
+        status = begin_backward(ddp, cddpi_now_ns());
+        if (status != CDDP_OK) {
+            return cddpi_ddp_break(ddp, status);
+        }
     }
     slot->ready = true;
     slot->used = true;
@@ -176,10 +191,12 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
         return CDDP_OK;
     }
     if (slot->scattered) {
-        memcpy(slot->slice, slot->grad, slot->bytes);
+        status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
     }
     ddp->layout.buckets[ddp->layout.plan->bucket_of[ddp->params[index].slot]].missing--;
-    status = start_buckets(ddp);
+    if (status == CDDP_OK) {
+        status = start_buckets(ddp);
+    }
     if (status == CDDP_OK) {
         cddpi_group_poll(ddp->group);
         status = look(ddp);
@@ -188,19 +205,21 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
 }
 
 /* Bring results to gradients that lie elsewhere, but for those whose fate is not known yet. */
-static void copy_out(struct cddp_bucket *bucket)
+static cddp_status copy_out(struct cddp_bucket *bucket)
 {
+    cddp_status status = CDDP_OK;
     cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
 
-    for (size_t i = 0; i < planned->count; i++) {
+    for (size_t i = 0; i < planned->count && status == CDDP_OK; i++) {
         struct cddpi_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
 
         if (slot->scattered && !slot->hidden) {
-            memcpy(slot->grad, slot->slice, slot->bytes);
+            status = cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
         }
     }
     bucket->copied = true;
+    return status;
 }
 
 /* Wait for a bucket's present stage and go on to its next. */
@@ -222,10 +241,7 @@ static cddp_status push(struct cddp_bucket *bucket)
             return status;
         }
     }
-    if (bucket->finished && !bucket->copied) {
-        copy_out(bucket);
-    }
-    return CDDP_OK;
+    return bucket->finished && !bucket->copied ? copy_out(bucket) : CDDP_OK;
 }
 
 /* In rounds: each stage of all buckets in bucket order, then the next. */
@@ -258,7 +274,13 @@ static cddp_status synchronise(cddp_ddp *ddp)
         status = cddpi_verdict_start(ddp);
     }
     if (status == CDDP_OK) {
+        status = cddpi_timing_mark(ddp, CDDPI_AT_WAIT);
+    }
+    if (status == CDDP_OK) {
         status = finish_buckets(ddp);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_timing_mark(ddp, CDDPI_AFTER_WAIT);
     }
     if (status == CDDP_OK) {
         status = cddpi_verdict_finish(ddp);
@@ -266,13 +288,18 @@ static cddp_status synchronise(cddp_ddp *ddp)
     return status == CDDP_OK ? cddpi_unused_settle(ddp) : status;
 }
 
-/* Keep what the step has cost; the buckets themselves may be rebuilt. */
-static void note_costs(cddp_ddp *ddp, int64_t entered_ns)
+/* Keep what the step has cost; the buckets themselves may be rebuilt. On a device that is known
+ * later. */
+static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
 {
     const struct cddpi_layout *layout = &ddp->layout;
     int64_t first_ns = layout->buckets[0].start_ns;
     int64_t last_ns = first_ns;
 
+    ddp->stats.steps++;
+    if (ddp->device != NULL) {
+        return cddpi_timing_read(ddp);
+    }
     ddp->stats.bytes = 0;
     for (size_t b = 0; b < layout->plan->bucket_count; b++) {
         const struct cddp_bucket *bucket = &layout->buckets[b];
@@ -286,10 +313,10 @@ static void note_costs(cddp_ddp *ddp, int64_t entered_ns)
         last_ns = bucket->end_ns > last_ns ? bucket->end_ns : last_ns;
     }
     ddp->stats.buckets = layout->plan->bucket_count;
-    ddp->stats.steps++;
     ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
     ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
+    return CDDP_OK;
 }
 
 static void end_backward(cddp_ddp *ddp)
@@ -318,7 +345,7 @@ static void end_backward(cddp_ddp *ddp)
 cddp_status cddp_ddp_wait(cddp_ddp *ddp)
 {
     int64_t entered_ns = cddpi_now_ns();
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
     if (ddp == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
@@ -331,14 +358,15 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
         return CDDP_OK;
     }
     if (!ddp->in_backward) {
-        ddp->in_backward = true;
-        ddp->begin_ns = entered_ns;
+        status = begin_backward(ddp, entered_ns);
     }
-    status = synchronise(ddp);
     if (status == CDDP_OK) {
-        note_costs(ddp, entered_ns);
+        status = synchronise(ddp);
     }
-    if (status == CDDP_OK && ddp->rebuild_due) {
+    if (status == CDDP_OK) {
+        status = note_costs(ddp, entered_ns);
+    }
+    if (status == CDDP_OK && ddp->rebuild_due && !cddpi_group_is_recording(ddp->group)) {
         status = cddpi_layout_rebuild(ddp);
     }
     if (status != CDDP_OK) {

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/group.h"
+#include "group/device.h"
 #include "kernels/cpu/reduce.h"
 
 #include <string.h>
@@ -70,17 +70,20 @@ static cddp_status make_spans(cddp_ddp *ddp)
 }
 
 /* From where the caller had them. */
-static void move_params(cddp_ddp *ddp)
+static cddp_status move_params(cddp_ddp *ddp)
 {
-    for (size_t s = 0; s < ddp->slot_count; s++) {
+    cddp_status status = CDDP_OK;
+
+    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
         struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
         unsigned char *place = ddp->shards->block + ddp->layout.plan->offsets[s];
 
         if (ddp->slots[s].bytes > 0) {
-            memcpy(place, param->data, ddp->slots[s].bytes);
+            status = cddpi_ddp_copy(ddp, place, param->data, ddp->slots[s].bytes);
         }
         param->data = place;
     }
+    return status;
 }
 
 static cddp_status make_tables(cddp_ddp *ddp)
@@ -104,8 +107,9 @@ static cddp_status make_tables(cddp_ddp *ddp)
  * where it is: reduced piece by piece as the optimizer comes to it, it never leaves the cache. */
 static bool may_be_late(const cddp_ddp *ddp)
 {
-    bool may = ddp->shards->late && ddp->world_size > 1 && !ddp->allow_unused &&
-               ddp->hook == cddp_hook_identity && !cddpi_group_has_thread(ddp->group);
+    bool may = ddp->device == NULL && ddp->shards->late && ddp->world_size > 1 &&
+               !ddp->allow_unused && ddp->hook == cddp_hook_identity &&
+               !cddpi_group_has_thread(ddp->group);
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
         may = may && ddp->slots[s].owned;
@@ -139,7 +143,11 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
         return cddpi_fail_prefix(status, "ddp: %zu bytes for parameters", bytes);
     }
     ddp->shards->block = block;
-    move_params(ddp);
+    status = move_params(ddp);
+    if (status != CDDP_OK) {
+        cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
+        return status;
+    }
     return agree_on_late(ddp);
 }
 

@@ -9,6 +9,16 @@
 
 enum { MOST_NAMES = 8 };
 
+void cddpi_unused_release(cddp_ddp *ddp)
+{
+    if (ddp->device != NULL) {
+        ddp->device->ops->release(ddp->device, ddp->backup);
+    } else {
+        cddpi_free(ddp->backup);
+    }
+    ddp->backup = NULL;
+}
+
 /* Room for the gradients that the zeros of hidden slots overwrite. */
 static cddp_status reserve_backup(cddp_ddp *ddp)
 {
@@ -26,34 +36,49 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
     if (bytes <= ddp->backup_bytes) {
         return CDDP_OK;
     }
-    backup = cddpi_alloc_aligned(bytes);
+    if (ddp->device != NULL) {
+        void *memory;
+        cddp_status status = ddp->device->ops->alloc(ddp->device, bytes,
+                                                     "gradients of unused parameters", &memory);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        backup = memory;
+    } else {
+        backup = cddpi_alloc_aligned(bytes);
+    }
     if (backup == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY,
                           "no memory for %zu bytes of gradients of unused parameters", bytes);
     }
-    cddpi_free(ddp->backup);
+    cddpi_unused_release(ddp);
     ddp->backup = backup;
     ddp->backup_bytes = bytes;
     return CDDP_OK;
 }
 
-static void hide(cddp_ddp *ddp, struct cddpi_slot *slot)
+static cddp_status hide(cddp_ddp *ddp, struct cddpi_slot *slot)
 {
+    cddp_status status = CDDP_OK;
+
     if (!slot->scattered) {
-        memcpy(ddp->backup + slot->backup, slot->slice, slot->bytes);
+        status = cddpi_ddp_copy(ddp, ddp->backup + slot->backup, slot->slice, slot->bytes);
     }
-    memset(slot->slice, 0, slot->bytes);
     slot->hidden = true;
+    return status == CDDP_OK ? cddpi_ddp_clear(ddp, slot->slice, slot->bytes) : status;
 }
 
-static void show(cddp_ddp *ddp, struct cddpi_slot *slot, bool used_somewhere)
+static cddp_status show(cddp_ddp *ddp, struct cddpi_slot *slot, bool used_somewhere)
 {
-    if (!used_somewhere && !slot->scattered) {
-        memcpy(slot->slice, ddp->backup + slot->backup, slot->bytes);
-    } else if (used_somewhere && slot->scattered) {
-        memcpy(slot->grad, slot->slice, slot->bytes);
-    }
     slot->hidden = false;
+    if (!used_somewhere && !slot->scattered) {
+        return cddpi_ddp_copy(ddp, slot->slice, ddp->backup + slot->backup, slot->bytes);
+    }
+    if (used_somewhere && slot->scattered) {
+        return cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
+    }
+    return CDDP_OK;
 }
 
 static size_t count_unused(const cddp_ddp *ddp)
@@ -107,14 +132,18 @@ void cddpi_unused_complete(cddp_ddp *ddp)
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
         struct cddpi_slot *slot = &ddp->slots[s];
+        cddp_status status = CDDP_OK;
 
         if (slot->ready) {
             continue;
         }
-        if (slot->used && slot->scattered) {
-            memcpy(slot->slice, slot->grad, slot->bytes); /* what no_sync has accumulated */
+        if (slot->used && slot->scattered) { /* what no_sync has accumulated */
+            status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && hiding) {
-            hide(ddp, slot);
+            status = hide(ddp, slot);
+        }
+        if (status != CDDP_OK) {
+            (void)cddpi_ddp_note(ddp, status);
         }
         ddp->layout.buckets[ddp->layout.plan->bucket_of[s]].missing--;
     }
@@ -139,10 +168,10 @@ cddp_status cddpi_unused_settle(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: which parameters were used");
     }
-    for (size_t s = 0; s < ddp->slot_count; s++) {
+    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
         if (ddp->slots[s].hidden) {
-            show(ddp, &ddp->slots[s], ddp->used_map[s] != 0);
+            status = show(ddp, &ddp->slots[s], ddp->used_map[s] != 0);
         }
     }
-    return CDDP_OK;
+    return status;
 }

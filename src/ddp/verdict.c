@@ -34,7 +34,8 @@ cddp_status cddpi_verdict_start(cddp_ddp *ddp)
     own->flags = own_flags(ddp);
     own->backward = ddp->backward;
     own->weight = ddp->step.weight;
-    own->arrival_ns = ddp->arrival_ns - ddp->clock_origin_ns;
+    own->arrival_ns = ddp->device != NULL ? -(int64_t)ddp->stats.exposed_ns
+                                          : ddp->arrival_ns - ddp->clock_origin_ns;
     status = cddp_all_gather(ddp->group, own, ddp->verdicts, sizeof *own, CDDP_U8,
                              &ddp->verdict_work);
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +36,15 @@ cddp_status cddpi_share_records(cddp_group *group, const void *record, size_t by
     return CDDP_OK;
 }
 
+/* Texts of devices say already whose they are. */
+static cddp_status word(int rank, const struct outcome *outcome)
+{
+    if (strncmp(outcome->text, "rank ", 5) == 0 && isdigit((unsigned char)outcome->text[5])) {
+        return cddpi_fail((cddp_status)outcome->status, "%s", outcome->text);
+    }
+    return cddpi_fail((cddp_status)outcome->status, "rank %d: %s", rank, outcome->text);
+}
+
 cddp_status cddpi_agree(cddp_group *group, cddp_status mine)
 {
     struct outcome outcome;
@@ -55,7 +65,7 @@ cddp_status cddpi_agree(cddp_group *group, cddp_status mine)
     for (int rank = 0; rank < cddp_group_world_size(group); rank++) {
         if (all[rank].status != CDDP_OK) {
             all[rank].text[TEXT_BYTES - 1] = '\0';
-            status = cddpi_fail((cddp_status)all[rank].status, "rank %d: %s", rank, all[rank].text);
+            status = word(rank, &all[rank]);
             break;
         }
     }

@@ -1,5 +1,6 @@
 /* collectives.c - the public collectives: checks their arguments and starts them. */
 #include "base/error.h"
+#include "group/device.h"
 #include "group/group.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@ const char *cddpi_kind_name(enum cddpi_kind kind)
                                                    [CDDPI_ALL_TO_ALL] = "all_to_all",
                                                    [CDDPI_ALLOC] = "group_alloc",
                                                    [CDDPI_SEND] = "send",
-                                                   [CDDPI_RECV] = "recv"};
+                                                   [CDDPI_RECV] = "recv",
+                                                   [CDDPI_REPLAY] = "replay"};
 
     return (unsigned)kind < CDDPI_KINDS ? names[kind] : "?";
 }
@@ -44,7 +46,8 @@ static cddp_status start(cddp_group *group, const struct cddpi_op *op, cddp_work
         return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: %s: %zu elements are too many", group->rank,
                           name, op->count);
     }
-    return cddpi_group_run(group, op, work);
+    return group->device != NULL ? cddpi_device_start(group, op, work)
+                                 : cddpi_group_run(group, op, work);
 }
 
 /* Buffers that this rank needs for @p op; the text names the one that lacks. */

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/device.h"
 
 #include <string.h>
 
@@ -36,6 +37,9 @@ void cddp_group_destroy(cddp_group *group)
 {
     if (group == NULL) {
         return;
+    }
+    if (group->device != NULL) {
+        cddpi_device_leave(group);
     }
     cddpi_queue_fini(group);
     group->ops->close(group->backend);
@@ -84,7 +88,7 @@ uint32_t cddp_group_timeout_ms(const cddp_group *group)
 
 const char *cddp_group_backend(const cddp_group *group)
 {
-    return group->ops->name;
+    return group->device != NULL ? cddpi_device_plane_name(group) : group->ops->name;
 }
 
 void cddp_group_abort(cddp_group *group, const char *reason)
@@ -93,6 +97,14 @@ void cddp_group_abort(cddp_group *group, const char *reason)
 }
 
 cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
+{
+    if (group != NULL && out != NULL && bytes <= SIZE_MAX / 4 && group->device != NULL) {
+        return cddpi_device_memory(group, bytes, out);
+    }
+    return cddp_group_alloc_host(group, bytes, out);
+}
+
+cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out)
 {
     void *memory = NULL;
     struct cddpi_op op = {.kind = CDDPI_ALLOC, .type = CDDP_U8, .count = bytes, .out = &memory};
@@ -120,7 +132,7 @@ bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, cons
 
 void cddp_group_free(cddp_group *group, void *memory)
 {
-    if (memory != NULL) {
+    if (memory != NULL && (group->device == NULL || !cddpi_device_free(group, memory))) {
         group->ops->free_memory(group->backend, memory);
     }
 }
@@ -141,6 +153,9 @@ static cddp_status result(const struct cddp_work *work)
 
 cddp_status cddp_work_test(cddp_work *work, bool *out_done)
 {
+    if (work->flight != NULL) {
+        return cddpi_device_test(work, out_done);
+    }
     if (work->group != NULL && atomic_load_explicit(&work->done, memory_order_acquire) != 1) {
         cddpi_group_poll(work->group);
     }
@@ -154,8 +169,12 @@ cddp_status cddp_work_test(cddp_work *work, bool *out_done)
 
 cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
 {
-    int64_t deadline = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : 0;
+    int64_t deadline;
 
+    if (work->flight != NULL) {
+        return cddpi_device_wait(work, timeout_ms);
+    }
+    deadline = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : 0;
     if (work->group != NULL && !cddpi_queue_wait(work->group, work, deadline)) {
         return cddpi_fail(CDDP_ERR_TIMEOUT, "rank %d: the work was not done within %u ms",
                           work->group->rank, timeout_ms);
@@ -175,7 +194,11 @@ void cddp_work_destroy(cddp_work *work)
         cddpi_free(work);
         return;
     }
-    (void)cddpi_queue_wait(group, work, 0);
+    if (work->flight != NULL) {
+        cddpi_device_drop(work);
+    } else {
+        (void)cddpi_queue_wait(group, work, 0);
+    }
     if (work->newer != NULL) {
         work->newer->older = work->older;
     } else {

@@ -1,5 +1,6 @@
 /* group.h - inside of a process group: one operation's state, the queue that runs operations, and
- * the table of functions that a backend fills. */
+ * the table of functions that a backend fills. What lies in a device's memory goes by
+ * group/device.h, beside the queue. */
 #ifndef CDDPI_GROUP_H
 #define CDDPI_GROUP_H
 
@@ -21,6 +22,7 @@ enum cddpi_kind {
     CDDPI_ALLOC, /* cddp_group_alloc(): `count` bytes, *(void **)out gets the memory */
     CDDPI_SEND,
     CDDPI_RECV,
+    CDDPI_REPLAY, /* of what a device has recorded: see group/device.h */
     CDDPI_KINDS
 };
 
@@ -93,6 +95,7 @@ struct cddpi_backend_ops {
 struct cddp_work {
     struct cddpi_op op;
     cddp_group *group;               /* NULL once the group is destroyed */
+    struct cddpi_flight *flight;     /* of the group's device; NULL: the queue runs it */
     struct cddp_work *next;          /* in its lane, the incoming list or the free list */
     struct cddp_work *newer, *older; /* handles that the caller has */
     cddp_status status;
@@ -137,6 +140,7 @@ struct cddp_group {
     uint32_t timeout_ms;
     const struct cddpi_backend_ops *ops;
     struct cddpi_backend *backend;
+    struct cddpi_group_device *device; /* NULL: all memory is the processor's */
     struct cddpi_queue queue;
     struct cddp_work *free_works;
     struct cddp_work *newest; /* handles that are out */
@@ -168,10 +172,12 @@ cddp_status cddpi_group_build(const struct cddpi_seat *seat, const struct cddpi_
                               struct cddpi_backend *backend, int cores, int own_cores,
                               cddp_group **out);
 
-/** Start @p op: wait for it when @p out is NULL. */
+/** Start @p op on the processor's memory: wait for it when @p out is NULL. */
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_op *op, cddp_work **out);
 
 /* queue.c */
+/** A handle that is @p start and the caller's; NULL with a text: no memory. */
+struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start);
 cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores);
 void cddpi_queue_fini(cddp_group *group);
 void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);

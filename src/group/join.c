@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,18 +297,32 @@ static void copy_text(char *out, size_t bytes, const char *option, enum cddpi_en
     }
 }
 
-cddp_status cddpi_join_read(const cddp_group_options *options, struct cddpi_join *out)
+cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_group_options *out)
 {
-    static const cddp_group_options defaults = CDDP_GROUP_OPTIONS_INIT;
-    struct cddpi_join join = {0};
-    cddp_status status;
+    cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
+    size_t least = offsetof(cddp_group_options, device); /* what the first callers knew */
 
-    if (options == NULL) {
-        options = &defaults;
-    }
-    if (options->struct_size < sizeof *options) {
+    if (options != NULL && options->struct_size < least) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: options->struct_size is %zu, not %zu",
                           options->struct_size, sizeof *options);
+    }
+    if (options != NULL) {
+        memcpy(&read, options,
+               options->struct_size < sizeof read ? options->struct_size : sizeof read);
+    }
+    *out = read;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_join_read(const cddp_group_options *given, struct cddpi_join *out)
+{
+    cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
+    const cddp_group_options *options = &read;
+    struct cddpi_join join = {0};
+    cddp_status status = cddpi_group_options_read(given, &read);
+
+    if (status != CDDP_OK) {
+        return status;
     }
     copy_text(join.job, sizeof join.job, options->job, CDDPI_ENV_JOB);
     copy_text(join.token, sizeof join.token, options->token, CDDPI_ENV_TOKEN);

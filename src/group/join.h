@@ -22,6 +22,10 @@ struct cddpi_join {
                            process" */
 };
 
+/** @p options as far as the caller knows them, else defaults. CDDP_ERR_ARGUMENT: not the
+ *  initialiser's. */
+cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_group_options *out);
+
 /** Read it all; nothing is opened (but the folder of the meeting file is made).
  *  @param options  NULL for all defaults.
  *  @return CDDP_OK or CDDP_ERR_ARGUMENT, whose text names the variable. */

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "group/device.h"
 #include "group/host/host.h"
 #include "group/join.h"
 #include "store/server.h"
@@ -414,53 +415,89 @@ static cddp_status open_host(const struct cddpi_join *join, struct cddpi_backend
     return status == CDDP_OK ? CDDP_OK : cddpi_fail(status, "%s", text);
 }
 
-cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out)
+static bool is_plane(const char *name)
+{
+    return strcmp(name, "nccl") == 0 || strcmp(name, "ipc") == 0 || strcmp(name, "staged") == 0;
+}
+
+/* The group in the processor's memory, which each has. */
+static cddp_status create(const struct cddpi_join *join, const char *name, cddp_group **out)
 {
     const struct cddpi_backend_ops *ops = &cddpi_host_ops;
     struct cddpi_backend *backend = NULL;
-    struct cddpi_join join;
-    struct cddpi_seat seat;
-    const char *name;
+    struct cddpi_seat seat = {join->rank, join->world_size, join->timeout_ms};
     int cores = 1;
     int own_cores = 1;
+    cddp_status status;
+
+    if (strcmp(name, "solo") == 0) {
+        if (join->world_size != 1) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: backend solo is for one rank, not %d",
+                              join->rank, join->world_size);
+        }
+        ops = &cddpi_solo_ops;
+        status = cddpi_solo_open(&backend);
+    } else {
+        status = open_host(join, &backend);
+        if (status == CDDP_OK) {
+            cddpi_host_cores(backend, &cores, &own_cores);
+        }
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_group_build(&seat, ops, backend, cores, own_cores, out);
+    }
+    if (status == CDDP_OK) {
+        (*out)->local_rank = join->local_rank;
+        (*out)->local_world_size = join->local_world_size;
+        (*out)->generation = join->generation;
+    }
+    return status;
+}
+
+cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out)
+{
+    cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
+    struct cddpi_join join;
+    cddp_group *group = NULL;
+    const char *device;
+    const char *name;
+    bool on_device;
     cddp_status status;
 
     if (out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
     }
-    status = cddpi_join_read(options, &join);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    name = options != NULL && options->backend != NULL ? options->backend
-                                                       : cddpi_env(CDDPI_ENV_BACKEND);
-    if (name == NULL) {
-        name = join.world_size == 1 ? "solo" : "host";
-    }
-    if (strcmp(name, "solo") == 0) {
-        if (join.world_size != 1) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: backend solo is for one rank, not %d",
-                              join.rank, join.world_size);
-        }
-        ops = &cddpi_solo_ops;
-        status = cddpi_solo_open(&backend);
-    } else if (strcmp(name, "host") == 0) {
-        status = open_host(&join, &backend);
-        if (status == CDDP_OK) {
-            cddpi_host_cores(backend, &cores, &own_cores);
-        }
-    } else {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "backend %s is none of host, solo", name);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    seat = (struct cddpi_seat){join.rank, join.world_size, join.timeout_ms};
-    status = cddpi_group_build(&seat, ops, backend, cores, own_cores, out);
+    status = cddpi_group_options_read(options, &read);
     if (status == CDDP_OK) {
-        (*out)->local_rank = join.local_rank;
-        (*out)->local_world_size = join.local_world_size;
-        (*out)->generation = join.generation;
+        status = cddpi_join_read(options, &join);
     }
-    return status;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    name = read.backend != NULL ? read.backend : cddpi_env(CDDPI_ENV_BACKEND);
+    device = read.device != NULL ? read.device : cddpi_env(CDDPI_ENV_DEVICE);
+    on_device = strcmp(device, "cpu") != 0;
+    if (name != NULL && strcmp(name, "solo") != 0 && strcmp(name, "host") != 0 && !is_plane(name)) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "backend %s is none of host, solo, nccl, ipc, staged", name);
+    }
+    if (read.stream != NULL && !on_device) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "options.stream is for CUDA devices, not for cpu");
+    }
+    if (name != NULL && is_plane(name) && !on_device) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "backend %s reduces a GPU's memory: it needs options.device or "
+                          "CDDP_DEVICE to be cuda, not cpu",
+                          name);
+    }
+    status = create(&join, name != NULL ? name : join.world_size == 1 ? "solo" : "host", &group);
+    if (status == CDDP_OK && on_device) {
+        status = cddpi_device_join(group, device, name, read.deterministic, read.stream);
+    }
+    if (status != CDDP_OK) {
+        cddp_group_destroy(group);
+        return status;
+    }
+    *out = group;
+    return CDDP_OK;
 }

@@ -371,10 +371,32 @@ static bool idle_now(struct cddpi_queue *queue)
     return atomic_load_explicit(&queue->pending, memory_order_acquire) == 0;
 }
 
+struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start)
+{
+    struct cddp_work *work = group->free_works;
+
+    if (work != NULL) {
+        group->free_works = work->next;
+    } else {
+        work = cddpi_zalloc(sizeof *work);
+    }
+    if (work == NULL) {
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: no memory for a work handle", group->rank);
+        return NULL;
+    }
+    *work = *start;
+    work->older = group->newest;
+    if (group->newest != NULL) {
+        group->newest->newer = work;
+    }
+    group->newest = work;
+    return work;
+}
+
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_op *op, cddp_work **out)
 {
     struct cddp_work local = {.op = *op, .group = group};
-    struct cddp_work *work = out == NULL ? &local : group->free_works;
+    struct cddp_work *work = &local;
     cddp_status status;
     bool direct;
 
@@ -387,21 +409,10 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_op *op, cddp_w
         return status;
     }
     if (out != NULL) {
-        if (work != NULL) {
-            group->free_works = work->next;
-        } else {
-            work = cddpi_zalloc(sizeof *work);
-        }
+        work = cddpi_work_take(group, &local);
         if (work == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: no memory for a work handle",
-                              group->rank);
+            return CDDP_ERR_NO_MEMORY;
         }
-        *work = local;
-        work->older = group->newest;
-        if (group->newest != NULL) {
-            group->newest->newer = work;
-        }
-        group->newest = work;
     }
     work->op.number = lane_of(op) == 0 ? ++group->collectives : ++group->messages[lane_of(op)];
     work->op.start_ns = cddpi_now_ns();

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/agree.h"
+#include "group/device.h"
 #include "group/host/host.h"
 
 #include <string.h>
@@ -135,6 +136,13 @@ cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group *
     }
     if (made != NULL) {
         made->generation = group->generation;
+    }
+    if (made != NULL && group->device != NULL) {
+        status = cddpi_device_follow(group, made);
+        if (status != CDDP_OK) {
+            cddp_group_destroy(made);
+            return cddpi_fail_prefix(status, "split");
+        }
     }
     *out = made;
     return CDDP_OK;

@@ -95,7 +95,8 @@ cddp_status cddpi_bf16_product_init(struct cddpi_primitive *primitive, struct cd
 
 const char *cddpi_model_precision_note(const struct cddpi_model *model)
 {
-    if (model->precision != CDDPI_PRECISION_BF16 || model->bf16 == CDDPI_BF16_TILES) {
+    if (model->precision != CDDPI_PRECISION_BF16 || model->cuda != NULL ||
+        model->bf16 == CDDPI_BF16_TILES) {
         return NULL;
     }
     return model->bf16 == CDDPI_BF16_ROUNDED

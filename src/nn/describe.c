@@ -56,7 +56,11 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         if (op->layer.tied != NULL) {
             snprintf(type, sizeof type, "%s (%s)", op->ops->name, op->layer.tied);
         } else {
-            snprintf(type, sizeof type, "%s%s", op->ops->name, op->relu ? " + relu" : "");
+            snprintf(type, sizeof type, "%s%s%s", op->ops->name,
+                     op->ops == &cddpi_op_batch_norm && op->input_count > 1 ? " + add" : "",
+                     op->relu   ? " + relu"
+                     : op->gelu ? " + gelu"
+                                : "");
         }
         fprintf(file, "%-24s  %-20s", op->layer.name, type);
         write_shape(file, &shape);
@@ -80,7 +84,12 @@ const char *cddpi_model_products(const struct cddpi_model *model)
 {
     static const char *const bf16[] = {"bf16 factors: rounded, multiplied as f32",
                                        "bf16 factors: AVX512_BF16", "bf16 factors: AMX"};
+    static const char *const device[] = {"f32 factors: cuBLASLt", "bf16 factors: cuBLASLt",
+                                         "fp16 factors: cuBLASLt"};
 
+    if (model->cuda != NULL) {
+        return device[model->precision];
+    }
     if (model->precision == CDDPI_PRECISION_BF16) {
         return bf16[model->bf16];
     }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "nn/cuda.h"
 
 #include <string.h>
 
@@ -93,6 +94,11 @@ static int value_of(const struct builder *builder, int layer)
     return layer == LAYER_DATA ? CDDPI_VALUE_INPUT : builder->links[layer].value;
 }
 
+static bool same_shape(const struct cddpi_shape *a, const struct cddpi_shape *b)
+{
+    return a->channels == b->channels && a->height == b->height && a->width == b->width;
+}
+
 /* Tokens are no features, and a sequence is no image. */
 static cddp_status check_kind(const struct cddpi_op *op)
 {
@@ -166,23 +172,66 @@ static cddp_status add_op(struct builder *builder, size_t i)
     return CDDP_OK;
 }
 
-/* Whether layer @p i is a relu that the op before it does in the same pass. */
-static bool fuse(struct builder *builder, size_t i)
+/* The op that makes layer @p i's first input, if it is for that layer alone and does nothing more
+ * behind it yet. */
+static struct cddpi_op *fusible_producer(const struct builder *builder, size_t i)
 {
     int input = builder->links[i].inputs[0];
-    struct cddpi_graph *graph = builder->graph;
+    const struct cddpi_graph *graph = builder->graph;
     struct cddpi_op *op;
 
-    if (builder->list->layers[i].type != CDDPI_LAYER_RELU || input == LAYER_DATA ||
-        builder->links[input].uses != 1) {
-        return false;
+    if (input == LAYER_DATA || builder->links[input].uses != 1) {
+        return NULL;
     }
     op = &graph->ops[graph->values[builder->links[input].value].producer];
-    if (!op->ops->fuses_relu || op->relu) {
+    return op->relu || op->gelu ? NULL : op;
+}
+
+/* Whether add @p i can be done by the batch_norm just before it, which makes one of the summands.
+ */
+static bool fuse_add(struct builder *builder, size_t i)
+{
+    struct link *link = &builder->links[i];
+    struct cddpi_graph *graph = builder->graph;
+    struct cddpi_op *norm = graph->op_count > 0 ? &graph->ops[graph->op_count - 1] : NULL;
+
+    if (norm == NULL || norm->ops != &cddpi_op_batch_norm || norm->relu || norm->input_count > 1) {
         return false;
     }
-    op->relu = true;
-    builder->links[i].value = builder->links[input].value;
+    for (int k = 0; k < CDDPI_OP_INPUTS; k++) {
+        int other = value_of(builder, link->inputs[1 - k]);
+
+        if (value_of(builder, link->inputs[k]) == norm->output && other != CDDPI_VALUE_INPUT &&
+            builder->links[link->inputs[k]].uses == 1 &&
+            same_shape(&norm->out, &graph->values[other].shape)) {
+            norm->inputs[norm->input_count++] = other;
+            graph->values[other].uses++;
+            link->value = norm->output;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether layer @p i is one that the op before it does in the same pass. */
+static bool fuse(struct builder *builder, size_t i)
+{
+    const struct cddpi_layer *layer = &builder->list->layers[i];
+    bool device = cddpi_is_cuda(builder->spec->device);
+    struct cddpi_op *op = fusible_producer(builder, i);
+
+    if (device && layer->type == CDDPI_LAYER_ADD) {
+        return fuse_add(builder, i);
+    }
+    if (op != NULL && layer->type == CDDPI_LAYER_RELU && op->ops->fuses_relu) {
+        op->relu = true;
+    } else if (device && op != NULL && layer->type == CDDPI_LAYER_GELU && !layer->exact &&
+               op->ops == &cddpi_op_linear) {
+        op->gelu = true;
+    } else {
+        return false;
+    }
+    builder->links[i].value = op->output;
     return true;
 }
 

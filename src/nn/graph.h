@@ -42,6 +42,7 @@ struct cddpi_op {
     int input_count;
     int output;                   /* value; the loss has none: -1 */
     bool relu;                    /* does the relu that followed, too */
+    bool gelu;                    /* likewise the gelu (on a device only) */
     int params[CDDPI_OP_PARAMS];  /* of the model: weight, bias; -1: none */
     int buffers[CDDPI_OP_PARAMS]; /* of the model: running mean and variance; -1: none */
     struct cddpi_shape in, out;
@@ -61,9 +62,27 @@ struct cddpi_graph {
     int value_count;
 };
 
+/* The form of a parameter on a device beside the float32 one. */
+enum cddpi_copy {
+    CDDPI_COPY_NONE,
+    CDDPI_COPY_CAST,         /* of the model's type */
+    CDDPI_COPY_CHANNELS_LAST /* O x height x width x I of that type */
+};
+
 struct cddpi_model;
 struct cddpi_plan;
 struct cddpi_run;
+
+/* An op on a CUDA device: it chooses from src/device's and kernels/cuda's tables. A batch_norm may
+ * have a second input, which it adds before its relu. */
+struct cddpi_op_cuda {
+    /* As below; the state is released with cddpi_free(). */
+    cddp_status (*plan)(struct cddpi_plan *plan, int op, void **state);
+    cddp_status (*forward)(struct cddpi_run *run, void *state);
+    cddp_status (*backward)(struct cddpi_run *run, void *state);
+    /* What the op reads parameter @p k as; NULL: float32 as it is. */
+    enum cddpi_copy (*copy)(const struct cddpi_op *op, int k);
+};
 
 struct cddpi_op_ops {
     const char *name;
@@ -85,6 +104,7 @@ struct cddpi_op_ops {
     /* What a rank without samples does for those that have some; NULL: nothing. */
     cddp_status (*idle_forward)(struct cddpi_run *run);
     cddp_status (*idle_backward)(struct cddpi_run *run);
+    const struct cddpi_op_cuda *cuda;
 };
 
 extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batch_norm,

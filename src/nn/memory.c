@@ -8,6 +8,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+static size_t align(const struct cddpi_memory *memory, size_t bytes)
+{
+    size_t alignment = memory->alignment > 0 ? memory->alignment : CDDPI_ALIGNMENT;
+
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
 int cddpi_memory_add(struct cddpi_memory *memory, size_t bytes, int first, int last)
 {
     if (memory->count == memory->capacity) {
@@ -20,7 +27,7 @@ int cddpi_memory_add(struct cddpi_memory *memory, size_t bytes, int first, int l
         memory->buffers = grown;
         memory->capacity = capacity;
     }
-    memory->buffers[memory->count] = (struct cddpi_buffer){.bytes = cddpi_align(bytes),
+    memory->buffers[memory->count] = (struct cddpi_buffer){.bytes = align(memory, bytes),
                                                            .first = first,
                                                            .last = last,
                                                            .again = -1,
@@ -38,12 +45,17 @@ int cddpi_memory_again(struct cddpi_memory *memory, int buffer, int first, int l
     return again;
 }
 
-static struct cddpi_buffer *root_of(struct cddpi_memory *memory, int buffer)
+static struct cddpi_buffer *root_of(const struct cddpi_memory *memory, int buffer)
 {
     while (memory->buffers[buffer].root != buffer) {
         buffer = memory->buffers[buffer].root;
     }
     return &memory->buffers[buffer];
+}
+
+const struct cddpi_buffer *cddpi_memory_root(const struct cddpi_memory *memory, int buffer)
+{
+    return root_of(memory, buffer);
 }
 
 void cddpi_memory_extend(struct cddpi_memory *memory, int buffer, int last)

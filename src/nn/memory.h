@@ -21,7 +21,8 @@ struct cddpi_buffer {
 struct cddpi_memory {
     struct cddpi_buffer *buffers;
     int count, capacity;
-    size_t bytes; /* of the arena, once placed */
+    size_t alignment; /* of buffers; 0: CDDPI_ALIGNMENT, of which it is a multiple */
+    size_t bytes;     /* of the arena, once placed */
 };
 
 /** A new buffer's number, or -1 without memory. */
@@ -29,6 +30,8 @@ int cddpi_memory_add(struct cddpi_memory *memory, size_t bytes, int first, int l
 /** A buffer for the same contents as @p buffer's, made again at @p first: its number, or -1 without
  *  memory. */
 int cddpi_memory_again(struct cddpi_memory *memory, int buffer, int first, int last);
+/** The buffer whose memory @p buffer has: itself, or what it is an alias of. */
+const struct cddpi_buffer *cddpi_memory_root(const struct cddpi_memory *memory, int buffer);
 /** Keep @p buffer's memory alive until @p last at least. */
 void cddpi_memory_extend(struct cddpi_memory *memory, int buffer, int last);
 /** Let @p buffer be a view of @p base, no longer than it. */

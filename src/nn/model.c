@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/bf16.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 #include "nn/products.h"
 #include "nn/run.h"
@@ -95,6 +96,16 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     return CDDP_OK;
 }
 
+static cddp_status check_precision(const struct cddpi_model_spec *spec)
+{
+    if (spec->precision == CDDPI_PRECISION_FP16 && !cddpi_is_cuda(spec->device)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "model: fp16 is for CUDA devices; the processor computes "
+                          "in f32 or bf16");
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                cddp_group *group, struct cddpi_model **out)
 {
@@ -118,9 +129,14 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
-    model->tiles = cddpi_products_have_tiles(spec->products);
-    status = build(model, spec);
-    if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
+    model->tiles = !cddpi_is_cuda(spec->device) && cddpi_products_have_tiles(spec->products);
+    status = check_precision(spec);
+    if (status == CDDP_OK) {
+        status = build(model, spec);
+    }
+    if (status == CDDP_OK && cddpi_is_cuda(spec->device)) {
+        status = cddpi_cuda_create(model, spec->device);
+    } else if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
         status = cddpi_bf16_probe(model);
     }
     if (status != CDDP_OK) {
@@ -140,10 +156,11 @@ void cddpi_model_destroy(struct cddpi_model *model)
     for (int i = 0; i < CDDPI_MODEL_PLANS; i++) {
         cddpi_plan_destroy(model->plans[i]);
     }
-    cddpi_dnnl_destroy(model->dnnl);
     for (size_t i = 0; model->params_bound && i < model->params.count; i++) {
         model->params.items[i].data = NULL;
     }
+    cddpi_cuda_destroy(model);
+    cddpi_dnnl_destroy(model->dnnl);
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
     cddpi_graph_fini(&model->graph);
@@ -161,12 +178,17 @@ void cddpi_model_destroy(struct cddpi_model *model)
 void cddpi_model_bind_params(struct cddpi_model *model, void *const *data)
 {
     for (size_t i = 0; i < model->params.count; i++) {
-        if (!model->params_bound) {
+        if (!model->params_bound && model->cuda == NULL) {
             cddpi_free(model->params.items[i].data);
         }
         model->params.items[i].data = data[i];
     }
+    if (model->cuda != NULL) {
+        model->cuda->device->ops->release(model->cuda->device, model->cuda->params);
+        model->cuda->params = NULL;
+    }
     model->params_bound = true;
+    model->memory_version++;
 }
 
 void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context)
@@ -200,6 +222,7 @@ const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model)
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads)
 {
     for (size_t i = 0; i < model->params.count; i++) {
+        model->memory_version += model->grads[i] != grads[i] ? 1 : 0;
         model->grads[i] = grads[i];
     }
 }
@@ -211,12 +234,29 @@ int cddpi_model_predictions(const struct cddpi_model *model)
 
 const float *cddpi_model_outputs(const struct cddpi_model *model)
 {
-    return model->outputs;
+    return model->cuda == NULL ? model->outputs : NULL;
+}
+
+uint64_t cddpi_model_memory_version(const struct cddpi_model *model)
+{
+    return model->memory_version;
 }
 
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
 {
     return model->arena_bytes;
+}
+
+double cddpi_model_work(const struct cddpi_model *model)
+{
+    double work = 0;
+
+    for (int i = 0; i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        work += op->ops->work != NULL ? op->ops->work(op) : 0;
+    }
+    return work;
 }
 
 static void forget_last_forward(struct cddpi_model *model)
@@ -250,12 +290,18 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
     return oldest;
 }
 
-static cddp_status grow_arena(struct cddpi_model *model, size_t bytes)
+static cddp_status grow_arena(struct cddpi_model *model, const struct cddpi_plan *plan)
 {
+    size_t bytes = plan->memory.bytes;
     char *arena;
 
     if (bytes <= model->arena_bytes) {
         return CDDP_OK;
+    }
+    model->memory_version++;
+    if (model->cuda != NULL) {
+        forget_last_forward(model);
+        return cddpi_cuda_grow_arena(model, bytes, plan->count, plan->training);
     }
     arena = cddpi_alloc_aligned(bytes);
     if (arena == NULL) {
@@ -290,25 +336,17 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
         *free_place(model) = plan;
     }
     plan->used = ++model->runs;
-    status = grow_arena(model, plan->memory.bytes);
+    status = grow_arena(model, plan);
     if (status == CDDP_OK) {
         *out = plan;
     }
     return status;
 }
 
-static cddp_status check_count(int count, int low)
-{
-    if (count < low || count > 1 << 20) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: batches of %d samples cannot be", count);
-    }
-    return CDDP_OK;
-}
-
 cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training)
 {
     struct cddpi_plan *plan;
-    cddp_status status = check_count(count, 1);
+    cddp_status status = cddpi_check_count(count, 1);
 
     return status == CDDP_OK ? cddpi_model_plan(model, count, training, &plan) : status;
 }
@@ -318,7 +356,7 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
 {
     bool kept = model->recompute;
     struct cddpi_plan *plan = NULL;
-    cddp_status status = check_count(count, 1);
+    cddp_status status = cddpi_check_count(count, 1);
 
     if (status == CDDP_OK) {
         model->recompute = recompute;
@@ -332,60 +370,13 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
     return status;
 }
 
-static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
-{
-    for (int i = 0; i < batch->count; i++) {
-        if (batch->label[i] < 0 || batch->label[i] >= model->classes) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT,
-                              "model: the label of sample %d is %d, outside the %d classes", i,
-                              batch->label[i], model->classes);
-        }
-    }
-    return CDDP_OK;
-}
-
-static cddp_status check_tokens(const struct cddpi_model *model, const int32_t *tokens, int count,
-                                const char *what)
-{
-    for (int i = 0; i < count; i++) {
-        for (int t = 0; t < model->predictions; t++) {
-            int32_t token = tokens[(size_t)i * (size_t)model->predictions + (size_t)t];
-
-            if (token < 0 || token >= model->classes) {
-                return cddpi_fail(CDDP_ERR_ARGUMENT,
-                                  "model: %s %d of sample %d is %d, outside the vocabulary of %d",
-                                  what, t, i, token, model->classes);
-            }
-        }
-    }
-    return CDDP_OK;
-}
-
-static cddp_status check_batch(const struct cddpi_model *model, const struct cddpi_batch *batch)
-{
-    cddp_status status = check_count(batch->count, 0);
-
-    if (status != CDDP_OK || batch->count == 0) {
-        return status;
-    }
-    if (model->tokens_in != (batch->tokens != NULL)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
-                          model->tokens_in ? "tokens, which the batch does not have"
-                                           : "images, not tokens");
-    }
-    if (!model->tokens_in) {
-        return check_labels(model, batch);
-    }
-    status = check_tokens(model, batch->tokens, batch->count, "token");
-    return status == CDDP_OK ? check_tokens(model, batch->label, batch->count, "label") : status;
-}
-
 cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
                                 bool training, struct cddpi_result *out)
 {
     struct cddpi_result result = {0, 0, batch->count * model->predictions};
     struct cddpi_run run = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = check_batch(model, batch);
+    cddp_status status = model->cuda != NULL ? cddpi_check_kind(model, batch)
+                                             : cddpi_model_check_batch(model, batch);
 
     if (status == CDDP_OK && batch->count > 0) {
         status = cddpi_model_plan(model, batch->count, training, &run.plan);
@@ -403,13 +394,21 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     if (status != CDDP_OK) {
         return status;
     }
-    if (run.plan != NULL && !(training && model->tokens_in)) {
+    if (run.plan != NULL && !(training && (model->tokens_in || model->cuda != NULL))) {
         run.op = &model->graph.ops[model->graph.op_count - 1];
         model->outputs = cddpi_run_input(&run, 0);
+        model->outputs_stride = run.plan->values[run.op->inputs[0]].stride;
+        if (model->outputs_stride == 0) {
+            model->outputs_stride = (size_t)model->classes;
+        }
     }
     model->pending = run.plan;
     model->pending_backward = training;
-    *out = result;
+    model->sums[0] += result.loss_sum;
+    model->sums[1] += result.correct;
+    if (out != NULL) {
+        *out = result;
+    }
     return CDDP_OK;
 }
 

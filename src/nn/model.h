@@ -1,13 +1,22 @@
 /* model.h - a network as a static graph: built once from a description, with parameters, buffers,
  * and one compiled plan (shapes, primitives, memory) for each batch size and mode it is run with.
  *
- * Images are N x C x H x W, float32, row-major at the edges; inside, oneDNN's own layouts. The
- * alternative are tokens: each sample is a sequence of `context` of them, whose values are rows of
- * features. A model belongs to one thread. */
+ * Images are N x C x H x W, float32, row-major at the edges; inside, oneDNN's own layouts, or
+ * channels last on a device. The alternative are tokens: each sample is a sequence of `context` of
+ * them, whose values are rows of features. A model belongs to one thread.
+ *
+ * On a CUDA device the same graph runs in the device's compute stream. Parameters, gradients,
+ * buffers and all of a batch but its numbers are memory of the device, forward and backward put
+ * their work into the stream and return, and after the first step with a batch size (and the first
+ * one that accumulates) nothing is allocated and nobody waits: the two can be recorded. Results are
+ * fetched by cddpi_model_collect() and cddpi_model_result(), outputs by cddpi_model_read_outputs();
+ * all three work on the processor, too. */
 #ifndef CDDPI_NN_MODEL_H
 #define CDDPI_NN_MODEL_H
 
 #include <cddp/ddp.h>
+
+struct cddpi_device;
 
 /* type name in train.conf, what it takes: see the table of src/nn/layers.c */
 enum cddpi_layer_type {
@@ -57,19 +66,21 @@ struct cddpi_layer {
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
 
-/* Of the factors of products (linear, conv2d, attention): parameters, activations, gradients and
- * all sums are float32 in either. */
-enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16 };
+/* On the processor, that of the factors of products (linear, conv2d, attention): parameters,
+ * activations, gradients and all sums are float32 in either. On a device, that of all activations
+ * and their gradients, too. FP16 is for devices only. */
+enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16, CDDPI_PRECISION_FP16 };
 
 /* How those of float32 are made: on AMX in parts of bf16 where that is faster, or always by FMA. */
 enum cddpi_products { CDDPI_PRODUCTS_AUTO, CDDPI_PRODUCTS_FMA };
 
 struct cddpi_model_spec {
-    const char *preset; /* "mlp", "cnn", "resnet20", "gpt2", or NULL: the layers below */
+    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2"; NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
     int hidden_count;
     double dropout;       /* mlp, cnn: after each hidden layer; gpt2: see presets; 0: none */
-    bool sync_batch_norm; /* resnet20: batch_norm with sync */
+    bool sync_batch_norm; /* resnet20, resnet50: batch_norm with sync */
+    int stage_units;      /* resnet50: channels of the first stage; 0: 64 */
     const struct cddpi_layer *layers;
     size_t layer_count;
     enum cddpi_loss loss;
@@ -80,6 +91,7 @@ struct cddpi_model_spec {
     int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
     bool recompute; /* keep each block's input only, and run its forward again before backward */
     enum cddpi_precision precision;
+    struct cddpi_device *device; /* borrowed, outlives the model; NULL: the processor */
     enum cddpi_products products;
 };
 
@@ -91,10 +103,12 @@ struct cddpi_model;
 CDDP_CHECKED cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec);
 
 /** Check the description, infer shapes and initialise parameters: a pure function of (given, seed),
- * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnet20's convolutions:
+ * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnets' convolutions:
  * normal, He et al., fan_out), drawn from Philox.
+ *  On a device the values are made by the host, and are the same.
  *  @param group  For batch_norm with sync (borrowed, outlives the model); may be NULL without it.
- *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY. */
+ *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY,
+ *          CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                             cddp_group *group, struct cddpi_model **out);
 void cddpi_model_destroy(struct cddpi_model *model);
@@ -121,6 +135,21 @@ void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
  * memory for them is released. */
 void cddpi_model_bind_params(struct cddpi_model *model, void *const *data);
 
+/** On a device: parameters have new values, so that the copies of them that products read (of the
+ *  model's type) are made again, each before it is next read. @p copies_written: all that
+ *  cddpi_model_param_copy() tells have them already. */
+void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written);
+/** Where an update may write parameter @p index in the model's type, too (the same order of
+ *  elements); NULL: nowhere, there is no such copy, or it has another order. */
+void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index);
+/** Make stale copies now: before a recording is replayed that was made without. */
+CDDP_CHECKED cddp_status cddpi_model_refresh_copies(struct cddpi_model *model);
+/** On a device: let backward multiply its scale by *@p scale (memory of the device; NULL: 1). */
+void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale);
+/** Grows whenever memory moved, so that recordings of steps must be made again: the arena (a larger
+ *  batch was prepared), and what was bound. */
+uint64_t cddpi_model_memory_version(const struct cddpi_model *model);
+
 /** Called by a forward before it reads parameter @p index. */
 typedef cddp_status (*cddpi_param_wait_fn)(void *context, size_t index);
 void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, void *context);
@@ -137,7 +166,19 @@ struct cddpi_batch {
     uint64_t step;              /* for dropout's random numbers ... */
     const uint64_t *sample_ids; /* ... together with which samples these are; count */
     const int32_t *tokens;      /* count x context, each in [0, vocab), instead of input */
+    const uint32_t *draws;      /* on a device: what cddpi_model_draws() made of step and ids */
 };
+
+/** Whether labels and tokens of a batch in the host's memory are in their ranges:
+ *  CDDP_ERR_ARGUMENT. Forward asks this on the processor; on a device nobody does. */
+CDDP_CHECKED cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
+                                                 const struct cddpi_batch *batch);
+
+/** On a device: the streams of dropout's random numbers for a training batch, to be copied there
+ *  along with it: cddpi_model_draw_words() words, 0 without dropout and on the processor. */
+size_t cddpi_model_draw_words(const struct cddpi_model *model, int count);
+void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
+                       int count, uint32_t *out);
 
 struct cddpi_result {
     double loss_sum; /* of the predictions' losses, as in PyTorch with reduction="sum" */
@@ -146,7 +187,10 @@ struct cddpi_result {
 };
 
 /** Forward and loss. In training mode activations are kept for backward. A batch of 0 samples is
- * allowed: it takes part in what sync batch_norm does over ranks, and its gradients are zero. */
+ * allowed: it takes part in what sync batch_norm does over ranks, and its gradients are zero.
+ * On a device, losses and correct predictions are added to sums that stay there (in training by
+ * backward, which makes the loss and its gradient at once); @p out gets the count only, and may be
+ * NULL. */
 CDDP_CHECKED cddp_status cddpi_model_forward(struct cddpi_model *model,
                                              const struct cddpi_batch *batch, bool training,
                                              struct cddpi_result *out);
@@ -161,12 +205,29 @@ CDDP_CHECKED cddp_status cddpi_model_backward(struct cddpi_model *model, double 
                                               bool accumulate, cddpi_grad_ready_fn ready,
                                               void *context);
 
+enum { CDDPI_MODEL_RESULTS = 8 }; /* collected and not yet taken */
+
+/** Close the sums of losses and correct predictions over all forwards (on a device, in training:
+ *  backwards) since the last call; they are over @p count predictions, as the caller says. On a
+ *  device their copy to the host is put into the compute stream: not while that is recorded.
+ *  CDDP_ERR_STATE: too many wait to be taken. */
+CDDP_CHECKED cddp_status cddpi_model_collect(struct cddpi_model *model, int count);
+/** Take the oldest sums that were collected. On a device this waits for them; when the next step's
+ *  work has been put into the stream before, the device meanwhile does that. CDDP_ERR_STATE: there
+ *  are none. */
+CDDP_CHECKED cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_result *out);
+
 /** How many predictions a sample has: `context` of tokens, else 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);
 
 /** The last layer's outputs of the last forward, (count x predictions) x classes, row-major; valid
- *  until the next. NULL after a training forward of tokens: the loss works in their place. */
+ *  until the next. NULL after a training forward of tokens: the loss works in their place; and on a
+ *  device. */
 const float *cddpi_model_outputs(const struct cddpi_model *model);
+/** Copy @p rows of those, from row @p first on, to @p out, after an evaluation forward. On a device
+ *  this waits for it. CDDP_ERR_STATE: there are no outputs. */
+CDDP_CHECKED cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first,
+                                                  size_t rows, float *out);
 
 struct cddpi_model_estimate {
     size_t activation_bytes; /* and workspace */
@@ -176,6 +237,10 @@ struct cddpi_model_estimate {
 /** What training steps with @p count samples take, or would take, with recompute or without. */
 CDDP_CHECKED cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool recompute,
                                               struct cddpi_model_estimate *out);
+
+/** Multiplications of one sample's forward: those of products, of convolutions and of attention
+ *  (whose causal half is counted). */
+double cddpi_model_work(const struct cddpi_model *model);
 
 /** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);

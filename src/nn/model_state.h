@@ -23,6 +23,16 @@ struct cddpi_dnnl;
  * pairs (AVX512_BF16), or in tiles (AMX). */
 enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_TILES };
 
+struct cddpi_model_cuda;
+struct cddpi_event;
+
+/* Sums that wait to be taken. */
+struct cddpi_collected {
+    double *sums;              /* on a device: pinned, made with the model */
+    struct cddpi_event *event; /* on a device: when they are there */
+    struct cddpi_result result;
+};
+
 enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
 
 struct cddpi_model {
@@ -49,16 +59,23 @@ struct cddpi_model {
     uint32_t *given; /* ... and how many of them did, in this backward */
     uint32_t *ready_order;
     size_t ready_count;
-    struct cddpi_dnnl *dnnl; /* made when an op first needs it */
+    struct cddpi_dnnl *dnnl;       /* made when an op first needs it */
+    struct cddpi_model_cuda *cuda; /* NULL: the model is on the processor */
     struct cddpi_plan *plans[CDDPI_MODEL_PLANS];
     uint64_t runs;
-    char *arena;
+    char *arena; /* memory of the device */
     size_t arena_bytes;
     /* of the last forward */
     struct cddpi_batch batch;
-    const float *outputs;
+    const void *outputs;        /* of the type of activations */
+    size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;
+    double
+        sums[2]; /* on the processor: of losses and of correct predictions since the last collect */
+    struct cddpi_collected collected[CDDPI_MODEL_RESULTS];
+    unsigned collected_first, collected_count;
+    uint64_t memory_version;
 };
 
 /** Register a parameter of @p op under "<layer>.<suffix>", with memory of its own. */
@@ -79,9 +96,18 @@ void cddpi_model_init_params(struct cddpi_model *model);
 size_t cddpi_tensor_elements(const cddp_param *tensor);
 void cddpi_tensors_fini(struct cddpi_tensors *tensors);
 
+/** The type of activations. */
+cddp_type cddpi_model_type(const struct cddpi_model *model);
+
 /** The plan for @p count samples, from the cache or new; the arena is large enough for it. */
 CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
                                           struct cddpi_plan **out);
+
+/** Batches of that many samples, but no fewer than @p low, can be. */
+CDDP_CHECKED cddp_status cddpi_check_count(int count, int low);
+/** @p batch has what the model takes. */
+CDDP_CHECKED cddp_status cddpi_check_kind(const struct cddpi_model *model,
+                                          const struct cddpi_batch *batch);
 
 /** Products run on as many threads as $CDDP_THREADS says, else one. */
 void cddpi_compute_threads(void);

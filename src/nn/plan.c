@@ -1,10 +1,11 @@
 /* plan.c - owns the compilation of a graph for one batch size and mode: it lets each op choose its
- * layout and ask for memory, then derives from the ops' flags how long each buffer is alive, what
- * may be done in place, and where gradients of a value used several times are summed. */
+ * layout and ask for memory, then derives from the ops' flags how long each buffer is alive and
+ * what may be done in place. */
 #include "nn/plan.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 
 static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
@@ -45,7 +46,7 @@ void cddpi_plan_output(struct cddpi_plan *plan, int op, int block)
                                                         block);
 }
 
-static cddp_status no_memory(const struct cddpi_plan *plan)
+cddp_status cddpi_plan_no_memory(const struct cddpi_plan *plan)
 {
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to plan batches of %d samples",
                       plan->count);
@@ -61,17 +62,22 @@ cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
         void *grown = cddpi_realloc(plan->owned, (size_t)capacity * sizeof *plan->owned);
 
         if (grown == NULL) {
-            return no_memory(plan);
+            return cddpi_plan_no_memory(plan);
         }
         plan->owned = grown;
         plan->owned_capacity = capacity;
     }
     if (buffer < 0) {
-        return no_memory(plan);
+        return cddpi_plan_no_memory(plan);
     }
     plan->owned[plan->owned_count++] = (struct cddpi_owned_buffer){buffer, op, lifetime};
     *out = buffer;
     return CDDP_OK;
+}
+
+size_t cddpi_plan_value_bytes(const struct cddpi_plan *plan, int value)
+{
+    return plan->values[value].elements * cddp_type_bytes(plan->values[value].type);
 }
 
 bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k)
@@ -96,14 +102,16 @@ static int last_read(const struct cddpi_plan *plan, int value, bool again)
     for (int i = 0; i < graph->op_count; i++) {
         const struct cddpi_op *op = &graph->ops[i];
         unsigned flags = plan->training && to_the_end ? plan->ops[i].flags : 0;
+        int delay = (plan->ops[i].flags & CDDPI_FORWARD_LATER) != 0 ? 1 : 0;
 
         for (int k = 0; k < op->input_count; k++) {
             if (op->inputs[k] != value) {
                 continue;
             }
-            last = again ? last : later(last, i);
-            last = to_the_end ? later(last, plan->ops[i].again) : last;
-            if ((flags & (CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT)) != 0) {
+            last = again ? last : later(last, i + delay);
+            last = to_the_end ? later(last, plan->ops[i].again + delay) : last;
+            if ((flags & (CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT)) != 0 ||
+                ((flags & CDDPI_NEEDS_FIRST) != 0 && k == 0)) {
                 last = later(last, backward_time(plan, i));
             }
         }
@@ -141,6 +149,21 @@ static void share_input(struct cddpi_plan *plan, int index, int buffer, int time
     }
 }
 
+static cddp_status plan_data(struct cddpi_plan *plan)
+{
+    struct cddpi_plan_value *data = &plan->values[CDDPI_VALUE_INPUT];
+
+    if (plan->data != CDDPI_DATA_AS_IT_IS) {
+        data->activation = cddpi_memory_add(&plan->memory,
+                                            cddpi_plan_value_bytes(plan, CDDPI_VALUE_INPUT), 0,
+                                            last_read(plan, CDDPI_VALUE_INPUT, false));
+        if (data->activation < 0) {
+            return cddpi_plan_no_memory(plan);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status plan_activations(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
@@ -153,10 +176,11 @@ static cddp_status plan_activations(struct cddpi_plan *plan)
             plan->values[op->inputs[0]].activation < 0) {
             continue; /* of the caller's memory: no buffer */
         }
-        output->activation = cddpi_memory_add(&plan->memory, output->elements * sizeof(float), i,
+        output->activation = cddpi_memory_add(&plan->memory,
+                                              cddpi_plan_value_bytes(plan, op->output), i,
                                               last_read(plan, op->output, false));
         if (output->activation < 0) {
-            return no_memory(plan);
+            return cddpi_plan_no_memory(plan);
         }
         share_input(plan, i, output->activation, i);
     }
@@ -179,116 +203,12 @@ static cddp_status plan_again(struct cddpi_plan *plan)
             again = cddpi_memory_again(&plan->memory, plan->values[output].activation,
                                        plan->ops[j].again, last_read(plan, output, true));
             if (again < 0) {
-                return no_memory(plan);
+                return cddpi_plan_no_memory(plan);
             }
             share_input(plan, j, again, plan->ops[j].again);
         }
     }
     return CDDP_OK;
-}
-
-/* A buffer that is written at @p time and in the place of one of @p bases, where that is dead. */
-static cddp_status add_over(struct cddpi_plan *plan, size_t elements, int time, int last,
-                            const int *bases, int base_count, int *out)
-{
-    int buffer = cddpi_memory_add(&plan->memory, elements * sizeof(float), time, last);
-
-    if (buffer < 0) {
-        return no_memory(plan);
-    }
-    for (int i = 0; i < base_count; i++) {
-        if (bases[i] >= 0 && cddpi_memory_replace(&plan->memory, buffer, bases[i], time)) {
-            break;
-        }
-    }
-    *out = buffer;
-    return CDDP_OK;
-}
-
-/* One more gradient for @p value, in @p buffer: it stays until the producer's backward. */
-static void contribute(struct cddpi_plan *plan, int value, int buffer)
-{
-    int producer = graph_of(plan)->values[value].producer;
-
-    cddpi_memory_extend(&plan->memory, buffer, backward_time(plan, producer));
-    plan->contributions[plan->contribution_count++] = (struct cddpi_contribution){value, buffer};
-}
-
-/* Collect what the consumers of @p op's output contributed. It takes one gradient, or two if it
- * can; more are summed just before its backward. */
-static cddp_status plan_sums(struct cddpi_plan *plan, int index)
-{
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cddpi_plan_value *output = &plan->values[op->output];
-    bool takes_two = (plan->ops[index].flags & CDDPI_SUMS_GRADS) != 0;
-    int time = backward_time(plan, index);
-
-    for (int i = 0; i < plan->contribution_count; i++) {
-        const struct cddpi_contribution *one = &plan->contributions[i];
-        struct cddpi_grad_sum *sum = &plan->sums[plan->sum_count];
-        cddp_status status;
-
-        if (one->value != op->output) {
-            continue;
-        }
-        if (output->grads[0] < 0) {
-            output->grads[0] = one->buffer;
-            continue;
-        }
-        if (takes_two && output->grads[1] < 0) {
-            output->grads[1] = one->buffer;
-            continue;
-        }
-        *sum = (struct cddpi_grad_sum){op->output, output->grads[0], one->buffer, -1};
-        status = add_over(plan, output->elements, time, time, (int[]){sum->a, sum->b}, 2,
-                          &sum->out);
-        if (status != CDDP_OK) {
-            return status;
-        }
-        output->grads[0] = sum->out;
-        plan->sum_count++;
-    }
-    return CDDP_OK;
-}
-
-static cddp_status plan_op_gradients(struct cddpi_plan *plan, int index)
-{
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cddpi_plan_op *planned = &plan->ops[index];
-    const int none[2] = {-1, -1};
-    const int *grads = op->output >= 0 ? plan->values[op->output].grads : none;
-    int time = backward_time(plan, index);
-    cddp_status status = op->output >= 0 ? plan_sums(plan, index) : CDDP_OK;
-    const unsigned inplace = CDDPI_GRAD_INPLACE | CDDPI_TAKES_INPUT;
-    int source = grads[0]; /* what the inputs' gradients may share memory with */
-
-    if ((planned->flags & CDDPI_TAKES_INPUT) != 0) {
-        source = plan->values[op->inputs[0]].activation;
-    }
-
-    if (status == CDDP_OK && (planned->flags & CDDPI_MASKS_GRAD) != 0) {
-        status = add_over(plan, plan->values[op->output].elements, time, time, grads, 2,
-                          &planned->masked);
-        source = planned->masked;
-    }
-    for (int k = 0; status == CDDP_OK && k < op->input_count; k++) {
-        int value = op->inputs[k];
-        int *buffer = &planned->grad_inputs[k];
-
-        if (!graph_of(plan)->values[value].needs_grad) {
-            continue;
-        }
-        if ((planned->flags & CDDPI_GRAD_VIEW) != 0) {
-            *buffer = source;
-        } else {
-            status = add_over(plan, plan->values[value].elements, time, time, &source,
-                              (planned->flags & inplace) != 0 ? 1 : 0, buffer);
-        }
-        if (status == CDDP_OK) {
-            contribute(plan, value, *buffer);
-        }
-    }
-    return status;
 }
 
 static bool has_backward(const struct cddpi_graph *graph, int index)
@@ -306,6 +226,9 @@ static cddp_status plan_memory(struct cddpi_plan *plan)
     cddpi_plan_schedule(plan);
     status = cddpi_plan_date_owned(plan);
     if (status == CDDP_OK) {
+        status = plan_data(plan);
+    }
+    if (status == CDDP_OK) {
         status = plan_activations(plan);
     }
     if (status == CDDP_OK) {
@@ -313,7 +236,7 @@ static cddp_status plan_memory(struct cddpi_plan *plan)
     }
     for (int i = graph->op_count - 1; plan->training && status == CDDP_OK && i >= 0; i--) {
         if (has_backward(graph, i)) {
-            status = plan_op_gradients(plan, i);
+            status = cddpi_plan_gradients(plan, i);
         }
     }
     return status == CDDP_OK ? cddpi_memory_place(&plan->memory) : status;
@@ -324,15 +247,23 @@ static cddp_status plan_ops(struct cddpi_plan *plan)
     const struct cddpi_graph *graph = graph_of(plan);
 
     for (int i = 0; i < graph->value_count; i++) {
-        plan->values[i] = (struct cddpi_plan_value){1, 0, -1, {-1, -1}};
+        plan->values[i] = (struct cddpi_plan_value){
+            .block = 1, .type = cddpi_model_type(plan->model), .activation = -1, .grads = {-1, -1}};
     }
     plan->values[CDDPI_VALUE_INPUT].elements = cddpi_plan_elements(
         plan, &graph->values[CDDPI_VALUE_INPUT].shape, 1);
     for (int i = 0; i < graph->op_count; i++) {
-        plan->ops[i] = (struct cddpi_plan_op){.again = -1, .masked = -1, .grad_inputs = {-1, -1}};
+        plan->ops[i] = (struct cddpi_plan_op){
+            .again = -1, .masked = -1, .other = -1, .grad_inputs = {-1, -1}};
+    }
+    if (plan->model->cuda != NULL) {
+        cddpi_cuda_plan(plan);
     }
     for (int i = 0; i < graph->op_count; i++) {
-        cddp_status status = graph->ops[i].ops->plan(plan, i, &plan->ops[i].state);
+        const struct cddpi_op_ops *ops = graph->ops[i].ops;
+        cddp_status status = plan->model->cuda != NULL
+                                 ? ops->cuda->plan(plan, i, &plan->ops[i].state)
+                                 : ops->plan(plan, i, &plan->ops[i].state);
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "layer \"%s\"", graph->ops[i].layer.name);
@@ -363,7 +294,7 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
                                              sizeof *plan->contributions);
     if (plan->values == NULL || plan->ops == NULL || plan->sums == NULL ||
         plan->contributions == NULL) {
-        status = no_memory(plan);
+        status = cddpi_plan_no_memory(plan);
     } else {
         status = plan_ops(plan);
     }
@@ -384,7 +315,9 @@ void cddpi_plan_destroy(struct cddpi_plan *plan)
         return;
     }
     for (int i = 0; plan->ops != NULL && i < graph_of(plan)->op_count; i++) {
-        if (plan->ops[i].state != NULL) {
+        if (plan->model->cuda != NULL) {
+            cddpi_free(plan->ops[i].state);
+        } else if (plan->ops[i].state != NULL) {
             graph_of(plan)->ops[i].ops->unplan(plan->ops[i].state);
         }
     }

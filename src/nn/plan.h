@@ -8,25 +8,31 @@
 
 /* How an op uses memory, set while it is planned; the planner derives lifetimes and sharing. */
 enum cddpi_plan_flag {
-    CDDPI_FORWARD_VIEW = 1,    /* the output is the input, only looked at differently */
-    CDDPI_FORWARD_INPLACE = 2, /* the output may take the place of an input */
-    CDDPI_NEEDS_INPUT = 4,     /* backward reads the inputs */
-    CDDPI_NEEDS_OUTPUT = 8,    /* backward reads the output */
-    CDDPI_MASKS_GRAD = 16,     /* backward first makes run.masked from the output's gradient, and
-                                  reads only that afterwards */
-    CDDPI_GRAD_VIEW = 32,      /* the inputs' gradients are run.masked, or else the output's */
-    CDDPI_GRAD_INPLACE = 64,   /* the first input's gradient may take the place of the output's */
-    CDDPI_TAKES_INPUT = 256,   /* loss: forward writes over the input, and backward makes its
-                                  gradient there */
-    CDDPI_SUMS_GRADS = 128     /* takes the output's gradient in two parts, too */
+    CDDPI_FORWARD_VIEW = 1,     /* the output is the input, only looked at differently */
+    CDDPI_FORWARD_INPLACE = 2,  /* the output may take the place of an input */
+    CDDPI_NEEDS_INPUT = 4,      /* backward reads the inputs */
+    CDDPI_NEEDS_OUTPUT = 8,     /* backward reads the output */
+    CDDPI_MASKS_GRAD = 16,      /* backward first makes run.masked from the output's gradient, and
+                                   reads only that afterwards */
+    CDDPI_GRAD_VIEW = 32,       /* the inputs' gradients are run.masked, or else the output's */
+    CDDPI_GRAD_INPLACE = 64,    /* the first input's gradient may take the place of the output's */
+    CDDPI_TAKES_INPUT = 256,    /* loss: forward writes over the input, and backward makes its
+                                   gradient there */
+    CDDPI_SUMS_GRADS = 128,     /* takes the output's gradient in two parts, too */
+    CDDPI_NEEDS_FIRST = 512,    /* backward reads the first input, but no other */
+    CDDPI_FORWARD_LATER = 1024, /* the op behind it does its forward, too, where both run */
+    CDDPI_ADDS_OTHER = 2048     /* backward adds what others contributed to the first input's
+                                   gradient: plan_op.other */
 };
 
-/* Activations: samples x ceil(channels / block) x height x width x block, float32. Block 1 is plain
+/* Activations: samples x ceil(channels / block) x height x width x block. Block 1 is plain
  * N x C x H x W, block = channels is N x H x W x C, 8 and 16 are oneDNN's own; channels that fill
  * the last block up are zero. */
 struct cddpi_plan_value {
     int block;
+    cddp_type type;  /* of the elements; on the processor float32 */
     size_t elements; /* with padding */
+    size_t stride;   /* from row to row of features, where they lie apart; 0: they do not */
     int activation;  /* buffer; -1: the data, which is the caller's */
     int grads[2];    /* buffers: what the producer's backward takes; -1: none */
 };
@@ -37,6 +43,7 @@ struct cddpi_plan_op {
     int again;                        /* when it runs a second time; -1: it does not */
     int backward;                     /* when that runs */
     int masked;                       /* buffer; -1: none */
+    int other;                        /* buffer: with CDDPI_ADDS_OTHER; -1: there is none */
     int grad_inputs[CDDPI_OP_INPUTS]; /* buffers that backward writes; -1: not wanted */
 };
 
@@ -58,9 +65,13 @@ struct cddpi_owned_buffer {
     enum cddpi_lifetime lifetime;
 };
 
+/* What becomes of images before the first op reads them: on a device only. */
+enum cddpi_data { CDDPI_DATA_AS_IT_IS, CDDPI_DATA_CAST, CDDPI_DATA_CHANNELS_LAST };
+
 struct cddpi_plan {
     struct cddpi_model *model;
     int count; /* samples */
+    enum cddpi_data data;
     bool training;
     bool recompute; /* in training: segments run again */
     struct cddpi_plan_value *values;
@@ -104,6 +115,12 @@ int cddpi_plan_segment_begin(const struct cddpi_plan *plan, int index);
 /** The work of what runs again, as a part of one forward. */
 double cddpi_plan_extra_work(const struct cddpi_plan *plan);
 
+/** Place the gradients that op @p index's backward reads and makes; those of later ops are placed.
+ */
+CDDP_CHECKED cddp_status cddpi_plan_gradients(struct cddpi_plan *plan, int index);
+cddp_status cddpi_plan_no_memory(const struct cddpi_plan *plan);
+size_t cddpi_plan_value_bytes(const struct cddpi_plan *plan, int value);
+
 /* For an op that is being planned. */
 
 /** The op itself, and its input @p k. */
@@ -119,21 +136,22 @@ bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k);
 size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_shape *shape,
                            int block);
 
-/* For an op that runs. Pointers are valid within one forward or backward of the op. */
+/* For an op that runs. Pointers are valid within one forward or backward of the op; on a device
+ * they are the device's. */
 
-const float *cddpi_run_input(const struct cddpi_run *run, int k);
+const void *cddpi_run_input(const struct cddpi_run *run, int k);
 /** The input of an op with CDDPI_TAKES_INPUT, to be written over. */
-float *cddpi_run_taken_input(const struct cddpi_run *run);
-float *cddpi_run_output(const struct cddpi_run *run);
+void *cddpi_run_taken_input(const struct cddpi_run *run);
+void *cddpi_run_output(const struct cddpi_run *run);
 /** Part @p k (0 or 1) of the gradient of the output; NULL: there is no such part. */
-float *cddpi_run_grad_output(const struct cddpi_run *run, int k);
-float *cddpi_run_masked(const struct cddpi_run *run);
+void *cddpi_run_grad_output(const struct cddpi_run *run, int k);
+void *cddpi_run_masked(const struct cddpi_run *run);
 /** Where the gradient of input @p k goes; NULL: nobody wants it. */
-float *cddpi_run_grad_input(const struct cddpi_run *run, int k);
+void *cddpi_run_grad_input(const struct cddpi_run *run, int k);
 void *cddpi_run_buffer(const struct cddpi_run *run, int buffer);
 size_t cddpi_run_output_elements(const struct cddpi_run *run);
 
-/** Data and gradient of the op's parameter @p k; NULL: it has none. */
+/** Data and gradient of the op's parameter @p k, float32; NULL: it has none. */
 float *cddpi_run_param(const struct cddpi_run *run, int k);
 float *cddpi_run_grad(const struct cddpi_run *run, int k);
 float *cddpi_run_running(const struct cddpi_run *run, int k);

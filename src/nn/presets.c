@@ -135,12 +135,79 @@ static cddp_status build_resnet20(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
+/* Three convolutions, the middle one over squares and with the stride (torchvision's "v1.5"). The
+ * first block of a stage has a projection beside it. */
+static void append_bottleneck(const struct resnet *net, int stage, int number, int units)
+{
+    int stride = stage > 1 && number == 0 ? 2 : 1;
+    const char *input = last_name(net->list);
+    const char *shortcut = input;
+    const char *main_path;
+    char block[32] = "layerS.N.";
+
+    block[5] = (char)('0' + stage);
+    block[7] = (char)('0' + number);
+    append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 1}, block, "conv1", "bn1");
+    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu1",
+                            block);
+    append_conv_norm(
+        net, (struct cddpi_layer){.units = units, .kernel = 3, .stride = stride, .padding = 1},
+        block, "conv2", "bn2");
+    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu2",
+                            block);
+    append_conv_norm(net, (struct cddpi_layer){.units = 4 * units, .kernel = 1}, block, "conv3",
+                     "bn3");
+    main_path = last_name(net->list);
+    if (number == 0) {
+        append_conv_norm(
+            net,
+            (struct cddpi_layer){.input = input, .units = 4 * units, .kernel = 1, .stride = stride},
+            block, "downsample.0", "downsample.1");
+        shortcut = last_name(net->list);
+    }
+    cddpi_layer_list_append(
+        net->list,
+        (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input = main_path, .input2 = shortcut},
+        "%sadd", block);
+    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu3",
+                            block);
+}
+
+/* He et al., section 4.1, for images of 224 x 224; names and order of parameters are torchvision's.
+ */
+static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
+                                  struct cddpi_layer_list *list)
+{
+    static const int numbers[] = {3, 4, 6, 3};
+    struct resnet net = {list, spec->sync_batch_norm};
+    int width = spec->stage_units != 0 ? spec->stage_units : 64;
+
+    if (width < 1 || width > 4096) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "resnet50: %d channels; 1 to 4096 are possible", width);
+    }
+    list->he_normal = true;
+    append_conv_norm(&net,
+                     (struct cddpi_layer){.units = width, .kernel = 7, .stride = 2, .padding = 3},
+                     "", "conv1", "bn1");
+    APPEND(list, "relu", .type = CDDPI_LAYER_RELU);
+    APPEND(list, "maxpool", .type = CDDPI_LAYER_MAX_POOL, .kernel = 3, .stride = 2, .padding = 1);
+    for (int stage = 1; stage <= 4; stage++) {
+        for (int number = 0; number < numbers[stage - 1]; number++) {
+            append_bottleneck(&net, stage, number, width << (stage - 1));
+        }
+    }
+    APPEND(list, "avgpool", .type = CDDPI_LAYER_GLOBAL_AVG_POOL);
+    APPEND(list, "fc", .type = CDDPI_LAYER_LINEAR, .units = spec->classes);
+    return CDDP_OK;
+}
+
 static const struct {
     const char *name;
     cddp_status (*build)(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list);
 } presets[] = {{"mlp", build_mlp},
                {"cnn", build_cnn},
                {"resnet20", build_resnet20},
+               {"resnet50", build_resnet50},
                {"gpt2", cddpi_preset_gpt2}};
 
 cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
@@ -155,6 +222,7 @@ cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddp
         }
     }
     return cddpi_fail(CDDP_ERR_CONFIG,
-                      "model: no preset is called \"%s\"; mlp, cnn, resnet20 and gpt2 are",
+                      "model: no preset is called \"%s\"; mlp, cnn, resnet20, resnet50 and gpt2 "
+                      "are",
                       spec->preset);
 }

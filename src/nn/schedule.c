@@ -22,7 +22,8 @@ static bool reads(const struct cddpi_op *op, int value)
 /* Whether what op @p index keeps for its backward beside its output is worth another forward. */
 static bool keeps_much(const struct cddpi_plan *plan, int index)
 {
-    size_t output_bytes = plan->values[op_of(plan, index)->output].elements * sizeof(float);
+    const struct cddpi_plan_value *output = &plan->values[op_of(plan, index)->output];
+    size_t output_bytes = output->elements * cddp_type_bytes(output->type);
     size_t kept_bytes = 0;
 
     for (int i = 0; i < plan->owned_count; i++) {

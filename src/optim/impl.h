@@ -32,7 +32,9 @@ struct cddpi_optim {
     struct cddpi_optim_moved *moved; /* parameters that are not frozen */
     size_t moved_count;
     int64_t *step;  /* updates so far; then, for adamw, the parameters' own. Part of the state */
-    float *moments; /* one block for all, zeros at first */
+    float *moments; /* one block for all, zeros at first; on a device, its copy on the host */
+    size_t moment_elements;            /* of the block */
+    struct cddpi_optim_device *device; /* NULL: the processor's */
     cddp_tensor *tensors;
     char **names; /* of the tensors, `tensor_count` */
     size_t tensor_count;
@@ -44,6 +46,9 @@ struct cddpi_optim {
     float *whole; /* moment after moment, each of `whole_elements`; NULL: not held */
     size_t whole_elements;
 };
+
+/** Release what it has on a device; nothing where it has none. */
+void cddpi_optim_leave_device(struct cddpi_optim *optim);
 
 /** How many state tensors of its own shape each parameter has. */
 size_t cddpi_optim_moment_count(const struct cddpi_optim *optim);

@@ -157,6 +157,7 @@ static cddp_status make_state(struct cddpi_optim *optim)
                           each * moments * sizeof(float));
     }
     memset(optim->moments, 0, each * moments * sizeof(float));
+    optim->moment_elements = each * moments;
     for (size_t i = 0; i < optim->slot_count; i++) {
         struct cddpi_optim_slot *slot = &optim->slots[i];
 
@@ -296,6 +297,7 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     cddpi_free(optim->slots);
     cddpi_free(optim->moved);
     cddpi_optim_drop_whole(optim);
+    cddpi_optim_leave_device(optim);
     cddpi_free(optim);
 }
 

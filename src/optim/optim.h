@@ -2,6 +2,8 @@
 #ifndef CDDPI_OPTIM_H
 #define CDDPI_OPTIM_H
 
+#include "device/device.h"
+
 #include <cddp/checkpoint.h>
 #include <cddp/ddp.h>
 
@@ -64,6 +66,36 @@ CDDP_CHECKED cddp_status cddpi_optim_assemble(struct cddpi_optim *optim);
 CDDP_CHECKED cddp_status cddpi_optim_disperse(struct cddpi_optim *optim);
 /** Release the whole tensors, if there are any. */
 void cddpi_optim_drop_whole(struct cddpi_optim *optim);
+
+/* On a CUDA device. Parameters and gradients are its memory then, the state lies there, and an
+ * update only puts work into its compute stream:
+ *
+ *     rate       what changes from step to step; not part of a recording
+ *     squares    (optional) what gradients are clipped by
+ *     update     in a recording, too
+ *
+ * Tensors for checkpoints are copies on the host, made by fetch and given back by send. */
+
+/** Move the state to @p device (borrowed, outlives the optimizer). @p timeout_ms: of waiting for
+ * it.
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_DEVICE, CDDP_ERR_TIMEOUT. */
+CDDP_CHECKED cddp_status cddpi_optim_to_device(struct cddpi_optim *optim,
+                                               struct cddpi_device *device, uint32_t timeout_ms);
+/** The learning rate of the updates that are put into the stream from now on, and where the
+ *  gradients are: those of the step before, or others if the reducer has moved them. */
+CDDP_CHECKED cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads,
+                                                 double lr);
+/** What cddpi_optim_square_sum() gives, to @p out in device memory. */
+CDDP_CHECKED cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, double *out);
+/** @p scale, @p skip: device memory, as struct cddpi_cuda_update has them; may be NULL. An update
+ *  that is skipped is counted by the host until it is told: cddpi_optim_skipped(). */
+CDDP_CHECKED cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *scale,
+                                                   const int32_t *skip);
+/** The update @p back rates ago (0: of the last one; at most 3) turned out to have been skipped. */
+void cddpi_optim_skipped(struct cddpi_optim *optim, uint64_t back);
+/** The device's state to the host's tensors, or back; both wait. Nothing on the processor. */
+CDDP_CHECKED cddp_status cddpi_optim_fetch(struct cddpi_optim *optim);
+CDDP_CHECKED cddp_status cddpi_optim_send(struct cddpi_optim *optim);
 
 enum cddpi_schedule_type {
     CDDPI_SCHEDULE_CONSTANT,

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "train/device_step.h"
 #include "train/trainer.h"
 
 #include <dirent.h>
@@ -37,28 +38,61 @@ static char *state_text(const struct cddpi_trainer *trainer)
     return text;
 }
 
-/* The tensors of a snapshot; @p out->model is released with cddpi_free(). */
+static bool scales_losses(const struct cddpi_trainer *trainer)
+{
+    return trainer->config->train.precision == CDDPI_PRECISION_FP16;
+}
+
+static void release_snapshot(cddp_snapshot *snapshot)
+{
+    cddpi_free((void *)(uintptr_t)snapshot->model);
+    cddpi_free((void *)(uintptr_t)snapshot->optimizer);
+}
+
+/* The optimizer's tensors, and the loss scale's where losses are scaled; cddpi_free(). */
+static cddp_tensor *optimizer_tensors(struct cddpi_trainer *trainer, size_t *out_count)
+{
+    size_t count = 0;
+    size_t scales = 0;
+    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_tensor *scale = cddpi_loss_scale_tensors(&trainer->loss_scale, &scales);
+    cddp_tensor *all = cddpi_zalloc_array(count + scales, sizeof *all);
+
+    if (all != NULL) {
+        memcpy(all, tensors, count * sizeof *all);
+        memcpy(all + count, scale, scales * sizeof *all);
+        *out_count = count + (scales_losses(trainer) ? scales : 0);
+    }
+    return all;
+}
+
+/* The tensors of a snapshot; release_snapshot(). */
 static cddp_status snapshot_of(struct cddpi_trainer *trainer, cddp_snapshot *out)
 {
-    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
-
-    if (model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
     memset(out, 0, sizeof *out);
     out->step = trainer->at.step;
-    out->model = model;
+    out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = trainer->param_count + trainer->buffer_count;
-    out->optimizer = cddpi_optim_tensors(trainer->optim, &out->optimizer_count);
+    out->optimizer = optimizer_tensors(trainer, &out->optimizer_count);
+    if (out->model == NULL || out->optimizer == NULL) {
+        release_snapshot(out);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
     return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer)
 {
-    cddp_status status = CDDP_OK;
+    cddp_status status = cddpi_trainer_settle(trainer, 0, NULL); /* which steps were skipped */
 
-    if (trainer->config->ddp.shard_optimizer) {
+    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
         status = cddp_ddp_params_wait(trainer->ddp);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_fetch(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_optim_fetch(trainer->optim);
     }
     return status == CDDP_OK ? cddpi_optim_assemble(trainer->optim) : status;
 }
@@ -78,7 +112,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
         snapshot.state_json = text;
         status = cddp_snapshot_write(trainer->checkpoints, &snapshot,
                                      (unsigned)trainer->config->train.keep);
-        cddpi_free((void *)(uintptr_t)snapshot.model);
+        release_snapshot(&snapshot);
     }
     if (status == CDDP_OK) {
         trainer->saved_step = trainer->at.step;
@@ -213,11 +247,14 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
     cddp_status status = cddpi_optim_hold_whole(trainer->optim);
 
     if (status == CDDP_OK) {
+        status = cddpi_trainer_hold_mirror(trainer);
+    }
+    if (status == CDDP_OK) {
         status = snapshot_of(trainer, &snapshot);
     }
     if (status == CDDP_OK) {
         status = cddp_snapshot_load(path, &snapshot);
-        cddpi_free((void *)(uintptr_t)snapshot.model);
+        release_snapshot(&snapshot);
     }
     return status;
 }
@@ -277,17 +314,36 @@ static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tenso
     return status;
 }
 
+/* Where losses are scaled, everyone gets rank 0's scale. */
+static cddp_status share_scale(struct cddpi_trainer *trainer)
+{
+    size_t count = 0;
+    const cddp_tensor *tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
+    cddp_status status = CDDP_OK;
+
+    if (scales_losses(trainer)) {
+        status = broadcast_tensors(trainer->group, tensors, count);
+        if (status == CDDP_OK) {
+            status = cddpi_device_step_send_scale(trainer->device_step);
+        }
+    }
+    return status;
+}
+
 static cddp_status share(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
     const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
-    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
-    cddp_status status;
+    cddp_status status = cddpi_trainer_hold_mirror(trainer);
+    cddp_tensor *model = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
 
-    if (model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    if (status == CDDP_OK && model == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
     }
-    status = broadcast_tensors(trainer->group, model, trainer->param_count + trainer->buffer_count);
+    if (status == CDDP_OK) {
+        status = broadcast_tensors(trainer->group, model,
+                                   trainer->param_count + trainer->buffer_count);
+    }
     cddpi_free(model);
     if (trainer->config->ddp.shard_optimizer) {
         count = cddpi_optim_counters(trainer->optim);
@@ -299,7 +355,13 @@ static cddp_status share(struct cddpi_trainer *trainer)
         status = cddpi_optim_disperse(trainer->optim);
     }
     cddpi_optim_drop_whole(trainer->optim);
-    return status;
+    if (status == CDDP_OK) {
+        status = cddpi_optim_send(trainer->optim);
+    }
+    if (status == CDDP_OK) {
+        status = share_scale(trainer);
+    }
+    return status == CDDP_OK ? cddpi_trainer_send(trainer) : status;
 }
 
 cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)

@@ -58,11 +58,13 @@ enum cddpi_model_kind {
     CDDPI_MODEL_MLP,
     CDDPI_MODEL_CNN,
     CDDPI_MODEL_RESNET20,
+    CDDPI_MODEL_RESNET50,
     CDDPI_MODEL_GPT2,
     CDDPI_MODEL_LAYERS
 };
-enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT };
+enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
+enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_KEY_BYTES = 64 };
@@ -86,6 +88,8 @@ struct cddpi_config {
         int type;
         char *train_images, *train_labels, *test_images, *test_labels;
         int classes;
+        int64_t samples;
+        struct cddpi_int_list image;
         struct cddpi_text_list train, test;
         char *vocabulary;
         double test_fraction;
@@ -109,6 +113,7 @@ struct cddpi_config {
         double checkpoint_seconds;
         int keep;
         int64_t eval_epochs;
+        int device;
         int precision;
         int products;
         int64_t eval_steps;
@@ -129,6 +134,7 @@ struct cddpi_config {
         int64_t bucket_bytes;
         int wire;
         bool allow_unused;
+        bool deterministic;
         bool shard_optimizer;
     } ddp;
     struct {

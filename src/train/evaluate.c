@@ -13,12 +13,9 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
 
     for (size_t i = 0; status == CDDP_OK && i < trainer->buffer_count; i++) {
         const cddp_param *buffer = &trainer->buffers[i];
-        size_t elements = 1;
 
-        for (int d = 0; d < buffer->dims; d++) {
-            elements *= (size_t)buffer->shape[d];
-        }
-        status = cddp_broadcast(trainer->group, buffer->data, elements, buffer->type, 0, NULL);
+        status = cddp_broadcast(trainer->group, buffer->data, cddpi_trainer_elements(buffer),
+                                buffer->type, 0, NULL);
     }
     return status;
 }
@@ -40,38 +37,46 @@ static uint64_t sample_count(const struct cddpi_trainer *trainer)
     return most * batch;
 }
 
-/* This rank's share of the test data. */
-static cddp_status evaluate_share(struct cddpi_trainer *trainer, double *out_loss,
-                                  int64_t out_counts[2])
+/* This rank's share of the test data. The sums come at the end: a device does not wait for each. */
+static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_result *out)
 {
     uint64_t count = sample_count(trainer);
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
-    cddp_status status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0,
-                                            count, batch, trainer->rank, trainer->world_size,
-                                            false);
+    int predictions = 0;
+    cddp_status status = cddpi_trainer_settle(trainer, 0, NULL);
 
+    if (status == CDDP_OK) { /* training has added to these sums */
+        status = cddpi_model_collect(trainer->model, 0);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_result(trainer->model, out);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count, batch,
+                                    trainer->rank, trainer->world_size, false);
+    }
+    cddpi_feed_start(trainer->test_feed, trainer->at.step);
     while (status == CDDP_OK) {
-        struct cddpi_loaded loaded;
+        struct cddpi_fed fed;
         struct cddpi_result result = {0};
-        struct cddpi_batch samples;
 
-        status = cddpi_loader_next(trainer->test_loader, &loaded, NULL);
-        if (status != CDDP_OK || loaded.label == NULL) {
+        status = cddpi_feed_next(trainer->test_feed, &fed);
+        if (status != CDDP_OK || fed.batch.label == NULL) {
             break;
         }
-        if (loaded.count == 0) {
-            continue;
+        if (fed.batch.count > 0) {
+            status = cddpi_model_forward(trainer->model, &fed.batch, false, &result);
+            predictions += result.count;
         }
-        samples = (struct cddpi_batch){.input = loaded.input,
-                                       .tokens = loaded.tokens,
-                                       .label = loaded.label,
-                                       .count = loaded.count,
-                                       .step = trainer->at.step,
-                                       .sample_ids = loaded.sample_ids};
-        status = cddpi_model_forward(trainer->model, &samples, false, &result);
-        *out_loss += result.loss_sum;
-        out_counts[0] += result.correct;
-        out_counts[1] += result.count;
+        if (status == CDDP_OK) {
+            status = cddpi_feed_used(trainer->test_feed);
+        }
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_collect(trainer->model, predictions);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_result(trainer->model, out);
     }
     cddpi_loader_cancel(trainer->test_loader);
     return status;
@@ -115,13 +120,17 @@ static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took
 cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
 {
     int64_t began = cddpi_now_ns();
-    double loss = 0;
-    int64_t counts[2] = {0, 0};
+    struct cddpi_result result = {0};
+    double loss;
+    int64_t counts[2];
     cddp_status status = share_buffers(trainer);
 
     if (status == CDDP_OK) {
-        status = evaluate_share(trainer, &loss, counts);
+        status = evaluate_share(trainer, &result);
     }
+    loss = result.loss_sum;
+    counts[0] = result.correct;
+    counts[1] = result.count;
     if (status == CDDP_OK) {
         status = cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL);
     }

@@ -2,6 +2,7 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/device.h"
 #include "train/generate_model.h"
 
 #include <string.h>
@@ -9,11 +10,18 @@
 static cddp_status be_alone(struct cddpi_trainer *trainer)
 {
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_status status;
 
     options.backend = "solo";
     options.world_size = 1;
     trainer->world_size = 1;
-    return cddp_group_create(&options, &trainer->group);
+    cddpi_trainer_place(trainer->config, &options);
+    status = cddp_group_create(&options, &trainer->group);
+    if (status == CDDP_OK) {
+        trainer->device = cddpi_group_on_device(trainer->group);
+        trainer->device = trainer->device != NULL ? trainer->device : cddpi_device_cpu();
+    }
+    return status;
 }
 
 /* train.resume names a checkpoint, else it is the newest one; *out NULL: there is none. */
@@ -31,15 +39,21 @@ static cddp_status find(struct cddpi_trainer *trainer, char **out)
 /* The model alone: the optimizer's state, twice as large, is not needed. */
 static cddp_status load(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
+    cddp_status status = cddpi_trainer_hold_mirror(trainer);
+    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
     char *file = cddpi_format("%s/model.safetensors", path);
-    cddp_status status = cddp_snapshot_read_state(path, NULL, &trainer->at.step);
 
+    if (status == CDDP_OK) {
+        status = cddp_snapshot_read_state(path, NULL, &trainer->at.step);
+    }
     if (status == CDDP_OK && (tensors == NULL || file == NULL)) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
     }
     if (status == CDDP_OK) {
         status = cddp_safetensors_load(file, tensors, trainer->param_count + trainer->buffer_count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_send(trainer);
     }
     cddpi_free(tensors);
     cddpi_free(file);
@@ -72,9 +86,10 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
     struct cddpi_dataset *data = &trainer->train_data;
     cddp_status status = CDDP_OK;
 
-    if (config->data.type == CDDPI_DATA_IDX) {
+    if (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_SYNTHETIC) {
         return cddpi_config_fail(config, "data.type",
-                                 "only models of tokens write text, but the data are images");
+                                 "only models of tokens write text, but the data are %s",
+                                 config->data.type == CDDPI_DATA_IDX ? "images" : "synthetic");
     }
     if (config->data.type == CDDPI_DATA_TOKENS) {
         status = cddpi_trainer_open_data(config, NULL, data, &trainer->test_data);

@@ -4,11 +4,14 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* What a call of the model needs. */
+/* What a call of the model needs. Tokens and labels are where the model is. */
 struct reader {
     struct cddpi_model *model;
+    struct cddpi_device *device;
+    int32_t *tokens; /* on a device; NULL: the generator's own are read */
     int32_t *labels; /* zeros: the loss is not looked at */
-    int vocabulary;
+    float *logits;
+    int context, vocabulary;
     uint64_t step;
 };
 
@@ -16,17 +19,68 @@ static cddp_status read_logits(void *context, const int32_t *tokens, int last, c
 {
     struct reader *reader = context;
     uint64_t id = 0;
-    struct cddpi_batch batch = {.tokens = tokens,
+    struct cddpi_batch batch = {.tokens = reader->tokens != NULL ? reader->tokens : tokens,
                                 .label = reader->labels,
                                 .count = 1,
                                 .step = reader->step,
                                 .sample_ids = &id};
     struct cddpi_result result = {0};
-    cddp_status status = cddpi_model_forward(reader->model, &batch, false, &result);
+    cddp_status status = CDDP_OK;
+
+    if (reader->tokens != NULL) {
+        status = reader->device->ops->copy(reader->device, CDDPI_STREAM_COMPUTE, reader->tokens,
+                                           tokens, (size_t)reader->context * sizeof *tokens);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_forward(reader->model, &batch, false, &result);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_read_outputs(reader->model, (size_t)last, 1, reader->logits);
+    }
+    *out = reader->logits;
+    return status;
+}
+
+static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reader *out)
+{
+    struct cddpi_device *device = trainer->device;
+    size_t bytes = (size_t)trainer->predictions * sizeof *out->tokens;
+    void *memory = NULL;
+    cddp_status status;
+
+    *out = (struct reader){.model = trainer->model,
+                           .device = device,
+                           .context = trainer->predictions,
+                           .vocabulary = trainer->train_data.classes,
+                           .step = trainer->at.step};
+    out->logits = cddpi_zalloc_array((size_t)out->vocabulary, sizeof *out->logits);
+    if (out->logits == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    }
+    status = device->ops->alloc(device, bytes, "labels of a text", &memory);
+    if (status == CDDP_OK) {
+        out->labels = memory;
+        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes);
+    }
+    if (status == CDDP_OK && cddpi_trainer_on_device(trainer)) {
+        status = device->ops->alloc(device, bytes, "tokens of a text", &memory);
+        out->tokens = status == CDDP_OK ? memory : NULL;
+    }
+    return status;
+}
+
+/* Its losses are nobody's. */
+static cddp_status reader_fini(struct reader *reader)
+{
+    struct cddpi_result result = {0};
+    cddp_status status = cddpi_model_collect(reader->model, 0);
 
     if (status == CDDP_OK) {
-        *out = cddpi_model_outputs(reader->model) + (size_t)last * (size_t)reader->vocabulary;
+        status = cddpi_model_result(reader->model, &result);
     }
+    reader->device->ops->release(reader->device, reader->labels);
+    reader->device->ops->release(reader->device, reader->tokens);
+    cddpi_free(reader->logits);
     return status;
 }
 
@@ -34,11 +88,8 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
                                    int64_t deadline_ns, struct cddpi_generated *out)
 {
     const struct cddpi_config *config = trainer->config;
-    struct reader reader = {
-        .model = trainer->model,
-        .labels = cddpi_zalloc_array((size_t)trainer->predictions, sizeof *reader.labels),
-        .vocabulary = trainer->train_data.classes,
-        .step = trainer->at.step};
+    struct reader reader;
+    cddp_status status = reader_init(trainer, &reader);
     struct cddpi_generator generator = {
         .logits = read_logits,
         .model = &reader,
@@ -52,12 +103,11 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
         .count = config->train.generate_tokens,
         .deadline_ns = deadline_ns,
     };
-    cddp_status status;
+    cddp_status ended;
 
-    if (reader.labels == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    if (status == CDDP_OK) {
+        status = cddpi_generate(&generator, prompt, out);
     }
-    status = cddpi_generate(&generator, prompt, out);
-    cddpi_free(reader.labels);
-    return status;
+    ended = reader_fini(&reader);
+    return status == CDDP_OK ? ended : status;
 }

@@ -9,7 +9,7 @@ cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
 
-    if (config->data.type == CDDPI_DATA_TOKENS && config->data.vocabulary[0] == '\0') {
+    if (config->data.type != CDDPI_DATA_TEXT && config->data.vocabulary[0] == '\0') {
         return CDDP_OK;
     }
     return cddpi_tokenizer_open(config->data.vocabulary, &trainer->tokenizer);

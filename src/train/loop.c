@@ -2,6 +2,7 @@
  * epochs and checkpoints on the way. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "train/device_step.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -29,6 +30,7 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     cddpi_loader_cancel(trainer->loader);
+    cddpi_feed_start(trainer->feed, trainer->at.step);
     status = cddp_sampler_set_epoch(trainer->sampler, trainer->at.epoch);
     if (status != CDDP_OK) {
         return status;
@@ -142,6 +144,20 @@ static cddp_status update(struct cddpi_trainer *trainer, double lr, bool reporte
                                                         : status;
 }
 
+/* The same on a device: everything but the report is work for its streams. A report waits for the
+ * step; else the step before is what is waited for, while the device computes. */
+static cddp_status update_on_device(struct cddpi_trainer *trainer, double lr, bool reported,
+                                    double *out_norm)
+{
+    cddp_status status = cddpi_model_collect(trainer->model, trainer->step_predictions);
+
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_update(trainer->device_step, lr, reported);
+    }
+    trainer->unsettled++;
+    return status == CDDP_OK ? cddpi_trainer_settle(trainer, reported ? 0 : 1, out_norm) : status;
+}
+
 /* Clip, update, move the cursor, report. */
 static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, bool *out_epoch_ended)
 {
@@ -154,9 +170,13 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, boo
     log_samples(trainer);
     *out_epoch_ended = advance(trainer);
     reported = is_reported(trainer, *out_epoch_ended);
-    status = update(trainer, lr, reported, &norm);
+    if (trainer->device_step != NULL) {
+        status = update_on_device(trainer, lr, reported, &norm);
+    } else {
+        status = update(trainer, lr, reported, &norm);
+        trainer->interval.optimizer_ns += cddpi_now_ns() - waited;
+    }
     trainer->interval.steps++;
-    trainer->interval.optimizer_ns += cddpi_now_ns() - waited;
     trainer->interval.step_ns += cddpi_now_ns() - begun;
     if (status != CDDP_OK) {
         return status;
@@ -193,11 +213,13 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
 {
     uint64_t steps = (uint64_t)trainer->config->train.generate_steps;
+    cddp_status status;
 
     if (trainer->rank != 0 || steps == 0 || (!at_end && trainer->at.step % steps != 0)) {
         return CDDP_OK;
     }
-    return cddpi_trainer_write_text(trainer);
+    status = cddpi_trainer_settle(trainer, 0, NULL); /* the model's results come in their order */
+    return status == CDDP_OK ? cddpi_trainer_write_text(trainer) : status;
 }
 
 static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)
@@ -242,12 +264,9 @@ static int64_t parameters_hash(const struct cddpi_trainer *trainer)
 
     for (size_t i = 0; i < trainer->param_count; i++) {
         const cddp_param *param = &trainer->params[i];
-        const uint32_t *words = param->data;
-        size_t count = cddp_type_bytes(param->type) / sizeof *words;
+        const uint32_t *words = trainer->mirror != NULL ? trainer->mirror[i] : param->data;
+        size_t count = cddpi_trainer_elements(param) * cddp_type_bytes(param->type) / sizeof *words;
 
-        for (int d = 0; d < param->dims; d++) {
-            count *= (size_t)param->shape[d];
-        }
         for (size_t k = 0; k < count; k++) {
             hash = (hash ^ words[k]) * 0x100000001b3u;
         }

@@ -9,11 +9,13 @@
 #define GIB 1073741824.0
 #define KEY(member) #member, offsetof(struct cddpi_config, member)
 #define IDX .data = "idx"
+#define IMAGES .data = "idx|synthetic"
+#define TOKENS .data = "tokens|text|synthetic"
 #define WORDS .data = "tokens|text"
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|gpt2|layers",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
      .text = "mlp: widths of the hidden layers."},
@@ -23,26 +25,26 @@ const struct cddpi_key cddpi_config_keys[] = {
          "the embedding's outputs and of what attention and perceptron of a block put out; "
          "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
-     .text = "resnet20: batch normalisation takes its statistics over all ranks."},
-    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", TOKENS,
      .text =
          "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "
          "they are 0; empty: each is given."},
-    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, WORDS,
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, TOKENS,
      .text =
          "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
-    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, WORDS,
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, TOKENS,
      .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
-    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, WORDS,
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, TOKENS,
      .text = "gpt2: features of a token; 0: those of *model.size*."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", WORDS,
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", TOKENS,
      .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
              "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()",
      .text = "The layers, one group each, when *model.type* is *layers*."},
-    {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, WORDS,
+    {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, TOKENS,
      .text = "tokens, text: how many tokens a sample has, and a prediction looks back on."},
-    {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, WORDS,
+    {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, TOKENS,
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
@@ -54,10 +56,10 @@ const struct cddpi_key cddpi_config_keys[] = {
          "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
          "*cddp-convert*(1); *model.context* may be shorter than theirs."},
 
-    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text",
+    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
-             "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd. "
-             "See DATA."},
+             "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
+             "*synthetic*, no files but random numbers, for benchmarks. See DATA."},
     {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
      .text = "idx: images to train on."},
     {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
@@ -66,8 +68,14 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "idx: images to evaluate on."},
     {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
      .text = "idx: their classes."},
-    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 256, IDX,
-     .text = "idx: number of classes; 0: one more than the largest label of the training data."},
+    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
+     .text = "idx: number of classes, at most 256; 0: one more than the largest label of the "
+             "training data. synthetic: of images; 0: 10."},
+    {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, .data = "synthetic",
+     .text = "synthetic: samples to train on; a tenth as many are evaluated on. A model of tokens "
+             "gets windows of *model.context* tokens out of *model.vocab*, others get images."},
+    {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14, .data = "synthetic",
+     .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens|text",
      .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
              "them; the files of a pattern are taken in the order of their names."},
@@ -82,15 +90,15 @@ const struct cddpi_key cddpi_config_keys[] = {
          "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
          "tokens: the one by which they were made, if it is known: it says how many there are, and "
          "what they stand for."},
-    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IDX,
-     .text = "idx: subtracted from each value (values lie in 0 to 1), one number or one per "
+    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IMAGES,
+     .text = "images: subtracted from each value (values lie in 0 to 1), one number or one per "
              "channel."},
-    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6, IDX,
-     .text = "idx: divides each value afterwards, one number or one per channel."},
-    {KEY(data.crop_padding), CDDPI_KEY_INT, "0", 0, 64, IDX,
-     .text = "idx: training images are padded by so many zeros and cropped at random; 0: not."},
-    {KEY(data.flip), CDDPI_KEY_BOOL, "false", IDX,
-     .text = "idx: training images are mirrored with probability 1/2."},
+    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6, IMAGES,
+     .text = "images: divides each value afterwards, one number or one per channel."},
+    {KEY(data.crop_padding), CDDPI_KEY_INT, "0", 0, 64, IMAGES,
+     .text = "images: training images are padded by so many zeros and cropped at random; 0: not."},
+    {KEY(data.flip), CDDPI_KEY_BOOL, "false", IMAGES,
+     .text = "images: training images are mirrored with probability 1/2."},
     {KEY(data.threads), CDDPI_KEY_INT, "-1", -1, 64, .local = true,
      .text =
          "Threads of a rank that prepare batches; 0: the compute thread does it; -1: one thread if "
@@ -131,11 +139,18 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
-    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16",
-     .text = "Type of the factors of products: *bf16* is several times faster on a processor with "
-             "AMX; without it, and in heads wider than 64, attention stays f32. Parameters, "
-             "gradients, sums and everything else are f32 in either (see *ddp.wire* for what is "
-             "sent)."},
+    {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|cpu|cuda",
+     .text =
+         "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
+         "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
+         "says, else *cpu*."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
+     .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
+             "times faster on a processor with AMX; without it, and in heads wider than 64, "
+             "attention stays f32 there. *fp16* is for GPUs: losses are scaled, by a factor that "
+             "halves when a gradient overflows, which skips that step on all ranks, and doubles "
+             "after 2000 steps without. Parameters, their gradients and sums are f32 in all (see "
+             "*ddp.wire* for what is sent)."},
     {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|fma",
      .text = "How products of f32 factors are made: *auto* uses AMX where a product is large, the "
              "processor has it and $CDDP_THREADS is 1: with each factor the sum of three bf16 "
@@ -177,6 +192,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Type in which gradients are exchanged."},
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
+    {KEY(ddp.deterministic), CDDPI_KEY_BOOL, "true",
+     .text =
+         "On GPUs: sums over ranks are taken in one order, in f32 for 16-bit types, so that two "
+         "runs give the same bits; false: in the order that is fastest. On the processor they "
+         "always are."},
     {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
      .text =
          "Each rank updates its part of the parameters, and keeps the optimizer's state of that "

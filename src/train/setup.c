@@ -2,7 +2,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/device.h"
 #include "nn/weights.h"
+#include "train/device_step.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -45,6 +47,14 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
     return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
 }
 
+void cddpi_trainer_place(const struct cddpi_config *config, cddp_group_options *out)
+{
+    static const char *const names[] = {NULL, "cpu", "cuda"};
+
+    out->device = names[config->train.device];
+    out->deterministic = config->ddp.deterministic;
+}
+
 static cddp_status join_group(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -55,9 +65,14 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
         options.timeout_ms = 1;
     }
+    cddpi_trainer_place(config, &options);
     status = cddp_group_create(&options, &trainer->group);
     if (status != CDDP_OK) {
         return status;
+    }
+    trainer->device = cddpi_group_on_device(trainer->group);
+    if (trainer->device == NULL) {
+        trainer->device = cddpi_device_cpu();
     }
     trainer->rank = cddp_group_rank(trainer->group);
     trainer->world_size = cddp_group_world_size(trainer->group);
@@ -74,7 +89,7 @@ static cddp_status open_data(struct cddpi_trainer *trainer)
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp", "cnn", "resnet20", "gpt2", NULL};
+    static const char *const presets[] = {"mlp", "cnn", "resnet20", "resnet50", "gpt2", NULL};
     bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
@@ -102,33 +117,17 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
     };
 }
 
-cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
-{
-    size_t count = trainer->param_count + trainer->buffer_count;
-    cddp_tensor *tensors = cddpi_zalloc_array(count, sizeof *tensors);
-
-    for (size_t i = 0; tensors != NULL && i < count; i++) {
-        const cddp_param *from = i < trainer->param_count
-                                     ? &trainer->params[i]
-                                     : &trainer->buffers[i - trainer->param_count];
-
-        tensors[i].name = from->name;
-        tensors[i].type = from->type;
-        tensors[i].dims = from->dims;
-        memcpy(tensors[i].shape, from->shape, sizeof tensors[i].shape);
-        tensors[i].data = from->data;
-    }
-    return tensors;
-}
-
 /* What model.weights names: cddp's own file, or for a gpt2 also those of others. */
-static cddp_status load_weights(const struct cddpi_trainer *trainer)
+static cddp_status load_weights(struct cddpi_trainer *trainer)
 {
     const char *path = trainer->config->model.weights;
     size_t count = trainer->param_count + trainer->buffer_count;
-    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
-    cddp_status status;
+    cddp_status status = cddpi_trainer_fetch(trainer);
+    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (tensors == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
     }
@@ -138,7 +137,8 @@ static cddp_status load_weights(const struct cddpi_trainer *trainer)
         status = cddp_safetensors_load(path, tensors, count);
     }
     cddpi_free(tensors);
-    return status == CDDP_OK ? status : cddpi_fail_prefix(status, "model.weights");
+    return status == CDDP_OK ? cddpi_trainer_send(trainer)
+                             : cddpi_fail_prefix(status, "model.weights");
 }
 
 cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
@@ -147,6 +147,7 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
     cddp_status status = cddpi_model_spec_complete(&spec);
 
+    spec.device = cddpi_trainer_on_device(trainer) ? trainer->device : NULL;
     if (status == CDDP_OK) {
         status = cddpi_model_create(&spec, (uint64_t)config->train.seed, trainer->group,
                                     &trainer->model);
@@ -260,6 +261,27 @@ static cddp_status build_optimizer(struct cddpi_trainer *trainer)
     return status;
 }
 
+cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
+{
+    bool scales = trainer->config->train.precision == CDDPI_PRECISION_FP16;
+    cddp_status status;
+
+    cddpi_loss_scale_init(&trainer->loss_scale);
+    if (!cddpi_trainer_on_device(trainer)) {
+        return CDDP_OK;
+    }
+    status = cddpi_optim_to_device(trainer->optim, trainer->device,
+                                   cddp_group_timeout_ms(trainer->group));
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_create(trainer, scales, &trainer->device_step);
+    }
+    if (status == CDDP_OK) {
+        cddpi_model_bind_loss_scale(trainer->model,
+                                    cddpi_device_step_loss_scale(trainer->device_step));
+    }
+    return status;
+}
+
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
                                   const struct cddpi_cursor *cursor)
 {
@@ -336,10 +358,17 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
 {
     /* in this order: what is collective comes in the same order on every rank */
-    static cddp_status (*const parts[])(struct cddpi_trainer *) = {
-        join_group,      open_data,       cddpi_trainer_build_model, cddpi_trainer_prepare_text,
-        build_ddp,       build_optimizer, cddpi_trainer_build_data,  cddpi_trainer_resume,
-        open_sample_log, open_records};
+    static cddp_status (*const parts[])(struct cddpi_trainer *) = {join_group,
+                                                                   open_data,
+                                                                   cddpi_trainer_build_model,
+                                                                   cddpi_trainer_prepare_text,
+                                                                   build_ddp,
+                                                                   build_optimizer,
+                                                                   cddpi_trainer_build_device,
+                                                                   cddpi_trainer_build_data,
+                                                                   cddpi_trainer_resume,
+                                                                   open_sample_log,
+                                                                   open_records};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
@@ -377,10 +406,14 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_free(trainer->taken);
     cddpi_metrics_close(trainer->metrics);
     cddpi_tokenizer_close(trainer->tokenizer);
+    cddpi_feed_destroy(trainer->test_feed);
+    cddpi_feed_destroy(trainer->feed);
     cddpi_loader_destroy(trainer->test_loader);
     cddpi_loader_destroy(trainer->loader);
     cddp_sampler_destroy(trainer->test_sampler);
     cddp_sampler_destroy(trainer->sampler);
+    cddpi_device_step_destroy(trainer->device_step);
+    cddpi_trainer_drop_mirror(trainer);
     cddpi_optim_destroy(trainer->optim);
     cddp_work_destroy(trainer->agreeing);
     cddp_ddp_destroy(trainer->ddp);

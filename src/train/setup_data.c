@@ -62,6 +62,7 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
                  {"data.test_labels", config->data.test_labels},
                  {"data.vocabulary", config->data.vocabulary},
                  {"model.weights", config->model.weights}};
+    bool is_words = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT;
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; status == CDDP_OK && i < sizeof files / sizeof files[0]; i++) {
@@ -69,10 +70,10 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
             status = check_readable(config, files[i].key, files[i].path);
         }
     }
-    if (status == CDDP_OK && config->data.type != CDDPI_DATA_IDX) {
+    if (status == CDDP_OK && is_words) {
         status = check_patterns(config, "data.train", &config->data.train);
     }
-    if (status == CDDP_OK && config->data.type != CDDPI_DATA_IDX &&
+    if (status == CDDP_OK && is_words &&
         (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
         status = check_patterns(config, "data.test", &config->data.test);
     }
@@ -89,6 +90,14 @@ static cddp_status check_channels(const struct cddpi_config *config, const char 
     return CDDP_OK;
 }
 
+static cddp_status check_image_channels(const struct cddpi_config *config, int channels)
+{
+    cddp_status status = check_channels(config, "data.mean", &config->data.mean, channels);
+
+    return status == CDDP_OK ? check_channels(config, "data.std", &config->data.std, channels)
+                             : status;
+}
+
 static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,
                                struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
@@ -101,10 +110,7 @@ static cddp_status open_images(const struct cddpi_config *config, cddp_group *gr
                                         train->classes, group, test);
     }
     if (status == CDDP_OK) {
-        status = check_channels(config, "data.mean", &config->data.mean, train->channels);
-    }
-    if (status == CDDP_OK) {
-        status = check_channels(config, "data.std", &config->data.std, train->channels);
+        status = check_image_channels(config, train->channels);
     }
     if (status != CDDP_OK) {
         return status;
@@ -214,6 +220,51 @@ static cddp_status open_texts(const struct cddpi_config *config, cddp_group *gro
     return status;
 }
 
+/* Of tokens for a model of tokens. */
+static bool are_tokens(const struct cddpi_config *config)
+{
+    return config->model.type == CDDPI_MODEL_GPT2 || config->model.vocab > 0;
+}
+
+static cddp_status open_synthetic_part(const struct cddpi_config *config, bool test,
+                                       struct cddpi_dataset *out)
+{
+    uint64_t samples = (uint64_t)config->data.samples;
+    uint64_t count = test ? (samples + 9) / 10 : samples;
+
+    if (are_tokens(config)) {
+        return cddpi_dataset_open_synthetic_tokens(config->model.context, config->model.vocab,
+                                                   count, test, out);
+    }
+    return cddpi_dataset_open_synthetic_images(config->data.image.values,
+                                               config->data.classes > 0 ? config->data.classes : 10,
+                                               count, test, out);
+}
+
+static cddp_status open_synthetic(const struct cddpi_config *config, struct cddpi_dataset *train,
+                                  struct cddpi_dataset *test)
+{
+    cddp_status status;
+
+    if (are_tokens(config) && config->model.vocab == 0) {
+        return cddpi_config_fail(config, "model.vocab",
+                                 "synthetic tokens are of a vocabulary that must be given");
+    }
+    if (!are_tokens(config) && config->data.image.count != 3) {
+        return cddpi_config_fail(config, "data.image",
+                                 "%d numbers, but an image has channels, height and width",
+                                 config->data.image.count);
+    }
+    status = open_synthetic_part(config, false, train);
+    if (status == CDDP_OK) {
+        status = open_synthetic_part(config, true, test);
+    }
+    if (status == CDDP_OK && train->kind == CDDPI_DATASET_IMAGES) {
+        status = check_image_channels(config, train->channels);
+    }
+    return status == CDDP_OK ? status : blame(config, "data.samples", status);
+}
+
 cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_group *group,
                                     struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
@@ -222,6 +273,8 @@ cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_grou
         return open_tokens(config, group, train, test);
     case CDDPI_DATA_TEXT:
         return open_texts(config, group, train, test);
+    case CDDPI_DATA_SYNTHETIC:
+        return open_synthetic(config, train, test);
     default:
         return open_images(config, group, train, test);
     }
@@ -279,6 +332,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .max_count = (int)most,
         .threads = loader_threads(config->data.threads),
         .prefetch = config->data.prefetch,
+        .device = trainer->device,
     };
 
     for (int c = 0; c < 4; c++) {
@@ -306,6 +360,8 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
     static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
     const struct cddpi_config *config = trainer->config;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->world_size);
+    int64_t evaluated = evaluated_at_once(trainer);
     cddp_status status;
 
     status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
@@ -315,13 +371,18 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
                                      &trainer->test_sampler);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->train_data,
-                              cddpi_trainer_micro_batch(config, trainer->world_size),
-                              &trainer->loader);
+        status = build_loader(trainer, &trainer->train_data, trained, &trainer->loader);
     }
     if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->test_data, evaluated_at_once(trainer),
-                              &trainer->test_loader);
+        status = cddpi_feed_create(trainer->loader, trainer->model, trainer->device,
+                                   &trainer->train_data, (int)trained, &trainer->feed);
+    }
+    if (status == CDDP_OK) {
+        status = build_loader(trainer, &trainer->test_data, evaluated, &trainer->test_loader);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_feed_create(trainer->test_loader, trainer->model, trainer->device,
+                                   &trainer->test_data, (int)evaluated, &trainer->test_feed);
     }
     return status;
 }

@@ -7,6 +7,7 @@
  * short last batch or micro-batch, takes part too: with zeros, and in collectives of layers. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "train/device_step.h"
 #include "train/trainer.h"
 
 #include <assert.h>
@@ -30,79 +31,84 @@ static void bind_again(struct cddpi_trainer *trainer)
     trainer->bound = true;
 }
 
-static cddp_status check_loss(const struct cddpi_trainer *trainer, double loss_sum)
+cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64_t step,
+                                     double loss_sum)
 {
     if (isfinite(loss_sum)) {
         return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_STATE,
                       "rank %d: the loss of step %llu is %g: the learning rate may be too high",
-                      trainer->rank, (unsigned long long)trainer->at.step + 1, loss_sum);
+                      trainer->rank, (unsigned long long)step, loss_sum);
 }
 
 /* Forward and backward of one micro-batch; the gradients are added to those of the @p done ones
- * before it. */
-static cddp_status compute_micro_batch(struct cddpi_trainer *trainer,
-                                       const struct cddpi_loaded *loaded, uint64_t done)
+ * before it. On a device all of this only puts work into streams. */
+static cddp_status compute_micro_batch(struct cddpi_trainer *trainer, const struct cddpi_fed *fed,
+                                       uint64_t done)
 {
     struct cddpi_interval *interval = &trainer->interval;
-    struct cddpi_batch batch = {.input = loaded->input,
-                                .tokens = loaded->tokens,
-                                .label = loaded->label,
-                                .count = loaded->count,
-                                .step = trainer->at.step,
-                                .sample_ids = loaded->sample_ids};
     cddp_step step = CDDP_STEP_INIT;
     struct cddpi_result result = {0};
-    double predictions = (double)loaded->share * trainer->predictions;
+    double predictions = (double)fed->share * trainer->predictions;
     double scale = predictions > 0 ? 1.0 / predictions : 1.0;
     int64_t begun = cddpi_now_ns();
     int64_t forwarded;
-    cddp_status status;
+    cddp_status status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD);
 
-    step.weight = (double)loaded->share;
-    step.no_sync = !loaded->last;
-    status = cddpi_model_forward(trainer->model, &batch, true, &result);
+    step.weight = (double)fed->share;
+    step.no_sync = !fed->last;
     if (status == CDDP_OK) {
-        status = check_loss(trainer, result.loss_sum);
+        status = cddpi_model_forward(trainer->model, &fed->batch, true, &result);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_loss(trainer, trainer->at.step + 1, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_BACKWARD);
+    }
     if (status == CDDP_OK) {
         status = cddp_ddp_begin(trainer->ddp, &step);
     }
     if (status == CDDP_OK) {
         status = cddpi_model_backward(trainer->model, scale, done > 0, grad_ready, trainer);
     }
-    interval->forward_ns += forwarded - begun;
-    interval->backward_ns += cddpi_now_ns() - forwarded;
-    interval->loss_sum += result.loss_sum;
-    interval->correct += result.correct;
-    interval->count += result.count;
+    if (trainer->device_step == NULL) { /* else the device's times are taken */
+        interval->forward_ns += forwarded - begun;
+        interval->backward_ns += cddpi_now_ns() - forwarded;
+        interval->loss_sum += result.loss_sum;
+        interval->correct += result.correct;
+        interval->count += result.count;
+    }
+    trainer->step_predictions += result.count;
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }
 
-static void keep_samples(struct cddpi_trainer *trainer, const struct cddpi_loaded *loaded)
+static void keep_samples(struct cddpi_trainer *trainer, const struct cddpi_batch *batch)
 {
-    for (int i = 0; trainer->taken != NULL && i < loaded->count; i++) {
-        trainer->taken[trainer->taken_count++] = loaded->sample_ids[i];
+    for (int i = 0; trainer->taken != NULL && i < batch->count; i++) {
+        trainer->taken[trainer->taken_count++] = batch->sample_ids[i];
     }
 }
 
 cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer)
 {
-    struct cddpi_loaded loaded = {0};
+    struct cddpi_fed fed = {.last = false};
     cddp_status status = CDDP_OK;
 
     trainer->taken_count = 0;
-    for (uint64_t done = 0; status == CDDP_OK && !loaded.last; done++) {
-        int64_t waited = 0;
-
-        status = cddpi_loader_next(trainer->loader, &loaded, &waited);
-        trainer->interval.data_ns += waited;
+    trainer->step_predictions = 0;
+    for (uint64_t done = 0; status == CDDP_OK && !fed.last; done++) {
+        status = cddpi_feed_next(trainer->feed, &fed);
         if (status == CDDP_OK) {
-            assert(loaded.label != NULL); /* as many batches as steps */
-            keep_samples(trainer, &loaded);
-            status = compute_micro_batch(trainer, &loaded, done);
+            assert(fed.batch.label != NULL); /* as many batches as steps */
+            trainer->interval.data_ns += fed.waited_ns;
+            keep_samples(trainer, &fed.batch);
+            status = compute_micro_batch(trainer, &fed, done);
+        }
+        if (status == CDDP_OK) {
+            status = cddpi_feed_used(trainer->feed);
         }
     }
     if (status == CDDP_OK) {

@@ -4,9 +4,12 @@
 
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "device/device.h"
 #include "nn/model.h"
+#include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "train/config.h"
+#include "train/feed.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 
@@ -32,10 +35,12 @@ struct cddpi_trainer {
     cddp_group *group;
     int rank;
     int world_size;
+    struct cddpi_device *device; /* where the model is; the group's */
 
     struct cddpi_dataset train_data, test_data;
     cddp_sampler *sampler, *test_sampler;
     struct cddpi_loader *loader, *test_loader;
+    struct cddpi_feed *feed, *test_feed; /* of these */
 
     struct cddpi_model *model;
     const cddp_param *params, *buffers; /* the model's */
@@ -45,6 +50,11 @@ struct cddpi_trainer {
     cddp_ddp *ddp;
     void **grads; /* param_count, in the buckets */
     struct cddpi_optim *optim;
+    struct cddpi_device_step *device_step; /* NULL: on the processor */
+    struct cddpi_loss_scale loss_scale;    /* fp16 */
+    void **mirror;        /* on a device: copies of parameters and buffers; NULL: not held */
+    int unsettled;        /* on a device: steps whose results were not taken yet */
+    int step_predictions; /* of this rank in the present step */
     struct cddpi_schedule schedule;
 
     struct cddpi_cursor at;
@@ -103,6 +113,16 @@ int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_s
  *  step.c */
 CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
 
+/** CDDP_ERR_STATE unless the losses of step @p step are numbers. step.c */
+CDDP_CHECKED cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer,
+                                                  uint64_t step, double loss_sum);
+
+/** On a device: wait for the results of all steps but the last @p keep ones, and add them to the
+ *  interval. @p out_norm: of the last of them; NULL: not wanted. Nothing on the processor. settle.c
+ */
+CDDP_CHECKED cddp_status cddpi_trainer_settle(struct cddpi_trainer *trainer, int keep,
+                                              double *out_norm);
+
 /** That the files which the configuration names are there and may be read. setup_data.c */
 CDDP_CHECKED cddp_status cddpi_trainer_check_files(const struct cddpi_config *config);
 /** Open the data. Collective with a @p group; NULL: alone. Both are to be closed, on failure, too.
@@ -122,8 +142,31 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
 /** Options of the reducer; hook, order and text stay borrowed. setup.c */
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
                                            const struct cddpi_model *model, const char *text);
-/** Parameters and buffers as tensors for a file; release with cddpi_free(). NULL: no memory. */
+/** Whether the model is on a GPU. */
+static inline bool cddpi_trainer_on_device(const struct cddpi_trainer *trainer)
+{
+    return trainer->device != NULL && trainer->device != cddpi_device_cpu();
+}
+
+/* On a device, files and the other ranks get copies of parameters and buffers that the processor
+ * can read. On the processor all of these do nothing. mirror.c */
+
+/** Make room for the copies. */
+CDDP_CHECKED cddp_status cddpi_trainer_hold_mirror(struct cddpi_trainer *trainer);
+void cddpi_trainer_drop_mirror(struct cddpi_trainer *trainer);
+/** Bring the copies up to date; or the device, from them. Both wait for the device. */
+CDDP_CHECKED cddp_status cddpi_trainer_fetch(struct cddpi_trainer *trainer);
+CDDP_CHECKED cddp_status cddpi_trainer_send(struct cddpi_trainer *trainer);
+/** Parameters and buffers (or the copies, where these are held) as tensors for a file; release with
+ *  cddpi_free(). NULL: no memory. mirror.c */
 cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer);
+/** How many elements @p tensor has. mirror.c */
+size_t cddpi_trainer_elements(const cddp_param *tensor);
+
+/** What the options of a group say about the device. setup.c */
+void cddpi_trainer_place(const struct cddpi_config *config, cddp_group_options *out);
+/** What is needed at the end of steps on a device. setup.c */
+CDDP_CHECKED cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer);
 /** Steps from @p cursor to the end of the last epoch. setup.c */
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
                                   const struct cddpi_cursor *cursor);

@@ -45,43 +45,62 @@ void cddpi_host_describe(const struct host_descriptor *what, char *out, size_t b
     }
 }
 
-static bool same_call(const struct host_descriptor *a, const struct host_descriptor *b)
+bool cddpi_host_same_call(const struct host_descriptor *a, const struct host_descriptor *b)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op &&
            a->weighted == b->weighted && a->root == b->root && a->count == b->count;
 }
 
-/* Ranks that called the same are told together: "ranks 0, 2: barrier; rank 1: ..." */
-static cddp_status mismatch(struct cddpi_backend *host, const struct cddpi_op *op)
+void cddpi_host_word_calls(host_call_fn call_of, const void *context, int size, char *out,
+                           size_t bytes)
 {
-    char text[HOST_TEXT_BYTES - 64];
     size_t used = 0;
 
-    for (int first = 0; first < host->size && used < sizeof text - 200; first++) {
-        const struct host_descriptor *what = host_descriptor(host, first, op->number);
+    for (int first = 0; first < size && used < bytes - 200; first++) {
+        const struct host_descriptor *what = call_of(context, first);
         char call[128];
         bool told = false;
         int others = 0;
 
         for (int r = 0; r < first && !told; r++) {
-            told = same_call(what, host_descriptor(host, r, op->number));
+            told = cddpi_host_same_call(what, call_of(context, r));
         }
         if (told) {
             continue;
         }
-        for (int r = first + 1; r < host->size; r++) {
-            others += same_call(what, host_descriptor(host, r, op->number));
+        for (int r = first + 1; r < size; r++) {
+            others += cddpi_host_same_call(what, call_of(context, r));
         }
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %d", used > 0 ? "; " : "",
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s %d", used > 0 ? "; " : "",
                                  others > 0 ? "ranks" : "rank", first);
-        for (int r = first + 1; r < host->size && used < sizeof text - 200; r++) {
-            if (same_call(what, host_descriptor(host, r, op->number))) {
-                used += (size_t)snprintf(text + used, sizeof text - used, ", %d", r);
+        for (int r = first + 1; r < size && used < bytes - 200; r++) {
+            if (cddpi_host_same_call(what, call_of(context, r))) {
+                used += (size_t)snprintf(out + used, bytes - used, ", %d", r);
             }
         }
         cddpi_host_describe(what, call, sizeof call);
-        used += (size_t)snprintf(text + used, sizeof text - used, ": %s", call);
+        used += (size_t)snprintf(out + used, bytes - used, ": %s", call);
     }
+}
+
+struct call_row {
+    const struct cddpi_backend *host;
+    uint64_t number;
+};
+
+static const struct host_descriptor *call_in_row(const void *context, int rank)
+{
+    const struct call_row *row = context;
+
+    return host_descriptor(row->host, rank, row->number);
+}
+
+static cddp_status mismatch(struct cddpi_backend *host, const struct cddpi_op *op)
+{
+    struct call_row row = {host, op->number};
+    char text[HOST_TEXT_BYTES - 64];
+
+    cddpi_host_word_calls(call_in_row, &row, host->size, text, sizeof text);
     return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree at collective #%llu: %s",
                       (unsigned long long)op->number, text);
 }
@@ -228,7 +247,7 @@ static cddp_status decide(struct cddpi_backend *host, struct cddpi_op *op)
     for (int r = 0; r < host->size; r++) {
         const struct host_descriptor *theirs = host_descriptor(host, r, op->number);
 
-        if (!same_call(mine, theirs)) {
+        if (!cddpi_host_same_call(mine, theirs)) {
             return mismatch(host, op);
         }
         if (candidate(op, theirs, r)) {

@@ -171,6 +171,13 @@ void cddpi_host_move_stage(struct cddpi_backend *host, struct cddpi_op *op, unsi
 cddp_status cddpi_host_message(struct cddpi_backend *host, struct cddpi_op *op, bool *out_done);
 /** Text of what a rank called: "all_reduce sum f32 x 100". */
 void cddpi_host_describe(const struct host_descriptor *what, char *out, size_t bytes);
+bool cddpi_host_same_call(const struct host_descriptor *a, const struct host_descriptor *b);
+/** What a rank called. */
+typedef const struct host_descriptor *(*host_call_fn)(const void *context, int rank);
+/** Ranks that called the same are told together: "ranks 0, 2: barrier; rank 1: ..." @p bytes is
+ *  more than 200. */
+void cddpi_host_word_calls(host_call_fn call_of, const void *context, int size, char *out,
+                           size_t bytes);
 
 enum { HOST_PATH_NONE, HOST_PATH_SMALL, HOST_PATH_DIRECT, HOST_PATH_STAGED };
 

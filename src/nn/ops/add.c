@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "kernels/cpu/nn_elementwise.h"
 #include "kernels/cpu/nn_layout.h"
+#include "nn/cuda.h"
 #include "nn/plan.h"
 
 /* Only where the layouts differ. */
@@ -102,10 +103,60 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     return CDDP_OK;
 }
 
+/* The layer_norm behind it reads the sum in the pass that makes it. */
+static bool is_done_later(const struct cddpi_plan *plan, int index)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    const struct cddpi_op *next = op + 1; /* the loss is the last op */
+
+    return !op->relu && next->ops == &cddpi_op_layer_norm && next->inputs[0] == op->output;
+}
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **state)
+{
+    unsigned *flags = &plan->ops[index].flags;
+
+    (void)state;
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    *flags = CDDPI_GRAD_VIEW;
+    if (is_done_later(plan, index)) {
+        *flags |= CDDPI_FORWARD_LATER;
+    } else {
+        *flags |= CDDPI_FORWARD_INPLACE |
+                  (cddpi_plan_op_of(plan, index)->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD
+                                                       : 0u);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+{
+    (void)state;
+    if (cddpi_run_is_later(run, run->index)) {
+        return CDDP_OK;
+    }
+    return cddpi_run_kernels(run)->add(cddpi_run_device(run), cddpi_run_type(run),
+                                       cddpi_run_input(run, 0), cddpi_run_input(run, 1),
+                                       run->op->relu, cddpi_run_output_elements(run),
+                                       cddpi_run_output(run));
+}
+
+static cddp_status backward_cuda(struct cddpi_run *run, void *state)
+{
+    const void *masked;
+
+    (void)state;
+    return cddpi_cuda_mask_relu(run, &masked);
+}
+
+const struct cddpi_op_cuda cddpi_cuda_add = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+
 const struct cddpi_op_ops cddpi_op_add = {.name = "add",
                                           .fuses_relu = true,
                                           .shape = shape,
                                           .plan = plan_add,
                                           .unplan = unplan,
                                           .forward = forward,
-                                          .backward = backward};
+                                          .backward = backward,
+                                          .cuda = &cddpi_cuda_add};

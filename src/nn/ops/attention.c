@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -127,10 +128,62 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
                                     cddpi_run_buffer(run, state->backward_scratch));
 }
 
+struct cuda_state {
+    struct cddpi_cuda_attention shape;
+    int stats; /* buffer */
+};
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cuda_state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    state->shape = (struct cddpi_cuda_attention){.type = plan->model->cuda->type,
+                                                 .batch = plan->count,
+                                                 .heads = op->layer.heads,
+                                                 .length = op->in.height,
+                                                 .head = op->out.channels / op->layer.heads};
+    cddpi_plan_output(plan, index, op->out.channels);
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
+    return cddpi_plan_buffer(plan, index,
+                             cddpi_plan_rows(plan, op) * (size_t)op->layer.heads * sizeof(float),
+                             CDDPI_IN_BOTH, &state->stats);
+}
+
+static cddp_status forward_cuda(struct cddpi_run *run, void *opaque)
+{
+    const struct cuda_state *state = opaque;
+
+    return cddpi_run_kernels(run)->attention(cddpi_run_device(run), &state->shape,
+                                             cddpi_run_input(run, 0), cddpi_run_output(run),
+                                             cddpi_run_buffer(run, state->stats));
+}
+
+static cddp_status backward_cuda(struct cddpi_run *run, void *opaque)
+{
+    const struct cuda_state *state = opaque;
+    void *grad_input = cddpi_run_grad_input(run, 0);
+
+    if (grad_input == NULL) {
+        return CDDP_OK;
+    }
+    return cddpi_run_kernels(run)->attention_grad(
+        cddpi_run_device(run), &state->shape, cddpi_run_input(run, 0), cddpi_run_output(run),
+        cddpi_run_buffer(run, state->stats), cddpi_run_grad_output(run, 0), grad_input);
+}
+
+const struct cddpi_op_cuda cddpi_cuda_attention = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+
 const struct cddpi_op_ops cddpi_op_attention = {.name = "attention",
                                                 .shape = shape,
                                                 .plan = plan_attention,
                                                 .work = work,
                                                 .unplan = unplan,
                                                 .forward = forward,
-                                                .backward = backward};
+                                                .backward = backward,
+                                                .cuda = &cddpi_cuda_attention};

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/nn_elementwise.h"
+#include "nn/cuda.h"
 #include "nn/dnnl.h"
 #include "nn/model_state.h"
 
@@ -302,4 +303,5 @@ const struct cddpi_op_ops cddpi_op_batch_norm = {.name = "batch_norm",
                                                  .forward = forward,
                                                  .backward = backward,
                                                  .idle_forward = idle_forward,
-                                                 .idle_backward = idle_backward};
+                                                 .idle_backward = idle_backward,
+                                                 .cuda = &cddpi_cuda_batch_norm};

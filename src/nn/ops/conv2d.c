@@ -6,6 +6,7 @@
 #include "kernels/cpu/nn_bf16.h"
 #include "kernels/cpu/nn_elementwise.h"
 #include "kernels/cpu/reduce.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/window.h"
 
@@ -38,6 +39,12 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
                                        (struct cddpi_param_info){CDDPI_INIT_UNIFORM, bound, false});
     }
     return status;
+}
+
+static double work(const struct cddpi_op *op)
+{
+    return (double)cddpi_shape_elements(&op->out) * (double)op->in.channels *
+           (double)op->layer.kernel * (double)op->layer.kernel;
 }
 
 /* What is multiplied in the place of @p x; for factors of float32, x itself. */
@@ -190,5 +197,7 @@ const struct cddpi_op_ops cddpi_op_conv2d = {.name = "conv2d",
                                              .declare = declare,
                                              .plan = cddpi_conv_plan,
                                              .unplan = cddpi_conv_unplan,
+                                             .work = work,
                                              .forward = forward,
-                                             .backward = backward};
+                                             .backward = backward,
+                                             .cuda = &cddpi_cuda_conv2d};

@@ -5,11 +5,13 @@
  * step, that one at the sample's id gives the key of the sample, and word e % 4 of that at e / 4
  * decides about element e, counted in plain C x H x W order (of a sequence: as it lies, T x C). It
  * is dropped if word < p 2^32. */
+#include "nn/ops/dropout.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/philox.h"
 #include "kernels/cpu/nn_elementwise.h"
 #include "kernels/cpu/nn_gpt.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -62,6 +64,34 @@ static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t c
     return next;
 }
 
+struct cddpi_philox cddpi_dropout_stream(const struct cddpi_model *model, const struct cddpi_op *op,
+                                         uint64_t step)
+{
+    struct cddpi_philox layer = cddpi_philox_stream(model->seed, CDDPI_RANDOM_DROPOUT, op->number);
+
+    return descend(&layer, step);
+}
+
+void cddpi_dropout_sample(const struct cddpi_philox *step, uint64_t sample_id, uint32_t out[4])
+{
+    struct cddpi_philox sample = descend(step, sample_id);
+
+    out[0] = sample.key[0];
+    out[1] = sample.key[1];
+    out[2] = sample.purpose;
+    out[3] = sample.index;
+}
+
+uint32_t cddpi_dropout_threshold(const struct cddpi_op *op)
+{
+    return (uint32_t)(op->layer.probability * 0x1p32);
+}
+
+float cddpi_dropout_scale(const struct cddpi_op *op)
+{
+    return (float)(1 / (1 - op->layer.probability));
+}
+
 static void apply(const struct cddpi_run *run, const struct state *state, const float *in,
                   float *out)
 {
@@ -71,7 +101,7 @@ static void apply(const struct cddpi_run *run, const struct state *state, const 
     size_t spatial = (size_t)in_shape->height * (size_t)in_shape->width;
     size_t stride = cddpi_run_output_elements(run) / (size_t)run->plan->count;
     const uint8_t *kept = cddpi_run_buffer(run, state->kept);
-    float scale = (float)(1 / (1 - run->op->layer.probability));
+    float scale = cddpi_dropout_scale(run->op);
 
     for (size_t n = 0; n < (size_t)run->plan->count; n++) {
         const uint8_t *bits = kept + n * state->sample_bytes;
@@ -89,21 +119,19 @@ static void apply(const struct cddpi_run *run, const struct state *state, const 
 static cddp_status forward(struct cddpi_run *run, void *opaque)
 {
     struct state *state = opaque;
-    struct cddpi_philox layer = cddpi_philox_stream(run->model->seed, CDDPI_RANDOM_DROPOUT,
-                                                    run->op->number);
-    struct cddpi_philox step = descend(&layer, run->batch->step);
-    uint32_t threshold = (uint32_t)(run->op->layer.probability * 0x1p32);
+    struct cddpi_philox step = cddpi_dropout_stream(run->model, run->op, run->batch->step);
+    uint32_t threshold = cddpi_dropout_threshold(run->op);
     uint8_t *kept = cddpi_run_buffer(run, state->kept);
 
     if (run->batch->sample_ids == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the ids of the samples");
     }
     for (size_t n = 0; n < (size_t)run->plan->count; n++) {
-        struct cddpi_philox sample = descend(&step, run->batch->sample_ids[n]);
+        uint32_t sample[4];
 
-        cddpi_gpt_kernels()->dropout->draw(
-            (uint32_t[]){sample.key[0], sample.key[1], sample.purpose, sample.index}, threshold,
-            kept + n * state->sample_bytes, cddpi_shape_elements(&run->op->in));
+        cddpi_dropout_sample(&step, run->batch->sample_ids[n], sample);
+        cddpi_gpt_kernels()->dropout->draw(sample, threshold, kept + n * state->sample_bytes,
+                                           cddpi_shape_elements(&run->op->in));
     }
     apply(run, state, cddpi_run_input(run, 0), cddpi_run_output(run));
     return CDDP_OK;
@@ -115,9 +143,124 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     return CDDP_OK;
 }
 
+/* On a device: nothing is kept, backward draws the same numbers again. Elements are counted in
+ * plain order, so that images go there and back. */
+struct cuda_state {
+    int number;   /* among the dropouts of the model */
+    int plain[2]; /* buffers: images in plain order, before and behind */
+    int plain_grad[2];
+    bool images;
+};
+
+static int count_before(const struct cddpi_plan *plan, int index)
+{
+    int count = 0;
+
+    for (int i = 0; i < index; i++) {
+        count += cddpi_plan_op_of(plan, i)->ops == &cddpi_op_dropout ? 1 : 0;
+    }
+    return count;
+}
+
+static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index, struct cuda_state *state)
+{
+    size_t bytes = cddpi_plan_input(plan, index, 0)->elements *
+                   cddp_type_bytes(plan->model->cuda->type);
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && i < 2; i++) {
+        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]);
+        if (status == CDDP_OK) {
+            status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD,
+                                       &state->plain_grad[i]);
+        }
+    }
+    return status;
+}
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cuda_state *state;
+
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    if (!plan->training) {
+        plan->ops[index].flags = CDDPI_FORWARD_VIEW;
+        return CDDP_OK;
+    }
+    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MASKS_GRAD | CDDPI_GRAD_VIEW;
+    state = cddpi_zalloc(sizeof *state);
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    state->number = count_before(plan, index);
+    state->images = !op->in.sequence && cddpi_plan_input(plan, index, 0)->block > 1 &&
+                    op->in.height * op->in.width > 1;
+    return state->images ? plan_cuda_images(plan, index, state) : CDDP_OK;
+}
+
+static cddp_status draw_cuda(const struct cddpi_run *run, const struct cuda_state *state,
+                             const void *in, void *out)
+{
+    size_t samples = (size_t)run->plan->count;
+
+    return cddpi_run_kernels(run)->dropout(
+        cddpi_run_device(run), cddpi_run_type(run),
+        run->batch->draws + (size_t)state->number * samples * 4, cddpi_dropout_threshold(run->op),
+        cddpi_dropout_scale(run->op), in, samples, cddpi_shape_elements(&run->op->in), out);
+}
+
+static cddp_status apply_cuda(const struct cddpi_run *run, const struct cuda_state *state,
+                              const int *plain, const void *in, void *out)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
+    struct cddpi_device *device = cddpi_run_device(run);
+    cddp_type type = cddpi_run_type(run);
+    size_t samples = (size_t)run->plan->count;
+    size_t channels = (size_t)run->op->in.channels;
+    size_t area = (size_t)run->op->in.height * (size_t)run->op->in.width;
+    cddp_status status;
+
+    if (run->batch->draws == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the batch's draws");
+    }
+    if (!state->images) {
+        return draw_cuda(run, state, in, out);
+    }
+    status = kernels->transpose(device, type, in, samples, area, channels,
+                                cddpi_run_buffer(run, plain[0]));
+    if (status == CDDP_OK) {
+        status = draw_cuda(run, state, cddpi_run_buffer(run, plain[0]),
+                           cddpi_run_buffer(run, plain[1]));
+    }
+    return status == CDDP_OK ? kernels->transpose(device, type, cddpi_run_buffer(run, plain[1]),
+                                                  samples, channels, area, out)
+                             : status;
+}
+
+static cddp_status forward_cuda(struct cddpi_run *run, void *opaque)
+{
+    const struct cuda_state *state = opaque;
+
+    return apply_cuda(run, state, state->plain, cddpi_run_input(run, 0), cddpi_run_output(run));
+}
+
+static cddp_status backward_cuda(struct cddpi_run *run, void *opaque)
+{
+    const struct cuda_state *state = opaque;
+
+    return apply_cuda(run, state, state->plain_grad, cddpi_run_grad_output(run, 0),
+                      cddpi_run_masked(run));
+}
+
+const struct cddpi_op_cuda cddpi_cuda_dropout = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+
 const struct cddpi_op_ops cddpi_op_dropout = {.name = "dropout",
                                               .shape = shape,
                                               .plan = plan_dropout,
                                               .unplan = unplan,
                                               .forward = forward,
-                                              .backward = backward};
+                                              .backward = backward,
+                                              .cuda = &cddpi_cuda_dropout};

@@ -1,7 +1,9 @@
 /* embedding.c - owns the step from tokens to rows of features: the row of each token, plus that of
  * its position where there are positions. */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/nn_elementwise.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 
 #include <string.h>
@@ -107,9 +109,75 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     return cddpi_run_ready(run, 0);
 }
 
+struct cuda_state {
+    int scratch; /* buffer */
+};
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cuda_state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "embedding: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    cddpi_plan_output(plan, index, op->out.channels);
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    return cddpi_plan_buffer(plan, index,
+                             plan->model->cuda->kernels->embedding_scratch(
+                                 cddpi_plan_rows(plan, op), (size_t)plan->model->classes),
+                             CDDPI_IN_BACKWARD, &state->scratch);
+}
+
+static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+{
+    (void)state;
+    return cddpi_run_kernels(run)->embedding(
+        cddpi_run_device(run), cddpi_run_type(run), run->batch->tokens, cddpi_run_copy(run, 0),
+        cddpi_run_copy(run, 1), cddpi_plan_rows(run->plan, run->op), (size_t)run->op->out.height,
+        (size_t)run->op->out.channels, cddpi_run_output(run));
+}
+
+static cddp_status backward_cuda(struct cddpi_run *run, void *opaque)
+{
+    const struct cuda_state *state = opaque;
+    struct cddpi_device *device = cddpi_run_device(run);
+    size_t columns = (size_t)run->op->out.channels;
+    size_t vocab = (size_t)run->model->classes;
+    float *positions = cddpi_run_grad(run, 1);
+    cddp_status status = CDDP_OK;
+
+    if (!cddpi_run_adds(run, 0)) {
+        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_run_grad(run, 0),
+                                    vocab * columns * sizeof(float));
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_run_kernels(run)->embedding_grad(
+            device, cddpi_run_type(run), run->batch->tokens, cddpi_run_grad_output(run, 0),
+            cddpi_plan_rows(run->plan, run->op), (size_t)run->op->out.height, columns, vocab,
+            positions != NULL && cddpi_run_adds(run, 1), cddpi_run_grad(run, 0), positions,
+            cddpi_run_buffer(run, state->scratch));
+    }
+    return status == CDDP_OK ? cddpi_run_ready_both(run) : status;
+}
+
+static enum cddpi_copy copy_cuda(const struct cddpi_op *op, int k)
+{
+    (void)op;
+    (void)k;
+    return CDDPI_COPY_CAST;
+}
+
+const struct cddpi_op_cuda cddpi_cuda_embedding = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda, .copy = copy_cuda};
+
 const struct cddpi_op_ops cddpi_op_embedding = {.name = "embedding",
                                                 .shape = shape,
                                                 .declare = declare,
                                                 .plan = plan_embedding,
                                                 .forward = forward,
-                                                .backward = backward};
+                                                .backward = backward,
+                                                .cuda = &cddpi_cuda_embedding};

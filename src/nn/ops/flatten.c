@@ -1,6 +1,7 @@
 /* flatten.c - owns the step from an image to one row of features, plain N x (C H W): a view of
  * plain images, else a copy out of the blocked layout. */
 #include "kernels/cpu/nn_layout.h"
+#include "nn/cuda.h"
 #include "nn/plan.h"
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
@@ -50,9 +51,33 @@ static cddp_status backward(struct cddpi_run *run, void *state)
     return CDDP_OK;
 }
 
+static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+{
+    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+
+    (void)state;
+    return cddpi_run_kernels(run)->transpose(cddpi_run_device(run), cddpi_run_type(run),
+                                             cddpi_run_input(run, 0), in.samples, in.spatial,
+                                             in.channels, cddpi_run_output(run));
+}
+
+static cddp_status backward_cuda(struct cddpi_run *run, void *state)
+{
+    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+
+    (void)state;
+    return cddpi_run_kernels(run)->transpose(cddpi_run_device(run), cddpi_run_type(run),
+                                             cddpi_run_grad_output(run, 0), in.samples, in.channels,
+                                             in.spatial, cddpi_run_grad_input(run, 0));
+}
+
+const struct cddpi_op_cuda cddpi_cuda_flatten = {
+    .plan = plan_flatten, .forward = forward_cuda, .backward = backward_cuda};
+
 const struct cddpi_op_ops cddpi_op_flatten = {.name = "flatten",
                                               .images_only = true,
                                               .shape = shape,
                                               .plan = plan_flatten,
                                               .forward = forward,
-                                              .backward = backward};
+                                              .backward = backward,
+                                              .cuda = &cddpi_cuda_flatten};

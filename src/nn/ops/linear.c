@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/nn_elementwise.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/linear_bf16.h"
 #include "nn/ops/linear_grad.h"
@@ -277,4 +278,5 @@ const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
                                              .unplan = unplan,
                                              .work = work,
                                              .forward = forward,
-                                             .backward = backward};
+                                             .backward = backward,
+                                             .cuda = &cddpi_cuda_linear};

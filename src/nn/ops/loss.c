@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/cpu/nn_gpt.h"
 #include "kernels/cpu/nn_loss.h"
+#include "nn/cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -115,5 +116,75 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     return CDDP_OK;
 }
 
-const struct cddpi_op_ops cddpi_op_loss = {
-    .name = "loss", .plan = plan_loss, .unplan = unplan, .forward = forward, .backward = backward};
+/* On a device the loss is made in training by backward, which knows the scale: one pass over the
+ * outputs makes their gradient in their place, and the sums. */
+struct cuda_state {
+    int scratch; /* buffer */
+};
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    struct cuda_state *state = cddpi_zalloc(sizeof *state);
+    int producer = plan->model->graph.values[cddpi_plan_op_of(plan, index)->inputs[0]].producer;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loss: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    plan->ops[index].flags = (plan->ops[producer].flags & CDDPI_NEEDS_OUTPUT) == 0
+                                 ? CDDPI_TAKES_INPUT
+                                 : CDDPI_NEEDS_INPUT;
+    return cddpi_plan_buffer(plan, index, plan->model->cuda->kernels->loss_scratch(rows_of(plan)),
+                             plan->training ? CDDPI_IN_BACKWARD : CDDPI_IN_FORWARD,
+                             &state->scratch);
+}
+
+static cddp_status compute_cuda(const struct cddpi_run *run, const struct cuda_state *state,
+                                void *outputs)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
+    const struct cddpi_model_cuda *cuda = run->model->cuda;
+    bool mse = run->model->loss == CDDPI_LOSS_MSE;
+    size_t stride = run->plan->values[run->op->inputs[0]].stride;
+
+    if (stride > 0) {
+        return kernels->cross_entropy_strided(
+            cuda->device, cuda->type, outputs, run->batch->label, rows_of(run->plan),
+            (size_t)run->model->classes, stride, run->plan->training, (float)run->scale,
+            cuda->loss_scale, cuda->sums, cddpi_run_buffer(run, state->scratch));
+    }
+    return (mse ? kernels->squared_error : kernels->cross_entropy)(
+        cuda->device, cuda->type, outputs, run->batch->label, rows_of(run->plan),
+        (size_t)run->model->classes, run->plan->training, (float)run->scale, cuda->loss_scale,
+        cuda->sums, cddpi_run_buffer(run, state->scratch));
+}
+
+static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+{
+    return run->plan->training ? CDDP_OK : compute_cuda(run, state, cddpi_run_taken_input(run));
+}
+
+static cddp_status backward_cuda(struct cddpi_run *run, void *state)
+{
+    struct cddpi_device *device = cddpi_run_device(run);
+    const struct cddpi_plan_value *value = &run->plan->values[run->op->inputs[0]];
+    void *outputs = cddpi_run_taken_input(run);
+    void *grad = cddpi_run_grad_input(run, 0);
+    cddp_status status = CDDP_OK;
+
+    if (grad != outputs) { /* which the layer before reads, too */
+        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
+                                   value->elements * cddp_type_bytes(value->type));
+    }
+    return status == CDDP_OK ? compute_cuda(run, state, grad) : status;
+}
+
+const struct cddpi_op_cuda cddpi_cuda_loss = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+
+const struct cddpi_op_ops cddpi_op_loss = {.name = "loss",
+                                           .plan = plan_loss,
+                                           .unplan = unplan,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .cuda = &cddpi_cuda_loss};

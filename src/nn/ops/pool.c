@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/nn_layout.h"
+#include "nn/cuda.h"
 #include "nn/dnnl.h"
 #include "nn/ops/window.h"
 
@@ -168,7 +169,8 @@ const struct cddpi_op_ops cddpi_op_max_pool = {.name = "max_pool",
                                                .plan = plan_pool,
                                                .unplan = unplan,
                                                .forward = forward,
-                                               .backward = backward};
+                                               .backward = backward,
+                                               .cuda = &cddpi_cuda_pool};
 
 const struct cddpi_op_ops cddpi_op_avg_pool = {.name = "avg_pool",
                                                .images_only = true,
@@ -176,7 +178,8 @@ const struct cddpi_op_ops cddpi_op_avg_pool = {.name = "avg_pool",
                                                .plan = plan_pool,
                                                .unplan = unplan,
                                                .forward = forward,
-                                               .backward = backward};
+                                               .backward = backward,
+                                               .cuda = &cddpi_cuda_pool};
 
 static cddp_status global_shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                                 struct cddpi_shape *out)
@@ -226,4 +229,5 @@ const struct cddpi_op_ops cddpi_op_global_avg_pool = {.name = "global_avg_pool",
                                                       .shape = global_shape,
                                                       .plan = plan_global,
                                                       .forward = global_forward,
-                                                      .backward = global_backward};
+                                                      .backward = global_backward,
+                                                      .cuda = &cddpi_cuda_global_pool};

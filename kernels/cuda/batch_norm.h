@@ -1,0 +1,35 @@
+/* batch_norm.h - batch normalisation over rows x channels, by kernels of our own. */
+#ifndef CDDPI_CUDA_BATCH_NORM_H
+#define CDDPI_CUDA_BATCH_NORM_H
+
+#include "kernels/cuda/kernels_module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Bytes of scratch that any batch normalisation of @p channels works in. */
+size_t cddpi_cuda_batch_norm_scratch(int channels);
+
+/** As the entries of cddpi_cuda_kernels. */
+cddp_status cddpi_cuda_own_batch_norm(struct cddpi_device *device,
+                                      const struct cddpi_cuda_norm *shape, const void *x,
+                                      const void *sum, const float *weight, const float *bias,
+                                      float *running_mean, float *running_variance, float *mean,
+                                      float *inverse, void *y, float *scratch);
+cddp_status cddpi_cuda_own_batch_norm_eval(struct cddpi_device *device,
+                                           const struct cddpi_cuda_norm *shape, const void *x,
+                                           const void *sum, const float *weight, const float *bias,
+                                           const float *running_mean, const float *running_variance,
+                                           void *y);
+cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
+                                           const struct cddpi_cuda_norm *shape, const void *dy,
+                                           const void *x, const void *y, const float *weight,
+                                           const float *mean, const float *inverse, bool add,
+                                           void *dx, void *dsum, float *dweight, float *dbias,
+                                           float *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

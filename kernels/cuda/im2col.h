@@ -1,0 +1,34 @@
+/* im2col.h - windows of images as rows of a matrix, for convolutions by products. */
+#ifndef CDDPI_CUDA_IM2COL_H
+#define CDDPI_CUDA_IM2COL_H
+
+#include "kernels/cuda/kernels_module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Rows or columns of a convolution's output. */
+int cddpi_cuda_conv_extent(int input, const struct cddpi_cuda_conv *shape);
+
+/** @p columns: a row of kernel x kernel x channels for each position of the output; zeros are what
+ *  lies outside of the image. */
+cddp_status cddpi_cuda_im2col(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
+                              const void *x, void *columns);
+/** @p columns: a row of kernel x kernel x outputs for each position of the input: what looked at it
+ *  through each element of the window; zeros where nothing did. */
+cddp_status cddpi_cuda_outputs_of_inputs(struct cddpi_device *device,
+                                         const struct cddpi_cuda_conv *shape, const void *dy,
+                                         void *columns);
+/** outputs x kernel x kernel x channels to channels x kernel x kernel x outputs. */
+cddp_status cddpi_cuda_turn_filters(struct cddpi_device *device,
+                                    const struct cddpi_cuda_conv *shape, const void *weight,
+                                    void *turned);
+/** to = or += from, element by element. */
+cddp_status cddpi_cuda_add_float(struct cddpi_device *device, cddp_type type, const void *from,
+                                 size_t count, bool add, float *to);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

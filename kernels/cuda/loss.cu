@@ -1,0 +1,144 @@
+/* loss.cu - owns the sum of the rows' losses, and the squared error.
+ *
+ * The sum is one block's, 16 bytes a row: 0.5 MiB at 32768 rows, some 5 us. The squared error is
+ * that of small outputs: a block a row, which is read twice and written once. */
+#include "kernels/cuda/loss.cuh"
+
+namespace
+{
+enum { SUM_THREADS = 1024, THREADS = 128 };
+
+__global__ void __launch_bounds__(SUM_THREADS)
+    add_results(const struct row_result *__restrict__ results, size_t rows, double *out)
+{
+    __shared__ double shared[SUM_THREADS / CDDPI_WARP];
+    double loss = 0;
+    double correct = 0;
+
+    for (size_t r = threadIdx.x; r < rows; r += SUM_THREADS) {
+        loss += results[r].loss;
+        correct += results[r].correct;
+    }
+    loss = block_sum(loss, shared);
+    correct = block_sum(correct, shared);
+    if (threadIdx.x == 0) {
+        out[0] += loss;
+        out[1] += correct;
+    }
+}
+
+/* The largest element, the first of equals. */
+struct winner {
+    float most;
+    int column;
+};
+
+__device__ __forceinline__ winner better(winner a, winner b)
+{
+    return b.most > a.most || (b.most == a.most && b.column < a.column) ? b : a;
+}
+
+__device__ __forceinline__ winner block_winner(winner mine, winner *shared)
+{
+    CDDPI_UNROLL
+    for (int mask = CDDPI_WARP / 2; mask > 0; mask /= 2) {
+        winner other;
+
+        other.most = __shfl_xor_sync(CDDPI_ALL_LANES, mine.most, mask);
+        other.column = __shfl_xor_sync(CDDPI_ALL_LANES, mine.column, mask);
+        mine = better(mine, other);
+    }
+    if (threadIdx.x % CDDPI_WARP == 0) {
+        shared[threadIdx.x / CDDPI_WARP] = mine;
+    }
+    __syncthreads();
+    for (int i = 0; i < THREADS / CDDPI_WARP; i++) {
+        mine = better(mine, shared[i]);
+    }
+    return mine;
+}
+
+template <class T> struct squared_arguments {
+    T *logits;
+    const int32_t *labels;
+    int columns;
+    bool grads;
+    float scale;
+    const float *device_scale;
+    struct row_result *results;
+};
+
+template <class T>
+__global__ void __launch_bounds__(THREADS) squared_rows(const squared_arguments<T> a)
+{
+    __shared__ double sums[THREADS / CDDPI_WARP];
+    __shared__ winner winners[THREADS / CDDPI_WARP];
+    T *row = a.logits + (size_t)blockIdx.x * (size_t)a.columns;
+    float scale = a.device_scale != nullptr ? a.scale * *a.device_scale : a.scale;
+    int label = a.labels[blockIdx.x];
+    winner best = {-INFINITY, a.columns};
+    double sum = 0;
+    double loss;
+
+    for (int c = (int)threadIdx.x; c < a.columns; c += THREADS) {
+        float x = to_float(row[c]);
+        double difference = (double)x - (c == label ? 1.0 : 0.0);
+
+        sum += difference * difference;
+        best = better(best, {x, c});
+        if (a.grads) {
+            row[c] = from_float<T>((float)(2 * difference / a.columns) * scale);
+        }
+    }
+    loss = block_sum(sum, sums) / a.columns;
+    best = block_winner(best, winners);
+    if (threadIdx.x == 0) {
+        /* a NaN is in the sum */
+        a.results[blockIdx.x] = {loss, best.column == label && loss == loss ? 1.0 : 0.0};
+    }
+}
+
+template <class T>
+cddp_status squared_error_as(cddpi_device *device, void *logits, const int32_t *labels, size_t rows,
+                             size_t columns, bool grads, float scale, const float *device_scale,
+                             double *out, struct row_result *results)
+{
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    const squared_arguments<T> a = {
+        static_cast<T *>(logits), labels, (int)columns, grads, scale, device_scale, results};
+    cudaError_t error = CDDPI_LAUNCH((squared_rows<T>), (unsigned)rows, THREADS, 0, stream, a);
+
+    if (error == cudaSuccess) {
+        error = cddpi_cuda_add_results(stream, results, rows, out);
+    }
+    return CDDPI_STARTED(device, "squared_error", error);
+}
+
+cddp_status squared_error(cddpi_device *device, cddp_type type, void *logits, const int32_t *labels,
+                          size_t rows, size_t columns, bool grads, float scale,
+                          const float *device_scale, double *out, void *scratch)
+{
+    if (rows == 0 || columns == 0) {
+        return CDDP_OK;
+    }
+    return CDDPI_BY_TYPE(type, squared_error_as, device, logits, labels, rows, columns, grads,
+                         scale, device_scale, out, static_cast<struct row_result *>(scratch));
+}
+
+size_t loss_scratch(size_t rows)
+{
+    return rows * sizeof(struct row_result);
+}
+} // namespace
+
+cudaError_t cddpi_cuda_add_results(cudaStream_t stream, const struct row_result *results,
+                                   size_t rows, double *out)
+{
+    return CDDPI_LAUNCH(add_results, 1, SUM_THREADS, 0, stream, results, rows, out);
+}
+
+void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out)
+{
+    out->squared_error = squared_error;
+    out->loss_scratch = loss_scratch;
+}

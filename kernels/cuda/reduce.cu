@@ -1,0 +1,345 @@
+/* reduce.cu - owns reductions of the ranks' arrays into one: the binary tree over ranks of
+ * kernels/cpu/reduce_isa.c, to the bit.
+ *
+ * Bound by memory: (ranks + 1) times the array, read over NVLink or PCIe where the others' memory
+ * is. A thread loads 16 bytes of each rank before it adds; up to 8 ranks have a kernel each, so
+ * that these loads are all under way at once. More ranks and rare types go through a slower one.
+ * Inputs may be the output, element by element, so nothing here may assume that they are not. */
+#include "kernels/cuda/kernels_module.h"
+#include "kernels/cuda/pack.cuh"
+
+namespace
+{
+
+enum { THREADS = 256, MOST = 64, MOST_FAST = 8, LEVELS = 8 };
+
+struct sources {
+    const void *at[MOST];
+};
+
+/* y when it is a NaN or decides; x when that is a NaN, since no comparison with it holds. Whole
+ * numbers wrap around. */
+template <class T> struct arithmetic {
+    static __device__ inline T sum(T x, T y)
+    {
+        return x + y;
+    }
+    static __device__ inline T product(T x, T y)
+    {
+        return x * y;
+    }
+};
+#define WRAPPING(T, U)                                                                             \
+    template <> struct arithmetic<T> {                                                             \
+        static __device__ inline T sum(T x, T y)                                                   \
+        {                                                                                          \
+            return (T)((U)x + (U)y);                                                               \
+        }                                                                                          \
+        static __device__ inline T product(T x, T y)                                               \
+        {                                                                                          \
+            return (T)((U)x * (U)y);                                                               \
+        }                                                                                          \
+    };
+WRAPPING(int32_t, uint32_t)
+WRAPPING(int64_t, uint64_t)
+WRAPPING(uint8_t, uint32_t)
+
+template <class T> __device__ static inline T combine(cddp_op op, T x, T y)
+{
+    switch (op) {
+    case CDDP_OP_MIN:
+        return y < x || y != y ? y : x;
+    case CDDP_OP_MAX:
+        return y > x || y != y ? y : x;
+    case CDDP_OP_PROD:
+        return arithmetic<T>::product(x, y);
+    default:
+        return arithmetic<T>::sum(x, y);
+    }
+}
+
+/* cddpi_reduce_weighted(): equal weights are a plain mean. */
+struct shares {
+    bool equal;
+    double total;
+};
+
+__device__ shares shares_of(const double *weights, int ranks)
+{
+    shares shares = {true, 0};
+
+    for (int r = 0; r < ranks; r++) {
+        shares.equal = shares.equal && weights[r] == weights[0] && weights[r] > 0;
+        shares.total += weights[r];
+    }
+    return shares;
+}
+
+__device__ inline double factor_of(const shares &shares, double weight)
+{
+    return shares.total > 0 ? weight / shares.total : 0;
+}
+
+/* Sums and means of at most MOST_FAST ranks. The tree over x[0 ... RANKS): neighbours first, an odd
+ * one out goes up alone. */
+template <class T, int RANKS>
+__global__ void __launch_bounds__(THREADS)
+    sum_ranks(sources sources, const double *weights, bool mean, size_t count, bool packed, T *out)
+{
+    typedef typename number<T>::inner real;
+    enum { COUNT = pack<T>::COUNT };
+    size_t first = ((size_t)blockIdx.x * THREADS + threadIdx.x) * COUNT;
+    size_t left = first < count ? count - first : 0;
+    real factors[RANKS];
+    bool there[RANKS];
+    shares shares = {true, 0};
+    real x[RANKS][COUNT];
+    pack<T> result;
+
+    if (left == 0) {
+        return;
+    }
+    if (weights != nullptr) {
+        shares = shares_of(weights, RANKS);
+        mean = shares.equal;
+    }
+    CDDPI_UNROLL
+    for (int r = 0; r < RANKS; r++) {
+        double factor = shares.equal ? 1.0 : factor_of(shares, weights[r]);
+
+        factors[r] = (real)factor;
+        there[r] = factor != 0; /* else it is not read */
+    }
+    CDDPI_UNROLL
+    for (int r = 0; r < RANKS; r++) {
+        const T *in = (const T *)sources.at[r] + first;
+        pack<T> read = {};
+
+        if (there[r] && packed && left >= COUNT) {
+            read = *(const pack<T> *)in;
+        } else if (there[r]) {
+            CDDPI_UNROLL
+            for (int k = 0; k < COUNT; k++) {
+                read.at[k] = (size_t)k < left ? in[k] : T();
+            }
+        }
+        CDDPI_UNROLL
+        for (int k = 0; k < COUNT; k++) {
+            x[r][k] = number<T>::load(read.at[k]);
+            x[r][k] = shares.equal ? x[r][k] : x[r][k] * factors[r];
+        }
+    }
+    CDDPI_UNROLL
+    for (int stride = 1; stride < RANKS; stride *= 2) {
+        CDDPI_UNROLL
+        for (int r = 0; r + stride < RANKS; r += 2 * stride) {
+            CDDPI_UNROLL
+            for (int k = 0; k < COUNT; k++) {
+                real both = x[r][k] + x[r + stride][k];
+
+                x[r][k] = !there[r] ? x[r + stride][k] : there[r + stride] ? both : x[r][k];
+            }
+            there[r] = there[r] || there[r + stride];
+        }
+    }
+    CDDPI_UNROLL
+    for (int k = 0; k < COUNT; k++) {
+        result.at[k] = number<T>::store(mean ? x[0][k] * (real)(1.0 / RANKS) : x[0][k]);
+    }
+    if (packed && left >= COUNT) {
+        *(pack<T> *)(out + first) = result;
+        return;
+    }
+    CDDPI_UNROLL
+    for (int k = 0; k < COUNT; k++) {
+        if ((size_t)k < left) {
+            out[first + k] = result.at[k];
+        }
+    }
+}
+
+/* What a sum or mean of T is accumulated in: means of whole numbers in 64 bits, then truncated. */
+template <class T> struct wide {
+    typedef typename number<T>::inner mean;
+    static __device__ inline T divide(mean sum, int ranks)
+    {
+        return number<T>::store(sum * (mean)(1.0 / ranks));
+    }
+};
+#define WIDE(T)                                                                                    \
+    template <> struct wide<T> {                                                                   \
+        typedef int64_t mean;                                                                      \
+        static __device__ inline T divide(int64_t sum, int ranks)                                  \
+        {                                                                                          \
+            return (T)(sum / ranks);                                                               \
+        }                                                                                          \
+    };
+WIDE(int32_t)
+WIDE(int64_t)
+WIDE(uint8_t)
+
+/* A stack of partial results: two of as many leaves are combined at once, the rest at the end. */
+template <class A> struct stack {
+    A value[LEVELS];
+    int leaves[LEVELS];
+    bool there[LEVELS];
+    int depth;
+};
+
+template <class A> __device__ static void combine_top(stack<A> &stack, cddp_op op)
+{
+    int top = --stack.depth;
+    int below = top - 1;
+
+    if (!stack.there[below]) {
+        stack.value[below] = stack.value[top];
+    } else if (stack.there[top]) {
+        stack.value[below] = combine(op, stack.value[below], stack.value[top]);
+    }
+    stack.there[below] = stack.there[below] || stack.there[top];
+    stack.leaves[below] += stack.leaves[top];
+}
+
+/* Any operation, any number of ranks, accumulated in A, an element a thread. Factors: NULL: none.
+ */
+template <class T, class A>
+__device__ A reduce_one(const sources &sources, int ranks, cddp_op op, const shares &shares,
+                        const double *weights, size_t i)
+{
+    stack<A> stack;
+
+    stack.depth = 0;
+    for (int r = 0; r < ranks; r++) {
+        int top = stack.depth++;
+        double factor = shares.equal ? 1.0 : factor_of(shares, weights[r]);
+
+        stack.there[top] = factor != 0;
+        stack.leaves[top] = 1;
+        stack.value[top] = A();
+        if (stack.there[top]) {
+            A value = (A)number<T>::load(((const T *)sources.at[r])[i]);
+
+            stack.value[top] = shares.equal ? value : value * (A)factor;
+        }
+        while (stack.depth > 1 && stack.leaves[stack.depth - 1] == stack.leaves[stack.depth - 2]) {
+            combine_top(stack, op);
+        }
+    }
+    while (stack.depth > 1) {
+        combine_top(stack, op);
+    }
+    return stack.value[0];
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    reduce_any(sources sources, int ranks, cddp_op op, const double *weights, size_t count, T *out)
+{
+    typedef typename number<T>::inner inner;
+    typedef typename wide<T>::mean mean;
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    shares shares = {true, 0};
+
+    if (i >= count) {
+        return;
+    }
+    if (weights != nullptr) {
+        shares = shares_of(weights, ranks);
+        op = shares.equal ? CDDP_OP_MEAN : CDDP_OP_SUM;
+    }
+    if (op == CDDP_OP_MEAN) {
+        out[i] = wide<T>::divide(
+            reduce_one<T, mean>(sources, ranks, CDDP_OP_SUM, shares, weights, i), ranks);
+    } else {
+        out[i] = number<T>::store(reduce_one<T, inner>(sources, ranks, op, shares, weights, i));
+    }
+}
+
+/* One reduction, as it was asked for. */
+struct job {
+    sources inputs;
+    int ranks;
+    cddp_op op;
+    const double *weights;
+    size_t count;
+    void *out;
+    cudaStream_t stream;
+};
+
+template <class T> static cudaError_t launch_any(const job &job)
+{
+    return CDDPI_LAUNCH(reduce_any<T>, blocks_for(job.count, THREADS, 1), THREADS, 0, job.stream,
+                        job.inputs, job.ranks, job.op, job.weights, job.count, (T *)job.out);
+}
+
+template <class T, int RANKS> static cudaError_t launch_sum(const job &job)
+{
+    bool packed = packs((T *)job.out);
+
+    for (int r = 0; r < RANKS; r++) {
+        packed = packed && packs((const T *)job.inputs.at[r]);
+    }
+    return CDDPI_LAUNCH((sum_ranks<T, RANKS>), blocks_for(job.count, THREADS, pack<T>::COUNT),
+                        THREADS, 0, job.stream, job.inputs, job.weights, job.op == CDDP_OP_MEAN,
+                        job.count, packed, (T *)job.out);
+}
+
+template <class T> static cudaError_t launch_real(const job &job)
+{
+    typedef cudaError_t (*launch_fn)(const struct job &);
+    static const launch_fn sums[MOST_FAST] = {launch_sum<T, 1>, launch_sum<T, 2>, launch_sum<T, 3>,
+                                              launch_sum<T, 4>, launch_sum<T, 5>, launch_sum<T, 6>,
+                                              launch_sum<T, 7>, launch_sum<T, 8>};
+    bool sum = job.weights != nullptr || job.op == CDDP_OP_SUM || job.op == CDDP_OP_MEAN;
+
+    return sum && job.ranks <= MOST_FAST ? sums[job.ranks - 1](job) : launch_any<T>(job);
+}
+
+cudaError_t launch(cddp_type type, const job &job)
+{
+    switch (type) {
+    case CDDP_F32:
+        return launch_real<float>(job);
+    case CDDP_BF16:
+        return launch_real<__nv_bfloat16>(job);
+    case CDDP_F16:
+        return launch_real<__half>(job);
+    case CDDP_F64:
+        return launch_any<double>(job);
+    case CDDP_I32:
+        return launch_any<int32_t>(job);
+    case CDDP_I64:
+        return launch_any<int64_t>(job);
+    case CDDP_U8:
+        return launch_any<uint8_t>(job);
+    }
+    return cudaErrorInvalidValue;
+}
+
+cddp_status reduce(struct cddpi_device *device, cddp_type type, cddp_op op,
+                   const void *const *inputs, const double *weights, int ranks, size_t count,
+                   void *out)
+{
+    struct job job = {{}, ranks, op, weights, count, out, cddpi_cuda_comm_stream(device)};
+    bool real = type == CDDP_F32 || type == CDDP_BF16 || type == CDDP_F16 || type == CDDP_F64;
+
+    if (ranks < 1 || ranks > MOST || (weights != nullptr && !real)) {
+        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "reduce: %s of type %d over %d ranks",
+                               weights != nullptr ? "weighted mean" : "operation", (int)type,
+                               ranks);
+    }
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    for (int r = 0; r < ranks; r++) {
+        job.inputs.at[r] = inputs[r];
+    }
+    return cddpi_cuda_status(device, launch(type, job), "reduce", __FILE__, __LINE__);
+}
+
+} // namespace
+
+void cddpi_cuda_fill_reduce(struct cddpi_cuda_kernels *out)
+{
+    out->reduce = reduce;
+}

@@ -1,0 +1,91 @@
+/* scratch.c - owns the device memory that kernels work in.
+ *
+ * A block that has become too small is kept until the device is closed, because recordings know its
+ * address. Sizes double, so all blocks together are less than twice the last one. */
+#include "kernels/cuda/scratch.h"
+
+#include "device/device.h"
+
+enum { SMALLEST = 2 << 20, MOST_BLOCKS = 40 };
+
+struct scratch {
+    void *blocks[MOST_BLOCKS]; /* the last one is used */
+    int count;
+    size_t bytes;
+};
+
+bool cddpi_cuda_recording(struct cddpi_device *device)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(cddpi_cuda_compute_stream(device), &capture);
+
+    return error == cudaSuccess && capture != cudaStreamCaptureStatusNone;
+}
+
+static void release(struct cddpi_device *device, void *state)
+{
+    struct scratch *scratch = state;
+
+    while (scratch->count > 0) {
+        device->ops->release(device, scratch->blocks[--scratch->count]);
+    }
+    cddpi_cuda_host_free(device, scratch);
+}
+
+static cddp_status get(struct cddpi_device *device, struct scratch **out)
+{
+    struct cddpi_cuda_kept *kept = cddpi_cuda_kept(device, CDDPI_CUDA_SCRATCH);
+
+    if (kept->state == NULL) {
+        struct scratch *scratch = cddpi_cuda_host_alloc(device, sizeof *scratch);
+
+        if (scratch == NULL) {
+            return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "scratch: no memory for %zu bytes",
+                                   sizeof *scratch);
+        }
+        *kept = (struct cddpi_cuda_kept){scratch, release};
+    }
+    *out = kept->state;
+    return CDDP_OK;
+}
+
+static cddp_status grow(struct cddpi_device *device, struct scratch *scratch, size_t bytes)
+{
+    size_t wanted = scratch->bytes > 0 ? 2 * scratch->bytes : SMALLEST;
+    void *block;
+    cddp_status status;
+
+    while (wanted < bytes) {
+        wanted *= 2;
+    }
+    if (scratch->count == MOST_BLOCKS || cddpi_cuda_recording(device)) {
+        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                               "scratch: %zu bytes are wanted while work is recorded, %zu are "
+                               "there: run a step first",
+                               bytes, scratch->bytes);
+    }
+    status = device->ops->alloc(device, wanted, "scratch", &block);
+    if (status != CDDP_OK && wanted > bytes) { /* perhaps there is no room for more */
+        wanted = bytes;
+        status = device->ops->alloc(device, wanted, "scratch", &block);
+    }
+    if (status == CDDP_OK) {
+        scratch->blocks[scratch->count++] = block;
+        scratch->bytes = wanted;
+    }
+    return status;
+}
+
+cddp_status cddpi_cuda_scratch(struct cddpi_device *device, size_t bytes, void **out)
+{
+    struct scratch *scratch = NULL;
+    cddp_status status = get(device, &scratch);
+
+    if (status == CDDP_OK && (bytes > scratch->bytes || scratch->count == 0)) {
+        status = grow(device, scratch, bytes);
+    }
+    if (status == CDDP_OK) {
+        *out = scratch->blocks[scratch->count - 1];
+    }
+    return status;
+}

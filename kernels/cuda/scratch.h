@@ -1,0 +1,23 @@
+/* scratch.h - device memory to work in, one for all kernels that need some beyond what their
+ * callers give. */
+#ifndef CDDPI_CUDA_SCRATCH_H
+#define CDDPI_CUDA_SCRATCH_H
+
+#include "kernels/cuda/kernels_module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Whether the compute stream's work is being recorded: then nothing can be allocated. */
+bool cddpi_cuda_recording(struct cddpi_device *device);
+
+/** At least @p bytes, 256-byte aligned, for work of the compute stream, until the next call. It
+ * grows outside of recordings only (else CDDP_ERR_UNAVAILABLE): recorded work has asked for as much
+ *  before. */
+cddp_status cddpi_cuda_scratch(struct cddpi_device *device, size_t bytes, void **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,55 @@
+/* tensors.cuh - how a table of tensors (struct cddpi_cuda_tensors) lies in device memory: entries,
+ * what an update finds out for each, pieces, and a sum for each piece. */
+#ifndef CDDPI_CUDA_TENSORS_CUH
+#define CDDPI_CUDA_TENSORS_CUH
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/pack.cuh"
+
+/* Elements of a piece, the work of one block: enough that finding them costs little, few enough
+ * that 132 processors end at about the same time. */
+static constexpr size_t CDDPI_PIECE = 16384;
+
+struct tensor_entry {
+    float *param;
+    const float *grad;
+    float *first, *second;
+    void *copy;
+    int64_t *steps;
+    uint64_t count;
+    uint32_t decays;
+    uint32_t packed; /* all of these pointers are 16-byte aligned */
+};
+
+/* adamw's, of this step */
+struct tensor_scalars {
+    float step_size, correction2;
+};
+
+struct tensor_piece {
+    uint32_t tensor;
+    uint32_t index; /* in it */
+};
+
+struct tensor_table {
+    tensor_entry *entries;
+    tensor_scalars *scalars;
+    tensor_piece *pieces;
+    double *sums;
+    size_t bytes;
+};
+
+/* @p memory nullptr: for its bytes. */
+inline tensor_table tensor_table_at(void *memory, size_t slots, size_t pieces)
+{
+    uintptr_t begin = (uintptr_t)memory;
+    uintptr_t scalars = begin + slots * sizeof(tensor_entry);
+    uintptr_t work = scalars + slots * sizeof(tensor_scalars);
+    uintptr_t sums = work + pieces * sizeof(tensor_piece);
+    uintptr_t end = sums + pieces * sizeof(double);
+
+    return {(tensor_entry *)begin, (tensor_scalars *)scalars, (tensor_piece *)work, (double *)sums,
+            end - begin};
+}
+
+#endif

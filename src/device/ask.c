@@ -1,0 +1,97 @@
+/* ask.c - asks a question in a child process and gives up on it after a while. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "device/find.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ANSWER_BYTES = 65536 };
+
+static void child(void (*question)(int fd), int fd)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    question(fd);
+    _exit(0);
+}
+
+/* Read to the end, or the deadline; false then. */
+static bool read_answer(int fd, char *answer, int64_t deadline_ns)
+{
+    size_t length = 0;
+
+    while (length < ANSWER_BYTES - 1) {
+        struct pollfd event = {fd, POLLIN, 0};
+        int ready = poll(&event, 1, cddpi_left_ms(deadline_ns));
+        ssize_t got;
+
+        if (ready == 0) {
+            return false;
+        }
+        got = ready < 0 ? -1 : read(fd, answer + length, ANSWER_BYTES - 1 - length);
+        if (got == 0) {
+            break;
+        }
+        if (got < 0 && errno != EINTR && errno != EAGAIN) {
+            break;
+        }
+        length += got > 0 ? (size_t)got : 0;
+    }
+    answer[length] = '\0';
+    return true;
+}
+
+char *cddpi_ask_child(void (*question)(int fd), uint32_t timeout_ms)
+{
+    char *answer = cddpi_zalloc(ANSWER_BYTES);
+    int ends[2];
+    int state = 0;
+    bool in_time;
+    pid_t pid;
+
+    if (answer == NULL) {
+        cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d bytes", ANSWER_BYTES);
+        return NULL;
+    }
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        cddpi_fail_errno(CDDP_ERR_IO, errno, "a pipe to a child process");
+        cddpi_free(answer);
+        return NULL;
+    }
+    pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        child(question, ends[1]);
+    }
+    close(ends[1]);
+    in_time = pid > 0 && read_answer(ends[0], answer, cddpi_deadline_ns(timeout_ms));
+    close(ends[0]);
+    if (pid > 0 && !in_time) {
+        kill(pid, SIGKILL);
+    }
+    while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (in_time && WIFEXITED(state) && WEXITSTATUS(state) == 0) {
+        return answer;
+    }
+    cddpi_free(answer);
+    if (pid < 0) {
+        cddpi_fail_errno(CDDP_ERR_IO, errno, "a child process cannot be started");
+    } else if (!in_time) {
+        cddpi_fail(CDDP_ERR_TIMEOUT, "CUDA did not answer within %u ms", timeout_ms);
+    } else if (WIFSIGNALED(state)) {
+        cddpi_fail(CDDP_ERR_DEVICE, "CUDA crashed when it was asked: %s",
+                   strsignal(WTERMSIG(state)));
+    } else {
+        cddpi_fail(CDDP_ERR_DEVICE, "CUDA ended the process that asked it with status %d",
+                   WEXITSTATUS(state));
+    }
+    return NULL;
+}

@@ -1,0 +1,140 @@
+/* event.c - points in streams, also inside recordings. */
+#include "device/cuda/internal.h"
+
+#include "base/clock.h"
+
+void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *event)
+{
+    if (event == NULL) {
+        return;
+    }
+    if (event->event != NULL) {
+        (void)cudaEventDestroy(event->event);
+    }
+    if (event->clock != NULL) {
+        (void)cudaEventDestroy(event->clock);
+    }
+    cuda_device_of(device)->host->free(event);
+}
+
+cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cddpi_event **out)
+{
+    struct cddpi_event *event = cuda_device_of(device)->host->alloc(sizeof *event);
+    cddp_status status = cuda_enter(device);
+
+    if (event == NULL) {
+        return cuda_fail(device, CDDP_ERR_NO_MEMORY, "event: no memory for %zu bytes",
+                         sizeof *event);
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device,
+                            cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming));
+    }
+    if (status == CDDP_OK && timed) {
+        status = CUDA_CHECK(device, cudaEventCreateWithFlags(&event->clock, cudaEventDefault));
+    }
+    if (status != CDDP_OK) {
+        cuda_event_destroy(device, event);
+        return status;
+    }
+    *out = event;
+    return CDDP_OK;
+}
+
+cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *event,
+                              enum cddpi_stream stream)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    cudaStream_t in = cuda_device_stream(device, stream);
+    /* External: the recording does it each time that it is replayed. */
+    unsigned flags = self->recording != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
+    cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, in));
+
+    if (status == CDDP_OK && event->clock != NULL) {
+        status = CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags));
+    }
+    if (status == CDDP_OK) {
+        event->recorded = true;
+        event->recording = self->recording;
+    }
+    return status;
+}
+
+cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stream,
+                             struct cddpi_event *event)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    cudaStream_t in = cuda_device_stream(device, stream);
+    unsigned flags = cudaEventWaitDefault;
+
+    if (!event->recorded) {
+        return CDDP_OK;
+    }
+    if (self->recording != 0 && event->recording != self->recording) {
+        flags = cudaEventWaitExternal; /* of work outside: waited for at each replay */
+    } else if (self->recording == 0 && event->recording != 0) {
+        return cuda_fail(device, CDDP_ERR_STATE,
+                         "an event that is part of a recording cannot be waited for outside: "
+                         "record another behind the replay");
+    }
+    return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
+}
+
+/* What tells whether it is done: inside a recording only the clock is touched by replays. */
+static cudaEvent_t observable(const struct cddpi_event *event)
+{
+    return event->recording != 0 && event->clock != NULL ? event->clock : event->event;
+}
+
+static cudaError_t event_ready(void *event)
+{
+    return cudaEventQuery((cudaEvent_t)event);
+}
+
+cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *event, bool *out_done)
+{
+    cddp_status status = cuda_enter(device); /* a new thread would get a context on device 0 */
+    cudaError_t error;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    error = event->recorded ? cudaEventQuery(observable(event)) : cudaSuccess;
+    if (error == cudaErrorNotReady) {
+        *out_done = false;
+        return CDDP_OK;
+    }
+    if (error == cudaSuccess) {
+        *out_done = true;
+        return CDDP_OK;
+    }
+    return cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
+}
+
+cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *event,
+                            uint32_t timeout_ms)
+{
+    cddp_status status = cuda_enter(device);
+    cudaError_t error;
+
+    if (status != CDDP_OK || !event->recorded) {
+        return status;
+    }
+    error = cuda_poll(event_ready, observable(event), timeout_ms);
+    if (error == cudaErrorNotReady) {
+        return cuda_fail(device, CDDP_ERR_TIMEOUT, "an event was not reached within %u ms",
+                         timeout_ms);
+    }
+    return error == cudaSuccess
+               ? CDDP_OK
+               : cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
+}
+
+cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from,
+                               struct cddpi_event *to, float *out_ms)
+{
+    if (from->clock == NULL || to->clock == NULL) {
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "the time of an event that is not timed");
+    }
+    return CUDA_CHECK(device, cudaEventElapsedTime(out_ms, from->clock, to->clock));
+}

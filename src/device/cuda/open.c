@@ -1,0 +1,188 @@
+/* open.c - how many devices there are, or why none; and opening one. */
+#include "device/cuda/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A close waits this long for work that may never end, because a peer has gone. */
+enum { CLOSE_MS = 10000 };
+
+/* In words that say what to do: no driver, one too old, no device, none left visible. */
+static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t error)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int driver = 0;
+
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    if (driver == 0) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
+                              "there is no CUDA driver (libcuda.so.1): install NVIDIA's driver, or "
+                              "give the container access to it");
+    }
+    if (error == cudaErrorInsufficientDriver) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
+                              "the driver supports CUDA %d.%d, but cddp was built with %d.%d: "
+                              "update the driver, or build with an older toolkit",
+                              driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                              CUDART_VERSION % 1000 / 10);
+    }
+    if (error == cudaErrorNoDevice && visible != NULL) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
+                              "no CUDA device is visible: CUDA_VISIBLE_DEVICES=\"%s\"", visible);
+    }
+    if (error == cudaErrorNoDevice) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE, "this machine has no CUDA device");
+    }
+    if (error == cudaErrorInitializationError) {
+        return cuda_host_fail(host, CDDP_ERR_DEVICE,
+                              "CUDA cannot be initialised: the driver is broken, or the process "
+                              "used CUDA before it was forked");
+    }
+    return cuda_host_fail(host, CDDP_ERR_DEVICE, "cudaGetDeviceCount: %s (%s)",
+                          cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+cddp_status cuda_count(const struct cddpi_module_host *host, int *out)
+{
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+
+    cuda_host_use(host);
+    if (error == cudaSuccess && count == 0) {
+        error = cudaErrorNoDevice;
+    }
+    if (error != cudaSuccess) {
+        return no_device(host, error);
+    }
+    *out = count;
+    return CDDP_OK;
+}
+
+static void cuda_close(struct cddpi_device *device)
+{
+    struct cuda_device *self = cuda_device_of(device);
+
+    (void)cuda_enter(device);
+    if (self->recording != 0) {
+        cudaGraph_t graph = NULL;
+
+        (void)cudaStreamEndCapture(self->streams[CDDPI_STREAM_COMPUTE], &graph);
+        if (graph != NULL) {
+            (void)cudaGraphDestroy(graph);
+        }
+    }
+    if (self->streams[CDDPI_STREAM_COUNT - 1] != NULL && cuda_finish(device, CLOSE_MS) != CDDP_OK) {
+        self->host->warn(self->host->last_error());
+    }
+    for (int i = 0; i < CDDPI_CUDA_PARTS; i++) {
+        if (self->kept[i].state != NULL && self->kept[i].release != NULL) {
+            self->kept[i].release(device, self->kept[i].state);
+        }
+    }
+    cuda_streams_close(self);
+    if (self->pool != NULL) {
+        (void)cudaMemPoolDestroy(self->pool);
+    }
+    self->host->free(self);
+}
+
+static const struct cddpi_device_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .owns = cuda_owns,
+    .memory = cuda_memory,
+    .copy = cuda_copy,
+    .clear = cuda_clear,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .record = cuda_event_record,
+    .order = cuda_event_order,
+    .query = cuda_event_query,
+    .wait = cuda_event_wait,
+    .elapsed = cuda_event_elapsed,
+    .finish = cuda_finish,
+    .record_begin = cuda_record_begin,
+    .record_end = cuda_record_end,
+    .replay = cuda_replay,
+    .recording_destroy = cuda_recording_destroy,
+    .range_push = cuda_range_push,
+    .range_pop = cuda_range_pop,
+    .adopt = cuda_adopt,
+};
+
+/* As nvidia-smi -L prints it. */
+void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t bytes)
+{
+    const unsigned char *id = (const unsigned char *)properties->uuid.bytes;
+    size_t at = (size_t)snprintf(out, bytes, "GPU-");
+
+    for (int i = 0; i < 16 && at < bytes; i++) {
+        bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+
+        at += (size_t)snprintf(out + at, bytes - at, "%s%02x", dash ? "-" : "", id[i]);
+    }
+}
+
+/* Fill in what is known of the card; makes its context. */
+static cddp_status describe_self(struct cuda_device *device)
+{
+    struct cddpi_device *base = &device->base;
+    struct cudaDeviceProp properties;
+    int shares = 0;
+    cddp_status status = CUDA_CHECK(base, cudaGetDeviceProperties(&properties, base->index));
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    snprintf(base->title, sizeof base->title, "%.95s", properties.name);
+    cuda_unique_name(&properties, base->unique, sizeof base->unique);
+    device->multiprocessors = properties.multiProcessorCount;
+    device->capability = 10 * properties.major + properties.minor;
+    if (properties.unifiedAddressing == 0) {
+        return cuda_fail(base, CDDP_ERR_UNAVAILABLE, "%s has no unified addressing", base->title);
+    }
+    if (cudaDeviceGetAttribute(&shares, cudaDevAttrIpcEventSupport, base->index) != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    /* and streams can wait for a word in memory: without that nobody could be waited for */
+    base->can_share = shares != 0 && cuda_driver_symbol("cuStreamWaitValue32") != NULL;
+    return CUDA_CHECK(base, cudaSetDevice(base->index));
+}
+
+cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
+                      struct cddpi_device **out)
+{
+    struct cuda_device *device = host->alloc(sizeof *device);
+    cddp_status status;
+
+    cuda_host_use(host);
+    if (device == NULL) {
+        return cuda_host_fail(host, CDDP_ERR_NO_MEMORY, "device: no memory for %zu bytes",
+                              sizeof *device);
+    }
+    device->host = host;
+    device->base.ops = &cuda_ops;
+    cddpi_cuda_kernels_fill(&device->kernels);
+    device->base.kernels = &device->kernels;
+    device->base.planes = cddpi_cuda_planes;
+    device->base.index = index;
+    device->base.rank = rank;
+    status = describe_self(device);
+    if (status == CDDP_OK) {
+        status = cuda_streams_open(device);
+    }
+    if (status == CDDP_OK) {
+        status = cuda_pool_open(device);
+    }
+    if (status != CDDP_OK) {
+        cuda_close(&device->base);
+        return status;
+    }
+    *out = &device->base;
+    return CDDP_OK;
+}

@@ -1,0 +1,144 @@
+/* device.c - which device a name and a local rank stand for, and what there is to see of CUDA. */
+#include "device/device.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "device/find.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A driver may need seconds for many cards; one that hangs would wait for ever. */
+enum { ANSWER_MS = 60000 };
+
+/* The device of @local_rank among @count, or the index after "cuda:". */
+static cddp_status choose(const char *name, int local_rank, int local_world_size, bool shared,
+                          int count, int *out)
+{
+    int64_t index;
+
+    if (name[4] == ':') {
+        if (!cddpi_parse_integer(name + 5, 0, INT32_MAX, &index)) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "device \"%s\": it is cpu, cuda or cuda:N", name);
+        }
+        if (index >= count) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "device \"%s\": this process sees %d CUDA device%s, numbered from 0",
+                              name, count, count == 1 ? "" : "s");
+        }
+        *out = (int)index;
+        return CDDP_OK;
+    }
+    if (!shared && local_world_size > count) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "%d ranks on this machine, but %d CUDA device%s: start one rank a device "
+                          "(cddp-run --nproc gpu), or let ranks share devices: CDDP_BACKEND=host",
+                          local_world_size, count, count == 1 ? "" : "s");
+    }
+    *out = local_rank % count;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int local_world_size,
+                              bool shared, struct cddpi_device **out)
+{
+    const struct cddpi_module_host *host = cddpi_module_host();
+    const struct cddpi_module *module;
+    int count = 0;
+    int index = 0;
+    cddp_status status;
+
+    if (strcmp(name, "cpu") == 0) {
+        *out = cddpi_device_cpu();
+        return CDDP_OK;
+    }
+    if (strncmp(name, "cuda", 4) != 0 || (name[4] != '\0' && name[4] != ':')) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "device \"%s\": it is cpu, cuda or cuda:N", name);
+    }
+    status = cddpi_module_open(&module);
+    if (status == CDDP_OK) {
+        status = module->count(host, &count);
+    }
+    if (status == CDDP_OK) {
+        status = choose(name, local_rank, local_world_size, shared, count, &index);
+    }
+    if (status == CDDP_OK) {
+        status = module->open(host, index, rank, out);
+    }
+    /* the module's own texts name the rank already */
+    if (status != CDDP_OK && rank >= 0 && strncmp(cddp_last_error(), "rank ", 5) != 0) {
+        return cddpi_fail_prefix(status, "rank %d", rank);
+    }
+    return status;
+}
+
+void cddpi_device_close(struct cddpi_device *device)
+{
+    if (device != NULL) {
+        device->ops->close(device);
+    }
+}
+
+/* In a child: the number, or "why not". */
+static void tell_count(int fd)
+{
+    const struct cddpi_module *module;
+    int count;
+    cddp_status status = cddpi_module_open(&module);
+
+    if (status == CDDP_OK) {
+        status = module->count(cddpi_module_host(), &count);
+    }
+    if (status == CDDP_OK) {
+        dprintf(fd, "%d", count);
+    } else {
+        dprintf(fd, "-%s", cddp_last_error());
+    }
+}
+
+int cddpi_device_count(void)
+{
+    char *answer = cddpi_ask_child(tell_count, ANSWER_MS);
+    int count = 0;
+
+    if (answer == NULL) {
+        return 0;
+    }
+    if (answer[0] == '-') {
+        cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", answer + 1);
+    } else {
+        count = atoi(answer);
+    }
+    cddpi_free(answer);
+    return count;
+}
+
+static void tell_description(int fd)
+{
+    enum { TEXT_BYTES = 32768 };
+    const struct cddpi_module *module;
+    char *text;
+
+    if (cddpi_module_open(&module) != CDDP_OK) {
+        dprintf(fd, "no: %s\n", cddp_last_error());
+        return;
+    }
+    text = cddpi_zalloc(TEXT_BYTES);
+    if (text != NULL && module->describe(cddpi_module_host(), text, TEXT_BYTES) != CDDP_OK) {
+        dprintf(fd, "no: %s\n", cddp_last_error());
+    } else if (text != NULL) {
+        dprintf(fd, "%s", text);
+    }
+    cddpi_free(text);
+}
+
+char *cddpi_device_describe(void)
+{
+    char *text = cddpi_ask_child(tell_description, ANSWER_MS);
+
+    return text != NULL ? text : cddpi_format("no: %s\n", cddp_last_error());
+}

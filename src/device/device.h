@@ -1,0 +1,133 @@
+/* device.h - where tensors live: the processor's memory, or one CUDA device, which a module drives
+ * that is opened at run time.
+ *
+ * Work on a device is ordered by streams: what is put into one stream is done in that order, and
+ * nothing is ordered between streams but by events. On the processor every call is done when it
+ * returns. A device belongs to the thread that drives compute, except where "any thread" is said.
+ * Errors name the rank (as set by cddpi_device_open()), the call and the source line. */
+#ifndef CDDPI_DEVICE_H
+#define CDDPI_DEVICE_H
+
+#include <cddp/types.h>
+
+#include <stdbool.h>
+
+enum cddpi_stream {
+    CDDPI_STREAM_COMPUTE,
+    CDDPI_STREAM_COMM, /* collectives */
+    CDDPI_STREAM_COPY, /* batches on their way to the device */
+    CDDPI_STREAM_COUNT
+};
+
+struct cddpi_device;
+struct cddpi_event;     /* a point in a stream */
+struct cddpi_recording; /* work of the compute stream that was recorded, to be launched as one */
+struct cddpi_cuda_kernels;
+struct cddpi_plane_ops;
+
+struct cddpi_device_memory {
+    size_t free_bytes, total_bytes;
+};
+
+/* Everything here returns CDDP_OK, CDDP_ERR_NO_MEMORY or CDDP_ERR_DEVICE, unless it says more. */
+struct cddpi_device_ops {
+    const char *name; /* "cpu", "cuda" */
+    /* Waits for the device's work, without a limit only on the processor. */
+    void (*close)(struct cddpi_device *device);
+
+    /* Memory of the device, 64-byte aligned (CUDA: 256), not cleared, usable by work that is put
+     * into the compute stream from now on. @p what names it in the error, which also says how much
+     * was free. */
+    cddp_status (*alloc)(struct cddpi_device *device, size_t bytes, const char *what, void **out);
+    /* Once the work in the compute stream is done. NULL is accepted. */
+    void (*release)(struct cddpi_device *device, void *memory);
+    /* Host memory that the device reads and writes at full speed, beside compute. Any thread. */
+    cddp_status (*pin)(struct cddpi_device *device, size_t bytes, void **out);
+    void (*unpin)(struct cddpi_device *device, void *memory);
+    /* Whether @p memory is this device's (then the processor must not touch it). Any thread. */
+    bool (*owns)(const struct cddpi_device *device, const void *memory);
+    cddp_status (*memory)(struct cddpi_device *device, struct cddpi_device_memory *out);
+
+    /* In stream order; either side may be host memory (pinned, if it is not to wait). */
+    cddp_status (*copy)(struct cddpi_device *device, enum cddpi_stream stream, void *to,
+                        const void *from, size_t bytes);
+    cddp_status (*clear)(struct cddpi_device *device, enum cddpi_stream stream, void *memory,
+                         size_t bytes);
+
+    /* @p timed: for elapsed. Events are recorded again and again. */
+    cddp_status (*event_create)(struct cddpi_device *device, bool timed, struct cddpi_event **out);
+    void (*event_destroy)(struct cddpi_device *device, struct cddpi_event *event); /* or NULL */
+    cddp_status (*record)(struct cddpi_device *device, struct cddpi_event *event,
+                          enum cddpi_stream stream);
+    /* What is put into @p stream later begins after @p event as it was last recorded. Nobody waits
+     * here. */
+    cddp_status (*order)(struct cddpi_device *device, enum cddpi_stream stream,
+                         struct cddpi_event *event);
+    /* Any thread. An event that was never recorded is done. */
+    cddp_status (*query)(struct cddpi_device *device, struct cddpi_event *event, bool *out_done);
+    /* The calling thread waits, asleep for most of it; CDDP_ERR_TIMEOUT. Any thread. */
+    cddp_status (*wait)(struct cddpi_device *device, struct cddpi_event *event,
+                        uint32_t timeout_ms);
+    /* Between two timed events that are done. */
+    cddp_status (*elapsed)(struct cddpi_device *device, struct cddpi_event *from,
+                           struct cddpi_event *to, float *out_ms);
+    /* Wait for all streams; CDDP_ERR_TIMEOUT. */
+    cddp_status (*finish)(struct cddpi_device *device, uint32_t timeout_ms);
+
+    /* Record what is put into the compute stream (and into streams that are ordered after it by
+     * events, and before its end again) instead of doing it. CDDP_ERR_UNAVAILABLE: what was put
+     * there cannot be recorded; the work has then not been done. Nothing can be allocated and
+     * nobody can wait meanwhile. Events that were recorded before are waited for anew at each
+     * replay; those that are recorded in it order what is in it, and can be asked and waited for
+     * by the processor only if they are timed. NULL on the processor. */
+    cddp_status (*record_begin)(struct cddpi_device *device);
+    cddp_status (*record_end)(struct cddpi_device *device, struct cddpi_recording **out);
+    cddp_status (*replay)(struct cddpi_device *device, struct cddpi_recording *recording);
+    void (*recording_destroy)(struct cddpi_device *device, struct cddpi_recording *recording);
+
+    /* Ranges for profilers (NVTX), nested; cheap when none looks on. NULL on the processor. */
+    void (*range_push)(struct cddpi_device *device, const char *name);
+    void (*range_pop)(struct cddpi_device *device);
+
+    /* Let the compute stream be @p stream, a cudaStream_t of this device that outlives it and stays
+     * the caller's; before anything was put into the compute stream. NULL on the processor. */
+    cddp_status (*adopt)(struct cddpi_device *device, void *stream);
+};
+
+/* The start of every device; what is behind it is the implementation's. */
+struct cddpi_device {
+    const struct cddpi_device_ops *ops;
+    const struct cddpi_cuda_kernels *kernels; /* NULL on the processor */
+    /* Transports of device memory that the module has, best first, ended by NULL; NULL: none. */
+    const struct cddpi_plane_ops *const *planes;
+    int index;       /* among those that this process sees; cpu: 0 */
+    char title[96];  /* "NVIDIA H200", for people */
+    char unique[48]; /* "GPU-0a1b...": tells cards apart on all machines; cpu: "" */
+    int rank;        /* for texts; -1: none */
+    bool can_share;  /* its memory can be opened by other processes of this machine (CUDA IPC) */
+};
+
+/** The processor; there is one, it is never closed, and any thread may use it. */
+struct cddpi_device *cddpi_device_cpu(void);
+
+/** Open @p name: "cpu"; "cuda", on the device that @p local_rank stands for among those that
+ *  CUDA_VISIBLE_DEVICES leaves; or "cuda:2". @p shared: several ranks may use one device, in turns
+ *  of local_rank modulo their number; otherwise more ranks than devices are an error that says so.
+ *  @param rank  For texts.
+ *  @param out   Release with cddpi_device_close(), which accepts NULL and the processor.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (no such name or index); CDDP_ERR_UNAVAILABLE: why there is
+ *          no CUDA here (module, driver, device), in one sentence that says what to do;
+ *          CDDP_ERR_DEVICE. */
+cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int local_world_size,
+                              bool shared, struct cddpi_device **out);
+void cddpi_device_close(struct cddpi_device *device);
+
+/** What `cddp-run --check` prints about GPUs: one or more lines, each ended by a newline. Never
+ *  fails: what is missing is told with the reason. Release with cddpi_free(); NULL: no memory. */
+char *cddpi_device_describe(void);
+
+/** How many CUDA devices this process sees; 0 with the reason in cddp_last_error(). Neither makes a
+ * context nor touches a driver before a fork: a child process asks. */
+int cddpi_device_count(void);
+
+#endif

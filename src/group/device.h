@@ -1,0 +1,183 @@
+/* device.h - a group on a device: operations on its memory, which run beside the queue.
+ *
+ * An operation is put into the communication stream, behind what the compute stream held when it
+ * was called; the compute stream goes on behind it once it is waited for. No thread waits on that
+ * way. A watchdog thread looks after what is under way: it sees operations end, compares what the
+ * ranks called, and ends everything when a rank is gone, a deadline passes or the device fails.
+ *
+ * Everything is the calling thread's, except where the mutex or "any thread" is said. */
+#ifndef CDDPI_GROUP_DEVICE_H
+#define CDDPI_GROUP_DEVICE_H
+
+#include "device/device.h"
+#include "group/group.h"
+#include "group/host/host.h"
+#include "group/plane.h"
+
+enum {
+    CDDPI_CALLS = 1024,     /* by how many operations ranks may be apart */
+    CDDPI_LABEL_BYTES = 48, /* of what an operation is for */
+    CDDPI_FAILURE_BYTES = 1024
+};
+
+/* One operation in the communication stream. */
+struct cddpi_flight {
+    struct cddpi_op op;
+    struct cddpi_event *done;
+    char label[CDDPI_LABEL_BYTES];
+    struct cddpi_flight *next; /* among those under way, or those to be used again */
+    bool recorded;             /* part of a recording: it has no end of its own */
+    bool under_way;            /* from here on the mutex guards */
+    bool held;                 /* by a handle */
+    cddp_status status;        /* once it is no longer under way */
+};
+
+/* What a rank tells the others, in shared memory. Written by that rank alone. */
+struct cddpi_calls {
+    _Alignas(64) _Atomic uint64_t called; /* operations that it has put into its stream */
+    _Alignas(64) _Atomic uint64_t ended;  /* the last one that was seen to be done */
+    _Atomic uint64_t compared;            /* up to here it has seen that all called the same */
+    _Atomic uint32_t left;
+    int32_t pid;
+    uint64_t start_time;
+    _Alignas(64) struct host_descriptor calls[CDDPI_CALLS]; /* by number */
+};
+
+/* Streams belong to a device, so groups that are split off work in the same ones. */
+struct cddpi_device_hold {
+    struct cddpi_device *device;
+    _Atomic unsigned groups;
+};
+
+/* Memory of cddp_group_alloc(), or that this machine's ranks share. */
+struct cddpi_device_block {
+    struct cddpi_device_block *next;
+    void *memory;
+    size_t bytes;
+};
+
+struct cddpi_group_device {
+    cddp_group *group;
+    struct cddpi_device_hold *hold;
+    struct cddpi_device *device;
+    const struct cddpi_plane_ops *ops;
+    struct cddpi_plane *plane;
+    struct cddpi_device_block *blocks; /* the device's */
+    struct cddpi_device_block *shared;
+    struct cddpi_event *ready; /* what the compute stream held; recorded for each operation anew */
+    uint64_t number;           /* of the last operation */
+    bool recording;
+    bool deterministic;
+    char wish[16]; /* the plane that was asked for; "": any */
+    char label[CDDPI_LABEL_BYTES];
+
+    struct cddpi_calls *calls; /* shared, by rank */
+
+    /* the watchdog */
+    pthread_t thread;
+    bool watched; /* the thread runs */
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool stop, idle;
+    struct cddpi_flight *first, *last; /* under way, in order */
+    struct cddpi_flight *free;
+    pthread_mutex_t looking; /* one thread at a time asks plane and peers */
+    int64_t looked_ns;       /* when the watchdog last asked the system about peers */
+    _Atomic bool failed;     /* then `failure` and its text are set and do not change */
+    bool told;               /* the caller has had `failure` */
+    cddp_status failure;
+    char failure_text[CDDPI_FAILURE_BYTES];
+};
+
+/* --- what the rest of cddp asks --- */
+
+/** The device of @p group's memory; NULL: the processor. It lives as long as the group. */
+struct cddpi_device *cddpi_group_on_device(const cddp_group *group);
+
+/** What the next operations on the device are for, in texts of failures ("bucket 3 of 20"), copied;
+ *  NULL: nothing in particular. Nothing happens on the processor. */
+void cddpi_group_label(cddp_group *group, const char *label);
+
+/** CDDP_OK, or why nothing works any more; does not wait, costs next to nothing. Only on a device.
+ */
+cddp_status cddpi_group_healthy(cddp_group *group);
+/** The same, and looks anew: once the device has finished, whether all that was called was done,
+ * and not ended by a failure. Only on a device. */
+cddp_status cddpi_group_verify(cddp_group *group);
+
+/** As record_begin and record_end of the device, with the operations of the group as part of the
+ *  recording. All ranks do the same. Only on a device.
+ *  @return CDDP_ERR_UNAVAILABLE when the plane's operations cannot be recorded; else as these. */
+cddp_status cddpi_group_record_begin(cddp_group *group);
+cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_recording **out);
+bool cddpi_group_is_recording(const cddp_group *group);
+/** Do what was recorded; the watchdog looks after it as after one operation. */
+cddp_status cddpi_group_replay(cddp_group *group, struct cddpi_recording *recording);
+
+/* --- device_open.c --- */
+
+/** Put @p group (a fresh one, of all ranks) on the device @p name, with the plane that @p plane
+ *  stands for: "nccl", "ipc", "staged", "solo"; "host": the best of ipc and staged; NULL: the best.
+ *  @p stream: the caller's, for compute; NULL: the device's own. Collective: every rank succeeds or
+ *  every rank fails. */
+cddp_status cddpi_device_join(cddp_group *group, const char *name, const char *plane,
+                              bool deterministic, void *stream);
+/** The same on an open device, which @p hold counts; a reference of the caller's goes to the group,
+ *  also when this fails. @p own: this rank's failure so far, whose text is stored. */
+cddp_status cddpi_device_attach(cddp_group *group, struct cddpi_device_hold *hold,
+                                const char *plane, bool deterministic, cddp_status own);
+/** The device, with one reference; NULL: no memory, and @p device is closed. */
+struct cddpi_device_hold *cddpi_device_hold(struct cddpi_device *device);
+/** Put @p made, a part of @p group, on the same device. Collective in @p made. */
+cddp_status cddpi_device_follow(const cddp_group *group, cddp_group *made);
+/** Before the queue ends: finish or end what is under way, and go. */
+void cddpi_device_leave(cddp_group *group);
+const char *cddpi_device_plane_name(const cddp_group *group);
+
+/* --- device.c --- */
+
+/** Start @p op where its memory is. */
+cddp_status cddpi_device_start(cddp_group *group, const struct cddpi_op *op, cddp_work **out);
+cddp_status cddpi_device_test(cddp_work *work, bool *out_done);
+cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms);
+/** The handle goes. */
+void cddpi_device_drop(cddp_work *work);
+cddp_status cddpi_device_memory(cddp_group *group, size_t bytes, void **out);
+/** Release @p memory, unless it is none of the device's. */
+bool cddpi_device_free(cddp_group *group, void *memory);
+void cddpi_device_free_all(struct cddpi_group_device *side);
+
+/* --- device_watch.c --- */
+
+cddp_status cddpi_watch_start(struct cddpi_group_device *side);
+/** Wait for what is under way if @p finish, else end it; then stop. */
+void cddpi_watch_stop(struct cddpi_group_device *side, bool finish);
+/** @p flight was put into the stream. */
+void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *flight);
+/** Everything ends, here and on all ranks, for the stored text. Returns the status to be given.
+ *  Any thread. */
+cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status);
+/** See what has ended, and whether all is well. Any thread. */
+void cddpi_watch_look(struct cddpi_group_device *side);
+/** CDDP_OK, or the failure: as it is for the first who asks, CDDP_ERR_CLOSED after that. */
+cddp_status cddpi_watch_status(struct cddpi_group_device *side);
+
+/* --- device_calls.c --- */
+
+static inline struct cddpi_calls *cddpi_own_calls(const struct cddpi_group_device *side)
+{
+    return &side->calls[side->group->rank];
+}
+
+/** The next operation's number is taken and what it is told to the others. Waits only for ranks
+ *  that are CDDPI_CALLS operations behind. */
+cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_flight *flight);
+/** Compare what all ranks have called by now, as far as that was not done. */
+cddp_status cddpi_watch_compare(struct cddpi_group_device *side);
+/** "all_reduce sum f32 x 100, #12 on the device, bucket 3 of 20" */
+void cddpi_watch_title(const struct cddpi_flight *flight, char *out, size_t bytes);
+
+/* --- device_solo.c --- */
+extern const struct cddpi_plane_ops cddpi_plane_solo_ops; /* of one rank: copies */
+
+#endif

@@ -1,0 +1,140 @@
+/* fixed.c - reductions whose bits do not depend on how NCCL goes about it: it only moves the
+ * numbers, rank r reduces part r with the kernel that all planes use. The same bytes go over the
+ * wire as in a ring. 16-bit types are added up in float32, and rounded once. */
+#include "group/nccl/nccl_plane.h"
+#include "kernels/cuda/cuda_kernels.h"
+
+/* A piece of an operation: every rank's part of it, in elements from the start of the input. */
+struct cut {
+    const struct cddpi_op *op;
+    size_t element;
+    size_t starts[NCCL_MOST_RANKS];
+    size_t counts[NCCL_MOST_RANKS];
+};
+
+static bool aligned(const void *memory)
+{
+    return (uintptr_t)memory % 16 == 0; /* what kernels ask for */
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* all_reduce and reduce: elements [at, at + count) go to the ranks in turn. reduce_scatter: of each
+ * block, which is its rank's. */
+static struct cut cut(const struct cddpi_plane *plane, const struct cddpi_op *op, size_t at,
+                      size_t count)
+{
+    struct cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
+    size_t grains = (count * cut.element + NCCL_GRAIN - 1) / NCCL_GRAIN;
+
+    for (int r = 0; r < plane->size; r++) {
+        size_t ranks = (size_t)plane->size;
+        size_t start = grains * (size_t)r / ranks * NCCL_GRAIN / cut.element;
+        size_t end = grains * ((size_t)r + 1) / ranks * NCCL_GRAIN / cut.element;
+
+        if (op->kind == CDDPI_REDUCE_SCATTER) {
+            cut.starts[r] = (size_t)r * op->count + at;
+            cut.counts[r] = count;
+        } else {
+            cut.starts[r] = at + least(start, count);
+            cut.counts[r] = least(end, count) - least(start, count);
+        }
+    }
+    return cut;
+}
+
+/* Everyone's numbers of this rank's part come into the rows of scratch. */
+static cddp_status collect(struct cddpi_plane *plane, const struct cut *cut)
+{
+    struct nccl_parcel parcels[NCCL_MOST_RANKS];
+
+    for (int r = 0; r < plane->size; r++) {
+        parcels[r] = (struct nccl_parcel){(const char *)cut->op->in + cut->starts[r] * cut->element,
+                                          cut->counts[r] * cut->element,
+                                          plane->scratch + (size_t)r * plane->row,
+                                          cut->counts[plane->rank] * cut->element};
+    }
+    if (aligned(parcels[plane->rank].out)) {
+        parcels[plane->rank].in_bytes = 0; /* the kernel reads it where it lies */
+    }
+    return cddpi_nccl_exchange(plane, parcels);
+}
+
+static cddp_status reduce(struct cddpi_plane *plane, const struct cut *cut, char *out)
+{
+    const struct cddpi_op *op = cut->op;
+    const char *own = (const char *)op->in + cut->starts[plane->rank] * cut->element;
+    char *result = aligned(out) ? out : plane->scratch + (size_t)plane->size * plane->row;
+    size_t count = cut->counts[plane->rank];
+    const void *inputs[NCCL_MOST_RANKS];
+    cddp_status status;
+
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    for (int r = 0; r < plane->size; r++) {
+        inputs[r] = plane->scratch + (size_t)r * plane->row;
+    }
+    if (aligned(own)) {
+        inputs[plane->rank] = own;
+    }
+    status = plane->device->kernels->reduce(plane->device, op->type, op->op, inputs,
+                                            op->weighted ? plane->weights : NULL, plane->size,
+                                            count, result);
+    return status != CDDP_OK ? status : cddpi_nccl_copy(plane, out, result, count * cut->element);
+}
+
+/* The results go to all, or to root. */
+static cddp_status spread(struct cddpi_plane *plane, const struct cut *cut, const char *own)
+{
+    const struct cddpi_op *op = cut->op;
+    bool all = op->kind == CDDPI_ALL_REDUCE;
+    struct nccl_parcel parcels[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
+
+    for (int r = 0; r < plane->size; r++) {
+        if (all || r == op->root) {
+            parcels[r].out = own;
+            parcels[r].out_bytes = cut->counts[plane->rank] * cut->element;
+        }
+        if (all || plane->rank == op->root) {
+            parcels[r].in = (char *)op->out + cut->starts[r] * cut->element;
+            parcels[r].in_bytes = cut->counts[r] * cut->element;
+        }
+    }
+    return cddpi_nccl_exchange(plane, parcels);
+}
+
+static cddp_status one_piece(struct cddpi_plane *plane, const struct cddpi_op *op, size_t at,
+                             size_t count)
+{
+    struct cut piece = cut(plane, op, at, count);
+    bool wants = op->kind != CDDPI_REDUCE || plane->rank == op->root;
+    size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[plane->rank];
+    char *result = wants ? (char *)op->out + start * piece.element
+                         : plane->scratch + (size_t)plane->size * plane->row;
+    cddp_status status = collect(plane, &piece);
+
+    if (status == CDDP_OK) {
+        status = reduce(plane, &piece, result);
+    }
+    if (status == CDDP_OK && op->kind != CDDPI_REDUCE_SCATTER) {
+        status = spread(plane, &piece, result);
+    }
+    return status;
+}
+
+cddp_status cddpi_nccl_fixed(struct cddpi_plane *plane, const struct cddpi_op *op)
+{
+    size_t element = cddp_type_bytes(op->type);
+    size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)plane->size;
+    size_t most = (plane->row - NCCL_GRAIN) / element * parts;
+    cddp_status status = op->weighted ? cddpi_nccl_gather_weights(plane, op) : CDDP_OK;
+
+    for (size_t at = 0; at < op->count && status == CDDP_OK; at += most) {
+        status = one_piece(plane, op, at, least(op->count - at, most));
+    }
+    return status;
+}

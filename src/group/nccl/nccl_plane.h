@@ -1,0 +1,147 @@
+/* nccl_plane.h - inside of the plane "nccl": a communicator that does not block, and NCCL's
+ * functions, looked up at run time.
+ *
+ * One thread at a time is inside NCCL: whoever has the mutex. The compute thread puts work into the
+ * stream; the group's watchdog polls, and aborts. A call that is in progress is waited for without
+ * the mutex, so that it can be aborted. */
+#ifndef CDDPI_GROUP_NCCL_PLANE_H
+#define CDDPI_GROUP_NCCL_PLANE_H
+
+#include "group/planes.h"
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* member, symbol: what every version that we use has */
+#define NCCL_FUNCTIONS(X)                                                                          \
+    X(get_version, ncclGetVersion)                                                                 \
+    X(get_unique_id, ncclGetUniqueId)                                                              \
+    X(error_string, ncclGetErrorString)                                                            \
+    X(last_error, ncclGetLastError)                                                                \
+    X(init, ncclCommInitRankConfig)                                                                \
+    X(async_error, ncclCommGetAsyncError)                                                          \
+    X(finalize, ncclCommFinalize)                                                                  \
+    X(destroy, ncclCommDestroy)                                                                    \
+    X(abort, ncclCommAbort)                                                                        \
+    X(group_start, ncclGroupStart)                                                                 \
+    X(group_end, ncclGroupEnd)                                                                     \
+    X(all_reduce, ncclAllReduce)                                                                   \
+    X(reduce, ncclReduce)                                                                          \
+    X(broadcast, ncclBroadcast)                                                                    \
+    X(all_gather, ncclAllGather)                                                                   \
+    X(reduce_scatter, ncclReduceScatter)                                                           \
+    X(send, ncclSend)                                                                              \
+    X(recv, ncclRecv)                                                                              \
+    X(make_factor, ncclRedOpCreatePreMulSum)                                                       \
+    X(unmake_factor, ncclRedOpDestroy)
+
+/* member, symbol, since which version: NULL before it */
+#define NCCL_NEWER_FUNCTIONS(X)                                                                    \
+    X(mem_alloc, ncclMemAlloc, 21900)                                                              \
+    X(mem_free, ncclMemFree, 21900)                                                                \
+    X(enroll, ncclCommRegister, 21900)                                                             \
+    X(unenroll, ncclCommDeregister, 21900)
+
+#ifndef CDDPI_NCCL_ROW_BYTES /* tests take smaller ones, so that little has many pieces */
+#define CDDPI_NCCL_ROW_BYTES (4 << 20)
+#endif
+
+enum {
+    NCCL_OLDEST = 21800,
+    NCCL_SHARES_DEVICES = 23003,          /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
+    NCCL_MOST_RANKS = 64,                 /* that the reduction kernel takes */
+    NCCL_GRAIN = 256,                     /* bytes: parts begin at multiples */
+    NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* of scratch, one a rank */
+};
+
+#define NCCL_MEMBER(member, symbol) __typeof__(symbol) *member;
+#define NCCL_NEWER_MEMBER(member, symbol, since) NCCL_MEMBER(member, symbol)
+
+struct nccl_library {
+    void *handle;
+    int version; /* 22809 is 2.28.9 */
+    NCCL_FUNCTIONS(NCCL_MEMBER)
+    NCCL_NEWER_FUNCTIONS(NCCL_NEWER_MEMBER)
+};
+
+/* Memory of alloc. */
+struct nccl_block {
+    struct nccl_block *next;
+    void *memory;
+    void *registration; /* NULL: none */
+    bool own;           /* of cudaMalloc */
+};
+
+struct cddpi_plane {
+    struct cddpi_device *device;
+    struct nccl_library nccl;
+    int rank, size;
+    bool deterministic;
+    uint32_t timeout_ms;
+    struct cddpi_plane_seat seat; /* copied */
+    cudaStream_t stream;
+    __typeof__(&cuMemsetD32Async) fill;
+
+    pthread_mutex_t mutex; /* guards comm, and all calls of NCCL */
+    bool has_mutex;
+    ncclComm_t comm;          /* NULL: not yet, or aborted */
+    _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
+    char reason[CDDPI_PLANE_TEXT];
+
+    char *scratch;     /* device memory: a row for each rank, one for the result */
+    size_t row;        /* bytes */
+    double *weights;   /* device memory: one a rank; then this rank's own; then its share */
+    size_t own_weight; /* even: where in it */
+    void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
+    struct nccl_block *blocks;
+};
+
+/* library.c */
+/** CDDP_ERR_UNAVAILABLE: the library is not there, is too old, or lacks a function. */
+cddp_status cddpi_nccl_load(const struct cddpi_device *device, struct nccl_library *out);
+/** "2.28.9" */
+void cddpi_nccl_version_text(int version, char *out, size_t bytes);
+
+/* call.c: NCCL, one thread at a time */
+/** Take the mutex; CDDP_ERR_CLOSED (and no mutex) after an abort. */
+cddp_status cddpi_nccl_enter(struct cddpi_plane *plane);
+void cddpi_nccl_leave(struct cddpi_plane *plane);
+/** With the mutex: what @p result of @p call comes to, once it is no longer in progress. */
+cddp_status cddpi_nccl_settle(struct cddpi_plane *plane, ncclResult_t result, const char *call);
+cddp_status cddpi_nccl_poll(struct cddpi_plane *plane);
+void cddpi_nccl_abort(struct cddpi_plane *plane, const char *reason);
+
+#define NCCL_CALL(plane, member, ...)                                                              \
+    cddpi_nccl_settle((plane), (plane)->nccl.member(__VA_ARGS__), #member)
+
+/* collective.c: with the mutex */
+cddp_status cddpi_nccl_collective(struct cddpi_plane *plane, const struct cddpi_op *op);
+ncclDataType_t cddpi_nccl_type(cddp_type type);
+/** Gather all ranks' weights of @p op into plane->weights. */
+cddp_status cddpi_nccl_gather_weights(struct cddpi_plane *plane, const struct cddpi_op *op);
+
+/* exchange.c: with the mutex */
+/* What goes to and comes from each rank in one exchange; 0 bytes: nothing. */
+struct nccl_parcel {
+    const char *out;
+    size_t out_bytes;
+    char *in;
+    size_t in_bytes;
+};
+/** All @p parcels at once; this rank's own is copied. */
+cddp_status cddpi_nccl_exchange(struct cddpi_plane *plane, const struct nccl_parcel *parcels);
+cddp_status cddpi_nccl_copy(struct cddpi_plane *plane, void *to, const void *from, size_t bytes);
+
+/* fixed.c: with the mutex */
+/** all_reduce, reduce or reduce_scatter in the table's order: all to all, the reduction kernel, and
+ *  all to all again. */
+cddp_status cddpi_nccl_fixed(struct cddpi_plane *plane, const struct cddpi_op *op);
+
+/* memory.c */
+cddp_status cddpi_nccl_alloc(struct cddpi_plane *plane, size_t bytes, void **out);
+void cddpi_nccl_free(struct cddpi_plane *plane, void *memory);
+
+#endif

@@ -1,0 +1,362 @@
+/* plane.c - the plane "nccl": opening, closing, and one operation after another. */
+#include "group/nccl/nccl_plane.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long close waits for the peers, who close about now, too. Then it ends without them. */
+enum { GRACE_MS = 2000 };
+
+struct intro {
+    int32_t status; /* of finding the library */
+    int32_t version;
+    int32_t shares; /* devices may be shared, if all say so */
+    char unique[48];
+    char host[160];
+    char text[CDDPI_PLANE_TEXT];
+};
+
+/* NCCL tells machines apart by this. */
+static void name_host(char *out, size_t bytes)
+{
+    const char *id = getenv("NCCL_HOSTID");
+    char boot[48] = "";
+    char name[96] = "";
+    FILE *file;
+
+    if (id != NULL && id[0] != '\0') {
+        snprintf(out, bytes, "%s", id);
+        return;
+    }
+    (void)gethostname(name, sizeof name - 1);
+    file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file != NULL) {
+        if (fgets(boot, sizeof boot, file) == NULL) {
+            boot[0] = '\0';
+        }
+        fclose(file);
+    }
+    boot[strcspn(boot, "\n")] = '\0';
+    snprintf(out, bytes, "%s %s", name, boot);
+}
+
+static void introduce(struct cddpi_plane *plane, struct intro *out)
+{
+    const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    memset(out, 0, sizeof *out);
+    out->status = cddpi_nccl_load(plane->device, &plane->nccl);
+    if (out->status != CDDP_OK) {
+        snprintf(out->text, sizeof out->text, "%s", cddpi_plane_last_error(plane->device));
+    }
+    out->version = plane->nccl.version;
+    out->shares = shares != NULL && strcmp(shares, "1") == 0;
+    snprintf(out->unique, sizeof out->unique, "%s", plane->device->unique);
+    name_host(out->host, sizeof out->host);
+}
+
+static cddp_status compare_two(const struct cddpi_plane *plane, const struct intro *intros, int a,
+                               int b)
+{
+    const struct intro *first = &intros[a];
+    const struct intro *second = &intros[b];
+    bool may_share = first->version >= NCCL_SHARES_DEVICES && first->shares && second->shares;
+    char one[32];
+    char two[32];
+
+    cddpi_nccl_version_text(first->version, one, sizeof one);
+    cddpi_nccl_version_text(second->version, two, sizeof two);
+    if (first->version != second->version) {
+        return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE,
+                                "NCCL %s on rank %d but %s on rank %d: all ranks need the same",
+                                one, a, two, b);
+    }
+    if (strcmp(first->unique, second->unique) == 0 && strcmp(first->host, second->host) == 0 &&
+        !may_share) {
+        return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE,
+                                "ranks %d and %d share the device %s: NCCL %s cannot do that, use "
+                                "the ipc plane",
+                                a, b, first->unique, one);
+    }
+    return CDDP_OK;
+}
+
+/* What NCCL would find out by itself, in fewer words, or by hanging. */
+static cddp_status compare(const struct cddpi_plane *plane, const struct intro *intros)
+{
+    cddp_status status = CDDP_OK;
+
+    if (plane->size > NCCL_MOST_RANKS) {
+        return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE,
+                                "%d ranks: kernels here reduce those of at most %d", plane->size,
+                                NCCL_MOST_RANKS);
+    }
+    for (int r = 0; r < plane->size; r++) {
+        if (intros[r].status != CDDP_OK) {
+            return cddpi_plane_fail(plane->device, (cddp_status)intros[r].status, "rank %d: %.*s",
+                                    r, CDDPI_PLANE_TEXT - 1, intros[r].text);
+        }
+    }
+    for (int b = 1; b < plane->size && status == CDDP_OK; b++) {
+        for (int a = 0; a < b && status == CDDP_OK; a++) {
+            status = compare_two(plane, intros, a, b);
+        }
+    }
+    return status;
+}
+
+static cddp_status meet(struct cddpi_plane *plane)
+{
+    struct intro own;
+    struct intro *all;
+    cddp_status status;
+
+    introduce(plane, &own);
+    all = cddpi_plane_zalloc(plane->device, (size_t)plane->size * sizeof *all);
+    status = all != NULL ? CDDP_OK
+                         : cddpi_plane_fail(plane->device, CDDP_ERR_NO_MEMORY, "plane: no memory");
+    status = cddpi_plane_agree(&plane->seat, status);
+    if (status == CDDP_OK) {
+        status = plane->seat.exchange(plane->seat.context, &own, sizeof own, all);
+    }
+    if (status == CDDP_OK) {
+        status = compare(plane, all);
+    }
+    cddpi_plane_free(plane->device, all);
+    return status;
+}
+
+static cddp_status share_id(struct cddpi_plane *plane, ncclUniqueId *out)
+{
+    ncclUniqueId own;
+    ncclUniqueId all[NCCL_MOST_RANKS];
+    ncclResult_t result = ncclSuccess;
+    cddp_status status = CDDP_OK;
+
+    memset(&own, 0, sizeof own);
+    if (plane->rank == 0) {
+        result = plane->nccl.get_unique_id(&own);
+        if (result != ncclSuccess) {
+            status = cddpi_plane_fail(plane->device, CDDP_ERR_DEVICE, "NCCL: no unique id: %s",
+                                      plane->nccl.error_string(result));
+        }
+    }
+    status = cddpi_plane_agree(&plane->seat, status);
+    if (status == CDDP_OK) {
+        status = plane->seat.exchange(plane->seat.context, &own, sizeof own, all);
+        *out = all[0];
+    }
+    return status;
+}
+
+static cddp_status connect_ranks(struct cddpi_plane *plane, ncclUniqueId id)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    ncclResult_t result;
+
+    config.blocking = 0;
+    pthread_mutex_lock(&plane->mutex);
+    result = plane->nccl.init(&comm, plane->size, id, plane->rank, &config);
+    plane->comm = comm;
+    if (comm == NULL && (result == ncclSuccess || result == ncclInProgress)) {
+        result = ncclInternalError;
+    }
+    {
+        /* half the time, so that ranks that failed at once can still tell those that wait here */
+        uint32_t whole = plane->timeout_ms;
+        cddp_status status;
+
+        plane->timeout_ms = whole / 2;
+        status = cddpi_nccl_settle(plane, result, "making a communicator");
+        plane->timeout_ms = whole;
+        pthread_mutex_unlock(&plane->mutex);
+        return status;
+    }
+}
+
+static cddp_status make_memory(struct cddpi_plane *plane)
+{
+    struct cddpi_device *device = plane->device;
+    size_t ranks = (size_t)plane->size;
+    size_t one_hot_bytes = 2 * 16 * ranks;
+    unsigned char one_hot[2 * 16 * NCCL_MOST_RANKS] = {0};
+    float f32 = 1;
+    double f64 = 1;
+    cddp_status status;
+
+    plane->row = NCCL_ROW_BYTES;
+    plane->own_weight = (ranks + 1) / 2 * 2;
+    memcpy(one_hot + (size_t)plane->rank * 16, &f32, sizeof f32);
+    memcpy(one_hot + (ranks + (size_t)plane->rank) * 16, &f64, sizeof f64);
+    status = CUDA_CHECK(device, cudaMalloc((void **)&plane->scratch, plane->row * (ranks + 1)));
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device,
+                            cudaMalloc((void **)&plane->weights, (plane->own_weight + 4) * 8));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaMalloc(&plane->one_hot, one_hot_bytes));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaMemcpyAsync(plane->one_hot, one_hot, one_hot_bytes,
+                                                    cudaMemcpyHostToDevice, plane->stream));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaStreamSynchronize(plane->stream));
+    }
+    *(void **)&plane->fill = cuda_driver_symbol("cuMemsetD32Async");
+    if (status == CDDP_OK && plane->fill == NULL) {
+        status = cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
+    }
+    return status;
+}
+
+static void close_plane(struct cddpi_plane *plane);
+
+static cddp_status open_ranks(struct cddpi_plane *plane)
+{
+    ncclUniqueId id;
+    cddp_status status;
+
+    if (pthread_mutex_init(&plane->mutex, NULL) == 0) {
+        plane->has_mutex = true;
+    }
+    status = cddpi_plane_agree(
+        &plane->seat, plane->has_mutex
+                          ? CDDP_OK
+                          : cddpi_plane_fail(plane->device, CDDP_ERR_NO_MEMORY, "plane: no mutex"));
+    if (status == CDDP_OK) {
+        status = meet(plane);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_plane_agree(&plane->seat, make_memory(plane));
+    }
+    if (status == CDDP_OK) {
+        status = share_id(plane, &id);
+    }
+    return status != CDDP_OK ? status : cddpi_plane_agree(&plane->seat, connect_ranks(plane, id));
+}
+
+static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_plane **out)
+{
+    struct cddpi_plane *plane = cddpi_plane_zalloc(seat->device, sizeof *plane);
+    cddp_status status = CDDP_OK;
+
+    if (plane == NULL) {
+        status = cddpi_plane_fail(seat->device, CDDP_ERR_NO_MEMORY, "plane: no memory");
+    } else {
+        plane->seat = *seat;
+        plane->device = seat->device;
+        plane->rank = seat->rank;
+        plane->size = seat->world_size;
+        plane->timeout_ms = seat->timeout_ms;
+        plane->deterministic = seat->deterministic;
+        plane->stream = cuda_device_stream(seat->device, CDDPI_STREAM_COMM);
+    }
+    status = cddpi_plane_agree(seat, status);
+    if (status == CDDP_OK) {
+        status = open_ranks(plane);
+    }
+    if (status != CDDP_OK) {
+        char text[2 * CDDPI_PLANE_TEXT]; /* closing has failures of its own */
+
+        snprintf(text, sizeof text, "%s", cddpi_plane_last_error(seat->device));
+        close_plane(plane);
+        return cddpi_plane_fail(seat->device, status, "%s", text);
+    }
+    *out = plane;
+    return CDDP_OK;
+}
+
+/* Work that is still under way ends, if the peers come soon; else it is aborted. */
+static void end_work(struct cddpi_plane *plane)
+{
+    struct timespec pause = {0, 1000000};
+    bool busy = plane->comm != NULL;
+
+    for (int ms = 0; ms < GRACE_MS && busy; ms++) {
+        busy = cudaStreamQuery(plane->stream) == cudaErrorNotReady;
+        if (busy) {
+            nanosleep(&pause, NULL);
+        }
+    }
+    if (busy) {
+        cddpi_nccl_abort(plane, "left the group while work was under way");
+    }
+    (void)cudaStreamSynchronize(plane->stream);
+}
+
+/* Let NCCL take leave of the peers: whether they all came to that. */
+static bool finalize(struct cddpi_plane *plane)
+{
+    bool done;
+
+    if (cddpi_nccl_enter(plane) != CDDP_OK) {
+        return false;
+    }
+    plane->timeout_ms = GRACE_MS;
+    done = NCCL_CALL(plane, finalize, plane->comm) == CDDP_OK;
+    if (done) {
+        (void)plane->nccl.destroy(plane->comm);
+        plane->comm = NULL;
+    }
+    cddpi_nccl_leave(plane);
+    return done;
+}
+
+static void close_plane(struct cddpi_plane *plane)
+{
+    if (plane == NULL) {
+        return;
+    }
+    if (plane->has_mutex) {
+        end_work(plane);
+        while (plane->blocks != NULL) {
+            cddpi_nccl_free(plane, plane->blocks->memory);
+        }
+        if (!finalize(plane)) {
+            cddpi_nccl_abort(plane, "left the group");
+        }
+        pthread_mutex_destroy(&plane->mutex);
+    }
+    (void)cudaFree(plane->scratch);
+    (void)cudaFree(plane->weights);
+    (void)cudaFree(plane->one_hot);
+    (void)cudaGetLastError(); /* after a lost device all of these fail */
+    cddpi_plane_free(plane->device, plane);
+}
+
+static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_op *op)
+{
+    cddp_status status = cddpi_nccl_enter(plane);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = op->count > 0 ? cddpi_nccl_collective(plane, op) : CDDP_OK;
+    cddpi_nccl_leave(plane);
+    if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
+        cddpi_nccl_abort(plane, cddpi_plane_last_error(plane->device));
+    }
+    return status;
+}
+
+/* As long as all ranks record and replay alike. A weighted operation keeps its weight. */
+static bool records(const struct cddpi_plane *plane)
+{
+    (void)plane;
+    return true;
+}
+
+const struct cddpi_plane_ops cddpi_nccl_plane = {.name = "nccl",
+                                                 .open = open_plane,
+                                                 .close = close_plane,
+                                                 .enqueue = enqueue,
+                                                 .poll = cddpi_nccl_poll,
+                                                 .abort = cddpi_nccl_abort,
+                                                 .alloc = cddpi_nccl_alloc,
+                                                 .free_memory = cddpi_nccl_free,
+                                                 .records = records};

@@ -1,0 +1,61 @@
+/* plane.h - a data plane: how the ranks of a group reduce device memory.
+ *
+ * A group on a CUDA device has two ways to talk. Its backend (host: shared memory) carries what
+ * lies in the processor's memory: manifests, verdicts, the planes' own set-up. The plane carries
+ * what lies in device memory, in the communication stream, ordered against the compute stream by
+ * events; the group does that ordering (group/device.c), a plane only puts work into
+ * CDDPI_STREAM_COMM. No call here waits for a peer or for the device, but open, alloc and split.
+ *
+ * Planes: "nccl"; "ipc" (ranks of one machine whose devices can reach each other's memory, one
+ * device among them: CUDA IPC and kernels that reduce in fixed order); "staged" (through pinned
+ * shared memory, in pieces). */
+#ifndef CDDPI_GROUP_PLANE_H
+#define CDDPI_GROUP_PLANE_H
+
+#include "device/device.h"
+#include "group/group.h"
+
+struct cddpi_plane;
+
+/* What a plane needs of the group while it is opened, and later for signs between ranks: blocking
+ * exchanges of small texts over the backend, in the processor's memory. Collective. */
+struct cddpi_plane_seat {
+    int rank, world_size;
+    int local_rank, local_world_size;
+    uint32_t timeout_ms;
+    bool deterministic; /* fixed order and 16-bit types accumulated in f32, whatever it costs */
+    struct cddpi_device *device;
+    void *context;
+    cddp_status (*exchange)(void *context, const void *own, size_t bytes, void *out_all);
+    /* Memory that all ranks of this machine share, zeroed, at the plane's disposal until it is
+     * closed; for flags and staging. CDDP_ERR_UNAVAILABLE between machines. Collective. */
+    cddp_status (*shared)(void *context, size_t bytes, void **out);
+};
+
+struct cddpi_plane_ops {
+    const char *name;
+    /* Collective: every rank succeeds or every rank fails with the same status. Says what is wrong
+     * on which rank: two ranks on one device (nccl), versions that differ, no library. */
+    cddp_status (*open)(const struct cddpi_plane_seat *seat, struct cddpi_plane **out);
+    /* Not collective, does not wait for peers; after abort, too. */
+    void (*close)(struct cddpi_plane *plane);
+    /* Put @p op into the communication stream. in and out are device memory; kinds: all but send,
+     * recv and barrier may be asked for (CDDP_ERR_UNAVAILABLE for what a plane has not got, always
+     * the same on all ranks). Weighted operations bring this rank's weight in op->weight; those of
+     * the others travel with the data. Called in the same order by all ranks, by the compute
+     * thread; op->number counts them. */
+    cddp_status (*enqueue)(struct cddpi_plane *plane, const struct cddpi_op *op);
+    /* CDDP_OK while nothing is wrong; else what is (asynchronous errors, peers). Any thread; called
+     * by the group's watchdog every few milliseconds while operations are under way. */
+    cddp_status (*poll)(struct cddpi_plane *plane);
+    /* End everything that is under way, so that streams run dry; any thread, from any state. */
+    void (*abort)(struct cddpi_plane *plane, const char *reason);
+    /* Memory that the plane reduces fastest, zeroed. Collective. All ranks pass the same place of
+     * it to an operation (in place: their own part of that), or none does. */
+    cddp_status (*alloc)(struct cddpi_plane *plane, size_t bytes, void **out);
+    void (*free_memory)(struct cddpi_plane *plane, void *memory);
+    /* Whether what it does may be part of a recording (CUDA graph). */
+    bool (*records)(const struct cddpi_plane *plane);
+};
+
+#endif

@@ -1,0 +1,306 @@
+/* device_step.c - owns the few numbers by which the end of a step is steered on a device, and their
+ * way back to the processor. */
+#include "train/device_step.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cuda/cuda_kernels.h"
+
+#include <math.h>
+#include <stddef.h>
+
+enum { PLACES = 4 }; /* updates whose numbers are on their way, at most */
+
+/* As they lie on the device. */
+struct words {
+    double squares; /* of all gradients, still scaled */
+    float factor;   /* what the update multiplies gradients with */
+    float norm;
+    float loss_scale;
+    int32_t skip;
+    int32_t good_steps;
+};
+
+/* When the parts of a step began in the compute stream. */
+struct times {
+    struct cddpi_event **begun; /* two a micro-batch: forward, backward */
+    int marks;
+    struct cddpi_event *updating, *ended;
+};
+
+struct cddpi_device_step {
+    struct cddpi_trainer *trainer; /* borrowed */
+    struct cddpi_device *device;
+    bool scales;
+    struct words *words; /* the device's */
+    struct words *taken; /* pinned: copies of PLACES updates */
+    struct cddpi_event *copied[PLACES];
+    bool has_norm[PLACES];
+    struct times times[PLACES];
+    int most_marks;
+    uint64_t put, got; /* updates */
+};
+
+static cddp_status make_times(struct cddpi_device_step *step, struct times *times)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+    cddp_status status = CDDP_OK;
+
+    times->begun = cddpi_zalloc_array((size_t)step->most_marks, sizeof *times->begun);
+    if (times->begun == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %d marks", step->most_marks);
+    }
+    for (int i = 0; status == CDDP_OK && i < step->most_marks; i++) {
+        status = ops->event_create(step->device, true, &times->begun[i]);
+    }
+    if (status == CDDP_OK) {
+        status = ops->event_create(step->device, true, &times->updating);
+    }
+    return status == CDDP_OK ? ops->event_create(step->device, true, &times->ended) : status;
+}
+
+static void drop_times(struct cddpi_device_step *step, struct times *times)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+
+    for (int i = 0; times->begun != NULL && i < step->most_marks; i++) {
+        ops->event_destroy(step->device, times->begun[i]);
+    }
+    ops->event_destroy(step->device, times->updating);
+    ops->event_destroy(step->device, times->ended);
+    cddpi_free(times->begun);
+}
+
+cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
+                                     struct cddpi_device_step **out)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
+    void *memory = NULL;
+    cddp_status status;
+
+    if (step == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu bytes", sizeof *step);
+    }
+    *step = (struct cddpi_device_step){
+        .trainer = trainer, .device = trainer->device, .scales = scales};
+    step->most_marks = 2 * (int)trainer->config->train.accumulate;
+    status = ops->alloc(step->device, sizeof *step->words, "the end of a step", &memory);
+    if (status == CDDP_OK) {
+        step->words = memory;
+        status = ops->pin(step->device, PLACES * sizeof *step->taken, &memory);
+    }
+    if (status == CDDP_OK) {
+        step->taken = memory;
+        status = ops->clear(step->device, CDDPI_STREAM_COMPUTE, step->words, sizeof *step->words);
+    }
+    for (int i = 0; status == CDDP_OK && i < PLACES; i++) {
+        status = ops->event_create(step->device, false, &step->copied[i]);
+        if (status == CDDP_OK) {
+            status = make_times(step, &step->times[i]);
+        }
+    }
+    if (status == CDDP_OK && scales) {
+        status = cddpi_device_step_send_scale(step);
+    }
+    if (status != CDDP_OK) {
+        cddpi_device_step_destroy(step);
+        return status;
+    }
+    *out = step;
+    return CDDP_OK;
+}
+
+void cddpi_device_step_destroy(struct cddpi_device_step *step)
+{
+    if (step == NULL) {
+        return;
+    }
+    for (int i = 0; i < PLACES; i++) {
+        step->device->ops->event_destroy(step->device, step->copied[i]);
+        drop_times(step, &step->times[i]);
+    }
+    step->device->ops->release(step->device, step->words);
+    step->device->ops->unpin(step->device, step->taken);
+    cddpi_free(step);
+}
+
+const float *cddpi_device_step_loss_scale(const struct cddpi_device_step *step)
+{
+    return step->scales ? &step->words->loss_scale : NULL;
+}
+
+cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+    float scale = step->trainer->loss_scale.scale;
+    int32_t good_steps = (int32_t)step->trainer->loss_scale.good_steps;
+    cddp_status status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->words->loss_scale,
+                                   &scale, sizeof scale);
+
+    if (status == CDDP_OK) {
+        status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->words->good_steps,
+                           &good_steps, sizeof good_steps);
+    }
+    return status == CDDP_OK
+               ? ops->finish(step->device, cddp_group_timeout_ms(step->trainer->group))
+               : status;
+}
+
+/* From gradients to what the update multiplies them with, and whether there is one. */
+static cddp_status find_factor(struct cddpi_device_step *step)
+{
+    struct cddpi_trainer *trainer = step->trainer;
+    struct words *words = step->words;
+    cddp_status status = cddpi_optim_device_squares(trainer->optim, &words->squares);
+
+    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
+        status = cddp_all_reduce(trainer->group, &words->squares, &words->squares, 1, CDDP_F64,
+                                 CDDP_OP_SUM, NULL);
+    }
+    return status == CDDP_OK
+               ? step->device->kernels->clip(
+                     step->device, &words->squares, cddpi_device_step_loss_scale(step),
+                     trainer->config->train.clip_norm, &words->factor, &words->skip, &words->norm)
+               : status;
+}
+
+static cddp_status move_scale(struct cddpi_device_step *step)
+{
+    const struct cddpi_loss_scale *rule = &step->trainer->loss_scale;
+    struct words *words = step->words;
+
+    return step->device->kernels->scale_loss(step->device, &words->skip, rule->growth,
+                                             rule->backoff, (int32_t)rule->interval,
+                                             &words->loss_scale, &words->good_steps);
+}
+
+/* The numbers start on their way back. */
+static cddp_status send_back(struct cddpi_device_step *step, bool has_norm)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+    int place = (int)(step->put % PLACES);
+    cddp_status status;
+
+    if (step->put - step->got == PLACES) {
+        return cddpi_fail(CDDP_ERR_STATE, "trainer: %d updates whose results nobody took", PLACES);
+    }
+    status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->taken[place], step->words,
+                       sizeof *step->words);
+    if (status == CDDP_OK) {
+        status = ops->record(step->device, step->copied[place], CDDPI_STREAM_COMPUTE);
+    }
+    step->has_norm[place] = has_norm;
+    step->put++;
+    return status;
+}
+
+cddp_status cddpi_device_step_mark(struct cddpi_device_step *step, enum cddpi_mark mark)
+{
+    struct times *times;
+
+    if (step == NULL) {
+        return CDDP_OK;
+    }
+    times = &step->times[step->put % PLACES];
+    if (times->marks % 2 != (int)mark || times->marks == step->most_marks) {
+        return CDDP_OK; /* a step that was begun and failed */
+    }
+    return step->device->ops->record(step->device, times->begun[times->marks++],
+                                     CDDPI_STREAM_COMPUTE);
+}
+
+cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr, bool wants_norm)
+{
+    struct cddpi_trainer *trainer = step->trainer;
+    bool clips = trainer->config->train.clip_norm > 0;
+    bool has_factor = clips || step->scales;
+    struct times *times = &step->times[step->put % PLACES];
+    cddp_status status = step->device->ops->record(step->device, times->updating,
+                                                   CDDPI_STREAM_COMPUTE);
+
+    if (status == CDDP_OK) {
+        status = cddpi_optim_device_rate(trainer->optim, trainer->grads, lr);
+    }
+    if (status == CDDP_OK && (has_factor || wants_norm)) {
+        status = find_factor(step);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_optim_device_update(trainer->optim, has_factor ? &step->words->factor : NULL,
+                                           step->scales ? &step->words->skip : NULL);
+    }
+    if (status == CDDP_OK && step->scales) {
+        status = move_scale(step);
+    }
+    if (status == CDDP_OK) {
+        status = step->device->ops->record(step->device, times->ended, CDDPI_STREAM_COMPUTE);
+    }
+    if (status == CDDP_OK) {
+        status = send_back(step, has_factor || wants_norm);
+    }
+    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
+        status = cddp_ddp_updated(trainer->ddp);
+    }
+    cddpi_model_params_changed(trainer->model, false);
+    return status;
+}
+
+/* Add the time between two events to @p sum. */
+static cddp_status add_time(const struct cddpi_device_step *step, struct cddpi_event *from,
+                            struct cddpi_event *to, int64_t *sum)
+{
+    float ms = 0;
+    cddp_status status = step->device->ops->elapsed(step->device, from, to, &ms);
+
+    *sum += (int64_t)((double)ms * 1e6);
+    return status;
+}
+
+static cddp_status take_times(const struct cddpi_device_step *step, struct times *times,
+                              struct cddpi_ended *out)
+{
+    cddp_status status = add_time(step, times->updating, times->ended, &out->optimizer_ns);
+
+    for (int i = 0; status == CDDP_OK && i < times->marks; i++) {
+        struct cddpi_event *next = i + 1 < times->marks ? times->begun[i + 1] : times->updating;
+
+        status = add_time(step, times->begun[i], next,
+                          i % 2 == 0 ? &out->forward_ns : &out->backward_ns);
+    }
+    times->marks = 0;
+    return status;
+}
+
+cddp_status cddpi_device_step_take(struct cddpi_device_step *step, struct cddpi_ended *out)
+{
+    struct cddpi_trainer *trainer = step->trainer;
+    int place = (int)(step->got % PLACES);
+    const struct words *words = &step->taken[place];
+    cddp_status status;
+
+    if (step->got == step->put) {
+        return cddpi_fail(CDDP_ERR_STATE, "trainer: no update whose result was not taken");
+    }
+    status = step->device->ops->wait(step->device, step->copied[place],
+                                     cddp_group_timeout_ms(trainer->group));
+    if (status != CDDP_OK) {
+        return status;
+    }
+    *out = (struct cddpi_ended){0};
+    status = take_times(step, &step->times[place], out);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    step->got++;
+    out->norm = step->has_norm[place] ? words->norm : NAN;
+    out->skipped = step->scales && words->skip != 0;
+    if (step->scales) {
+        trainer->loss_scale.scale = words->loss_scale;
+        trainer->loss_scale.good_steps = words->good_steps;
+        trainer->loss_scale.skipped += out->skipped;
+    }
+    if (out->skipped) {
+        cddpi_optim_skipped(trainer->optim, step->put - step->got);
+    }
+    return CDDP_OK;
+}

@@ -1,0 +1,43 @@
+/* device_step.h - the end of a step on a device: clipping, the update and the loss scale, which
+ * only put work into the compute stream; and what they found, once it is known. */
+#ifndef CDDPI_TRAIN_DEVICE_STEP_H
+#define CDDPI_TRAIN_DEVICE_STEP_H
+
+#include "optim/loss_scale.h"
+#include "train/trainer.h"
+
+struct cddpi_device_step;
+
+/* What the end of a step found. */
+struct cddpi_ended {
+    double norm;  /* of the gradients' mean, unscaled; NaN: not asked for */
+    bool skipped; /* the gradients were not finite, so nothing changed: only with a loss scale */
+    int64_t forward_ns, backward_ns, optimizer_ns; /* of the compute stream; of all micro-batches */
+};
+
+/* What the compute stream comes to. */
+enum cddpi_mark { CDDPI_MARK_FORWARD, CDDPI_MARK_BACKWARD };
+
+/** @param scales  Losses are scaled (fp16): by trainer->loss_scale, which follows the device's. */
+CDDP_CHECKED cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
+                                                  struct cddpi_device_step **out);
+void cddpi_device_step_destroy(struct cddpi_device_step *step); /* accepts NULL */
+
+/** The loss scale on the device; NULL: losses are not scaled. */
+const float *cddpi_device_step_loss_scale(const struct cddpi_device_step *step);
+/** Give the device trainer->loss_scale as it is now (after a checkpoint was read). Waits. */
+CDDP_CHECKED cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step);
+
+/** A micro-batch's forward or backward begins. Nothing if @p step is NULL. */
+CDDP_CHECKED cddp_status cddpi_device_step_mark(struct cddpi_device_step *step,
+                                                enum cddpi_mark mark);
+
+/** Clip, update, share. @p wants_norm: also where nothing is clipped. */
+CDDP_CHECKED cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr,
+                                                  bool wants_norm);
+/** What the oldest update that was not taken yet found; waits for it. CDDP_ERR_STATE: there is
+ *  none. */
+CDDP_CHECKED cddp_status cddpi_device_step_take(struct cddpi_device_step *step,
+                                                struct cddpi_ended *out);
+
+#endif

@@ -1,0 +1,113 @@
+/* mirror.c - owns copies in the processor's memory of what a model has on a device: for files, and
+ * for what ranks share or compare of it. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "train/trainer.h"
+
+#include <string.h>
+
+/* Parameters first, then buffers. */
+static const cddp_param *tensor_at(const struct cddpi_trainer *trainer, size_t i)
+{
+    return i < trainer->param_count ? &trainer->params[i]
+                                    : &trainer->buffers[i - trainer->param_count];
+}
+
+static size_t tensor_count(const struct cddpi_trainer *trainer)
+{
+    return trainer->param_count + trainer->buffer_count;
+}
+
+size_t cddpi_trainer_elements(const cddp_param *tensor)
+{
+    size_t elements = 1;
+
+    for (int d = 0; d < tensor->dims; d++) {
+        elements *= (size_t)tensor->shape[d];
+    }
+    return elements;
+}
+
+static size_t bytes_of(const cddp_param *tensor)
+{
+    return cddpi_trainer_elements(tensor) * cddp_type_bytes(tensor->type);
+}
+
+cddp_status cddpi_trainer_hold_mirror(struct cddpi_trainer *trainer)
+{
+    size_t count = tensor_count(trainer);
+
+    if (!cddpi_trainer_on_device(trainer) || trainer->mirror != NULL) {
+        return CDDP_OK;
+    }
+    trainer->mirror = cddpi_zalloc_array(count, sizeof *trainer->mirror);
+    for (size_t i = 0; trainer->mirror != NULL && i < count; i++) {
+        trainer->mirror[i] = cddpi_alloc_aligned(bytes_of(tensor_at(trainer, i)));
+        if (trainer->mirror[i] == NULL) {
+            cddpi_trainer_drop_mirror(trainer);
+        }
+    }
+    return trainer->mirror != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for a copy of %zu tensors",
+                            count);
+}
+
+void cddpi_trainer_drop_mirror(struct cddpi_trainer *trainer)
+{
+    for (size_t i = 0; trainer->mirror != NULL && i < tensor_count(trainer); i++) {
+        cddpi_free(trainer->mirror[i]);
+    }
+    cddpi_free(trainer->mirror);
+    trainer->mirror = NULL;
+}
+
+static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    cddp_status status = cddpi_trainer_hold_mirror(trainer);
+
+    for (size_t i = 0; status == CDDP_OK && i < tensor_count(trainer); i++) {
+        const cddp_param *tensor = tensor_at(trainer, i);
+
+        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE,
+                           fetch ? trainer->mirror[i] : tensor->data,
+                           fetch ? tensor->data : trainer->mirror[i], bytes_of(tensor));
+    }
+    return status == CDDP_OK ? ops->finish(trainer->device, cddp_group_timeout_ms(trainer->group))
+                             : status;
+}
+
+cddp_status cddpi_trainer_fetch(struct cddpi_trainer *trainer)
+{
+    return cddpi_trainer_on_device(trainer) ? copy_all(trainer, true) : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_send(struct cddpi_trainer *trainer)
+{
+    cddp_status status;
+
+    if (!cddpi_trainer_on_device(trainer)) {
+        return CDDP_OK;
+    }
+    status = copy_all(trainer, false);
+    cddpi_model_params_changed(trainer->model, false);
+    return status;
+}
+
+cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
+{
+    size_t count = tensor_count(trainer);
+    cddp_tensor *tensors = cddpi_zalloc_array(count, sizeof *tensors);
+
+    for (size_t i = 0; tensors != NULL && i < count; i++) {
+        const cddp_param *from = tensor_at(trainer, i);
+
+        tensors[i].name = from->name;
+        tensors[i].type = from->type;
+        tensors[i].dims = from->dims;
+        memcpy(tensors[i].shape, from->shape, sizeof tensors[i].shape);
+        tensors[i].data = trainer->mirror != NULL ? trainer->mirror[i] : from->data;
+    }
+    return tensors;
+}

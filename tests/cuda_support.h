@@ -1,0 +1,275 @@
+/* cuda_support.h - arrays of each type on the device "cuda", for tests of its kernels: whichever
+ * module is there, the real one or the emulated one. Where there is none, tests skip themselves
+ * with the reason. */
+#ifndef CDDP_TESTS_CUDA_SUPPORT_H
+#define CDDP_TESTS_CUDA_SUPPORT_H
+
+#include "device/device.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "nn_support.h"
+
+#include <math.h>
+
+static const cddp_type cuda_types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+
+static struct cddpi_device *cuda; /* of the whole program; NULL: there is none */
+
+static int cuda_open(void **state)
+{
+    (void)state;
+    if (cddpi_device_open("cuda", -1, 0, 1, true, &cuda) != CDDP_OK) {
+        print_message("skipped: %s\n", cddp_last_error());
+        cuda = NULL;
+    }
+    return 0;
+}
+
+static int cuda_close(void **state)
+{
+    (void)state;
+    cddpi_device_close(cuda);
+    return 0;
+}
+
+/* Meson takes 77 for a program that was skipped. */
+#define RUN_ON_CUDA(tests)                                                                         \
+    (cmocka_run_group_tests(tests, cuda_open, cuda_close) != 0 ? 1 : cuda == NULL ? 77 : 0)
+
+#define NEEDS_CUDA()                                                                               \
+    do {                                                                                           \
+        if (cuda == NULL) {                                                                        \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+static inline void cuda_ok(cddp_status status)
+{
+    if (status != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+}
+
+/* --- numbers of a type --- */
+
+static inline float float_of_bits(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t bits_of_float(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline uint16_t bf16_of_float(float x)
+{
+    uint32_t bits = bits_of_float(x);
+
+    return isnan(x) ? 0x7fff : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float float_of_f16(uint16_t half)
+{
+    int exponent = half >> 10 & 31;
+    float fraction = (float)(half & 1023) / 1024;
+    float size = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
+                 : exponent == 0 ? ldexpf(fraction, -14)
+                                 : ldexpf(1 + fraction, exponent - 15);
+
+    return half >> 15 != 0 ? -size : size;
+}
+
+/* To nearest even, by the place of its last bit. */
+static inline uint16_t f16_of_float(float x)
+{
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    float size = fabsf(x);
+    int exponent;
+    float units;
+
+    if (isnan(x)) {
+        return 0x7fff;
+    }
+    if (size >= 65520) {
+        return sign | 0x7c00;
+    }
+    if (size == 0) {
+        return sign;
+    }
+    frexpf(size, &exponent);
+    exponent = exponent - 1 < -14 ? -14 : exponent - 1;
+    units = nearbyintf(ldexpf(size, 10 - exponent)); /* may be 2048: the next exponent, as it is */
+    return sign | (uint16_t)((uint32_t)units + (uint32_t)(exponent + 14) * 1024);
+}
+
+static inline void store_as(cddp_type type, void *to, size_t at, float x)
+{
+    if (type == CDDP_F32) {
+        ((float *)to)[at] = x;
+    } else {
+        ((uint16_t *)to)[at] = type == CDDP_BF16 ? bf16_of_float(x) : f16_of_float(x);
+    }
+}
+
+static inline float load_as(cddp_type type, const void *from, size_t at)
+{
+    uint16_t half;
+
+    if (type == CDDP_F32) {
+        return ((const float *)from)[at];
+    }
+    half = ((const uint16_t *)from)[at];
+    return type == CDDP_BF16 ? float_of_bits((uint32_t)half << 16) : float_of_f16(half);
+}
+
+/* Half the distance between neighbours, relative; and absolute where numbers are smallest. */
+static inline double rounding_of(cddp_type type, double x)
+{
+    return type == CDDP_F32 ? 0 : type == CDDP_BF16 ? fabs(x) / 256 : fmax(fabs(x) / 2048, 3e-8);
+}
+
+/* --- memory --- */
+
+static inline void *cuda_alloc(size_t bytes)
+{
+    void *memory;
+
+    cuda_ok(cuda->ops->alloc(cuda, bytes, "a test's array", &memory));
+    return memory;
+}
+
+static inline void cuda_copy(void *to, const void *from, size_t bytes)
+{
+    cuda_ok(cuda->ops->copy(cuda, CDDPI_STREAM_COMPUTE, to, from, bytes));
+    cuda_ok(cuda->ops->finish(cuda, 60000));
+}
+
+static inline void *cuda_upload(const void *from, size_t bytes)
+{
+    void *memory = cuda_alloc(bytes);
+
+    cuda_copy(memory, from, bytes);
+    return memory;
+}
+
+static inline void *cuda_download(const void *from, size_t bytes)
+{
+    void *host = malloc(bytes);
+
+    cuda_copy(host, from, bytes);
+    return host;
+}
+
+static inline void cuda_release(void *memory)
+{
+    cuda->ops->release(cuda, memory);
+}
+
+/* An array there and what it holds, here. */
+struct numbers {
+    cddp_type type;
+    size_t count;
+    void *device;
+    float *host;
+};
+
+static inline size_t bytes_of(const struct numbers *x)
+{
+    return x->count * cddp_type_bytes(x->type);
+}
+
+/* The numbers of @p host as @p type has them. */
+static inline struct numbers numbers_from(cddp_type type, const float *host, size_t count)
+{
+    struct numbers x = {type, count, NULL, malloc((count + 1) * sizeof(float))};
+    void *raw = malloc(bytes_of(&x) + 1);
+
+    for (size_t i = 0; i < count; i++) {
+        store_as(type, raw, i, host[i]);
+        x.host[i] = load_as(type, raw, i);
+    }
+    x.device = cuda_upload(raw, bytes_of(&x));
+    free(raw);
+    return x;
+}
+
+/* Random ones in offset +- scale; each @p stream others. */
+static inline struct numbers random_numbers(cddp_type type, uint32_t stream, size_t count,
+                                            float scale, float offset)
+{
+    float *host = calloc(count + 1, sizeof *host);
+    struct numbers x;
+
+    for (size_t i = 0; i < count; i++) {
+        host[i] = offset + scale * test_number(stream, i);
+    }
+    x = numbers_from(type, host, count);
+    free(host);
+    return x;
+}
+
+/* An array that a kernel is to fill: not a number, so far. */
+static inline struct numbers no_numbers(cddp_type type, size_t count)
+{
+    float *host = calloc(count + 1, sizeof *host);
+    struct numbers x;
+
+    for (size_t i = 0; i < count; i++) {
+        host[i] = NAN;
+    }
+    x = numbers_from(type, host, count);
+    free(host);
+    return x;
+}
+
+/* What is there now. */
+static inline void numbers_fetch(struct numbers *x)
+{
+    void *raw = cuda_download(x->device, bytes_of(x));
+
+    for (size_t i = 0; i < x->count; i++) {
+        x->host[i] = load_as(x->type, raw, i);
+    }
+    free(raw);
+}
+
+static inline void numbers_free(struct numbers *x)
+{
+    cuda_release(x->device);
+    free(x->host);
+}
+
+/* |there - expected| <= relative |expected| + absolute, on top of the type's own rounding. */
+static inline void numbers_near(struct numbers *x, const double *expected, double relative,
+                                double absolute, const char *what)
+{
+    numbers_fetch(x);
+    for (size_t i = 0; i < x->count; i++) {
+        double bound = relative * fabs(expected[i]) + absolute + rounding_of(x->type, expected[i]);
+
+        if (!(fabs((double)x->host[i] - expected[i]) <= bound)) {
+            fail_msg("%s of %s: element %zu of %zu is %.9g and should be %.9g +- %.3g", what,
+                     cddp_type_name(x->type), i, x->count, (double)x->host[i], expected[i], bound);
+        }
+    }
+}
+
+/* The same bits as @p other, which another run has made. */
+static inline void numbers_same(const struct numbers *x, const struct numbers *other)
+{
+    void *a = cuda_download(x->device, bytes_of(x));
+    void *b = cuda_download(other->device, bytes_of(other));
+
+    assert_int_equal(x->count, other->count);
+    assert_memory_equal(a, b, bytes_of(x));
+    free(a);
+    free(b);
+}
+
+#endif

@@ -1,0 +1,126 @@
+/* device_stage.h - groups of forked ranks on a device, for tests: on the deferred one, or on what
+ * the CUDA module that was built for tests emulates. */
+#ifndef CDDP_TESTS_DEVICE_STAGE_H
+#define CDDP_TESTS_DEVICE_STAGE_H
+
+#include "deferred_device.h"
+#include "group_support.h"
+#include "support.h"
+
+static const int device_sizes[] = {1, 2, 3};
+enum { DEVICE_SIZES = 3, SEEDS = 6 };
+
+/* One way to run a test, and what the test adds. */
+struct stage {
+    struct group_seed seed;
+    const char *module_plane; /* of the emulated module; NULL: the deferred device */
+    enum deferred_bias bias;
+    unsigned number;
+    uint32_t timeout_ms;
+    int which; /* variant of the test */
+};
+
+/* Let groups open the module that was built for tests; false: it was not. */
+static inline bool find_emulated_module(void)
+{
+    const char *build = getenv("CDDP_TEST_BUILD");
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/tests/fake_cuda/libcddp-cuda-emulated.so",
+             build != NULL ? build : ".");
+    return access(path, R_OK) == 0 && setenv("CDDP_CUDA_MODULE", path, 1) == 0;
+}
+
+/* In a test: without CUDA's headers there is no such module. */
+static inline void need_emulated_module(void)
+{
+    if (!find_emulated_module()) {
+        print_message("skipped: no module libcddp-cuda-emulated.so was built\n");
+        skip();
+    }
+}
+
+static const char *const module_planes[] = {"ipc", "staged", "nccl"};
+enum { MODULE_PLANES = sizeof module_planes / sizeof *module_planes };
+
+static inline cddp_status stage_enter(const struct stage *stage, int rank, int world_size,
+                                      cddp_group **out)
+{
+    cddp_group *group = NULL;
+    struct cddpi_device *device;
+    cddp_status status = group_from_seed(&stage->seed, rank, world_size, stage->timeout_ms, &group);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (stage->module_plane != NULL) {
+        /* some ranks share a device, but not with NCCL */
+        setenv("CDDP_FAKE_CUDA_DEVICES", strcmp(stage->module_plane, "nccl") == 0 ? "3" : "2", 1);
+        status = cddpi_device_join(group, "cuda", stage->module_plane, true, NULL);
+    } else {
+        device = deferred_open(rank, stage->bias, stage->number);
+        status = cddpi_device_attach(group, cddpi_device_hold(device),
+                                     world_size > 1 ? "deferred" : NULL, true, CDDP_OK);
+    }
+    if (status != CDDP_OK) {
+        cddp_group_destroy(group);
+        return status;
+    }
+    *out = group;
+    return CDDP_OK;
+}
+
+/* At each size and in each order of streams; a culprit may die. Returns how many others fail. */
+static inline int stage_run(rank_fn body, struct stage stage, int least, int seeds, int dies)
+{
+    int failed = 0;
+
+    for (int i = 0; i < DEVICE_SIZES; i++) {
+        for (int run = 0; run < seeds && device_sizes[i] >= least; run++) {
+            int statuses[8] = {0};
+
+            stage.bias = (enum deferred_bias)(run % DEFERRED_BIASES);
+            stage.number = (unsigned)run;
+            support_setenv_number("CDDP_FAKE_CUDA_SEED", run + 1);
+            if (group_seed_create(device_sizes[i], &stage.seed) != CDDP_OK) {
+                return -1;
+            }
+            (void)run_ranks_status(device_sizes[i], body, &stage, statuses);
+            for (int r = 0; r < device_sizes[i]; r++) {
+                failed += statuses[r] != 0 && r != dies;
+            }
+            close(stage.seed.fd);
+        }
+    }
+    return failed;
+}
+
+static inline void *on_device(cddp_group *group, size_t bytes)
+{
+    struct cddpi_device *device = cddpi_group_on_device(group);
+    void *memory = NULL;
+
+    return device->ops->alloc(device, bytes > 0 ? bytes : 1, "a test", &memory) == CDDP_OK ? memory
+                                                                                           : NULL;
+}
+
+/* In the compute stream. */
+static inline int put_there(cddp_group *group, void *to, const void *from, size_t bytes)
+{
+    struct cddpi_device *device = cddpi_group_on_device(group);
+
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, from, bytes) == CDDP_OK);
+    return 0;
+}
+
+/* What the compute stream has at @from once it comes to this. */
+static inline int fetch(cddp_group *group, void *to, const void *from, size_t bytes)
+{
+    struct cddpi_device *device = cddpi_group_on_device(group);
+
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, from, bytes) == CDDP_OK);
+    CHECK(device->ops->finish(device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    return 0;
+}
+
+#endif
