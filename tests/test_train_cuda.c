@@ -1,0 +1,530 @@
+/* test_train_cuda.c - training on CUDA devices with the real programs: what the processor would
+ * have learnt, files that are the same each time, and how a run ends when a device does not do its
+ * work. The devices are those that the module for tests emulates. */
+#include "device_support.h"
+#include "job_support.h"
+
+#include <cddp/checkpoint.h>
+
+#define CUDA "train.device=\"cuda\""
+#define CPU "train.device=\"cpu\""
+
+enum { MOST_ARGUMENTS = 8 };
+
+/* Ranks of the emulated machine have a device each. */
+static int make_devices(void **state)
+{
+    char text[4000];
+    char conf[6000];
+    size_t used = 0;
+    uint32_t random = 1;
+    int bytes;
+
+    setenv("CDDP_FAKE_CUDA_DEVICES", "8", 1);
+    if (make_work(state) != 0) {
+        return 1;
+    }
+    while (used + 5 < sizeof text) {
+        static const char *const words[] = {"abcd ", "efgh ", "ijkl ", "mnop "};
+
+        random = random * 1664525u + 1013904223u;
+        memcpy(text + used, words[random >> 30], 5);
+        used += 5;
+    }
+    support_write_file(in_work("words.txt"), text, used);
+    bytes = snprintf(conf, sizeof conf,
+                     "data = { type = \"text\"; train = \"%s\"; };\n"
+                     "model = { type = \"gpt2\"; blocks = 1; heads = 2; embed = 8; context = 7;"
+                     " dropout = 0.1; };\n"
+                     "train = { epochs = 1; batch_size = 12; accumulate = 2; clip_norm = 0.5;"
+                     " eval_batch_size = 12; eval_batches = 2; log_steps = 1; max_steps = 6;"
+                     " checkpoint_seconds = 0.0; generate_steps = 3; generate_tokens = 6;"
+                     " generate_temperature = 0.0; };\n"
+                     "optimizer = { type = \"adamw\"; lr = 0.01; weight_decay = 0.1; };\n",
+                     in_work("words.txt"));
+    support_write_file(in_work("text.conf"), conf, (size_t)bytes);
+    return 0;
+}
+
+/* Run @p conf with a run_dir of that name and these arguments; NULL: none. */
+static struct run run_named(const char *conf, int ranks, const char *name, const char *device,
+                            const char *const *arguments)
+{
+    struct run_options options = {
+        .ranks = ranks, .conf = conf, .arguments = {run_dir_argument(name), device}};
+
+    for (int i = 0; arguments != NULL && arguments[i] != NULL && i < MOST_ARGUMENTS; i++) {
+        options.arguments[2 + i] = arguments[i];
+    }
+    return run_well(&options);
+}
+
+static void assert_close(const char *run_a, const char *run_b, uint64_t step, const char *name,
+                         double tolerance)
+{
+    double expected = metric(run_a, step, name);
+    double got = metric(run_b, step, name);
+
+    if (!(fabs(got - expected) <= tolerance * fabs(expected))) {
+        fail_msg("step %llu: %s is %.9g in %s, but %.9g in %s", (unsigned long long)step, name,
+                 expected, run_a, got, run_b);
+    }
+}
+
+static void assert_same_steps(const char *run_a, const char *run_b, uint64_t first, uint64_t last,
+                              double tolerance)
+{
+    for (uint64_t step = first; step <= last; step++) {
+        assert_close(run_a, run_b, step, "loss", tolerance);
+        assert_close(run_a, run_b, step, "grad_norm", 10 * tolerance);
+    }
+}
+
+/* On the processor with one rank, on devices with 1, 2 and 3. */
+static void compare_devices(const char *conf, const char *kind, const char *const *arguments,
+                            uint64_t steps, double tolerance)
+{
+    char *here = argument("%s-cpu", kind);
+
+    run_named(conf, 1, here, CPU, arguments);
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        char *there = argument("%s-cuda%d", kind, ranks);
+
+        run_named(conf, ranks, there, CUDA, arguments);
+        assert_same_steps(here, there, 1, steps, tolerance);
+        assert_close(here, there, steps, "eval_loss", tolerance);
+        assert_float_equal(metric(there, steps, "eval_accuracy"),
+                           metric(here, steps, "eval_accuracy"), 0);
+        assert_float_equal(metric(there, steps, "accuracy"), metric(here, steps, "accuracy"), 0);
+    }
+}
+
+static void losses_of_an_mlp_are_the_processors_at_any_number_of_ranks(void **state)
+{
+    const char *const plain[] = {"train.max_steps=12", NULL}; /* an epoch ends in step 10 */
+    const char *const all[] = {"train.max_steps=12",
+                               "train.accumulate=3",
+                               "model.dropout=0.2",
+                               "train.clip_norm=0.5",
+                               "optimizer.type=adamw",
+                               "optimizer.lr=0.01",
+                               NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    compare_devices("small.conf", "mlp", plain, 12, 1e-5);
+    compare_devices("small.conf", "mlp-all", all, 12, 1e-5);
+}
+
+static void losses_of_convolutions_are_the_processors(void **state)
+{
+    const char *const arguments[] = {"model.type=cnn", "train.max_steps=4", "train.batch_size=12",
+                                     "train.accumulate=2", NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    compare_devices("small.conf", "cnn", arguments, 4, 1e-5);
+}
+
+/* The text that the model wrote after @p step; free(). */
+static char *written(const char *run_dir, int64_t step)
+{
+    char *metrics = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);
+    char *found = NULL;
+    char *rest = NULL;
+
+    assert_non_null(metrics);
+    for (char *line = strtok_r(metrics, "\n", &rest); line != NULL && found == NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        json_t *object = json_loads(line, 0, NULL);
+        const char *kind = json_string_value(json_object_get(object, "kind"));
+
+        if (kind != NULL && strcmp(kind, "sample") == 0 &&
+            json_integer_value(json_object_get(object, "step")) == step) {
+            found = strdup(json_string_value(json_object_get(object, "text")));
+        }
+        json_decref(object);
+    }
+    free(metrics);
+    assert_non_null(found);
+    return found;
+}
+
+static void a_language_model_learns_and_writes_what_it_does_on_the_processor(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    compare_devices("text.conf", "text", NULL, 6, 1e-5);
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        for (int64_t step = 3; step <= 6; step += 3) {
+            char *here = written("text-cpu", step);
+            char *there = written(argument("text-cuda%d", ranks), step);
+
+            assert_string_equal(here, there);
+            free(here);
+            free(there);
+        }
+    }
+}
+
+static void half_precision_follows_float32(void **state)
+{
+    static const char *const precisions[] = {"bf16", "fp16"};
+    const char *const steps[] = {"train.max_steps=10", NULL};
+    bool differs = false;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("small.conf", 1, "full", CPU, steps);
+    for (int i = 0; i < 2; i++) {
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            char *name = argument("%s-%d", precisions[i], ranks);
+            const char *const arguments[] = {steps[0],
+                                             argument("train.precision=%s", precisions[i]), NULL};
+
+            run_named("small.conf", ranks, name, CUDA, arguments);
+            for (uint64_t step = 1; step <= 10; step++) {
+                assert_close("full", name, step, "loss", 0.03);
+                differs = differs || metric(name, step, "loss") != metric("full", step, "loss");
+            }
+        }
+    }
+    assert_true(differs);
+}
+
+static void two_runs_give_identical_files_in_any_order_of_streams(void **state)
+{
+    static const char *const precisions[] = {"f32", "bf16", "fp16"};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int i = 0; i < 3; i++) {
+        for (int seed = 1; seed <= 3; seed++) {
+            const char *const arguments[] = {"train.max_steps=12",
+                                             "train.accumulate=2",
+                                             "model.dropout=0.2",
+                                             "train.clip_norm=0.5",
+                                             argument("train.precision=%s", precisions[i]),
+                                             NULL};
+
+            support_setenv_number("CDDP_FAKE_CUDA_SEED", seed);
+            run_named("small.conf", 2, argument("%s-seed%d", precisions[i], seed), CUDA, arguments);
+        }
+        unsetenv("CDDP_FAKE_CUDA_SEED");
+        for (int seed = 2; seed <= 3; seed++) {
+            assert_same_checkpoint(argument("%s-seed1", precisions[i]),
+                                   argument("%s-seed%d", precisions[i], seed), 12);
+        }
+    }
+}
+
+static void a_sharded_optimizer_learns_the_same(void **state)
+{
+    const char *const whole[] = {"train.max_steps=12", "optimizer.type=adamw", "optimizer.lr=0.01",
+                                 "train.clip_norm=0.5", NULL};
+    const char *const shards[] = {whole[0],
+                                  whole[1],
+                                  whole[2],
+                                  whole[3],
+                                  "ddp.shard_optimizer=true",
+                                  "ddp.first_bucket_bytes=512",
+                                  "ddp.bucket_bytes=1024",
+                                  NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("small.conf", 2, "whole", CUDA, whole);
+    run_named("small.conf", 2, "shards", CUDA, shards);
+    run_named("small.conf", 3, "shards3", CUDA, shards);
+    assert_same_steps("whole", "shards", 1, 12, 1e-6);
+    assert_same_steps("whole", "shards3", 1, 12, 1e-6);
+}
+
+static void run_part(const char *name, int ranks, const char *device, const char *steps,
+                     const char *precision)
+{
+    const char *const arguments[] = {"optimizer.type=adamw",
+                                     "optimizer.lr=0.01",
+                                     "model.dropout=0.2",
+                                     "optimizer.schedule.total_steps=18",
+                                     argument("train.max_steps=%s", steps),
+                                     "train.resume=auto",
+                                     argument("train.precision=%s", precision),
+                                     NULL};
+
+    run_named("small.conf", ranks, name, device, arguments);
+}
+
+static void a_run_goes_on_between_devices_and_the_processor(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_part("straight", 1, CPU, "18", "f32");
+    run_part("travels", 2, CUDA, "6", "f32");
+    run_part("travels", 3, CPU, "12", "f32");
+    run_part("travels", 2, CUDA, "18", "f32");
+    assert_same_steps("straight", "travels", 1, 18, 1e-5);
+}
+
+static void a_run_that_was_stopped_goes_on_with_the_same_bits(void **state)
+{
+    static const char *const precisions[] = {"f32", "fp16"};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int i = 0; i < 2; i++) {
+        char *straight = argument("straight-%s", precisions[i]);
+        char *parts = argument("parts-%s", precisions[i]);
+
+        run_part(straight, 2, CUDA, "14", precisions[i]);
+        run_part(parts, 2, CUDA, "7", precisions[i]);
+        run_part(parts, 2, CUDA, "14", precisions[i]);
+        assert_same_checkpoint(straight, parts, 14);
+    }
+}
+
+/* --- loss scaling --- */
+
+/* The number @p name of a checkpoint's optimizer state. */
+static double saved_number(const char *run_dir, uint64_t step, const char *name)
+{
+    char *path = in_work("%s/checkpoints/step-%08llu/optimizer.safetensors", run_dir,
+                         (unsigned long long)step);
+    cddp_safetensors *file = NULL;
+    double value = NAN;
+
+    assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
+    for (size_t i = 0; i < cddp_safetensors_count(file); i++) {
+        const cddp_tensor *tensor = cddp_safetensors_at(file, i);
+
+        if (strcmp(tensor->name, name) == 0) {
+            value = tensor->type == CDDP_F32 ? (double)*(const float *)tensor->data
+                                             : (double)*(const int64_t *)tensor->data;
+        }
+    }
+    cddp_safetensors_close(file);
+    return value;
+}
+
+/* Whether all tensors of two checkpoints of a run are the same. */
+static bool same_tensors(const char *run_dir, uint64_t a, uint64_t b)
+{
+    cddp_safetensors *files[2] = {NULL, NULL};
+    bool same = true;
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            cddp_safetensors_open(in_work("%s/checkpoints/step-%08llu/model.safetensors", run_dir,
+                                          (unsigned long long)(i == 0 ? a : b)),
+                                  &files[i]),
+            CDDP_OK);
+    }
+    for (size_t i = 0; i < cddp_safetensors_count(files[0]); i++) {
+        const cddp_tensor *tensor = cddp_safetensors_at(files[0], i);
+        size_t bytes = cddp_type_bytes(tensor->type);
+
+        for (int d = 0; d < tensor->dims; d++) {
+            bytes *= (size_t)tensor->shape[d];
+        }
+        same = same && memcmp(tensor->data, cddp_safetensors_at(files[1], i)->data, bytes) == 0;
+    }
+    cddp_safetensors_close(files[0]);
+    cddp_safetensors_close(files[1]);
+    return same;
+}
+
+/* A sample a rank, and steps so large that the model is soon very sure of wrong answers: the
+ * gradient of such a loss is as large as the loss scale. */
+#define OVERFLOWS                                                                                  \
+    "train.precision=fp16", "optimizer.lr=2", "optimizer.momentum=0", "train.batch_size=2",        \
+        "train.checkpoint_steps=1", "train.keep=0"
+
+enum { OVERFLOW_STEPS = 9 };
+
+static void a_gradient_that_overflows_skips_the_step_everywhere(void **state)
+{
+    const char *const arguments[] = {OVERFLOWS, "train.max_steps=9", NULL};
+    double scale = 65536;
+    int skipped = 0;
+    struct run run;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run = run_named("small.conf", 2, "overflows", CUDA, arguments); /* compares parameters, too */
+    for (uint64_t step = 2; step <= OVERFLOW_STEPS; step++) {
+        bool same = same_tensors("overflows", step - 1, step);
+
+        if (same) {
+            scale /= 2;
+            skipped++;
+            assert_true(isnan(metric("overflows", step, "grad_norm")));
+            assert_says(&run, "err", 0,
+                        argument("cddp-train: warning: step %llu was skipped: a gradient "
+                                 "overflowed; the loss scale is %g now\n",
+                                 (unsigned long long)step, scale));
+        } else {
+            assert_true(isfinite(metric("overflows", step, "grad_norm")));
+        }
+        assert_float_equal(saved_number("overflows", step, "loss_scale"), scale, 0);
+        assert_float_equal(saved_number("overflows", step, "loss_scale.skipped"), skipped, 0);
+        assert_float_equal(saved_number("overflows", step, "step"), (double)step - skipped, 0);
+    }
+    assert_true(skipped >= 2 && skipped < OVERFLOW_STEPS - 2);
+}
+
+static void a_loss_scale_that_fell_is_taken_up_again(void **state)
+{
+    const char *const half[] = {OVERFLOWS, "train.max_steps=5", NULL};
+    const char *const rest[] = {OVERFLOWS, "train.max_steps=9", "train.resume=auto", NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("small.conf", 2, "scale", CUDA, half);
+    run_named("small.conf", 2, "scale", CUDA, rest);
+    assert_same_checkpoint("overflows", "scale", OVERFLOW_STEPS);
+}
+
+static void fp16_is_not_for_the_processor(void **state)
+{
+    struct run_options options = {
+        .ranks = 1, .arguments = {run_dir_argument("no-fp16"), CPU, "train.precision=fp16"}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_says(&run, "err", 0, "fp16");
+}
+
+/* --- what goes wrong --- */
+
+#define LONG(name)                                                                                 \
+    "--nproc", "3", in_work("small.conf"), run_dir_argument(name), CUDA, "train.epochs=100000",    \
+        "train.checkpoint_steps=5"
+
+static void a_killed_rank_ends_all(void **state)
+{
+    struct launched job = {0};
+    pid_t pid;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    JOB_START(&job, LONG("killed"));
+    wait_for_checkpoint("killed");
+    pid = find_rank("killed", 1);
+    assert_true(pid > 0);
+    kill(pid, SIGKILL);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 128 + SIGKILL);
+    launcher_need_text(
+        job.err, argument("cddp-run: rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid),
+        "err");
+    assert_null(strstr(job.err, "did not end within")); /* the others end of themselves */
+    assert_no_orphan("killed");
+    launcher_end(&job);
+}
+
+static struct run run_with_odd_device(const char *name, const char *setting,
+                                      const char *const *arguments)
+{
+    struct run_options options = {
+        .ranks = 3, .odd_setting = setting, .arguments = {run_dir_argument(name), CUDA}};
+
+    for (int i = 0; arguments[i] != NULL; i++) {
+        options.arguments[2 + i] = arguments[i];
+    }
+    return run_badly(&options);
+}
+
+static void a_device_that_fails_in_the_middle_ends_all(void **state)
+{
+    const char *const arguments[] = {"train.epochs=100000", NULL};
+    struct run run;
+    char *text;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run = run_with_odd_device("illegal", "CDDP_FAKE_CUDA_FAIL_LAUNCH=1500", arguments);
+    assert_true(metric("illegal", 2, "loss") > 0); /* it had begun */
+    assert_says(&run, "err", 2, "an illegal memory access was encountered");
+    assert_says(&run, "err", 0, "rank 2");
+    text = output(&run, "err", 1);
+    assert_non_null(strstr(text, "cddp-train: rank 1: "));
+    assert_non_null(strstr(text, "rank 2"));
+    assert_int_equal(count_lines(text), 1);
+    free(text);
+}
+
+static void memory_that_runs_out_is_told_with_what_would_fit(void **state)
+{
+    const char *const arguments[] = {"model.hidden=[8192, 4]", "train.batch_size=600", NULL};
+    struct run run;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run = run_with_odd_device("memory", "CDDP_FAKE_CUDA_MEMORY=14000000", arguments);
+    assert_says(&run, "err", 2, "cddp-train: rank 2: cuda:2: no memory for activations: ");
+    assert_says(&run, "err", 2, " bytes (");
+    assert_says(&run, "err", 2, " MiB are free, and this rank holds ");
+    assert_says(&run, "err", 2, "(for 200 samples at once; up to ");
+    assert_says(&run, "err", 2, " would fit, so make micro-batches smaller)\n");
+    assert_says(&run, "err", 0, "rank 2");
+    assert_says(&run, "err", 1, "rank 2");
+}
+
+static void memory_that_runs_out_while_the_run_is_built_is_told(void **state)
+{
+    const char *const arguments[] = {NULL};
+    struct run run;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int which = 2; which <= 20; which += 6) {
+        run = run_with_odd_device(argument("alloc%d", which),
+                                  argument("CDDP_FAKE_CUDA_FAIL_ALLOC=%d", which), arguments);
+        assert_says(&run, "err", 2, "cuda:2: no memory for ");
+        assert_says(&run, "err", 0, "rank 2");
+    }
+}
+
+static void without_a_device_it_says_why_and_auto_goes_on(void **state)
+{
+    struct run_options options = {
+        .ranks = 2, .arguments = {run_dir_argument("none"), CUDA, "train.max_steps=1"}};
+    const char *const steps[] = {"train.max_steps=1", NULL};
+    struct run run;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    setenv("CDDP_FAKE_CUDA_DEVICES", "0", 1);
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "this machine has no CUDA device");
+    run_named("small.conf", 2, "auto", "train.device=auto", steps);
+    setenv("CDDP_FAKE_CUDA_DEVICES", "8", 1);
+    setenv("CDDP_FAKE_CUDA_DRIVER", "0", 1);
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "there is no CUDA driver (libcuda.so.1): install NVIDIA's driver");
+    unsetenv("CDDP_FAKE_CUDA_DRIVER");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_of_an_mlp_are_the_processors_at_any_number_of_ranks),
+        cmocka_unit_test(losses_of_convolutions_are_the_processors),
+        cmocka_unit_test(a_language_model_learns_and_writes_what_it_does_on_the_processor),
+        cmocka_unit_test(half_precision_follows_float32),
+        cmocka_unit_test(two_runs_give_identical_files_in_any_order_of_streams),
+        cmocka_unit_test(a_sharded_optimizer_learns_the_same),
+        cmocka_unit_test(a_run_goes_on_between_devices_and_the_processor),
+        cmocka_unit_test(a_run_that_was_stopped_goes_on_with_the_same_bits),
+        cmocka_unit_test(a_gradient_that_overflows_skips_the_step_everywhere),
+        cmocka_unit_test(a_loss_scale_that_fell_is_taken_up_again),
+        cmocka_unit_test(fp16_is_not_for_the_processor),
+        cmocka_unit_test(a_killed_rank_ends_all),
+        cmocka_unit_test(a_device_that_fails_in_the_middle_ends_all),
+        cmocka_unit_test(memory_that_runs_out_is_told_with_what_would_fit),
+        cmocka_unit_test(memory_that_runs_out_while_the_run_is_built_is_told),
+        cmocka_unit_test(without_a_device_it_says_why_and_auto_goes_on),
+    };
+
+    return cmocka_run_group_tests(tests, make_devices, remove_work);
+}
