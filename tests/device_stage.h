@@ -40,7 +40,7 @@ static inline void need_emulated_module(void)
     }
 }
 
-static const char *const module_planes[] = {"ipc", "staged"};
+static const char *const module_planes[] = {"ipc", "staged", "nccl"};
 enum { MODULE_PLANES = sizeof module_planes / sizeof *module_planes };
 
 static inline cddp_status stage_enter(const struct stage *stage, int rank, int world_size,
@@ -54,6 +54,8 @@ static inline cddp_status stage_enter(const struct stage *stage, int rank, int w
         return status;
     }
     if (stage->module_plane != NULL) {
+        /* some ranks share a device, but not with NCCL */
+        setenv("CDDP_FAKE_CUDA_DEVICES", strcmp(stage->module_plane, "nccl") == 0 ? "3" : "2", 1);
         status = cddpi_device_join(group, "cuda", stage->module_plane, true, NULL);
     } else {
         device = deferred_open(rank, stage->bias, stage->number);

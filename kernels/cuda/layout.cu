@@ -51,14 +51,22 @@ __global__ void __launch_bounds__(BLOCK)
     unsigned elements = t.tile_rows * t.tile_columns;
     walk from(threadIdx.x, t.tile_columns);
     walk to(threadIdx.x, t.tile_rows);
+    In fetched[TILE / BLOCK];
 
     CDDPI_UNROLL
-    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) {
+    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) { /* all before one is used */
         size_t row = first_row + from.row;
         size_t column = first_column + from.column;
 
-        if (i + threadIdx.x < elements && row < t.rows && column < t.columns) {
-            tile[from.row * stride + from.column] = to_float(in[matrix + row * t.columns + column]);
+        fetched[i / BLOCK] = i + threadIdx.x < elements && row < t.rows && column < t.columns
+                                 ? in[matrix + row * t.columns + column]
+                                 : In{};
+    }
+    from = walk(threadIdx.x, t.tile_columns);
+    CDDPI_UNROLL
+    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) {
+        if (i + threadIdx.x < elements) {
+            tile[from.row * stride + from.column] = to_float(fetched[i / BLOCK]);
         }
     }
     __syncthreads();

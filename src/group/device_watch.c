@@ -204,8 +204,8 @@ static cddp_status compare(struct cddpi_group_device *side)
 
 /* --- the thread --- */
 
-/* What is under way and may be looked at without the mutex: only this thread, or a failure, takes
- * it off the row. */
+/* What is under way and may be looked at without the mutex: only who looks, or a failure, takes it
+ * off the row. */
 struct look {
     struct cddpi_event *done;
     int64_t start_ns, deadline_ns;
@@ -248,13 +248,25 @@ static void retire(struct cddpi_group_device *side, uint64_t number)
     pthread_mutex_unlock(&side->mutex);
 }
 
+/* Whether nothing was ended early: then streams run dry, too. */
+static cddp_status verify(struct cddpi_group_device *side)
+{
+    cddp_status status = side->group->ops->broken(side->group->backend);
+
+    return status == CDDP_OK ? side->ops->poll(side->plane) : status;
+}
+
 /* Take those that are done off the row. @p out_left: whether any is left; it is in @p look. */
 static cddp_status retire_done(struct cddpi_group_device *side, struct look *look, bool *out_left)
 {
+    *out_left = false;
     while (first_under_way(side, look)) {
         bool done = false;
         cddp_status status = side->device->ops->query(side->device, look->done, &done);
 
+        if (status == CDDP_OK && done) {
+            status = verify(side);
+        }
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "%s", look->title);
         }
@@ -264,7 +276,6 @@ static cddp_status retire_done(struct cddpi_group_device *side, struct look *loo
         }
         retire(side, look->number);
     }
-    *out_left = false;
     return CDDP_OK;
 }
 
@@ -320,18 +331,16 @@ static cddp_status expired(const struct cddpi_group_device *side, const struct l
                       used > 0 ? late : "the devices: all ranks have called it");
 }
 
-static void look_around(struct cddpi_group_device *side)
+static cddp_status look_around(struct cddpi_group_device *side)
 {
     struct look look;
     bool left = false;
-    cddp_status status = retire_done(side, &look, &left);
+    cddp_status status = side->group->ops->broken(side->group->backend);
 
-    if (status == CDDP_OK) {
-        status = side->group->ops->broken(side->group->backend);
+    if (status != CDDP_OK) {
+        return status; /* as the others word it */
     }
-    if (status == CDDP_OK) {
-        status = side->ops->poll(side->plane);
-    }
+    status = retire_done(side, &look, &left);
     if (status == CDDP_OK) {
         status = compare(side);
     }
@@ -341,6 +350,22 @@ static void look_around(struct cddpi_group_device *side)
     if (status == CDDP_OK && left && cddpi_now_ns() >= look.deadline_ns) {
         status = expired(side, &look);
     }
+    if (status == CDDP_OK) {
+        status = side->ops->poll(side->plane);
+        if (status != CDDP_OK && left) {
+            status = cddpi_fail_prefix(status, "%s", look.title);
+        }
+    }
+    return status;
+}
+
+void cddpi_watch_look(struct cddpi_group_device *side)
+{
+    cddp_status status;
+
+    pthread_mutex_lock(&side->looking);
+    status = look_around(side);
+    pthread_mutex_unlock(&side->looking);
     if (status != CDDP_OK) {
         (void)cddpi_watch_fail(side, status);
     }
@@ -369,7 +394,7 @@ static void *watch_main(void *argument)
             continue;
         }
         pthread_mutex_unlock(&side->mutex);
-        look_around(side);
+        cddpi_watch_look(side);
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += PERIOD_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
@@ -414,12 +439,14 @@ cddp_status cddpi_watch_start(struct cddpi_group_device *side)
     pthread_condattr_t attributes;
 
     pthread_mutex_init(&side->mutex, NULL);
+    pthread_mutex_init(&side->looking, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&side->wake, &attributes);
     pthread_condattr_destroy(&attributes);
     if (pthread_create(&side->thread, NULL, watch_main, side) != 0) {
         pthread_cond_destroy(&side->wake);
+        pthread_mutex_destroy(&side->looking);
         pthread_mutex_destroy(&side->mutex);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: the device's watchdog did not start",
                           side->group->rank);
@@ -458,6 +485,7 @@ void cddpi_watch_stop(struct cddpi_group_device *side, bool finish)
     pthread_mutex_unlock(&side->mutex);
     pthread_join(side->thread, NULL);
     pthread_cond_destroy(&side->wake);
+    pthread_mutex_destroy(&side->looking);
     pthread_mutex_destroy(&side->mutex);
     atomic_store_explicit(&own_calls(side)->left, 1, memory_order_release);
     side->watched = false;
