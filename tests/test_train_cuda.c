@@ -3,6 +3,7 @@
  * work. The devices are those that the module for tests emulates. */
 #include "device_support.h"
 #include "job_support.h"
+#include "token_support.h"
 
 #include <cddp/checkpoint.h>
 
@@ -167,6 +168,33 @@ static void a_language_model_learns_and_writes_what_it_does_on_the_processor(voi
     }
 }
 
+/* What cddp-train --generate prints of the run's newest checkpoint. */
+static char *generated(const char *run_dir, const char *device)
+{
+    int status = system(argument("%s/src/cddp-train --generate 'abcd e' %s %s '%s' > %s",
+                                 getenv("CDDP_TEST_BUILD"), in_work("text.conf"),
+                                 run_dir_argument(run_dir), device, in_work("said")));
+
+    assert_int_equal(status, 0);
+    return get_file(in_work("said"), NULL);
+}
+
+static void a_checkpoint_writes_the_same_text_on_a_device(void **state)
+{
+    char *here;
+    char *there;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("text.conf", 2, "writes", CUDA, NULL);
+    here = generated("writes", CPU);
+    there = generated("writes", CUDA);
+    assert_true(strlen(here) > 6);
+    assert_string_equal(here, there);
+    free(here);
+    free(there);
+}
+
 static void half_precision_follows_float32(void **state)
 {
     static const char *const precisions[] = {"bf16", "fp16"};
@@ -281,6 +309,71 @@ static void a_run_that_was_stopped_goes_on_with_the_same_bits(void **state)
         run_part(parts, 2, CUDA, "14", precisions[i]);
         assert_same_checkpoint(straight, parts, 14);
     }
+}
+
+/* --- what is told --- */
+
+/* The number, or NAN, and the text (free()) of the first line of a run's metrics. */
+static char *of_run(const char *run_dir, const char *name, double *out_number)
+{
+    char *text = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);
+    json_t *object = json_loadb(text, strcspn(text, "\n"), 0, NULL);
+    const json_t *value = json_object_get(object, name);
+    char *found = json_is_string(value) ? strdup(json_string_value(value)) : NULL;
+
+    *out_number = json_is_number(value) ? json_number_value(value) : NAN;
+    json_decref(object);
+    free(text);
+    return found;
+}
+
+static void assert_first_line(const char *run_dir, const char *device, double tflops)
+{
+    double number = 0;
+    char *text = of_run(run_dir, "device", &number);
+
+    assert_non_null(text);
+    assert_string_equal(text, device);
+    free(text);
+    (void)of_run(run_dir, "peak_tflops", &number);
+    assert_true(isnan(tflops) ? isnan(number) : fabs(number - tflops) < 1e-9 * tflops);
+}
+
+static void metrics_have_the_device_and_its_utilisation_where_the_peak_is_known(void **state)
+{
+    const char *const f32[] = {"train.max_steps=2", NULL};
+    const char *const bf16[] = {"train.max_steps=2", "train.precision=bf16", NULL};
+    /* multiplications of a sample: 64 pixels, 16 hidden units, 4 classes */
+    const double flops = 6.0 * (64 * 16 + 16 * 4);
+    struct run run;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("small.conf", 2, "told-not", CUDA, f32);
+    assert_first_line("told-not", "Fake GPU 0", NAN);
+    assert_true(isnan(metric("told-not", 1, "mfu")));
+    run_named("small.conf", 1, "told-cpu", CPU, f32);
+    assert_first_line("told-cpu", "processor", NAN);
+    setenv("CDDP_FAKE_CUDA_NAME", "NVIDIA H200", 1);
+    run = run_named("small.conf", 1, "told-1", CUDA, f32);
+    assert_first_line("told-1", "NVIDIA H200", 66.9);
+    run_named("small.conf", 2, "told-2", CUDA, bf16);
+    assert_first_line("told-2", "NVIDIA H200", 2 * 989.4);
+    setenv("CDDP_BACKEND", "host", 1); /* ranks may share a device then */
+    setenv("CDDP_FAKE_CUDA_DEVICES", "1", 1);
+    run_named("small.conf", 2, "told-shared", CUDA, bf16);
+    setenv("CDDP_FAKE_CUDA_DEVICES", "8", 1);
+    unsetenv("CDDP_BACKEND");
+    unsetenv("CDDP_FAKE_CUDA_NAME");
+    assert_first_line("told-shared", "NVIDIA H200", 989.4);
+    for (uint64_t step = 1; step <= 2; step++) {
+        double one = flops * metric("told-1", step, "samples_per_s") / 66.9e12;
+        double two = flops * metric("told-2", step, "samples_per_s") / (2 * 989.4e12);
+
+        assert_float_equal(metric("told-1", step, "mfu"), one, 1e-6 * one);
+        assert_float_equal(metric("told-2", step, "mfu"), two, 1e-6 * two);
+    }
+    assert_says(&run, "err", 0, " samples/s  MFU 0.0 %  exposed comm ");
 }
 
 /* --- loss scaling --- */
@@ -453,6 +546,43 @@ static void a_device_that_fails_in_the_middle_ends_all(void **state)
     free(text);
 }
 
+/* A file of tokens below 32, but for token @p odd. */
+static void write_tokens(const char *name, uint32_t count, uint32_t odd)
+{
+    size_t bytes = 0;
+    unsigned char *data = support_shard(1, count, 2, &bytes);
+
+    for (uint32_t i = 0; i < count; i++) {
+        data[SHARD_HEADER_BYTES + 2 * i] = (unsigned char)(i % 20);
+        data[SHARD_HEADER_BYTES + 2 * i + 1] = i == odd;
+    }
+    support_write_file(in_work("%s", name), data, bytes);
+    free(data);
+}
+
+static void data_that_fail_on_one_rank_end_all(void **state)
+{
+    struct run_options options = {
+        .ranks = 3,
+        .conf = "text.conf",
+        .arguments = {run_dir_argument("bad-data"), CUDA, "data.type=tokens",
+                      argument("data.train=\"%s\"", in_work("bad.bin")),
+                      argument("data.test=\"%s\"", in_work("good.bin")), "model.vocab=32",
+                      "data.order=sequential", "train.accumulate=1", "train.generate_steps=0",
+                      "train.max_steps=0"}};
+    struct run run;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    write_tokens("good.bin", 700, UINT32_MAX);
+    write_tokens("bad.bin", 700, 30 * 7 + 3); /* window 30: in step 3, of rank 1 */
+    run = run_badly(&options);
+    assert_true(metric("bad-data", 1, "loss") > 0);
+    assert_says(&run, "err", 1, "bad.bin");
+    assert_says(&run, "err", 0, "rank 1");
+    assert_says(&run, "err", 2, "rank 1");
+}
+
 static void memory_that_runs_out_is_told_with_what_would_fit(void **state)
 {
     const char *const arguments[] = {"model.hidden=[8192, 4]", "train.batch_size=600", NULL};
@@ -477,7 +607,7 @@ static void memory_that_runs_out_while_the_run_is_built_is_told(void **state)
 
     (void)state;
     NEEDS_EMULATED_MODULE();
-    for (int which = 2; which <= 20; which += 6) {
+    for (int which = 6; which <= 18; which += 4) {
         run = run_with_odd_device(argument("alloc%d", which),
                                   argument("CDDP_FAKE_CUDA_FAIL_ALLOC=%d", which), arguments);
         assert_says(&run, "err", 2, "cuda:2: no memory for ");
@@ -511,16 +641,19 @@ int main(void)
         cmocka_unit_test(losses_of_an_mlp_are_the_processors_at_any_number_of_ranks),
         cmocka_unit_test(losses_of_convolutions_are_the_processors),
         cmocka_unit_test(a_language_model_learns_and_writes_what_it_does_on_the_processor),
+        cmocka_unit_test(a_checkpoint_writes_the_same_text_on_a_device),
         cmocka_unit_test(half_precision_follows_float32),
         cmocka_unit_test(two_runs_give_identical_files_in_any_order_of_streams),
         cmocka_unit_test(a_sharded_optimizer_learns_the_same),
         cmocka_unit_test(a_run_goes_on_between_devices_and_the_processor),
         cmocka_unit_test(a_run_that_was_stopped_goes_on_with_the_same_bits),
+        cmocka_unit_test(metrics_have_the_device_and_its_utilisation_where_the_peak_is_known),
         cmocka_unit_test(a_gradient_that_overflows_skips_the_step_everywhere),
         cmocka_unit_test(a_loss_scale_that_fell_is_taken_up_again),
         cmocka_unit_test(fp16_is_not_for_the_processor),
         cmocka_unit_test(a_killed_rank_ends_all),
         cmocka_unit_test(a_device_that_fails_in_the_middle_ends_all),
+        cmocka_unit_test(data_that_fail_on_one_rank_end_all),
         cmocka_unit_test(memory_that_runs_out_is_told_with_what_would_fit),
         cmocka_unit_test(memory_that_runs_out_while_the_run_is_built_is_told),
         cmocka_unit_test(without_a_device_it_says_why_and_auto_goes_on),

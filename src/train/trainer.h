@@ -55,6 +55,7 @@ struct cddpi_trainer {
     void **mirror;        /* on a device: copies of parameters and buffers; NULL: not held */
     int unsettled;        /* on a device: steps whose results were not taken yet */
     int step_predictions; /* of this rank in the present step */
+    double peak_flops;    /* of all ranks' devices together; 0: not known */
     struct cddpi_schedule schedule;
 
     struct cddpi_cursor at;
@@ -205,6 +206,8 @@ CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer
  *  checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
 
+/** How fast all devices together could be, for the MFU of the lines below. Collective. report.c */
+CDDP_CHECKED cddp_status cddpi_trainer_find_peak(struct cddpi_trainer *trainer);
 /** A line of metrics and of progress about the interval, which begins anew. Collective. report.c */
 CDDP_CHECKED cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr,
                                               double grad_norm);
