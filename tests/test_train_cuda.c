@@ -600,18 +600,24 @@ static void memory_that_runs_out_is_told_with_what_would_fit(void **state)
     assert_says(&run, "err", 1, "rank 2");
 }
 
-static void memory_that_runs_out_while_the_run_is_built_is_told(void **state)
+static void memory_that_ends_at_any_moment_is_told_on_all_ranks(void **state)
 {
-    const char *const arguments[] = {NULL};
-    struct run run;
+    /* less and less than products take as their workspace */
+    static const long bytes[] = {30000000, 3000000, 600000, 300000, 200000, 100000, 30000, 1000};
+    const char *const arguments[] = {"train.max_steps=2", NULL};
 
     (void)state;
     NEEDS_EMULATED_MODULE();
-    for (int which = 6; which <= 18; which += 4) {
-        run = run_with_odd_device(argument("alloc%d", which),
-                                  argument("CDDP_FAKE_CUDA_FAIL_ALLOC=%d", which), arguments);
-        assert_says(&run, "err", 2, "cuda:2: no memory for ");
-        assert_says(&run, "err", 0, "rank 2");
+    for (size_t i = 0; i < sizeof bytes / sizeof bytes[0]; i++) {
+        struct run run = run_with_odd_device(argument("bytes%ld", bytes[i]),
+                                             argument("CDDP_FAKE_CUDA_MEMORY=%ld", bytes[i]),
+                                             arguments);
+
+        for (int rank = 0; rank < 3; rank++) {
+            assert_says(&run, "err", rank, "rank 2: ");
+            assert_says(&run, "err", rank, "cuda:2: ");
+            assert_says(&run, "err", rank, " memory");
+        }
     }
 }
 
@@ -655,7 +661,7 @@ int main(void)
         cmocka_unit_test(a_device_that_fails_in_the_middle_ends_all),
         cmocka_unit_test(data_that_fail_on_one_rank_end_all),
         cmocka_unit_test(memory_that_runs_out_is_told_with_what_would_fit),
-        cmocka_unit_test(memory_that_runs_out_while_the_run_is_built_is_told),
+        cmocka_unit_test(memory_that_ends_at_any_moment_is_told_on_all_ranks),
         cmocka_unit_test(without_a_device_it_says_why_and_auto_goes_on),
     };
 
