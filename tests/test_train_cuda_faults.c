@@ -109,9 +109,37 @@ static void memory_that_runs_out_is_told_with_what_would_fit(void **state)
     assert_says(&run, "err", 2, " bytes (");
     assert_says(&run, "err", 2, " MiB are free, and this rank holds ");
     assert_says(&run, "err", 2, "(for 200 samples at once; up to ");
-    assert_says(&run, "err", 2, " would fit, so make micro-batches smaller)\n");
+    assert_says(&run, "err", 2,
+                " would fit, so make micro-batches smaller); a larger "
+                "train.accumulate (now 1) makes micro-batches smaller (now 200 "
+                "samples)\n");
     assert_says(&run, "err", 0, "rank 2");
     assert_says(&run, "err", 1, "rank 2");
+}
+
+static void a_failure_for_want_of_memory_names_the_key_that_helps(void **state)
+{
+    struct run_options options = {.ranks = 1,
+                                  .odd_setting = "CDDP_FAKE_CUDA_MEMORY=30000000",
+                                  .arguments = {run_dir_argument("key"), CUDA,
+                                                "model.hidden=[8192]", "train.max_steps=2",
+                                                "train.accumulate=2"}};
+    struct run run;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "no memory for workspace of products: ");
+    assert_says(&run, "err", 0,
+                "; a larger train.accumulate (now 2) makes micro-batches smaller (now 32 "
+                "samples)\n");
+    options.odd_setting = "CDDP_FAKE_CUDA_MEMORY=44000000"; /* enough for a sample */
+    options.arguments[4] = "train.batch_size=1";
+    options.arguments[5] = "train.eval_batch_size=150";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "no memory for activations: ");
+    assert_says(&run, "err", 0, "(for 150 samples at once; up to ");
+    assert_says(&run, "err", 0, "; a smaller train.eval_batch_size needs less\n");
 }
 
 static void memory_that_ends_at_any_moment_is_told_on_all_ranks(void **state)
@@ -162,6 +190,7 @@ int main(void)
         cmocka_unit_test(a_device_that_fails_in_the_middle_ends_all),
         cmocka_unit_test(data_that_fail_on_one_rank_end_all),
         cmocka_unit_test(memory_that_runs_out_is_told_with_what_would_fit),
+        cmocka_unit_test(a_failure_for_want_of_memory_names_the_key_that_helps),
         cmocka_unit_test(memory_that_ends_at_any_moment_is_told_on_all_ranks),
         cmocka_unit_test(without_a_device_it_says_why_and_auto_goes_on),
     };

@@ -118,6 +118,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer,
                                                   uint64_t step, double loss_sum);
 
+/** Add to the text of a failure for want of memory @p what would need less; others are passed on.
+ *  step.c */
+CDDP_CHECKED cddp_status cddpi_trainer_say_what_helps(cddp_status status, const char *what);
+
 /** On a device: wait for the results of all steps but the last @p keep ones, and add them to the
  *  interval. @p out_norm: of the last of them; NULL: not wanted. Nothing on the processor. settle.c
  */
