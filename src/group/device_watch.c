@@ -13,35 +13,6 @@
 
 enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000 };
 
-static struct cddpi_calls *own_calls(const struct cddpi_group_device *side)
-{
-    return &side->calls[side->group->rank];
-}
-
-static void describe(const struct cddpi_op *op, struct host_descriptor *out)
-{
-    memset(out, 0, sizeof *out);
-    out->kind = (uint8_t)op->kind;
-    out->type = (uint8_t)op->type;
-    out->op = (uint8_t)op->op;
-    out->weighted = op->weighted;
-    out->root = op->root;
-    out->count = op->count;
-}
-
-void cddpi_watch_title(const struct cddpi_flight *flight, char *out, size_t bytes)
-{
-    struct host_descriptor what;
-    char call[128];
-
-    describe(&flight->op, &what);
-    cddpi_host_describe(&what, call, sizeof call);
-    snprintf(out, bytes, "%s, #%llu on the device%s%s", call, (unsigned long long)flight->op.number,
-             flight->label[0] != '\0' ? ", " : "", flight->label);
-}
-
-/* --- failures --- */
-
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status)
 {
     cddp_group *group = side->group;
@@ -106,102 +77,6 @@ cddp_status cddpi_watch_status(struct cddpi_group_device *side)
     return cddpi_fail(side->failure, "%s", side->failure_text);
 }
 
-/* --- what the ranks called --- */
-
-/* Nobody still wants to read what stands where call @p number would be written. */
-static bool has_room(const struct cddpi_group_device *side, uint64_t number)
-{
-    for (int r = 0; r < side->group->world_size; r++) {
-        if (atomic_load_explicit(&side->calls[r].compared, memory_order_acquire) + CDDPI_CALLS <
-            number) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void wake(struct cddpi_group_device *side)
-{
-    pthread_mutex_lock(&side->mutex);
-    if (side->idle) {
-        pthread_cond_signal(&side->wake);
-    }
-    pthread_mutex_unlock(&side->mutex);
-}
-
-cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_flight *flight)
-{
-    struct cddpi_calls *own = own_calls(side);
-    uint64_t number = ++side->number;
-    struct timespec pause = {0, PAUSE_NS};
-    char title[200];
-
-    flight->op.number = number;
-    while (!has_room(side, number)) {
-        if (atomic_load_explicit(&side->failed, memory_order_acquire)) {
-            return cddpi_watch_status(side);
-        }
-        if (cddpi_now_ns() > flight->op.deadline_ns) {
-            cddpi_watch_title(flight, title, sizeof title);
-            return cddpi_watch_fail(side, cddpi_fail(CDDP_ERR_TIMEOUT,
-                                                     "%s: another rank is %d operations behind",
-                                                     title, CDDPI_CALLS));
-        }
-        nanosleep(&pause, NULL);
-    }
-    describe(&flight->op, &own->calls[number % CDDPI_CALLS]);
-    atomic_store_explicit(&own->called, number, memory_order_release);
-    if (flight->recorded) { /* nothing will be added, but there is something to compare */
-        wake(side);
-    }
-    return CDDP_OK;
-}
-
-struct call_row {
-    const struct cddpi_calls *calls;
-    uint64_t number;
-};
-
-static const struct host_descriptor *call_in_row(const void *context, int rank)
-{
-    const struct call_row *row = context;
-
-    return &row->calls[rank].calls[row->number % CDDPI_CALLS];
-}
-
-static uint64_t called_by_all(const struct cddpi_group_device *side)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (int r = 0; r < side->group->world_size; r++) {
-        uint64_t called = atomic_load_explicit(&side->calls[r].called, memory_order_acquire);
-
-        least = called < least ? called : least;
-    }
-    return least;
-}
-
-static cddp_status compare(struct cddpi_group_device *side)
-{
-    int size = side->group->world_size;
-    uint64_t all = called_by_all(side);
-    struct call_row row = {side->calls, 0};
-    char text[CDDPI_FAILURE_BYTES - 200];
-
-    for (row.number = own_calls(side)->compared + 1; row.number <= all; row.number++) {
-        for (int r = 1; r < size; r++) {
-            if (!cddpi_host_same_call(call_in_row(&row, 0), call_in_row(&row, r))) {
-                cddpi_host_word_calls(call_in_row, &row, size, text, sizeof text);
-                return cddpi_fail(CDDP_ERR_MISMATCH,
-                                  "ranks disagree at operation #%llu on their devices: %s",
-                                  (unsigned long long)row.number, text);
-            }
-        }
-        atomic_store_explicit(&own_calls(side)->compared, row.number, memory_order_release);
-    }
-    return CDDP_OK;
-}
-
 /* --- the thread --- */
 
 /* What is under way and may be looked at without the mutex: only who looks, or a failure, takes it
@@ -243,7 +118,7 @@ static void retire(struct cddpi_group_device *side, uint64_t number)
             flight->next = side->free;
             side->free = flight;
         }
-        atomic_store_explicit(&own_calls(side)->ended, number, memory_order_release);
+        atomic_store_explicit(&cddpi_own_calls(side)->ended, number, memory_order_release);
     }
     pthread_mutex_unlock(&side->mutex);
 }
@@ -342,7 +217,7 @@ static cddp_status look_around(struct cddpi_group_device *side)
     }
     status = retire_done(side, &look, &left);
     if (status == CDDP_OK) {
-        status = compare(side);
+        status = cddpi_watch_compare(side);
     }
     if (status == CDDP_OK && left) {
         status = check_peers(side, &look);
@@ -373,7 +248,7 @@ void cddpi_watch_look(struct cddpi_group_device *side)
 
 static bool has_work(const struct cddpi_group_device *side)
 {
-    const struct cddpi_calls *own = own_calls(side);
+    const struct cddpi_calls *own = cddpi_own_calls(side);
 
     return !atomic_load_explicit(&side->failed, memory_order_relaxed) &&
            (side->first != NULL || atomic_load_explicit(&own->compared, memory_order_relaxed) !=
@@ -476,7 +351,7 @@ void cddpi_watch_stop(struct cddpi_group_device *side, bool finish)
         nanosleep(&pause, NULL);
     }
     if (is_busy(side)) {
-        atomic_store_explicit(&own_calls(side)->left, 1, memory_order_release);
+        atomic_store_explicit(&cddpi_own_calls(side)->left, 1, memory_order_release);
         side->ops->abort(side->plane, "this rank has left the group");
     }
     pthread_mutex_lock(&side->mutex);
@@ -487,6 +362,6 @@ void cddpi_watch_stop(struct cddpi_group_device *side, bool finish)
     pthread_cond_destroy(&side->wake);
     pthread_mutex_destroy(&side->looking);
     pthread_mutex_destroy(&side->mutex);
-    atomic_store_explicit(&own_calls(side)->left, 1, memory_order_release);
+    atomic_store_explicit(&cddpi_own_calls(side)->left, 1, memory_order_release);
     side->watched = false;
 }
