@@ -39,8 +39,11 @@ cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64
         return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_STATE,
-                      "rank %d: the loss of step %llu is %g: the learning rate may be too high",
-                      trainer->rank, (unsigned long long)step, loss_sum);
+                      "rank %d: the loss of step %llu is %g: the learning rate may be too high%s",
+                      trainer->rank, (unsigned long long)step, loss_sum,
+                      trainer->config->train.precision == CDDPI_PRECISION_FP16
+                          ? ", or activations are larger than fp16 holds (65504): bf16 holds them"
+                          : "");
 }
 
 cddp_status cddpi_trainer_say_what_helps(cddp_status status, const char *what)
