@@ -298,6 +298,43 @@ static int look_at_events(int rank, int world_size, void *argument)
     return 0;
 }
 
+/* While work that was put behind it has not been done. */
+static int time_what_was_waited_for(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    struct cddpi_event *from = NULL;
+    struct cddpi_event *to = NULL;
+    void *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", &a) == CDDP_OK);
+    CHECK(device->ops->event_create(device, true, &from) == CDDP_OK);
+    CHECK(device->ops->event_create(device, true, &to) == CDDP_OK);
+    for (int round = 0; round < 20; round++) {
+        float ms = -1;
+
+        CHECK(device->ops->record(device, from, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+        CHECK(device->ops->clear(device, CDDPI_STREAM_COMPUTE, a, BYTES) == CDDP_OK);
+        CHECK(device->ops->record(device, to, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+        CHECK(device->ops->clear(device, CDDPI_STREAM_COMPUTE, a, BYTES) == CDDP_OK);
+        CHECK(device->ops->wait(device, to, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+        CHECK(device->ops->elapsed(device, from, to, &ms) == CDDP_OK && ms >= 0);
+    }
+    device->ops->event_destroy(device, from);
+    device->ops->event_destroy(device, to);
+    device->ops->release(device, a);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void an_event_that_is_done_has_its_time(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(time_what_was_waited_for, 8), 0);
+}
+
 static void events_can_be_asked_waited_for_and_timed(void **state)
 {
     (void)state;
@@ -359,6 +396,7 @@ int main(void)
         cmocka_unit_test(pinned_memory_is_read_when_the_copy_runs_and_other_memory_at_once),
         cmocka_unit_test(memory_that_is_written_while_it_is_read_shows),
         cmocka_unit_test(events_can_be_asked_waited_for_and_timed),
+        cmocka_unit_test(an_event_that_is_done_has_its_time),
         cmocka_unit_test(memory_is_the_devices_or_not),
     };
 

@@ -28,6 +28,7 @@ struct run_options {
     int ranks;
     const char *arguments[16]; /* key=value, ended by NULL */
     const char *odd_argument;  /* given to the last rank only */
+    const char *odd_setting;   /* NAME=VALUE, for the environment of the last rank only */
     rlim_t file_bytes;         /* no file may grow beyond; 0: any */
     int timeout_ms;            /* 0: only a hang reaches it */
     const char *conf;          /* name below the folder; NULL: small.conf */
@@ -196,6 +197,9 @@ static inline void become(const struct run_options *options, const struct run *r
     setenv("CDDP_PROGRESS", "plain", 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     unsetenv("CDDP_RUN_DIR");
+    if (options->odd_setting != NULL && rank == options->ranks - 1) {
+        putenv(strdup(options->odd_setting));
+    }
     if (options->file_bytes > 0) {
         struct rlimit limit = {options->file_bytes, options->file_bytes};
 

@@ -65,7 +65,9 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_re
             break;
         }
         if (fed.batch.count > 0) {
-            status = cddpi_model_forward(trainer->model, &fed.batch, false, &result);
+            status = cddpi_trainer_say_what_helps(
+                cddpi_model_forward(trainer->model, &fed.batch, false, &result),
+                "a smaller train.eval_batch_size needs less");
             predictions += result.count;
         }
         if (status == CDDP_OK) {

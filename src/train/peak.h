@@ -18,7 +18,7 @@
  *  share a device share this, too. Any thread. */
 double cddpi_peak_flops(const char *title, enum cddpi_precision precision);
 
-/** The formula above; 0 without a @p peak. */
+/** The formula above for so many @p devices of that @p peak; 0 without a peak. */
 double cddpi_mfu(double work, double samples_per_s, int devices, double peak);
 
 #endif

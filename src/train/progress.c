@@ -51,20 +51,24 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     int64_t pause = progress->mode == CDDPI_PROGRESS_TTY ? 100000000 : 5000000000;
     int64_t now = cddpi_now_ns();
     char left[32];
-    char line[256];
+    char mfu[32] = "";
+    char line[288];
 
     if (progress->mode == CDDPI_PROGRESS_OFF ||
         (progress->shown_ns != 0 && now - progress->shown_ns < pause)) {
         return;
     }
     format_left(state->seconds_left, left, sizeof left);
+    if (state->mfu_percent > 0) {
+        snprintf(mfu, sizeof mfu, "  MFU %.1f %%", state->mfu_percent);
+    }
     snprintf(line, sizeof line,
-             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f %s/s  exposed comm %.1f %%  "
+             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f %s/s%s  exposed comm %.1f %%  "
              "%s left%s",
              progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "",
              (unsigned long long)state->epoch, (unsigned long long)state->epochs,
              (unsigned long long)state->step, (unsigned long long)state->steps, state->loss,
-             state->rate, state->unit, state->exposed_percent, left,
+             state->rate, state->unit, mfu, state->exposed_percent, left,
              progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
     put(line);
     progress->shown_ns = now;

@@ -19,6 +19,7 @@ struct cddpi_progress_state {
     double loss;
     double rate; /* of so many `unit` a second */
     const char *unit;
+    double mfu_percent;     /* of what the devices could compute; 0: not known, and not shown */
     double exposed_percent; /* waiting for communication, of the time of a step */
     double seconds_left;
 };

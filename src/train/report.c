@@ -1,6 +1,9 @@
 /* report.c - turns what the ranks measured into lines of metrics and of progress. */
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/error.h"
+#include "train/peak.h"
 #include "train/trainer.h"
 
 #include <stdarg.h>
@@ -10,8 +13,53 @@
 
 enum { LOSS, CORRECT, COUNT, DATA, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, SUMS };
 
+/* What a rank tells of its device. */
+struct place {
+    char unique[sizeof((struct cddpi_device *)NULL)->unique];
+    double flops;
+};
+
+static bool is_first_there(const struct place *places, int rank)
+{
+    for (int before = 0; before < rank; before++) {
+        if (strcmp(places[before].unique, places[rank].unique) == 0) {
+            return false; /* they share it */
+        }
+    }
+    return true;
+}
+
+cddp_status cddpi_trainer_find_peak(struct cddpi_trainer *trainer)
+{
+    struct place own = {.flops = 0};
+    struct place *all;
+    double sum = 0;
+    bool known = true;
+    cddp_status status;
+
+    if (!cddpi_trainer_on_device(trainer)) {
+        return CDDP_OK;
+    }
+    all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
+    if (all == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %d places",
+                          trainer->world_size);
+    }
+    memcpy(own.unique, trainer->device->unique, sizeof own.unique);
+    own.flops = cddpi_peak_flops(trainer->device->title,
+                                 (enum cddpi_precision)trainer->config->train.precision);
+    status = cddp_all_gather(trainer->group, &own, all, sizeof own, CDDP_U8, NULL);
+    for (int rank = 0; status == CDDP_OK && rank < trainer->world_size; rank++) {
+        known = known && all[rank].flops > 0;
+        sum += is_first_there(all, rank) ? all[rank].flops : 0;
+    }
+    trainer->peak_flops = known ? sum : 0;
+    cddpi_free(all);
+    return status;
+}
+
 static void show_progress(struct cddpi_trainer *trainer, double step_ms, double exposed_ms,
-                          double predictions_per_s)
+                          double predictions_per_s, double mfu)
 {
     uint64_t left = trainer->last_step > trainer->at.step ? trainer->last_step - trainer->at.step
                                                           : 0;
@@ -23,6 +71,7 @@ static void show_progress(struct cddpi_trainer *trainer, double step_ms, double 
         .loss = trainer->last_loss,
         .rate = predictions_per_s,
         .unit = cddpi_trainer_is_text(trainer) ? "tokens" : "samples",
+        .mfu_percent = 100 * mfu,
         .exposed_percent = step_ms > 0 ? 100 * exposed_ms / step_ms : 0,
         .seconds_left = step_ms * 1e-3 * (double)left,
     };
@@ -32,18 +81,20 @@ static void show_progress(struct cddpi_trainer *trainer, double step_ms, double 
 
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
-    static const char *const names[] = {
-        "loss",          "accuracy",        "lr",           "grad_norm",
-        "samples_per_s", "step_ms",         "data_ms",      "forward_ms",
-        "backward_ms",   "exposed_comm_ms", "optimizer_ms", "tokens_per_s" /* only of text */};
-    enum { NAMES = sizeof names / sizeof names[0] };
+    static const char *const always[] = {
+        "loss",    "accuracy",   "lr",          "grad_norm",       "samples_per_s", "step_ms",
+        "data_ms", "forward_ms", "backward_ms", "exposed_comm_ms", "optimizer_ms"};
+    enum { ALWAYS = sizeof always / sizeof always[0], MOST = ALWAYS + 2 };
+    const char *names[MOST];
+    size_t count = ALWAYS;
     struct cddpi_interval *interval = &trainer->interval;
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     double sums[SUMS];
-    double values[NAMES];
+    double values[MOST];
     double rate;  /* predictions a second */
     double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
     double step_ms;
+    double mfu;
     cddp_status status = cddp_ddp_get_stats(trainer->ddp, &stats);
 
     if (status != CDDP_OK) {
@@ -76,13 +127,21 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     for (int i = DATA; i < SUMS; i++) {
         values[6 + i - DATA] = sums[i] * scale;
     }
-    values[NAMES - 1] = rate;
+    mfu = cddpi_mfu(cddpi_model_work(trainer->model), values[4], 1, trainer->peak_flops);
+    memcpy(names, always, sizeof always);
+    if (cddpi_trainer_is_text(trainer)) {
+        names[count] = "tokens_per_s";
+        values[count++] = rate;
+    }
+    if (trainer->peak_flops > 0) {
+        names[count] = "mfu";
+        values[count++] = mfu;
+    }
     if (trainer->metrics != NULL) {
         cddpi_metrics_add(trainer->metrics, "train", trainer->at.step,
-                          trainer->at.epoch + (trainer->at.position > 0), names, values,
-                          cddpi_trainer_is_text(trainer) ? NAMES : NAMES - 1);
+                          trainer->at.epoch + (trainer->at.position > 0), names, values, count);
     }
-    show_progress(trainer, step_ms, sums[EXPOSED] * scale, rate);
+    show_progress(trainer, step_ms, sums[EXPOSED] * scale, rate, mfu);
     memset(interval, 0, sizeof *interval);
     return CDDP_OK;
 }
@@ -93,6 +152,7 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     const char *threads = cddpi_env(CDDPI_ENV_THREADS);
     char host[256] = "";
     size_t parameters = 0;
+    json_t *line;
 
     if (trainer->metrics == NULL) {
         return;
@@ -106,18 +166,20 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         }
         parameters += elements;
     }
-    cddpi_metrics_add_object(
-        trainer->metrics,
-        json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
-                  "kind", "run", "step", (json_int_t)trainer->at.step, "epoch",
-                  (json_int_t)trainer->at.epoch, "version", cddp_version(), "world_size",
-                  trainer->world_size, "backend", cddp_group_backend(trainer->group), "host", host,
-                  "threads", threads, "products", cddpi_model_products(trainer->model), "seed",
-                  (json_int_t)config->train.seed, "batch_size",
-                  (json_int_t)config->train.batch_size, "accumulate",
-                  (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
-                  "train_samples", (json_int_t)trainer->train_data.count, "test_samples",
-                  (json_int_t)trainer->test_data.count));
+    line = json_pack(
+        "{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "kind",
+        "run", "step", (json_int_t)trainer->at.step, "epoch", (json_int_t)trainer->at.epoch,
+        "version", cddp_version(), "world_size", trainer->world_size, "backend",
+        cddp_group_backend(trainer->group), "device", trainer->device->title, "host", host,
+        "threads", threads, "products", cddpi_model_products(trainer->model), "seed",
+        (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
+        "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
+        "train_samples", (json_int_t)trainer->train_data.count, "test_samples",
+        (json_int_t)trainer->test_data.count);
+    if (trainer->peak_flops > 0) {
+        (void)json_object_set_new(line, "peak_tflops", json_real(trainer->peak_flops * 1e-12));
+    }
+    cddpi_metrics_add_object(trainer->metrics, line);
 }
 
 void cddpi_trainer_report_end(struct cddpi_trainer *trainer)

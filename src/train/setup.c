@@ -365,6 +365,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    build_ddp,
                                                                    build_optimizer,
                                                                    cddpi_trainer_build_device,
+                                                                   cddpi_trainer_find_peak,
                                                                    cddpi_trainer_build_data,
                                                                    cddpi_trainer_resume,
                                                                    open_sample_log,

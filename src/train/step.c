@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 
 static cddp_status grad_ready(void *context, size_t index)
 {
@@ -38,8 +39,38 @@ cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64
         return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_STATE,
-                      "rank %d: the loss of step %llu is %g: the learning rate may be too high",
-                      trainer->rank, (unsigned long long)step, loss_sum);
+                      "rank %d: the loss of step %llu is %g: the learning rate may be too high%s",
+                      trainer->rank, (unsigned long long)step, loss_sum,
+                      trainer->config->train.precision == CDDPI_PRECISION_FP16
+                          ? ", or activations are larger than fp16 holds (65504): bf16 holds them"
+                          : "");
+}
+
+cddp_status cddpi_trainer_say_what_helps(cddp_status status, const char *what)
+{
+    char text[1024];
+
+    if (status != CDDP_ERR_NO_MEMORY) {
+        return status;
+    }
+    snprintf(text, sizeof text, "%s", cddp_last_error());
+    return cddpi_fail(status, "%s; %s", text, what);
+}
+
+/* What a micro-batch takes depends on how many samples it has. */
+static cddp_status say_what_micro_batches_take(const struct cddpi_trainer *trainer,
+                                               cddp_status status)
+{
+    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->world_size);
+    char text[160];
+
+    if (samples == 1) {
+        return status;
+    }
+    snprintf(text, sizeof text,
+             "a larger train.accumulate (now %lld) makes micro-batches smaller (now %lld samples)",
+             (long long)trainer->config->train.accumulate, (long long)samples);
+    return cddpi_trainer_say_what_helps(status, text);
 }
 
 /* Forward and backward of one micro-batch; the gradients are added to those of the @p done ones
@@ -82,7 +113,8 @@ static cddp_status compute_micro_batch(struct cddpi_trainer *trainer, const stru
         interval->count += result.count;
     }
     trainer->step_predictions += result.count;
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp)
+                             : say_what_micro_batches_take(trainer, status);
 }
 
 static void keep_samples(struct cddpi_trainer *trainer, const struct cddpi_batch *batch)

@@ -55,6 +55,7 @@ struct cddpi_trainer {
     void **mirror;        /* on a device: copies of parameters and buffers; NULL: not held */
     int unsettled;        /* on a device: steps whose results were not taken yet */
     int step_predictions; /* of this rank in the present step */
+    double peak_flops;    /* of all ranks' devices together; 0: not known */
     struct cddpi_schedule schedule;
 
     struct cddpi_cursor at;
@@ -116,6 +117,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
 /** CDDP_ERR_STATE unless the losses of step @p step are numbers. step.c */
 CDDP_CHECKED cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer,
                                                   uint64_t step, double loss_sum);
+
+/** Add to the text of a failure for want of memory @p what would need less; others are passed on.
+ *  step.c */
+CDDP_CHECKED cddp_status cddpi_trainer_say_what_helps(cddp_status status, const char *what);
 
 /** On a device: wait for the results of all steps but the last @p keep ones, and add them to the
  *  interval. @p out_norm: of the last of them; NULL: not wanted. Nothing on the processor. settle.c
@@ -205,6 +210,8 @@ CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer
  *  checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
 
+/** How fast all devices together could be, for the MFU of the lines below. Collective. report.c */
+CDDP_CHECKED cddp_status cddpi_trainer_find_peak(struct cddpi_trainer *trainer);
 /** A line of metrics and of progress about the interval, which begins anew. Collective. report.c */
 CDDP_CHECKED cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr,
                                               double grad_norm);

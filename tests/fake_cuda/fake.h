@@ -113,6 +113,7 @@ struct fake_config {
     size_t memory;
     long fail_alloc, fail_launch, refuse_launch, fail_pin;
     bool ipc, peers, pools, wait_value;
+    char name[64]; /* "": each has its own */
     int64_t idle_ns;
     uint64_t seed;
 };

@@ -12,6 +12,7 @@
  * Environment, all read when the runtime is first used:
  *   CDDP_FAKE_CUDA_SEED            of the order (1)
  *   CDDP_FAKE_CUDA_DEVICES         how many there are (2); CUDA_VISIBLE_DEVICES is obeyed
+ *   CDDP_FAKE_CUDA_NAME            what they call themselves ("Fake GPU 0", "Fake GPU 1" ...)
  *   CDDP_FAKE_CUDA_DRIVER          what the driver supports (13000); 0: there is no driver
  *   CDDP_FAKE_CUDA_MEMORY          bytes of each device (4 GiB)
  *   CDDP_FAKE_CUDA_FAIL_ALLOC      the n-th allocation of device memory fails (1 is the first)

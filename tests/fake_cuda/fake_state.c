@@ -82,6 +82,7 @@ static void choose_visible(struct fake_config *config)
 static void begin(void)
 {
     struct fake_config *config = &fake.config;
+    const char *name = getenv("CDDP_FAKE_CUDA_NAME");
 
     fake.owner = getpid();
     config->devices = (int)setting("DEVICES", 2);
@@ -97,6 +98,7 @@ static void begin(void)
     config->wait_value = setting("WAIT_VALUE", 1) != 0;
     config->idle_ns = setting("IDLE_US", 2000) * 1000;
     config->seed = (uint64_t)setting("SEED", 1);
+    snprintf(config->name, sizeof config->name, "%s", name != NULL ? name : "");
     choose_visible(config);
     fake.random = config->seed * 7919;
     for (int i = 0; i < FAKE_MAX_DEVICES; i++) {
@@ -284,7 +286,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     }
     card = fake.config.visible[device];
     memset(properties, 0, sizeof *properties);
-    snprintf(properties->name, sizeof properties->name, "Fake GPU %d", card);
+    if (fake.config.name[0] != '\0') {
+        snprintf(properties->name, sizeof properties->name, "%s", fake.config.name);
+    } else {
+        snprintf(properties->name, sizeof properties->name, "Fake GPU %d", card);
+    }
     memset(properties->uuid.bytes, 0xca, sizeof properties->uuid.bytes);
     properties->uuid.bytes[15] = (char)card;
     properties->totalGlobalMem = fake.config.memory;

@@ -48,10 +48,13 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *e
     cudaStream_t in = cuda_device_stream(device, stream);
     /* External: the recording does it each time that it is replayed. */
     unsigned flags = self->recording != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
-    cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, in));
+    cddp_status status = CDDP_OK;
 
-    if (status == CDDP_OK && event->clock != NULL) {
+    if (event->clock != NULL) { /* first, so that the time is known when the event is done */
         status = CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaEventRecord(event->event, in));
     }
     if (status == CDDP_OK) {
         event->recorded = true;

@@ -1,0 +1,547 @@
+/* test_optim_device.c - updates on a device give the processor's parameters and state to the bit,
+ * in every order of the streams. */
+#include "device_stage.h"
+#include "device_support.h"
+#include "optim/impl.h"
+#include "test_ddp_ranks.h"
+
+enum { PARAMS = 4, ORDERS = 6 };
+
+static const int64_t counts[PARAMS] = {20011, 5, 8, 0};
+
+static const struct cddpi_optim_spec specs[] = {
+    {.type = CDDPI_OPTIM_SGD},
+    {.type = CDDPI_OPTIM_SGD, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
+    {.type = CDDPI_OPTIM_ADAMW, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+};
+enum { SPECS = sizeof specs / sizeof specs[0] };
+
+/* Four parameters with their gradients, on the processor or on a device. The third is frozen. */
+struct side {
+    struct cddpi_device *device; /* NULL: the processor */
+    cddp_param params[PARAMS];
+    void *grads[PARAMS];
+    struct cddpi_optim *optim;
+};
+
+static size_t bytes_of_param(size_t i)
+{
+    return (size_t)counts[i] * sizeof(float);
+}
+
+static int put_side(const struct side *side, void *to, const void *from, size_t bytes)
+{
+    if (side->device == NULL) {
+        memcpy(to, from, bytes);
+        return 0;
+    }
+    CHECK(bytes == 0 ||
+          side->device->ops->copy(side->device, CDDPI_STREAM_COMPUTE, to, from, bytes) == CDDP_OK);
+    return 0;
+}
+
+static int get_side(const struct side *side, void *to, const void *from, size_t bytes)
+{
+    CHECK(put_side(side, to, from, bytes) == 0);
+    CHECK(side->device == NULL ||
+          side->device->ops->finish(side->device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    return 0;
+}
+
+static void *memory_for(const struct side *side, size_t bytes)
+{
+    void *memory = NULL;
+
+    if (side->device == NULL) {
+        return calloc(1, bytes + 64);
+    }
+    return side->device->ops->alloc(side->device, bytes + 64, "a test", &memory) == CDDP_OK ? memory
+                                                                                            : NULL;
+}
+
+/* Numbers of parameter or gradient @p i, to @p to. */
+static int put_noise(const struct side *side, void *to, unsigned kind, unsigned step, size_t i)
+{
+    float *numbers = malloc(bytes_of_param(i) + 1);
+
+    for (unsigned e = 0; e < counts[i]; e++) {
+        numbers[e] = noise(kind, step, (unsigned)i, e);
+    }
+    CHECK(put_side(side, to, numbers, bytes_of_param(i)) == 0);
+    free(numbers);
+    return 0;
+}
+
+static int open_side(struct side *side, struct cddpi_device *device,
+                     const struct cddpi_optim_spec *spec)
+{
+    static const char *const names[PARAMS] = {"fc.weight", "fc.bias", "still", "empty"};
+    static const bool decays[PARAMS] = {true, false, true, true};
+
+    memset(side, 0, sizeof *side);
+    side->device = device;
+    for (size_t i = 0; i < PARAMS; i++) {
+        side->params[i] = (cddp_param){.name = names[i],
+                                       .type = CDDP_F32,
+                                       .dims = 1,
+                                       .shape = {counts[i]},
+                                       .data = memory_for(side, bytes_of_param(i)),
+                                       .frozen = i == 2};
+        side->grads[i] = memory_for(side, bytes_of_param(i));
+        CHECK(side->params[i].data != NULL && side->grads[i] != NULL);
+        CHECK(put_noise(side, side->params[i].data, 1, 0, i) == 0);
+    }
+    CHECK(cddpi_optim_create(spec, side->params, decays, PARAMS, &side->optim) == CDDP_OK);
+    CHECK(device == NULL ||
+          cddpi_optim_to_device(side->optim, device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    return 0;
+}
+
+static void close_side(struct side *side)
+{
+    cddpi_optim_destroy(side->optim);
+    for (size_t i = 0; i < PARAMS; i++) {
+        if (side->device != NULL) {
+            side->device->ops->release(side->device, side->params[i].data);
+            side->device->ops->release(side->device, side->grads[i]);
+        } else {
+            free(side->params[i].data);
+            free(side->grads[i]);
+        }
+    }
+}
+
+/* The gradients of a step, some of which are missing in some steps. */
+static int make_grads(struct side *side, unsigned step, void **out_grads)
+{
+    for (size_t i = 0; i < PARAMS; i++) {
+        CHECK(put_noise(side, side->grads[i], 2, step, i) == 0);
+        out_grads[i] = i == 1 && step % 3 == 1 ? NULL : side->grads[i];
+    }
+    return 0;
+}
+
+static double rate_of(unsigned step)
+{
+    return 0.01 / (1 + step);
+}
+
+static int step_side(struct side *side, unsigned step, double host_scale, const float *scale,
+                     const int32_t *skip)
+{
+    void *grads[PARAMS];
+
+    CHECK(make_grads(side, step, grads) == 0);
+    if (side->device == NULL) {
+        cddpi_optim_step(side->optim, grads, rate_of(step), host_scale, NULL);
+        return 0;
+    }
+    CHECK(cddpi_optim_device_rate(side->optim, grads, rate_of(step)) == CDDP_OK);
+    CHECK(cddpi_optim_device_update(side->optim, scale, skip) == CDDP_OK);
+    return 0;
+}
+
+/* Parameters, state and counters of both are the same bits. */
+static int same_sides(struct side *host, struct side *there)
+{
+    float *numbers = malloc(bytes_of_param(0));
+    size_t count = 0;
+    size_t count_there = 0;
+    const cddp_tensor *tensors;
+    const cddp_tensor *tensors_there;
+
+    for (size_t i = 0; i < PARAMS; i++) {
+        CHECK(get_side(there, numbers, there->params[i].data, bytes_of_param(i)) == 0);
+        CHECK(memcmp(numbers, host->params[i].data, bytes_of_param(i)) == 0);
+    }
+    free(numbers);
+    CHECK(cddpi_optim_fetch(there->optim) == CDDP_OK);
+    tensors = cddpi_optim_tensors(host->optim, &count);
+    tensors_there = cddpi_optim_tensors(there->optim, &count_there);
+    CHECK(count == count_there);
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = cddp_type_bytes(tensors[i].type);
+
+        for (int d = 0; d < tensors[i].dims; d++) {
+            bytes *= (size_t)tensors[i].shape[d];
+        }
+        if (memcmp(tensors[i].data, tensors_there[i].data, bytes) != 0) {
+            fprintf(stderr, "state %s differs\n", tensors[i].name);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Calls @p play for each kind of optimizer on a device of its own. */
+static int for_each_spec(int (*play)(struct side *host, struct side *there))
+{
+    struct cddpi_device *device = open_cuda();
+
+    CHECK(device != NULL);
+    for (int i = 0; i < SPECS; i++) {
+        struct side host;
+        struct side there;
+
+        CHECK(open_side(&host, NULL, &specs[i]) == 0);
+        CHECK(open_side(&there, device, &specs[i]) == 0);
+        if (play(&host, &there) != 0 || same_sides(&host, &there) != 0) {
+            fprintf(stderr, "with optimizer %d\n", i);
+            return 1;
+        }
+        close_side(&host);
+        close_side(&there);
+    }
+    cddpi_device_close(device);
+    return 0;
+}
+
+#define IN_ALL_ORDERS(play)                                                                        \
+    static int play##_rank(int rank, int world_size, void *argument)                               \
+    {                                                                                              \
+        (void)rank, (void)world_size, (void)argument;                                              \
+        return for_each_spec(play);                                                                \
+    }
+
+static int many_steps(struct side *host, struct side *there)
+{
+    for (unsigned step = 0; step < 7; step++) {
+        CHECK(step_side(host, step, 1, NULL, NULL) == 0);
+        CHECK(step_side(there, step, 1, NULL, NULL) == 0);
+    }
+    return 0;
+}
+IN_ALL_ORDERS(many_steps)
+
+static void updates_are_those_of_the_processor_to_the_bit(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(many_steps_rank, ORDERS), 0);
+}
+
+/* Nothing but rates goes there, so that nobody waits for any other reason. */
+static int many_rates(struct side *host, struct side *there)
+{
+    void *grads[PARAMS];
+    void *grads_there[PARAMS];
+
+    CHECK(make_grads(host, 0, grads) == 0);
+    CHECK(make_grads(there, 0, grads_there) == 0);
+    CHECK(there->device->ops->finish(there->device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    for (unsigned step = 0; step < 11; step++) { /* more than can be on their way */
+        cddpi_optim_step(host->optim, grads, rate_of(step), 1, NULL);
+        CHECK(cddpi_optim_device_rate(there->optim, grads_there, rate_of(step)) == CDDP_OK);
+        CHECK(cddpi_optim_device_update(there->optim, NULL, NULL) == CDDP_OK);
+    }
+    return 0;
+}
+IN_ALL_ORDERS(many_rates)
+
+static void each_update_has_its_own_learning_rate(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(many_rates_rank, ORDERS), 0);
+}
+
+/* The factor of clipping, and which updates are skipped, are the device's. */
+static int some_skipped(struct side *host, struct side *there)
+{
+    float *scale = memory_for(there, sizeof *scale);
+    int32_t *skip = memory_for(there, sizeof *skip);
+
+    for (unsigned step = 0; step < 9; step++) {
+        const float factor = step % 2 == 0 ? 0.25f : 0.3f;
+        const int32_t skipped = step == 3 || step == 4 || step == 7;
+
+        CHECK(put_side(there, scale, &factor, sizeof factor) == 0);
+        CHECK(put_side(there, skip, &skipped, sizeof skipped) == 0);
+        CHECK(step_side(there, step, 1, scale, skip) == 0);
+        if (!skipped) {
+            CHECK(step_side(host, step, (double)factor, NULL, NULL) == 0);
+        }
+        if (step == 5) { /* it turns out later: two rates ago, and one */
+            cddpi_optim_skipped(there->optim, 2);
+            cddpi_optim_skipped(there->optim, 1);
+        } else if (step == 7) {
+            cddpi_optim_skipped(there->optim, 0);
+        }
+    }
+    CHECK(same_sides(host, there) == 0);
+    there->device->ops->release(there->device, scale);
+    there->device->ops->release(there->device, skip);
+    return 0;
+}
+IN_ALL_ORDERS(some_skipped)
+
+static void skipped_updates_change_neither_parameters_nor_counts(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(some_skipped_rank, ORDERS), 0);
+}
+
+/* As buckets that are built again move gradients; the old place gets other contents. */
+static int gradients_that_move(struct side *host, struct side *there)
+{
+    for (unsigned step = 0; step < 6; step++) {
+        void *old = there->grads[0];
+
+        if (step % 2 == 1) {
+            there->grads[0] = memory_for(there, bytes_of_param(0));
+            CHECK(there->grads[0] != NULL);
+        }
+        CHECK(step_side(host, step, 1, NULL, NULL) == 0);
+        CHECK(step_side(there, step, 1, NULL, NULL) == 0);
+        if (old != there->grads[0]) {
+            there->device->ops->release(there->device, old);
+        }
+    }
+    return 0;
+}
+IN_ALL_ORDERS(gradients_that_move)
+
+static void gradients_may_move_between_steps(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(gradients_that_move_rank, ORDERS), 0);
+}
+
+static void copy_state(struct side *from, struct side *to)
+{
+    size_t count = 0;
+    const cddp_tensor *source = cddpi_optim_tensors(from->optim, &count);
+    const cddp_tensor *target = cddpi_optim_tensors(to->optim, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = cddp_type_bytes(source[i].type);
+
+        for (int d = 0; d < source[i].dims; d++) {
+            bytes *= (size_t)source[i].shape[d];
+        }
+        memcpy(target[i].data, source[i].data, bytes);
+    }
+}
+
+/* From the device to the processor, on there, and back. */
+static int state_that_travels(struct side *host, struct side *there)
+{
+    struct side straight;
+
+    CHECK(open_side(&straight, NULL, &host->optim->spec) == 0);
+    for (unsigned step = 0; step < 12; step++) {
+        CHECK(step_side(&straight, step, 1, NULL, NULL) == 0);
+    }
+    for (unsigned step = 0; step < 4; step++) {
+        CHECK(step_side(there, step, 1, NULL, NULL) == 0);
+    }
+    CHECK(cddpi_optim_fetch(there->optim) == CDDP_OK);
+    copy_state(there, host);
+    for (size_t i = 0; i < PARAMS; i++) {
+        CHECK(get_side(there, host->params[i].data, there->params[i].data, bytes_of_param(i)) == 0);
+    }
+    for (unsigned step = 4; step < 8; step++) {
+        CHECK(step_side(host, step, 1, NULL, NULL) == 0);
+    }
+    copy_state(host, there);
+    CHECK(cddpi_optim_send(there->optim) == CDDP_OK);
+    for (size_t i = 0; i < PARAMS; i++) {
+        CHECK(put_side(there, there->params[i].data, host->params[i].data, bytes_of_param(i)) == 0);
+    }
+    for (unsigned step = 8; step < 12; step++) {
+        CHECK(step_side(host, step, 1, NULL, NULL) == 0);
+        CHECK(step_side(there, step, 1, NULL, NULL) == 0);
+    }
+    for (size_t i = 0; i < PARAMS; i++) {
+        CHECK(memcmp(host->params[i].data, straight.params[i].data, bytes_of_param(i)) == 0);
+    }
+    close_side(&straight);
+    return 0;
+}
+IN_ALL_ORDERS(state_that_travels)
+
+static void state_goes_to_the_processor_and_back(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(state_that_travels_rank, ORDERS), 0);
+}
+
+static int sums_of_squares(struct side *host, struct side *there)
+{
+    double *sum = memory_for(there, sizeof *sum);
+
+    for (unsigned step = 0; step < 3; step++) {
+        void *grads[PARAMS];
+        double expected;
+        double got = 0;
+
+        CHECK(step_side(host, step, 1, NULL, NULL) == 0);
+        CHECK(step_side(there, step, 1, NULL, NULL) == 0);
+        CHECK(make_grads(host, step, grads) == 0);
+        expected = cddpi_optim_square_sum(host->optim, grads);
+        CHECK(cddpi_optim_device_squares(there->optim, sum) == CDDP_OK);
+        CHECK(get_side(there, &got, sum, sizeof got) == 0);
+        CHECK(expected > 0 && fabs(got - expected) <= 1e-12 * expected);
+    }
+    there->device->ops->release(there->device, sum);
+    return 0;
+}
+IN_ALL_ORDERS(sums_of_squares)
+
+static void squares_are_those_of_the_gradients_that_are_there(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(sums_of_squares_rank, ORDERS), 0);
+}
+
+/* --- sharded --- */
+
+struct meet_twice {
+    struct stage stage;
+    struct group_seed host_seed;
+};
+
+struct sharded {
+    struct side side;
+    cddp_group *group;
+    cddp_ddp *ddp;
+    cddp_param params[PARAMS];
+};
+
+static int open_sharded(struct sharded *s, cddp_group *group, struct cddpi_device *device)
+{
+    cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
+
+    options.shard = true;
+    options.first_bucket_bytes = 4000;
+    options.bucket_bytes = 30000;
+    s->group = group;
+    CHECK(open_side(&s->side, device, &specs[2]) == 0);
+    cddpi_optim_destroy(s->side.optim);
+    memcpy(s->params, s->side.params, sizeof s->params);
+    CHECK(cddp_ddp_create(group, s->params, PARAMS, NULL, 0, &options, &s->ddp) == CDDP_OK);
+    CHECK(cddpi_optim_create_sharded(&specs[2], s->params, NULL, PARAMS, group, s->ddp,
+                                     &s->side.optim) == CDDP_OK);
+    CHECK(device == NULL ||
+          cddpi_optim_to_device(s->side.optim, device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    return 0;
+}
+
+static int step_sharded(struct sharded *s, int rank, unsigned step)
+{
+    cddp_step how = CDDP_STEP_INIT;
+    void *grads[PARAMS];
+
+    CHECK(cddp_ddp_begin(s->ddp, &how) == CDDP_OK);
+    for (size_t i = 0; i < PARAMS; i++) {
+        if (!s->params[i].frozen) {
+            CHECK(put_noise(&s->side, cddp_ddp_grad(s->ddp, i), 10 + (unsigned)rank, step, i) == 0);
+            CHECK(cddp_ddp_grad_ready(s->ddp, i) == CDDP_OK);
+        }
+    }
+    CHECK(cddp_ddp_wait(s->ddp) == CDDP_OK);
+    for (size_t i = 0; i < PARAMS; i++) {
+        grads[i] = cddp_ddp_grad(s->ddp, i);
+    }
+    if (s->side.device == NULL) {
+        cddpi_optim_step(s->side.optim, grads, rate_of(step), 1, NULL);
+    } else {
+        CHECK(cddpi_optim_device_rate(s->side.optim, grads, rate_of(step)) == CDDP_OK);
+        CHECK(cddpi_optim_device_update(s->side.optim, NULL, NULL) == CDDP_OK);
+    }
+    CHECK(cddp_ddp_updated(s->ddp) == CDDP_OK);
+    return 0;
+}
+
+static int same_shards(struct sharded *host, struct sharded *there, int rank)
+{
+    float *numbers = malloc(bytes_of_param(0));
+    size_t count = 0;
+
+    for (size_t i = 0; i < PARAMS; i++) {
+        CHECK(cddp_ddp_param_wait(host->ddp, i) == CDDP_OK);
+        CHECK(cddp_ddp_param_wait(there->ddp, i) == CDDP_OK);
+        CHECK(get_side(&there->side, numbers, cddp_ddp_param(there->ddp, i), bytes_of_param(i)) ==
+              0);
+        CHECK(memcmp(numbers, cddp_ddp_param(host->ddp, i), bytes_of_param(i)) == 0);
+    }
+    free(numbers);
+    CHECK(cddpi_optim_fetch(there->side.optim) == CDDP_OK);
+    CHECK(cddpi_optim_assemble(host->side.optim) == CDDP_OK);
+    CHECK(cddpi_optim_assemble(there->side.optim) == CDDP_OK);
+    (void)cddpi_optim_tensors(host->side.optim, &count);
+    for (size_t i = 0; rank == 0 && i < count; i++) {
+        const cddp_tensor *a = &cddpi_optim_tensors(host->side.optim, &count)[i];
+        const cddp_tensor *b = &cddpi_optim_tensors(there->side.optim, &count)[i];
+        size_t elements = 1;
+
+        for (int d = 0; d < a->dims; d++) {
+            elements *= (size_t)a->shape[d];
+        }
+        CHECK(memcmp(a->data, b->data, elements * cddp_type_bytes(a->type)) == 0);
+    }
+    return 0;
+}
+
+static int shard_rank(int rank, int world_size, void *argument)
+{
+    const struct meet_twice *meeting = argument;
+    struct sharded host = {.group = NULL};
+    struct sharded there = {.group = NULL};
+    cddp_group *group = NULL;
+
+    CHECK(group_from_seed(&meeting->host_seed, rank, world_size, SUPPORT_TIMEOUT_MS, &group) ==
+          CDDP_OK);
+    CHECK(open_sharded(&host, group, NULL) == 0);
+    CHECK(stage_enter(&meeting->stage, rank, world_size, &group) == CDDP_OK);
+    CHECK(open_sharded(&there, group, cddpi_group_on_device(group)) == 0);
+    for (unsigned step = 0; step < 5; step++) {
+        CHECK(step_sharded(&host, rank, step) == 0);
+        CHECK(step_sharded(&there, rank, step) == 0);
+    }
+    CHECK(same_shards(&host, &there, rank) == 0);
+    cddpi_optim_destroy(there.side.optim);
+    cddp_ddp_destroy(there.ddp);
+    cddp_group_destroy(there.group);
+    cddpi_optim_destroy(host.side.optim);
+    cddp_ddp_destroy(host.ddp);
+    cddp_group_destroy(host.group);
+    return 0;
+}
+
+static void shards_of_ranks_are_updated_as_on_the_processor(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        struct meet_twice meeting = {.stage = {.timeout_ms = SUPPORT_TIMEOUT_MS}};
+
+        meeting.stage.module_plane = ranks == 1 ? "solo" : module_planes[ranks % MODULE_PLANES];
+        support_setenv_number("CDDP_FAKE_CUDA_SEED", ranks);
+        assert_int_equal(group_seed_create(ranks, &meeting.stage.seed), CDDP_OK);
+        assert_int_equal(group_seed_create(ranks, &meeting.host_seed), CDDP_OK);
+        assert_int_equal(run_ranks(ranks, shard_rank, &meeting), 0);
+        close(meeting.stage.seed.fd);
+        close(meeting.host_seed.fd);
+    }
+    unsetenv("CDDP_FAKE_CUDA_SEED");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(updates_are_those_of_the_processor_to_the_bit),
+        cmocka_unit_test(each_update_has_its_own_learning_rate),
+        cmocka_unit_test(skipped_updates_change_neither_parameters_nor_counts),
+        cmocka_unit_test(gradients_may_move_between_steps),
+        cmocka_unit_test(state_goes_to_the_processor_and_back),
+        cmocka_unit_test(squares_are_those_of_the_gradients_that_are_there),
+        cmocka_unit_test(shards_of_ranks_are_updated_as_on_the_processor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
