@@ -292,6 +292,7 @@ static void parameters(void)
     run(&job);
     job.op = "reduce, 2 of f32";
     job.work = reduce;
+    job.stream = CDDPI_STREAM_COMM;
     job.bytes = 12 * count;
     run(&job);
     cuda->ops->release(cuda, table);

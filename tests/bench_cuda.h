@@ -126,7 +126,8 @@ static inline void prepare_memory(void)
 struct job {
     const char *op;
     cddp_status (*work)(const struct job *job);
-    double bytes, flops; /* the one that counts; the other is 0 */
+    enum cddpi_stream stream; /* into which it puts its work */
+    double bytes, flops;      /* the one that counts; the other is 0 */
     char shape[80];
     size_t rows, columns;
     union {
@@ -163,10 +164,10 @@ static inline cddp_status measure(const struct job *job, double *out_seconds)
     for (int i = 0; i <= RUNS; i++) {
         need(cuda->ops->event_create(cuda, true, &events[i]));
     }
-    need(cuda->ops->record(cuda, events[0], CDDPI_STREAM_COMPUTE));
+    need(cuda->ops->record(cuda, events[0], job->stream));
     for (int i = 0; i < RUNS; i++) {
         need(job->work(job));
-        need(cuda->ops->record(cuda, events[i + 1], CDDPI_STREAM_COMPUTE));
+        need(cuda->ops->record(cuda, events[i + 1], job->stream));
     }
     need(cuda->ops->finish(cuda, WAIT_MS));
     for (int i = 0; i < RUNS; i++) {
