@@ -4,6 +4,7 @@
 #define CDDP_TESTS_DEVICE_STAGE_H
 
 #include "deferred_device.h"
+#include "gpu_support.h"
 #include "group_support.h"
 #include "support.h"
 
@@ -20,24 +21,37 @@ struct stage {
     int which; /* variant of the test */
 };
 
-/* Let groups open the module that was built for tests; false: it was not. */
-static inline bool find_emulated_module(void)
+/* Let groups open the module that was built for tests, or the real one; false: there is none. */
+static inline bool find_module(void)
 {
     const char *build = getenv("CDDP_TEST_BUILD");
     char path[4096];
 
+    if (gpu_is_real()) {
+        return gpu_count() > 0;
+    }
     snprintf(path, sizeof path, "%s/tests/fake_cuda/libcddp-cuda-emulated.so",
              build != NULL ? build : ".");
     return access(path, R_OK) == 0 && setenv("CDDP_CUDA_MODULE", path, 1) == 0;
 }
 
 /* In a test: without CUDA's headers there is no such module. */
-static inline void need_emulated_module(void)
+static inline void need_module(void)
 {
-    if (!find_emulated_module()) {
+    if (!find_module()) {
         print_message("skipped: no module libcddp-cuda-emulated.so was built\n");
         skip();
     }
+}
+
+/* What is tried takes its faults, or several devices. */
+static inline void need_emulated_module(void)
+{
+    if (gpu_is_real()) {
+        print_message("skipped: this is for the emulated module\n");
+        skip();
+    }
+    need_module();
 }
 
 static const char *const module_planes[] = {"ipc", "staged", "nccl"};
@@ -70,13 +84,19 @@ static inline cddp_status stage_enter(const struct stage *stage, int rank, int w
     return CDDP_OK;
 }
 
+/* The deferred device has its orders anywhere. */
+static inline int stage_runs(const struct stage *stage, int seeds)
+{
+    return stage->module_plane != NULL ? gpu_runs(seeds) : seeds;
+}
+
 /* At each size and in each order of streams; a culprit may die. Returns how many others fail. */
 static inline int stage_run(rank_fn body, struct stage stage, int least, int seeds, int dies)
 {
     int failed = 0;
 
     for (int i = 0; i < DEVICE_SIZES; i++) {
-        for (int run = 0; run < seeds && device_sizes[i] >= least; run++) {
+        for (int run = 0; run < stage_runs(&stage, seeds) && device_sizes[i] >= least; run++) {
             int statuses[8] = {0};
 
             stage.bias = (enum deferred_bias)(run % DEFERRED_BIASES);

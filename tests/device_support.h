@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "device/device.h"
+#include "gpu_support.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "support.h"
 
@@ -23,6 +24,14 @@ static inline int device_is_emulated(void)
         if (!device_is_emulated()) {                                                               \
             print_message("skipped: there is no emulated module (no CUDA headers)\n");             \
             skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* What does not depend on the fake runtime runs on a GPU, too. */
+#define NEEDS_DEVICE()                                                                             \
+    do {                                                                                           \
+        if (gpu_count() == 0) {                                                                    \
+            NEEDS_EMULATED_MODULE();                                                               \
         }                                                                                          \
     } while (0)
 
@@ -72,7 +81,7 @@ static inline int orders_that_fail(rank_fn body, int seeds)
 {
     int failed = 0;
 
-    for (int seed = 1; seed <= seeds; seed++) {
+    for (int seed = 1; seed <= gpu_runs(seeds); seed++) {
         support_setenv_number("CDDP_FAKE_CUDA_SEED", seed);
         failed += run_ranks(1, body, NULL);
     }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
+#include "gpu_support.h"
 #include "group/plane.h"
 #include "support.h"
 
@@ -20,11 +21,15 @@ enum {
     PLANE_SHARED = 256u << 20 /* given out by `shared`, never twice: so it is zeroed */
 };
 
-/* Whether the emulated module is there; little is to be waited for then. */
+/* Whether the emulated module is there (little is to be waited for then), or a GPU is to be used.
+ */
 static inline bool plane_module(void)
 {
     const char *module = getenv("CDDP_CUDA_MODULE");
 
+    if (gpu_count() > 0) {
+        return true;
+    }
     if (module == NULL || strstr(module, "emulated") == NULL) {
         printf("skipped: there is no emulated module (no CUDA headers)\n");
         return false;

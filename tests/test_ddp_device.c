@@ -278,7 +278,9 @@ static int play_on(const char *plane, rank_fn body, struct scene scene, int leas
     int failed = 0;
 
     for (int i = 0; i < DEVICE_SIZES; i++) {
-        for (int run = 0; run < DEFERRED_BIASES && device_sizes[i] >= least; run++) {
+        for (int run = 0; run < (plane != NULL ? gpu_runs(DEFERRED_BIASES) : DEFERRED_BIASES) &&
+                          device_sizes[i] >= least;
+             run++) {
             struct play play = {.scene = scene};
 
             play.stage.module_plane = plane;
@@ -344,7 +346,7 @@ static void sharded_updates_are_the_processors(void **state)
         .memory = MIXED, .many_types = true, .bucket_bytes = 100, .shard = true, .weighted = true});
 }
 
-static void the_emulated_module_gives_the_processors_numbers(void **state)
+static void the_module_gives_the_processors_numbers(void **state)
 {
     static const struct scene scenes[] = {
         {.memory = MIXED, .many_types = true, .bucket_bytes = 2000},
@@ -356,7 +358,7 @@ static void the_emulated_module_gives_the_processors_numbers(void **state)
     };
 
     (void)state;
-    need_emulated_module();
+    need_module();
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
         assert_int_equal(play_on(module_planes[i % MODULE_PLANES], same_rank, scenes[i], 1), 0);
     }
@@ -535,7 +537,7 @@ int main(void)
         cmocka_unit_test(unused_gradients_are_the_processors),
         cmocka_unit_test(narrow_hooks_cast_on_the_device),
         cmocka_unit_test(sharded_updates_are_the_processors),
-        cmocka_unit_test(the_emulated_module_gives_the_processors_numbers),
+        cmocka_unit_test(the_module_gives_the_processors_numbers),
         cmocka_unit_test(costs_are_known_a_step_later),
         cmocka_unit_test(the_host_may_be_many_steps_ahead),
         cmocka_unit_test(memory_in_the_wrong_place_is_an_error_that_names_the_parameter),

@@ -77,7 +77,7 @@ static void names_that_are_no_device_are_refused(void **state)
 
     (void)state;
     /* without CUDA, that is said first */
-    for (int i = 0; i < (device_is_emulated() ? 7 : 4); i++) {
+    for (int i = 0; i < (device_is_emulated() || gpu_count() > 0 ? 7 : 4); i++) {
         assert_int_equal(in_process(open_badly_named, names[i], NULL), 0);
     }
 }
@@ -168,7 +168,7 @@ static int relay_without_events(int rank, int world_size, void *argument)
 static void events_order_streams(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     assert_int_equal(orders_that_fail(relay_with_events, 20), 0);
 }
 
@@ -206,9 +206,11 @@ static int change_source(int rank, int world_size, void *argument)
 static void pinned_memory_is_read_when_the_copy_runs_and_other_memory_at_once(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     assert_int_equal(in_process(change_source, NULL, NULL), 0);
-    assert_int_equal(in_process(change_source, "pinned", NULL), 1);
+    if (!gpu_is_real()) { /* which may be as fast */
+        assert_int_equal(in_process(change_source, "pinned", NULL), 1);
+    }
 }
 
 /* One stream writes what another still reads; and new memory holds no zeros. */
@@ -366,7 +368,8 @@ static int look_at_memory(int rank, int world_size, void *argument)
     device->ops->unpin(device, NULL);
     CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
     CHECK(device->ops->memory(device, &after) == CDDP_OK);
-    CHECK(after.free_bytes == before.free_bytes && after.total_bytes == before.total_bytes);
+    CHECK(after.total_bytes == before.total_bytes);
+    CHECK(after.free_bytes == before.free_bytes || gpu_is_real()); /* which others use, too */
     /* nothing is nothing */
     CHECK(device->ops->alloc(device, 0, "nothing", (void **)&a) == CDDP_OK && a != NULL);
     CHECK(device->ops->copy(device, CDDPI_STREAM_COPY, NULL, NULL, 0) == CDDP_OK);
@@ -379,7 +382,7 @@ static int look_at_memory(int rank, int world_size, void *argument)
 static void memory_is_the_devices_or_not(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     assert_int_equal(in_process(look_at_memory, NULL, NULL), 0);
     /* and where there are no pools to take it from */
     assert_int_equal(in_process(look_at_memory, NULL, WITH("CDDP_FAKE_CUDA_POOLS=0")), 0);

@@ -123,7 +123,7 @@ static int replay_steps(int rank, int world_size, void *argument)
 static void a_recorded_step_is_done_at_each_replay(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     assert_int_equal(orders_that_fail(replay_steps, 20), 0);
 }
 
@@ -177,7 +177,7 @@ static int record_what_cannot_be(int rank, int world_size, void *argument)
 static void work_that_cannot_be_recorded_is_not_done(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     assert_int_equal(in_process(record_what_cannot_be, NULL, NULL), 0);
 }
 
@@ -196,7 +196,7 @@ static int close_while_recording(int rank, int world_size, void *argument)
 static void a_device_can_be_closed_in_the_middle_of_a_recording(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     assert_int_equal(in_process(close_while_recording, NULL, NULL), 0);
 }
 

@@ -144,10 +144,10 @@ static struct stage on_module(int plane)
     return stage;
 }
 
-static void results_on_the_emulated_module_are_those_of_the_processor(void **state)
+static void results_on_the_module_are_those_of_the_processor(void **state)
 {
     (void)state;
-    need_emulated_module();
+    need_module();
     for (int plane = 0; plane < MODULE_PLANES; plane++) {
         assert_int_equal(stage_run(same_results_rank, on_module(plane), 1, 3, -1), 0);
     }
@@ -632,7 +632,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_those_of_the_processor_in_every_order_of_streams),
-        cmocka_unit_test(results_on_the_emulated_module_are_those_of_the_processor),
+        cmocka_unit_test(results_on_the_module_are_those_of_the_processor),
         cmocka_unit_test(calls_and_waits_return_while_the_device_stands_still),
         cmocka_unit_test(a_rank_may_be_far_ahead),
         cmocka_unit_test(memory_decides_who_reduces_and_may_not_be_mixed),
