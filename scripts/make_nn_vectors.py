@@ -104,6 +104,40 @@ class ResNet20(nn.Module):
         return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, i, o, stride, first):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(i, o, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv2, self.bn2 = nn.Conv2d(o, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv3, self.bn3 = nn.Conv2d(o, 4 * o, 1, bias=False), nn.BatchNorm2d(4 * o)
+        self.downsample = None
+        if first:
+            self.downsample = nn.Sequential(nn.Conv2d(i, 4 * o, 1, stride, bias=False), nn.BatchNorm2d(4 * o))
+
+    def forward(self, x):
+        y = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        return F.relu(self.bn3(self.conv3(y)) + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet50(nn.Module):  # torchvision's, a sixteenth as wide
+    def __init__(self, width=4):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(1, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width)
+        i = width
+        for stage, count in enumerate((3, 4, 6, 3), 1):
+            o = width << (stage - 1)
+            blocks = []
+            for k in range(count):
+                blocks.append(Bottleneck(i, o, 2 if stage > 1 and k == 0 else 1, k == 0))
+                i = 4 * o
+            setattr(self, f"layer{stage}", nn.Sequential(*blocks))
+        self.fc = nn.Linear(i, CLASSES)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        return self.fc(self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean((2, 3)))
+
+
 def initialise(model):
     weights = {}
     for index, (name, p) in enumerate(model.named_parameters()):
@@ -114,7 +148,7 @@ def initialise(model):
                 fan_in = np.prod(weights[name.replace("bias", "weight")][1:])
                 v = ((2 * uniform(w) - 1) / np.sqrt(fan_in)).reshape(-1)[:shape[0]].astype(np.float32)
             else:
-                v = initial(index, shape, isinstance(model, ResNet20) and p.dim() == 4)
+                v = initial(index, shape, isinstance(model, (ResNet20, ResNet50)) and p.dim() == 4)
             weights[name] = shape
             p.data = torch.from_numpy(v.astype(np.float64)).reshape(shape)
 
@@ -129,7 +163,7 @@ def main():
     x = torch.from_numpy(test_numbers(1, COUNT * 784).astype(np.float64)).reshape(COUNT, 1, 28, 28)
     label = torch.tensor([i * 7 % 5 for i in range(COUNT)])
     print(f"made_by scripts/make_nn_vectors.py torch-{torch.__version__} seed {SEED} samples {COUNT}")
-    for name, make in (("mlp", Mlp), ("cnn", Cnn), ("resnet20", ResNet20)):
+    for name, make in (("mlp", Mlp), ("cnn", Cnn), ("resnet20", ResNet20), ("resnet50", ResNet50)):
         model = make()
         initialise(model)
         model.train()

@@ -40,6 +40,7 @@ check() {
             cddp_config.h) continue ;; # generated: facts about the build
             *)
                 [ -e "$(dirname "$file")/$include" ] || continue # the system's
+                grep -q "include *\"$include\"" "$file" || continue # in <>, whatever lies beside
                 # what others may include says its folder; the launcher is included by nobody
                 [ "$folder" = launcher ] || refuse "$file" "$include" "name its folder, too"
                 continue

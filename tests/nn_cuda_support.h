@@ -216,4 +216,128 @@ static inline char *all_grads(struct device_fixture *f, size_t *out_bytes)
     return all;
 }
 
+static struct cddpi_device *device;
+
+#define DIGITS .channels = 1, .height = 12, .width = 12, .classes = 10
+#define COLOURS .channels = 3, .height = 16, .width = 16, .classes = 10
+#define LARGER .channels = 3, .height = 64, .width = 64, .classes = 10
+#define WORDS .classes = 50, .vocab = 50, .context = 12, .blocks = 2, .heads = 2, .embed = 32
+
+static const int hidden[] = {40, 24};
+static const struct cddpi_model_spec mlp = {
+    .preset = "mlp", DIGITS, .hidden = hidden, .hidden_count = 2};
+static const struct cddpi_model_spec mlp_mse = {
+    .preset = "mlp", DIGITS, .hidden = hidden, .hidden_count = 2, .loss = CDDPI_LOSS_MSE};
+static const struct cddpi_model_spec cnn = {.preset = "cnn", DIGITS};
+static const struct cddpi_model_spec resnet20 = {.preset = "resnet20", COLOURS};
+static const struct cddpi_model_spec resnet50 = {.preset = "resnet50", .stage_units = 4, LARGER};
+static const struct cddpi_model_spec gpt2 = {.preset = "gpt2", WORDS};
+
+/* Layers that no preset has, in orders that stop what is done in one pass elsewhere. */
+static const struct cddpi_layer odd_words[] = {
+    {.type = CDDPI_LAYER_EMBEDDING, .name = "table", .units = 24},
+    {.type = CDDPI_LAYER_LAYER_NORM, .name = "norm"},
+    {.type = CDDPI_LAYER_ADD, .name = "behind", .input2 = "table"},
+    {.type = CDDPI_LAYER_LINEAR, .units = 24},
+    {.type = CDDPI_LAYER_GELU, .name = "curve"}, /* read twice */
+    {.type = CDDPI_LAYER_LINEAR, .name = "branch", .units = 24},
+    {.type = CDDPI_LAYER_GELU, .exact = true},
+    {.type = CDDPI_LAYER_ADD, .input2 = "curve"},
+    {.type = CDDPI_LAYER_LAYER_NORM},
+    {.type = CDDPI_LAYER_LINEAR, .units = 24},
+    {.type = CDDPI_LAYER_GELU, .name = "last_curve"}, /* read by no linear */
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_LINEAR, .name = "head", .units = 50, .tied = "table"},
+};
+static const struct cddpi_layer odd_images[] = {
+    {.type = CDDPI_LAYER_BATCH_NORM, .name = "whiten"},
+    {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 3, .padding = 1, .name = "wide"},
+    {.type = CDDPI_LAYER_AVG_POOL, .kernel = 3, .stride = 2, .padding = 1, .name = "average"},
+    {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 1, .name = "narrow", .no_bias = true},
+    {.type = CDDPI_LAYER_BATCH_NORM, .name = "bn"},
+    {.type = CDDPI_LAYER_ADD, .input2 = "average", .name = "sum"}, /* in the norm's pass, no relu */
+    {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 3, .padding = 1, .no_bias = true},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_ADD, .input2 = "sum"},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_MAX_POOL, .kernel = 3, .stride = 2, .padding = 1},
+    {.type = CDDPI_LAYER_FLATTEN},
+    {.type = CDDPI_LAYER_LINEAR, .units = 10},
+    {.type = CDDPI_LAYER_RELU}, /* the loss may not write over what its backward reads */
+};
+static const struct cddpi_model_spec odd_sequence = {.layers = odd_words,
+                                                     .layer_count = COUNT_OF(odd_words),
+                                                     .classes = 50,
+                                                     .vocab = 50,
+                                                     .context = 12};
+static const struct cddpi_model_spec odd_image = {
+    .layers = odd_images, .layer_count = COUNT_OF(odd_images), COLOURS};
+
+struct preset {
+    const char *name;
+    const struct cddpi_model_spec *spec;
+    int count;
+    /* Bounds of the relative error of the loss, and of the gradient (Euclidean, of all parameters
+     * as one vector), in float32, bf16 and fp16, against float32 on the processor. Roundings grow
+     * through the many batch_norms and relus of a resnet that was not trained: resnet50's first
+     * gradient is off by 10^4 of them, and more where one opens a relu: that leaves nothing to
+     * compare of 16 bits. */
+    double loss[3], grad[3];
+};
+
+static const struct preset presets[] = {
+    {"mlp", &mlp, 6, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
+    {"mlp, mse", &mlp_mse, 6, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
+    {"cnn", &cnn, 4, {1e-5, 1e-2, 2e-3}, {1e-5, 5e-2, 6e-3}},
+    {"resnet20", &resnet20, 3, {1e-5, 1e-2, 2e-3}, {1e-4, 7e-1, 2e-1}},
+    {"resnet50", &resnet50, 2, {1e-4, 1e-1, 5e-2}, {2e-1, INFINITY, INFINITY}},
+    {"gpt2", &gpt2, 3, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
+    {"a sequence of odd layers", &odd_sequence, 3, {1e-5, 2e-2, 3e-3}, {1e-5, 5e-2, 1e-2}},
+    {"images through odd layers", &odd_image, 3, {1e-5, 2e-2, 5e-3}, {1e-5, 1e-1, 2e-2}},
+};
+
+static inline void setup(struct device_fixture *f, const struct cddpi_model_spec *spec,
+                         enum cddpi_precision precision, int count)
+{
+    struct cddpi_model_spec given = *spec;
+
+    given.precision = precision;
+    device_fixture_init(f, device, &given, count);
+}
+
+static inline void expect_below(const char *what, const char *name, enum cddpi_precision precision,
+                                double is, double bound)
+{
+    static const char *const precisions[] = {"f32", "bf16", "fp16"};
+
+    if (getenv("CDDP_TEST_SHOW") != NULL) {
+        fprintf(stderr, "%-28s %-5s %-9s %.2e of %.2e\n", name, precisions[precision], what, is,
+                bound);
+    }
+    if (!(is <= bound)) {
+        fail_msg("%s, %s: the %s is off by %.3g; %.3g is allowed", name, precisions[precision],
+                 what, is, bound);
+    }
+}
+
+static inline int open_device(void)
+{
+    if (cddpi_device_open("cuda", 0, 0, 1, true, &device) != CDDP_OK) {
+        printf("skipped: %s\n", cddp_last_error());
+        return -1;
+    }
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    cddpi_device_close(device);
+    return 0;
+}
+
+/* Skips, with the reason, where there is no device. */
+#define run_on_device(tests)                                                                       \
+    (open_device() == 0 ? cmocka_run_group_tests(tests, NULL, close_device) : 77)
+
 #endif

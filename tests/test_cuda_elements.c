@@ -243,5 +243,5 @@ int main(void)
         cmocka_unit_test(dropout_keeps_what_the_processor_keeps),
     };
 
-    return cmocka_run_group_tests(tests, cuda_open, cuda_close);
+    return RUN_ON_CUDA(tests);
 }

@@ -257,5 +257,5 @@ int main(void)
         cmocka_unit_test(images_go_to_channels_last_and_back),
     };
 
-    return cmocka_run_group_tests(tests, cuda_open, cuda_close);
+    return RUN_ON_CUDA(tests);
 }

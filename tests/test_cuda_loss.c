@@ -247,5 +247,5 @@ int main(void)
         cmocka_unit_test(logits_of_minus_infinity_have_no_part),
     };
 
-    return cmocka_run_group_tests(tests, cuda_open, cuda_close);
+    return RUN_ON_CUDA(tests);
 }

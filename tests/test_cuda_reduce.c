@@ -68,6 +68,12 @@ static void arrays_free(struct arrays *a)
     }
 }
 
+/* Reductions go into another stream than copies and new memory. */
+static void done(void)
+{
+    cuda_ok(cuda->ops->finish(cuda, 60000));
+}
+
 /* Both reduce; @p at: which input the result replaces there, -1: none. */
 static void compare(const struct arrays *a, cddp_op op, const double *weights, int at)
 {
@@ -86,8 +92,10 @@ static void compare(const struct arrays *a, cddp_op op, const double *weights, i
         cddpi_reduce_weighted(&how, a->type, weights, a->ranks, factors);
     }
     cddpi_reduce(&how, &expected, (const void *const *)a->host, a->count);
+    done();
     cuda_ok(cuda->kernels->reduce(cuda, a->type, op, a->device, device_weights, a->ranks, a->count,
                                   out));
+    done();
     got = cuda_download(out, bytes);
     if (memcmp(got, expected, bytes) != 0) {
         fail_msg("%s of %zu %s over %d ranks%s: other bits than the processor's", cddp_op_name(op),
@@ -195,8 +203,10 @@ static void what_weighs_nothing_is_not_read(void **state)
     in[0] = cuda_upload(host[0], sizeof host[0]);
     in[1] = cuda_upload(host[1], sizeof host[1]);
     device_weights = cuda_upload(weights, sizeof weights);
+    done();
     cuda_ok(cuda->kernels->reduce(cuda, CDDP_F32, CDDP_OP_MEAN, in, device_weights, 2, 4,
                                   (void *)(uintptr_t)in[0]));
+    done();
     out = cuda_download(in[0], sizeof host[0]);
     assert_memory_equal(out, host[1], sizeof host[1]);
     free(out);
@@ -219,7 +229,9 @@ static void a_nan_stays_one(void **state)
         in[r] = cuda_upload(host[r], sizeof host[r]);
     }
     for (size_t o = 0; o < sizeof all_ops / sizeof all_ops[0]; o++) {
+        done();
         cuda_ok(cuda->kernels->reduce(cuda, CDDP_F32, all_ops[o], in, NULL, 3, 2, device));
+        done();
         out = cuda_download(device, sizeof host[0]);
         assert_true(isnan(out[0]) && isnan(out[1]));
         free(out);
@@ -349,7 +361,9 @@ static void scale_multiplies_and_zero_clears(void **state)
                 store_as(x.type, &one, 0, x.host[i] * (float)factors[f]);
                 expected[i] = load_as(x.type, &one, 0);
             }
+            done();
             cuda_ok(cuda->kernels->scale(cuda, x.type, factor, VALUES, x.device));
+            done();
             numbers_fetch(&x);
             for (size_t i = 0; i < VALUES; i++) {
                 assert_true((double)x.host[i] == expected[i]);
@@ -371,7 +385,9 @@ static void a_scale_of_zero_clears_what_is_no_number(void **state)
     NEEDS_CUDA();
     x = no_numbers(CDDP_BF16, 19);
     factor = cuda_upload(&zero, sizeof zero);
+    done();
     cuda_ok(cuda->kernels->scale(cuda, x.type, factor, x.count, x.device));
+    done();
     numbers_fetch(&x);
     for (size_t i = 0; i < x.count; i++) {
         assert_true(x.host[i] == 0);

@@ -414,6 +414,23 @@ static void the_order_of_squares_is_one_of_counts_alone(void **state)
     free(host);
 }
 
+static void no_tensors_have_no_squares_and_no_update(void **state)
+{
+    struct cddpi_cuda_update update = adamw;
+    struct model model = {.copy_type = CDDP_BF16};
+    const double lr = 1;
+
+    (void)state;
+    NEEDS_CUDA();
+    cuda_ok(cuda->kernels->tensors(cuda, NULL, 0, NULL, &model.made));
+    assert_int_equal(cuda->kernels->tensors_bytes(NULL, 0), 0);
+    assert_true(squares_of(&model) == 0);
+    model.lr = cuda_upload(&lr, sizeof lr);
+    update.lr = model.lr;
+    cuda_ok(cuda->kernels->update(cuda, &update, &model.made));
+    cuda_release(model.lr);
+}
+
 struct clipped {
     float scale, norm;
     int32_t skip;
@@ -523,6 +540,7 @@ int main(void)
         cmocka_unit_test(a_table_says_which_tensor_is_wrong),
         cmocka_unit_test(squares_are_summed_in_float64_in_one_order),
         cmocka_unit_test(the_order_of_squares_is_one_of_counts_alone),
+        cmocka_unit_test(no_tensors_have_no_squares_and_no_update),
         cmocka_unit_test(clipping_is_the_training_loops),
         cmocka_unit_test(what_is_not_finite_is_skipped),
         cmocka_unit_test(loss_scales_move_as_on_the_processor),

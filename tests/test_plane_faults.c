@@ -270,8 +270,9 @@ static int killed_rank(int rank, int n, void *argument)
         CHECK(plane_start(&me, &op) == CDDP_OK);
         (void)raise(SIGKILL);
     }
-    for (int i = 0; i < 5; i++) {
-        CHECK(plane_start(&me, &op) == CDDP_OK);
+    for (int i = 0; i < 5; i++) { /* another rank may find out before this one is through */
+        status = plane_start(&me, &op);
+        CHECK(status == CDDP_OK || status == CDDP_ERR_PEER);
     }
     status = plane_watch(&me, SUPPORT_TIMEOUT_MS);
     CHECK(status == CDDP_ERR_PEER);
@@ -406,6 +407,51 @@ static void an_abort_is_told_to_the_others(void **state)
         struct job job = {.plane = i < 2 ? "ipc" : "staged", .culprit = 1, .registered = i == 1};
 
         assert_int_equal(run_job(3, aborting_rank, job, false), 0);
+    }
+}
+
+/* A kernel of rank 1 fails, and with it its device. */
+static int failing_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    bool nccl = strcmp(job->plane, "nccl") == 0;
+    struct plane_rank me;
+    struct cddpi_op op;
+    float *data;
+    cddp_status status = CDDP_OK;
+
+    (void)n;
+    if (rank == job->culprit) {
+        setenv("CDDP_FAKE_CUDA_FAIL_LAUNCH", "3", 1);
+    }
+    CHECK(plane_rank_start(job->world, rank, job->plane, nccl, &me) == CDDP_OK);
+    data = zeros(&me, job->registered, COUNT);
+    CHECK(data != NULL);
+    op = sum_of(data, COUNT);
+    for (int i = 0; i < 5 && status == CDDP_OK; i++) {
+        status = plane_start(&me, &op);
+    }
+    status = plane_watch(&me, nccl ? 2000 : SUPPORT_TIMEOUT_MS); /* NCCL leaves it to the group */
+    CHECK(status != CDDP_OK);
+    if (rank != job->culprit && !nccl) {
+        CHECK(status == CDDP_ERR_PEER);
+        CHECK(strstr(cddp_last_error(), "rank 1: ") != NULL);
+        CHECK(strstr(cddp_last_error(), "an illegal memory access was encountered") != NULL);
+    }
+    plane_rank_end(&me);
+    return 0;
+}
+
+static void a_device_that_fails_ends_the_others_with_its_reason(void **state)
+{
+    static const char *const planes[] = {"ipc", "staged", "nccl"};
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct job job = {.plane = planes[i / 2], .culprit = 1, .registered = i % 2 == 1};
+
+        use_devices(i < 4 ? "1" : "8");
+        assert_int_equal(run_job(3, failing_rank, job, false), 0);
     }
 }
 
@@ -642,6 +688,7 @@ int main(void)
         cmocka_unit_test(a_collective_that_never_ends_is_aborted_on_every_rank),
         cmocka_unit_test(what_nccl_finds_wrong_is_told_in_its_words),
         cmocka_unit_test(an_abort_is_told_to_the_others),
+        cmocka_unit_test(a_device_that_fails_ends_the_others_with_its_reason),
         cmocka_unit_test(a_rank_that_leaves_early_is_named),
         cmocka_unit_test(closing_with_work_under_way_does_not_hang),
         cmocka_unit_test(ranks_that_pass_different_places_are_told),

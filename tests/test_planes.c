@@ -437,10 +437,104 @@ static int weighted_rank(int rank, int n, void *argument)
     return close_bench(&bench);
 }
 
-/* A real one starts slowly, and NCCL wants one for each rank. */
-static bool is_beyond_this_gpu(const char *plane, int ranks)
+/* The same memory again and again: results are read, and inputs written, as soon as the streams
+ * may, with nobody waiting in between. */
+static int reusing_rank(int rank, int n, void *argument)
 {
-    return gpu_is_real() && (ranks > 4 || (strcmp(plane, "nccl") == 0 && ranks > gpu_count()));
+    enum { REUSED = 4096, ROUNDS = 12 };
+    static const enum cddpi_kind kinds[] = {CDDPI_ALL_REDUCE, CDDPI_REDUCE_SCATTER,
+                                            CDDPI_ALL_TO_ALL, CDDPI_BROADCAST};
+    const struct job *job = argument;
+    size_t bytes = REUSED * sizeof(float);
+    size_t all = bytes * (size_t)n;
+    struct bench bench;
+    struct plane_rank *me = &bench.me;
+
+    CHECK(open_bench(&bench, job->world, rank, job->variant) == 0);
+    for (int registered = 0; registered < 2; registered++) {
+        char *host = malloc(all);
+        char *in = take(&bench, registered, all, 0);
+        char *out = take(&bench, registered, all, 0);
+
+        for (size_t i = 0; i < ROUNDS; i++) {
+            char *kept = take(&bench, false, bytes, 0);
+            enum cddpi_kind kind = kinds[i % 4];
+            struct check check = {.from = i * 100,
+                                  .count = REUSED,
+                                  .type = CDDP_F32,
+                                  .op = CDDP_OP_SUM,
+                                  .got = kept,
+                                  .moved = kind == CDDPI_ALL_TO_ALL || kind == CDDPI_BROADCAST,
+                                  .from_rank = (rank + 1) % n};
+            struct cddpi_op op = {.kind = kind,
+                                  .type = CDDP_F32,
+                                  .op = CDDP_OP_SUM,
+                                  .count = REUSED,
+                                  .in = in,
+                                  .out = kind == CDDPI_BROADCAST ? in : out};
+            /* what comes from the next rank, or all of it */
+            const char *result = kind == CDDPI_ALL_TO_ALL ? out + (size_t)check.from_rank * bytes
+                                                          : (const char *)op.out;
+
+            fill_rank(host, rank, i * 100, REUSED * (size_t)n, CDDP_F32);
+            CHECK(plane_upload(me, in, host, all) != NULL);
+            CHECK(plane_start(me, &op) == CDDP_OK);
+            CHECK(me->device->ops->copy(me->device, CDDPI_STREAM_COMPUTE, kept, result, bytes) ==
+                  CDDP_OK);
+            if (kind == CDDPI_REDUCE_SCATTER || kind == CDDPI_ALL_TO_ALL) {
+                check.from += (size_t)rank * REUSED;
+            }
+            check.from_rank = kind == CDDPI_BROADCAST ? 0 : check.from_rank;
+            expect(&bench, check);
+        }
+        free(host);
+        bench.shapes = 1;
+        CHECK(flush(&bench) == 0);
+    }
+    return close_bench(&bench);
+}
+
+enum { RECORDED = 9001 };
+
+/* The same reduction, done again on other numbers. */
+static int replay(struct bench *bench, struct cddpi_recording *recording, char *data, size_t from)
+{
+    struct plane_rank *me = &bench->me;
+    struct check check = {
+        .from = from, .count = RECORDED, .type = CDDP_F32, .op = CDDP_OP_SUM, .got = data};
+    float host[RECORDED];
+
+    fill_rank(host, me->rank, from, RECORDED, CDDP_F32);
+    CHECK(plane_upload(me, data, host, sizeof host) != NULL);
+    CHECK(me->device->ops->replay(me->device, recording) == CDDP_OK);
+    return look(bench, &check);
+}
+
+static int record_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    struct cddpi_recording *recording;
+    struct bench bench;
+    struct plane_rank *me = &bench.me;
+    char *data;
+    struct cddpi_op op = {
+        .kind = CDDPI_ALL_REDUCE, .type = CDDP_F32, .op = CDDP_OP_SUM, .count = RECORDED};
+
+    CHECK(open_bench(&bench, job->world, rank, job->variant) == 0);
+    CHECK(me->ops->records(me->plane) == (n == 1 || strcmp(job->variant->plane, "nccl") == 0));
+    data = input(&bench, true, RECORDED, CDDP_F32, 0);
+    op.in = op.out = data;
+    CHECK(plane_run(me, &op) == CDDP_OK); /* the first one connects */
+    if (me->ops->records(me->plane)) {
+        CHECK(me->device->ops->record_begin(me->device) == CDDP_OK);
+        CHECK(plane_start(me, &op) == CDDP_OK);
+        CHECK(me->device->ops->record_end(me->device, &recording) == CDDP_OK);
+        for (size_t i = 0; i < 4; i++) {
+            CHECK(replay(&bench, recording, data, i * 1000) == 0);
+        }
+        me->device->ops->recording_destroy(me->device, recording);
+    }
+    return close_bench(&bench);
 }
 
 static void at_all(rank_fn body)
@@ -452,7 +546,7 @@ static void at_all(rank_fn body)
             struct plane_world *world;
             struct job job = {&variants[v], NULL};
 
-            if (is_beyond_this_gpu(variants[v].plane, ranks[i])) {
+            if (gpu_is_beyond(variants[v].plane, ranks[i])) {
                 continue;
             }
             world = plane_world_create(ranks[i]);
@@ -487,12 +581,26 @@ static void a_rank_of_weight_zero_contributes_nothing_not_even_nan(void **state)
     at_all(weighted_rank);
 }
 
+static void memory_may_be_used_again_in_stream_order(void **state)
+{
+    (void)state;
+    at_all(reusing_rank);
+}
+
+static void what_can_be_recorded_reduces_again_when_it_is_replayed(void **state)
+{
+    (void)state;
+    at_all(record_rank);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_reduction_is_the_tree_of_the_reference),
         cmocka_unit_test(what_is_moved_comes_where_it_belongs),
         cmocka_unit_test(a_rank_of_weight_zero_contributes_nothing_not_even_nan),
+        cmocka_unit_test(memory_may_be_used_again_in_stream_order),
+        cmocka_unit_test(what_can_be_recorded_reduces_again_when_it_is_replayed),
     };
 
     return plane_module() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;

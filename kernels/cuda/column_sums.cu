@@ -1,7 +1,7 @@
 /* column_sums.cu - owns sums over rows, and the second step of all sums in parts.
  *
  * One read of x. A warp reads 32 vectors of 16 bytes side by side, a block 8 rows at a time and 4
- * of these before it adds the first: 16 KiB under way a block, with 8 blocks an SM more than the 25
+ * of these before it adds the first: 16 KiB under way a block, with 6 blocks an SM more than the 25
  * KiB that an H200's memory needs. About 1056 blocks (8 for each of 132 SMs) share the rows, so
  * that what they leave (parts x columns floats) is small beside x: 32768 x 768 of bf16 are 48 MiB
  * and leave 352 parts, 1 MiB. */

@@ -277,7 +277,7 @@ __device__ __forceinline__ void write_batch(const row_layout<T> &row, int base,
 
             packed<T>::unpack(words[k], x);
             differentiate<T>(g, row.before + v * N, x);
-            store_words(row.vector + (size_t)v * N, packed<T>::pack(x));
+            stream_words(row.vector + (size_t)v * N, packed<T>::pack(x));
         }
     }
 }

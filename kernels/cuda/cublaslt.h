@@ -22,6 +22,7 @@
     X(preference_create, cublasLtMatmulPreferenceCreate)                                           \
     X(preference_destroy, cublasLtMatmulPreferenceDestroy)                                         \
     X(preference_set, cublasLtMatmulPreferenceSetAttribute)                                        \
+    X(algorithm_get, cublasLtMatmulAlgoConfigGetAttribute)                                         \
     X(heuristic, cublasLtMatmulAlgoGetHeuristic)                                                   \
     X(matmul, cublasLtMatmul)
 

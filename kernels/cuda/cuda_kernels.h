@@ -177,8 +177,9 @@ struct cddpi_cuda_kernels {
     cddp_status (*embedding)(struct cddpi_device *device, cddp_type type, const int32_t *tokens,
                              const void *table, const void *positions, size_t rows, size_t length,
                              size_t columns, void *out);
-    /* dtable[token[row]] += dy[row] in the order of rows; dpositions[t] = or += their sum. The
-     * caller has cleared dtable, unless it adds. @p scratch: of embedding_scratch bytes. */
+    /* dtable[token[row]] += dy[row] in an order that the tokens alone decide; dpositions[t] = or +=
+     * their sum (NULL: none). The caller has cleared dtable, unless it adds. @p scratch: of
+     * embedding_scratch bytes. */
     cddp_status (*embedding_grad)(struct cddpi_device *device, cddp_type type,
                                   const int32_t *tokens, const void *dy, size_t rows, size_t length,
                                   size_t columns, size_t vocab, bool add, float *dtable,

@@ -2,6 +2,8 @@
  * model, so they are looked for one after the other. */
 #include "kernels/cuda/cudnn_cache.h"
 
+#include "base/log.h"
+#include "device/cuda/cuda_device.h"
 #include "kernels/cuda/scratch.h"
 
 #include <string.h>
@@ -36,13 +38,21 @@ static void release(struct cddpi_device *device, void *state)
     cddpi_cuda_host_free(device, cache);
 }
 
-/* Not having cuDNN is no failure. */
+/* Not having cuDNN is no failure, but slow: somebody should know. */
+static void warn_slow(void)
+{
+    cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
+}
+
 static void open_library(struct cddpi_device *device, struct cache *cache)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device); /* makes the device this thread's */
+    void *library;
     cudnnStatus_t code;
 
-    if (cddpi_cudnn_open(device, &cache->cudnn) != CDDP_OK) {
+    if (cuda_library_open(cuda_device_of(device)->host, CUDA_LIBRARY_CUDNN, &library) != CDDP_OK ||
+        cddpi_cudnn_look_up(device, library, &cache->cudnn) != CDDP_OK) {
+        warn_slow();
         return;
     }
     code = cache->cudnn.create(&cache->handle);
@@ -57,6 +67,7 @@ static void open_library(struct cddpi_device *device, struct cache *cache)
             cache->cudnn.destroy(cache->handle);
             cache->handle = NULL;
         }
+        warn_slow();
     }
 }
 
@@ -127,9 +138,17 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
     entry->key = *key;
     cddpi_cudnn_graph_init(&entry->plan.graph, &cache->cudnn, name_of(key));
     build(&entry->plan.graph, shape);
-    status = entry->plan.graph.status;
+    status = entry->plan.graph.status; /* not CDDP_OK: of a kind that cuDNN is not asked for */
     if (status == CDDP_OK) {
         status = cddpi_cudnn_plan_choose(&entry->plan, &target);
+        if (status != CDDP_OK) {
+            warn_slow();
+        } else if (!entry->plan.reproducible) {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "cuDNN: %s: this device has only engines whose results "
+                      "differ from run to run",
+                      name_of(key));
+        }
     }
     entry->usable = status == CDDP_OK;
     if (!entry->usable) {

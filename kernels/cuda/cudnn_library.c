@@ -1,18 +1,8 @@
-/* cudnn_library.c - owns the way to libcudnn.so.9, and the wording of its failures. */
+/* cudnn_library.c - owns the functions of libcudnn.so.9, and the wording of its failures. */
 #include "kernels/cuda/cudnn_library.h"
 
 #include <dlfcn.h>
 #include <string.h>
-
-#ifdef CDDPI_CUDNN_NONE /* the emulated module: cuDNN knows nothing of its device */
-
-cddp_status cddpi_cudnn_open(struct cddpi_device *device, struct cddpi_cudnn *out)
-{
-    (void)out;
-    return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE, "no cuDNN for an emulated device");
-}
-
-#else
 
 /* Before it, attention's backward was wrong for some shapes (NVIDIA's release notes of 9.10.2). */
 enum { OLDEST = 91002 };
@@ -52,30 +42,16 @@ static cddp_status look_up_all(struct cddpi_cudnn *cudnn)
     return CDDP_OK;
 }
 
-cddp_status cddpi_cudnn_open(struct cddpi_device *device, struct cddpi_cudnn *out)
+cddp_status cddpi_cudnn_look_up(struct cddpi_device *device, void *library, struct cddpi_cudnn *out)
 {
-    struct cddpi_cudnn cudnn = {.device = device,
-                                .library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL)};
-    cddp_status status;
+    struct cddpi_cudnn cudnn = {.device = device, .library = library};
+    cddp_status status = look_up_all(&cudnn);
 
-    if (cudnn.library == NULL) {
-        const char *why = dlerror();
-
-        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "no cuDNN 9 (%s): install it, or put the folder of libcudnn.so.9 "
-                               "into LD_LIBRARY_PATH",
-                               why != NULL ? why : "libcudnn.so.9");
+    if (status == CDDP_OK) {
+        *out = cudnn;
     }
-    status = look_up_all(&cudnn);
-    if (status != CDDP_OK) {
-        dlclose(cudnn.library);
-        return status;
-    }
-    *out = cudnn;
-    return CDDP_OK;
+    return status;
 }
-
-#endif
 
 static cddp_status status_of(cudnnStatus_t code)
 {

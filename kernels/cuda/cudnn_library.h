@@ -31,10 +31,10 @@ struct cddpi_cudnn {
     CDDPI_CUDNN_FUNCTIONS(CDDPI_CUDNN_MEMBER)
 };
 
-/** CDDP_ERR_UNAVAILABLE: the library is not there, is too old, or lacks a function; the text says
- * which and what to do. Calls nothing of @p device, which is for texts. An opened
- * library stays: it is not made to be unloaded. */
-cddp_status cddpi_cudnn_open(struct cddpi_device *device, struct cddpi_cudnn *out);
+/** CDDP_ERR_UNAVAILABLE: @p library (of dlopen, it stays the caller's) is too old or lacks a
+ *  function; the text says which. Calls nothing of @p device, which is for texts. */
+cddp_status cddpi_cudnn_look_up(struct cddpi_device *device, void *library,
+                                struct cddpi_cudnn *out);
 
 /** Words @p code, which @p what (a noun) got: CDDP_ERR_UNAVAILABLE if cuDNN does not support it,
  * CDDP_ERR_NO_MEMORY, else CDDP_ERR_DEVICE. */

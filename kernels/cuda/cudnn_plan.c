@@ -116,7 +116,6 @@ static void ask(struct cddpi_cudnn_graph *graph, const struct cddpi_cudnn_target
 
 /* NULL: this configuration cannot be built here. */
 static cudnnBackendDescriptor_t build(const struct cddpi_cudnn *cudnn,
-                                      const struct cddpi_cudnn_target *target,
                                       cudnnBackendDescriptor_t config, int64_t *out_workspace)
 {
     cudnnBackendDescriptor_t made = NULL;
@@ -128,9 +127,6 @@ static cudnnBackendDescriptor_t build(const struct cddpi_cudnn *cudnn,
     }
     good = cudnn->set(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                       1, &config) == CUDNN_STATUS_SUCCESS &&
-           (target->handle == NULL ||
-            cudnn->set(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                       &target->handle) == CUDNN_STATUS_SUCCESS) &&
            cudnn->finalize(made) == CUDNN_STATUS_SUCCESS &&
            cudnn->get(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
                       out_workspace) == CUDNN_STATUS_SUCCESS;
@@ -142,15 +138,15 @@ static cudnnBackendDescriptor_t build(const struct cddpi_cudnn *cudnn,
 }
 
 /* The first that can be built and wants little memory, else the first that can be built. */
-static bool build_first(struct cddpi_cudnn_plan *plan, const struct cddpi_cudnn_target *target,
-                        const struct candidates *found, enum grade grade)
+static bool build_first(struct cddpi_cudnn_plan *plan, const struct candidates *found,
+                        enum grade grade)
 {
     const struct cddpi_cudnn *cudnn = plan->graph.cudnn;
 
     for (int i = 0; i < found->count; i++) {
         int64_t workspace = 0;
         cudnnBackendDescriptor_t made = found->grade[i] == grade
-                                            ? build(cudnn, target, found->config[i], &workspace)
+                                            ? build(cudnn, found->config[i], &workspace)
                                             : NULL;
 
         if (made == NULL) {
@@ -190,7 +186,7 @@ cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
     }
     plan->tried = found.count;
     for (int grade = CLEAN; grade < GRADES; grade++) {
-        if (build_first(plan, target, &found, (enum grade)grade)) {
+        if (build_first(plan, &found, (enum grade)grade)) {
             return CDDP_OK;
         }
     }

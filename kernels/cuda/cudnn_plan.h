@@ -3,7 +3,7 @@
 #ifndef CDDPI_CUDNN_PLAN_H
 #define CDDPI_CUDNN_PLAN_H
 
-#include "kernels/cuda/cudnn_graph.h"
+#include "kernels/cuda/cudnn_nodes.h"
 
 enum { CDDPI_CUDNN_POINTERS = 16 };
 

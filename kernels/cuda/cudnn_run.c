@@ -81,15 +81,28 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     struct cddpi_cudnn_pointers p = {.count = 0};
     struct cddpi_cudnn_use use;
     void *workspace;
-    cddp_status status = cddpi_cudnn_find(device, &key, build_attention, shape, &use);
     size_t row = row_bytes(shape);
+    size_t unwanted = 0; /* bytes of statistics that nobody asked for */
+    cddp_status status;
 
-    if (status != CDDP_OK || use.plan == NULL || stats == NULL) {
+    if (shape->type == CDDP_F32) { /* none of any version: no reason to look for the library */
+        return CDDP_OK;
+    }
+    status = cddpi_cudnn_find(device, &key, build_attention, shape, &use);
+    if (status != CDDP_OK || use.plan == NULL) {
         return status;
     }
-    status = cddpi_cuda_scratch(device, use.plan->workspace_bytes, &workspace);
+    if (stats == NULL) {
+        unwanted = rounded_up((size_t)shape->batch * (size_t)shape->heads * (size_t)shape->length *
+                              sizeof(float));
+    }
+    status = cddpi_cuda_scratch(device, unwanted + use.plan->workspace_bytes, &workspace);
     if (status != CDDP_OK) {
         return status;
+    }
+    if (stats == NULL) {
+        stats = workspace;
+        workspace = (char *)workspace + unwanted;
     }
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_Q, qkv);
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_K, behind(qkv, row));
@@ -189,6 +202,9 @@ cddp_status cddpi_cudnn_attention_grad(struct cddpi_device *device,
     struct backward_scratch scratch;
     cddp_status status;
 
+    if (shape->type == CDDP_F32) {
+        return CDDP_OK;
+    }
     part.batch = sequences_at_once(shape);
     key = attention_key(&part, CDDPI_CUDNN_ATTENTION_GRAD);
     status = cddpi_cudnn_find(device, &key, build_attention_grad, &part, &use);

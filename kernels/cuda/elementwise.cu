@@ -39,11 +39,11 @@ template <bool ACCURATE> __device__ __forceinline__ distribution with_tanh(float
     const float cubic = 0.0713548163f;  /* ... x 0.044715 */
     float near = near_zero(x);
     float square = near * near;
-    float e = power_of<ACCURATE>(-fabsf(near * (square * cubic + linear)));
+    float e = power_of<ACCURATE>(-fabsf(near * fmaf(square, cubic, linear)));
     float right = one_over<ACCURATE>(1.0f + e);
 
     return {x < 0 ? e * right : right,
-            near * (e * right * right) * (square * (3 * cubic) + linear)};
+            near * (e * right * right) * fmaf(square, 3 * cubic, linear)};
 }
 
 template <bool ACCURATE> __device__ __forceinline__ distribution with_erf(float x)
@@ -52,12 +52,12 @@ template <bool ACCURATE> __device__ __forceinline__ distribution with_erf(float 
                        -0.0236316919f, 0.163119966f,  0.176899940f, 0.179718316f,  -6.16626357e-6f};
     float near = near_zero(x);
     float e = power_of<ACCURATE>(near * near * -0.5f);
-    float t = one_over<ACCURATE>(fabsf(near) * 0.45f + 1.0f);
+    float t = one_over<ACCURATE>(fmaf(fabsf(near), 0.45f, 1.0f));
     float tail = p[0];
 
     CDDPI_UNROLL
     for (int i = 1; i < 10; i++) {
-        tail = tail * t + p[i];
+        tail = fmaf(tail, t, p[i]);
     }
     tail *= e;
     return {x < 0 ? tail : 1.0f - tail, near * e * 0.398942280f}; /* 1 / sqrt(2 pi) */

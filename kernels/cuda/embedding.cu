@@ -2,8 +2,8 @@
  *
  * A warp a row, a lane a vector of 16 bytes at a time: one gathered read of the table (48 MiB at
  * 32768 x 768 of bf16; frequent tokens come from L2, as positions do) and one write: 21 us at 4.8
- * TB/s. Rows of 768 are 3 vectors a lane, all asked for at once with the positions': 64 warps an SM
- * have 192 KiB under way. */
+ * TB/s. Rows of 768 are 3 vectors a lane, all asked for at once with the positions': 32 warps an SM
+ * have 96 KiB under way. */
 #include "kernels/cuda/vector.cuh"
 
 namespace

@@ -106,7 +106,7 @@ __device__ __forceinline__ moments moments_of(const float (&x)[EACH][packed<T>::
                 float centred = x[k][j] - mean;
 
                 sums.x += centred;
-                sums.y += centred * centred;
+                sums.y = fmaf(centred, centred, sums.y);
             }
         }
     }
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(CDDPI_NORM_THREADS)
             load_floats(a.bias + v * N, bias);
             CDDPI_UNROLL
             for (int j = 0; j < N; j++) {
-                x[k][j] = (x[k][j] - m.mean) * m.inverse * weight[j] + bias[j];
+                x[k][j] = fmaf((x[k][j] - m.mean) * m.inverse, weight[j], bias[j]);
             }
             store_words(a.out + at + (size_t)v * N, packed<T>::pack(x[k]));
         }
@@ -193,7 +193,8 @@ __global__ void __launch_bounds__(CDDPI_NORM_THREADS) norm_any_rows(const norm_a
         if (a.sum != nullptr) {
             a.sum[at + (size_t)c] = from_float<T>(x);
         }
-        a.out[at + (size_t)c] = from_float<T>((x - m.mean) * m.inverse * a.weight[c] + a.bias[c]);
+        a.out[at + (size_t)c] = from_float<T>(
+            fmaf((x - m.mean) * m.inverse, a.weight[c], a.bias[c]));
     }
     if (place.slot == 0 && a.mean != nullptr) {
         a.mean[blockIdx.x] = m.mean;

@@ -72,8 +72,8 @@ __device__ __forceinline__ float2 add_row(const grad_arguments<T> &a, const norm
                 float g = dy[j] * weight[j];
 
                 sums.x += g;
-                sums.y += g * normal;
-                parts.dweight[k][j] += dy[j] * normal;
+                sums.y = fmaf(g, normal, sums.y);
+                parts.dweight[k][j] = fmaf(dy[j], normal, parts.dweight[k][j]);
                 parts.dbias[k][j] += dy[j];
             }
         }
@@ -105,7 +105,8 @@ write_row(const grad_arguments<T> &a, const norm_place &place, size_t at, int ve
             for (int j = 0; j < N; j++) {
                 float normal = (x[j] - mean) * inverse;
 
-                dy[j] = (dy[j] * weight[j] - means.x - normal * means.y) * inverse + other[j];
+                dy[j] = fmaf(fmaf(-normal, means.y, fmaf(dy[j], weight[j], -means.x)), inverse,
+                             other[j]);
             }
             store_words(a.dx + at + (size_t)v * N, packed<T>::pack(dy));
         }

@@ -2,9 +2,9 @@
  * type, and of matrices in general.
  *
  * One read and one write. A block moves a tile of 2048 elements through shared memory, read along
- * the rows and written along the columns, 8 of a thread under way: 32 KiB an SM of bf16, 64 of
- * float32. A tile is 64 x 32; where a side is short (3 channels, a kernel of 3 x 3) it is all of
- * that side, so that what is read and written is whole lines there, too. */
+ * the rows and written along the columns, 8 of a thread under way: 24 KiB an SM of bf16, 48 of
+ * float32 at 6 blocks. A tile is 64 x 32; where a side is short (3 channels, a kernel of 3 x 3) it
+ * is all of that side, so that what is read and written is whole lines there, too. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -13,9 +13,9 @@ enum { BLOCK = 256, TILE = 2048, SHORT = 32 };
 
 /* in: count x rows x columns; out: count x columns x rows. */
 struct transposition {
-    size_t rows, columns;
+    unsigned rows, columns;
     unsigned tile_rows, tile_columns; /* of `in` */
-    size_t down, across;              /* tiles of a matrix */
+    unsigned down, across;            /* tiles of a matrix */
 };
 
 /* Where i, which grows by BLOCK, lies in rows of `width`: without a division a step. */
@@ -39,34 +39,42 @@ struct walk {
 };
 
 template <class In, class Out, bool ADD>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 5)
     transpose_tiles(const In *__restrict__ in, const transposition t, Out *out)
 {
     __shared__ float tile[TILE + TILE / 2]; /* the most that odd rows take: 1024 of 3 */
     unsigned stride = t.tile_columns | 1;   /* odd: columns fall into different banks */
-    size_t tiles = t.down * t.across;
-    size_t matrix = blockIdx.x / tiles * t.rows * t.columns;
-    size_t first_row = blockIdx.x % tiles / t.across * t.tile_rows;
-    size_t first_column = blockIdx.x % tiles % t.across * t.tile_columns;
+    unsigned tiles = t.down * t.across;
+    size_t matrix = (size_t)(blockIdx.x / tiles) * t.rows * t.columns;
+    unsigned first_row = blockIdx.x % tiles / t.across * t.tile_rows;
+    unsigned first_column = blockIdx.x % tiles % t.across * t.tile_columns;
     unsigned elements = t.tile_rows * t.tile_columns;
     walk from(threadIdx.x, t.tile_columns);
     walk to(threadIdx.x, t.tile_rows);
+    In fetched[TILE / BLOCK];
 
     CDDPI_UNROLL
-    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) {
-        size_t row = first_row + from.row;
-        size_t column = first_column + from.column;
+    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) { /* all before one is used */
+        unsigned row = first_row + from.row;
+        unsigned column = first_column + from.column;
 
-        if (i + threadIdx.x < elements && row < t.rows && column < t.columns) {
-            tile[from.row * stride + from.column] = to_float(in[matrix + row * t.columns + column]);
+        fetched[i / BLOCK] = i + threadIdx.x < elements && row < t.rows && column < t.columns
+                                 ? in[matrix + (size_t)row * t.columns + column]
+                                 : In{};
+    }
+    from = walk(threadIdx.x, t.tile_columns);
+    CDDPI_UNROLL
+    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) {
+        if (i + threadIdx.x < elements) {
+            tile[from.row * stride + from.column] = to_float(fetched[i / BLOCK]);
         }
     }
     __syncthreads();
     CDDPI_UNROLL
     for (unsigned i = 0; i < TILE; i += BLOCK, to.step()) {
-        size_t row = first_row + to.column;
-        size_t column = first_column + to.row;
-        size_t at = matrix + column * t.rows + row;
+        unsigned row = first_row + to.column;
+        unsigned column = first_column + to.row;
+        size_t at = matrix + (size_t)column * t.rows + row;
 
         if (i + threadIdx.x < elements && row < t.rows && column < t.columns) {
             float x = tile[to.column * stride + to.row];
@@ -80,10 +88,14 @@ template <class In, class Out, bool ADD>
 cudaError_t start(cddpi_device *device, const void *in, size_t count, size_t rows, size_t columns,
                   void *out)
 {
-    transposition t = {rows, columns, 2 * SHORT, SHORT, 0, 0};
+    transposition t = {(unsigned)rows, (unsigned)columns, 2 * SHORT, SHORT, 0, 0};
+    size_t blocks;
 
     if (count * rows * columns == 0) {
         return cudaSuccess;
+    }
+    if (rows > INT32_MAX || columns > INT32_MAX) {
+        return cudaErrorInvalidValue;
     }
     if (columns <= SHORT) {
         t.tile_columns = (unsigned)columns;
@@ -92,10 +104,14 @@ cudaError_t start(cddpi_device *device, const void *in, size_t count, size_t row
         t.tile_rows = (unsigned)rows;
         t.tile_columns = (unsigned)(columns < TILE / rows ? columns : TILE / rows);
     }
-    t.down = cddpi_ceil(rows, t.tile_rows);
-    t.across = cddpi_ceil(columns, t.tile_columns);
-    return CDDPI_LAUNCH((transpose_tiles<In, Out, ADD>), (unsigned)(count * t.down * t.across),
-                        BLOCK, 0, cddpi_cuda_compute_stream(device), static_cast<const In *>(in), t,
+    t.down = (unsigned)cddpi_ceil(rows, t.tile_rows);
+    t.across = (unsigned)cddpi_ceil(columns, t.tile_columns);
+    blocks = count * t.down * t.across;
+    if (blocks > INT32_MAX) {
+        return cudaErrorInvalidConfiguration;
+    }
+    return CDDPI_LAUNCH((transpose_tiles<In, Out, ADD>), (unsigned)blocks, BLOCK, 0,
+                        cddpi_cuda_compute_stream(device), static_cast<const In *>(in), t,
                         static_cast<Out *>(out));
 }
 

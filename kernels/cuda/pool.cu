@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(BLOCK)
 template <class T, int W>
 __global__ void __launch_bounds__(BLOCK)
     mean_backward(const T *__restrict__ dy, size_t vectors, size_t area, size_t channels,
-                  T *__restrict__ dx)
+                  float share, T *__restrict__ dx)
 {
     size_t v = (size_t)blockIdx.x * BLOCK + threadIdx.x;
     size_t groups = channels / W;
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(BLOCK)
     wide<T, W>::load(dy + v / groups / area * channels + v % groups * W, gradient);
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
-        gradient[j] /= (float)area;
+        gradient[j] *= share;
     }
     wide<T, W>::store(dx + v * W, gradient);
 }
@@ -383,7 +383,7 @@ cudaError_t start_mean(cddpi_device *device, bool backward, const void *in, size
         return cudaSuccess;
     }
     return backward ? CDDPI_LAUNCH((mean_backward<T, W>), blocks_of(vectors), BLOCK, 0, stream,
-                                   from, vectors, area, channels, to)
+                                   from, vectors, area, channels, 1.0f / (float)area, to)
                     : CDDPI_LAUNCH((mean_forward<T, W>), blocks_of(vectors), BLOCK, 0, stream, from,
                                    vectors, area, channels, to);
 }

@@ -7,10 +7,12 @@
  *     dx = dy W     as  dx^T = W^T dy^T    m inputs   n rows     k outputs
  *     dW = dy^T x   as  dW^T = x^T dy      m inputs   n outputs  k rows
  *
- * Bias and activation are the product's epilogue, so activations are written once. Where cuBLASLt
- * has no such epilogue for a shape (a GELU with its input kept needs rows of a multiple of 8), as
- * much as it has is taken, and kernels of our own do the rest; they round to the 16-bit type in
- * between. */
+ * Products are bound by arithmetic: 2 m n k operations each, 6 x 124 million a row for a step of
+ * GPT-2 124M; the card's dense rate in bf16 is 989 TFLOP/s. What is done between them is bound by
+ * memory: at 65536 rows a GELU of its own moves 0.8 GB, a sixth of a millisecond beside a product
+ * of half of one. So bias and activation are the product's epilogue. Where cuBLASLt has no such
+ * epilogue for a shape (a GELU with its input kept needs rows of a multiple of 8), as much as it
+ * has is taken, and kernels of our own do the rest; they round to the 16-bit type in between. */
 #include "device/device.h"
 #include "kernels/cuda/product_kernels.h"
 #include "kernels/cuda/product_plan.h"

@@ -39,21 +39,17 @@ struct tensor_table {
     size_t bytes;
 };
 
+/* @p memory nullptr: for its bytes. */
 inline tensor_table tensor_table_at(void *memory, size_t slots, size_t pieces)
 {
-    char *at = (char *)memory;
-    tensor_table table;
+    uintptr_t begin = (uintptr_t)memory;
+    uintptr_t scalars = begin + slots * sizeof(tensor_entry);
+    uintptr_t work = scalars + slots * sizeof(tensor_scalars);
+    uintptr_t sums = work + pieces * sizeof(tensor_piece);
+    uintptr_t end = sums + pieces * sizeof(double);
 
-    table.entries = (tensor_entry *)at;
-    at += slots * sizeof(tensor_entry);
-    table.scalars = (tensor_scalars *)at;
-    at += slots * sizeof(tensor_scalars);
-    table.pieces = (tensor_piece *)at;
-    at += pieces * sizeof(tensor_piece);
-    table.sums = (double *)at;
-    at += pieces * sizeof(double);
-    table.bytes = (size_t)(at - (char *)memory);
-    return table;
+    return {(tensor_entry *)begin, (tensor_scalars *)scalars, (tensor_piece *)work, (double *)sums,
+            end - begin};
 }
 
 #endif

@@ -124,6 +124,12 @@ template <class T> static __device__ __forceinline__ void store_words(T *to, con
     *reinterpret_cast<uint4 *>(to) = words;
 }
 
+/* What nobody reads before much else has passed the cache. */
+template <class T> static __device__ __forceinline__ void stream_words(T *to, const uint4 &words)
+{
+    __stcs(reinterpret_cast<uint4 *>(to), words);
+}
+
 /* W elements as floats: W = packed<T>::N, aligned to 16 bytes, or 1. `raw` is what they are in
  * memory, for those who fetch several before they use the first; raw{} is W zeros. */
 template <class T, int W> struct wide {

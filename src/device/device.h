@@ -76,7 +76,10 @@ struct cddpi_device_ops {
 
     /* Record what is put into the compute stream (and into streams that are ordered after it by
      * events, and before its end again) instead of doing it. CDDP_ERR_UNAVAILABLE: what was put
-     * there cannot be recorded; the work has then not been done. NULL on the processor. */
+     * there cannot be recorded; the work has then not been done. Nothing can be allocated and
+     * nobody can wait meanwhile. Events that were recorded before are waited for anew at each
+     * replay; those that are recorded in it order what is in it, and can be asked and waited for
+     * by the processor only if they are timed. NULL on the processor. */
     cddp_status (*record_begin)(struct cddpi_device *device);
     cddp_status (*record_end)(struct cddpi_device *device, struct cddpi_recording **out);
     cddp_status (*replay)(struct cddpi_device *device, struct cddpi_recording *recording);

@@ -28,6 +28,12 @@ cddp_status cddpi_group_healthy(cddp_group *group)
     return cddpi_watch_status(group->device);
 }
 
+cddp_status cddpi_group_verify(cddp_group *group)
+{
+    cddpi_watch_look(group->device);
+    return cddpi_watch_status(group->device);
+}
+
 static bool uses_in(const cddp_group *group, const struct cddpi_op *op)
 {
     return op->kind != CDDPI_RECV && (op->kind != CDDPI_SCATTER || op->root == group->rank);
@@ -141,6 +147,7 @@ static cddp_status fail_flight(struct cddpi_group_device *side, const struct cdd
     char title[200];
 
     cddpi_watch_title(flight, title, sizeof title);
+    side->told = true;
     return cddpi_watch_fail(side, cddpi_fail_prefix(status, "%s", title));
 }
 
@@ -172,6 +179,7 @@ static cddp_status run(struct cddpi_group_device *side, const struct cddpi_op *o
             status = fail_flight(side, flight, status);
         }
     }
+    side->told = side->told || (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE);
     if (status == CDDP_OK && !flight->recorded) {
         cddpi_watch_add(side, flight);
     } else if (out == NULL || status != CDDP_OK) {
@@ -229,12 +237,17 @@ cddp_status cddpi_device_test(cddp_work *work, bool *out_done)
         *out_done = true;
         return status;
     }
-    status = device->ops->query(device, work->flight->done, out_done);
+    status = device->ops->query(device, work->flight->done, &over);
     if (status != CDDP_OK) {
         *out_done = true;
         return fail_flight(work->group->device, work->flight, status);
     }
-    return CDDP_OK;
+    if (over) { /* done, or ended by a failure */
+        cddpi_watch_look(work->group->device);
+        status = state_of(work, &over);
+    }
+    *out_done = over;
+    return status;
 }
 
 cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms)
@@ -252,7 +265,8 @@ cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms)
         if (status != CDDP_OK) {
             return fail_flight(side, work->flight, status);
         }
-        status = state_of(work, &over); /* it may have been ended */
+        cddpi_watch_look(side); /* it may have been ended by a failure */
+        status = state_of(work, &over);
     }
     if (status != CDDP_OK) {
         return status;
@@ -418,6 +432,7 @@ cddp_status cddpi_group_replay(cddp_group *group, struct cddpi_recording *record
     if (status == CDDP_OK) {
         cddpi_watch_add(side, flight);
     } else {
+        side->told = true;
         put_flight(side, flight);
     }
     return status;

@@ -81,9 +81,10 @@ struct cddpi_group_device {
     bool stop, idle;
     struct cddpi_flight *first, *last; /* under way, in order */
     struct cddpi_flight *free;
-    int64_t looked_ns;   /* when the watchdog last asked the system about peers */
-    _Atomic bool failed; /* then `failure` and its text are set and do not change */
-    bool told;           /* the caller has had `failure` */
+    pthread_mutex_t looking; /* one thread at a time asks plane and peers */
+    int64_t looked_ns;       /* when the watchdog last asked the system about peers */
+    _Atomic bool failed;     /* then `failure` and its text are set and do not change */
+    bool told;               /* the caller has had `failure` */
     cddp_status failure;
     char failure_text[CDDPI_FAILURE_BYTES];
 };
@@ -100,6 +101,9 @@ void cddpi_group_label(cddp_group *group, const char *label);
 /** CDDP_OK, or why nothing works any more; does not wait, costs next to nothing. Only on a device.
  */
 cddp_status cddpi_group_healthy(cddp_group *group);
+/** The same, and looks anew: once the device has finished, whether all that was called was done,
+ * and not ended by a failure. Only on a device. */
+cddp_status cddpi_group_verify(cddp_group *group);
 
 /** As record_begin and record_end of the device, with the operations of the group as part of the
  *  recording. All ranks do the same. Only on a device.
@@ -148,17 +152,29 @@ void cddpi_device_free_all(struct cddpi_group_device *side);
 cddp_status cddpi_watch_start(struct cddpi_group_device *side);
 /** Wait for what is under way if @p finish, else end it; then stop. */
 void cddpi_watch_stop(struct cddpi_group_device *side, bool finish);
-/** The next operation's number is taken and what it is told to the others. Waits only for ranks
- *  that are CDDPI_CALLS operations behind. */
-cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** @p flight was put into the stream. */
 void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** Everything ends, here and on all ranks, for the stored text. Returns the status to be given.
  *  Any thread. */
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status);
+/** See what has ended, and whether all is well. Any thread. */
+void cddpi_watch_look(struct cddpi_group_device *side);
 /** CDDP_OK, or the failure: as it is for the first who asks, CDDP_ERR_CLOSED after that. */
 cddp_status cddpi_watch_status(struct cddpi_group_device *side);
-/** "all_reduce #12 sum f32 x 100 (bucket 3 of 20)" */
+
+/* --- device_calls.c --- */
+
+static inline struct cddpi_calls *cddpi_own_calls(const struct cddpi_group_device *side)
+{
+    return &side->calls[side->group->rank];
+}
+
+/** The next operation's number is taken and what it is told to the others. Waits only for ranks
+ *  that are CDDPI_CALLS operations behind. */
+cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_flight *flight);
+/** Compare what all ranks have called by now, as far as that was not done. */
+cddp_status cddpi_watch_compare(struct cddpi_group_device *side);
+/** "all_reduce sum f32 x 100, #12 on the device, bucket 3 of 20" */
 void cddpi_watch_title(const struct cddpi_flight *flight, char *out, size_t bytes);
 
 /* --- device_solo.c --- */

@@ -13,35 +13,6 @@
 
 enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000 };
 
-static struct cddpi_calls *own_calls(const struct cddpi_group_device *side)
-{
-    return &side->calls[side->group->rank];
-}
-
-static void describe(const struct cddpi_op *op, struct host_descriptor *out)
-{
-    memset(out, 0, sizeof *out);
-    out->kind = (uint8_t)op->kind;
-    out->type = (uint8_t)op->type;
-    out->op = (uint8_t)op->op;
-    out->weighted = op->weighted;
-    out->root = op->root;
-    out->count = op->count;
-}
-
-void cddpi_watch_title(const struct cddpi_flight *flight, char *out, size_t bytes)
-{
-    struct host_descriptor what;
-    char call[128];
-
-    describe(&flight->op, &what);
-    cddpi_host_describe(&what, call, sizeof call);
-    snprintf(out, bytes, "%s, #%llu on the device%s%s", call, (unsigned long long)flight->op.number,
-             flight->label[0] != '\0' ? ", " : "", flight->label);
-}
-
-/* --- failures --- */
-
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status)
 {
     cddp_group *group = side->group;
@@ -106,106 +77,10 @@ cddp_status cddpi_watch_status(struct cddpi_group_device *side)
     return cddpi_fail(side->failure, "%s", side->failure_text);
 }
 
-/* --- what the ranks called --- */
-
-/* Nobody still wants to read what stands where call @p number would be written. */
-static bool has_room(const struct cddpi_group_device *side, uint64_t number)
-{
-    for (int r = 0; r < side->group->world_size; r++) {
-        if (atomic_load_explicit(&side->calls[r].compared, memory_order_acquire) + CDDPI_CALLS <
-            number) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void wake(struct cddpi_group_device *side)
-{
-    pthread_mutex_lock(&side->mutex);
-    if (side->idle) {
-        pthread_cond_signal(&side->wake);
-    }
-    pthread_mutex_unlock(&side->mutex);
-}
-
-cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_flight *flight)
-{
-    struct cddpi_calls *own = own_calls(side);
-    uint64_t number = ++side->number;
-    struct timespec pause = {0, PAUSE_NS};
-    char title[200];
-
-    flight->op.number = number;
-    while (!has_room(side, number)) {
-        if (atomic_load_explicit(&side->failed, memory_order_acquire)) {
-            return cddpi_watch_status(side);
-        }
-        if (cddpi_now_ns() > flight->op.deadline_ns) {
-            cddpi_watch_title(flight, title, sizeof title);
-            return cddpi_watch_fail(side, cddpi_fail(CDDP_ERR_TIMEOUT,
-                                                     "%s: another rank is %d operations behind",
-                                                     title, CDDPI_CALLS));
-        }
-        nanosleep(&pause, NULL);
-    }
-    describe(&flight->op, &own->calls[number % CDDPI_CALLS]);
-    atomic_store_explicit(&own->called, number, memory_order_release);
-    if (flight->recorded) { /* nothing will be added, but there is something to compare */
-        wake(side);
-    }
-    return CDDP_OK;
-}
-
-struct call_row {
-    const struct cddpi_calls *calls;
-    uint64_t number;
-};
-
-static const struct host_descriptor *call_in_row(const void *context, int rank)
-{
-    const struct call_row *row = context;
-
-    return &row->calls[rank].calls[row->number % CDDPI_CALLS];
-}
-
-static uint64_t called_by_all(const struct cddpi_group_device *side)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (int r = 0; r < side->group->world_size; r++) {
-        uint64_t called = atomic_load_explicit(&side->calls[r].called, memory_order_acquire);
-
-        least = called < least ? called : least;
-    }
-    return least;
-}
-
-static cddp_status compare(struct cddpi_group_device *side)
-{
-    int size = side->group->world_size;
-    uint64_t all = called_by_all(side);
-    struct call_row row = {side->calls, 0};
-    char text[CDDPI_FAILURE_BYTES - 200];
-
-    for (row.number = own_calls(side)->compared + 1; row.number <= all; row.number++) {
-        for (int r = 1; r < size; r++) {
-            if (!cddpi_host_same_call(call_in_row(&row, 0), call_in_row(&row, r))) {
-                cddpi_host_word_calls(call_in_row, &row, size, text, sizeof text);
-                return cddpi_fail(CDDP_ERR_MISMATCH,
-                                  "ranks disagree at operation #%llu on their devices: %s",
-                                  (unsigned long long)row.number, text);
-            }
-        }
-        atomic_store_explicit(&own_calls(side)->compared, row.number, memory_order_release);
-    }
-    return CDDP_OK;
-}
-
 /* --- the thread --- */
 
-/* What is under way and may be looked at without the mutex: only this thread, or a failure, takes
- * it off the row. */
+/* What is under way and may be looked at without the mutex: only who looks, or a failure, takes it
+ * off the row. */
 struct look {
     struct cddpi_event *done;
     int64_t start_ns, deadline_ns;
@@ -243,18 +118,30 @@ static void retire(struct cddpi_group_device *side, uint64_t number)
             flight->next = side->free;
             side->free = flight;
         }
-        atomic_store_explicit(&own_calls(side)->ended, number, memory_order_release);
+        atomic_store_explicit(&cddpi_own_calls(side)->ended, number, memory_order_release);
     }
     pthread_mutex_unlock(&side->mutex);
+}
+
+/* Whether nothing was ended early: then streams run dry, too. */
+static cddp_status verify(struct cddpi_group_device *side)
+{
+    cddp_status status = side->group->ops->broken(side->group->backend);
+
+    return status == CDDP_OK ? side->ops->poll(side->plane) : status;
 }
 
 /* Take those that are done off the row. @p out_left: whether any is left; it is in @p look. */
 static cddp_status retire_done(struct cddpi_group_device *side, struct look *look, bool *out_left)
 {
+    *out_left = false;
     while (first_under_way(side, look)) {
         bool done = false;
         cddp_status status = side->device->ops->query(side->device, look->done, &done);
 
+        if (status == CDDP_OK && done) {
+            status = verify(side);
+        }
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "%s", look->title);
         }
@@ -264,7 +151,6 @@ static cddp_status retire_done(struct cddpi_group_device *side, struct look *loo
         }
         retire(side, look->number);
     }
-    *out_left = false;
     return CDDP_OK;
 }
 
@@ -320,20 +206,18 @@ static cddp_status expired(const struct cddpi_group_device *side, const struct l
                       used > 0 ? late : "the devices: all ranks have called it");
 }
 
-static void look_around(struct cddpi_group_device *side)
+static cddp_status look_around(struct cddpi_group_device *side)
 {
     struct look look;
     bool left = false;
-    cddp_status status = retire_done(side, &look, &left);
+    cddp_status status = side->group->ops->broken(side->group->backend);
 
-    if (status == CDDP_OK) {
-        status = side->group->ops->broken(side->group->backend);
+    if (status != CDDP_OK) {
+        return status; /* as the others word it */
     }
+    status = retire_done(side, &look, &left);
     if (status == CDDP_OK) {
-        status = side->ops->poll(side->plane);
-    }
-    if (status == CDDP_OK) {
-        status = compare(side);
+        status = cddpi_watch_compare(side);
     }
     if (status == CDDP_OK && left) {
         status = check_peers(side, &look);
@@ -341,6 +225,22 @@ static void look_around(struct cddpi_group_device *side)
     if (status == CDDP_OK && left && cddpi_now_ns() >= look.deadline_ns) {
         status = expired(side, &look);
     }
+    if (status == CDDP_OK) {
+        status = side->ops->poll(side->plane);
+        if (status != CDDP_OK && left) {
+            status = cddpi_fail_prefix(status, "%s", look.title);
+        }
+    }
+    return status;
+}
+
+void cddpi_watch_look(struct cddpi_group_device *side)
+{
+    cddp_status status;
+
+    pthread_mutex_lock(&side->looking);
+    status = look_around(side);
+    pthread_mutex_unlock(&side->looking);
     if (status != CDDP_OK) {
         (void)cddpi_watch_fail(side, status);
     }
@@ -348,7 +248,7 @@ static void look_around(struct cddpi_group_device *side)
 
 static bool has_work(const struct cddpi_group_device *side)
 {
-    const struct cddpi_calls *own = own_calls(side);
+    const struct cddpi_calls *own = cddpi_own_calls(side);
 
     return !atomic_load_explicit(&side->failed, memory_order_relaxed) &&
            (side->first != NULL || atomic_load_explicit(&own->compared, memory_order_relaxed) !=
@@ -369,7 +269,7 @@ static void *watch_main(void *argument)
             continue;
         }
         pthread_mutex_unlock(&side->mutex);
-        look_around(side);
+        cddpi_watch_look(side);
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += PERIOD_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
@@ -414,12 +314,14 @@ cddp_status cddpi_watch_start(struct cddpi_group_device *side)
     pthread_condattr_t attributes;
 
     pthread_mutex_init(&side->mutex, NULL);
+    pthread_mutex_init(&side->looking, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&side->wake, &attributes);
     pthread_condattr_destroy(&attributes);
     if (pthread_create(&side->thread, NULL, watch_main, side) != 0) {
         pthread_cond_destroy(&side->wake);
+        pthread_mutex_destroy(&side->looking);
         pthread_mutex_destroy(&side->mutex);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: the device's watchdog did not start",
                           side->group->rank);
@@ -449,7 +351,7 @@ void cddpi_watch_stop(struct cddpi_group_device *side, bool finish)
         nanosleep(&pause, NULL);
     }
     if (is_busy(side)) {
-        atomic_store_explicit(&own_calls(side)->left, 1, memory_order_release);
+        atomic_store_explicit(&cddpi_own_calls(side)->left, 1, memory_order_release);
         side->ops->abort(side->plane, "this rank has left the group");
     }
     pthread_mutex_lock(&side->mutex);
@@ -458,7 +360,8 @@ void cddpi_watch_stop(struct cddpi_group_device *side, bool finish)
     pthread_mutex_unlock(&side->mutex);
     pthread_join(side->thread, NULL);
     pthread_cond_destroy(&side->wake);
+    pthread_mutex_destroy(&side->looking);
     pthread_mutex_destroy(&side->mutex);
-    atomic_store_explicit(&own_calls(side)->left, 1, memory_order_release);
+    atomic_store_explicit(&cddpi_own_calls(side)->left, 1, memory_order_release);
     side->watched = false;
 }

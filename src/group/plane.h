@@ -50,7 +50,8 @@ struct cddpi_plane_ops {
     cddp_status (*poll)(struct cddpi_plane *plane);
     /* End everything that is under way, so that streams run dry; any thread, from any state. */
     void (*abort)(struct cddpi_plane *plane, const char *reason);
-    /* Memory that the plane reduces fastest. Collective. */
+    /* Memory that the plane reduces fastest, zeroed. Collective. All ranks pass the same place of
+     * it to an operation (in place: their own part of that), or none does. */
     cddp_status (*alloc)(struct cddpi_plane *plane, size_t bytes, void **out);
     void (*free_memory)(struct cddpi_plane *plane, void *memory);
     /* Whether what it does may be part of a recording (CUDA graph). */

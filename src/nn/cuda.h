@@ -6,6 +6,8 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "nn/plan.h"
 
+enum { CDDPI_CUDA_ALIGNMENT = 256 }; /* cuBLASLt's algorithms like such addresses best */
+
 /* A parameter in the form in which products read it. */
 struct cddpi_param_copy {
     enum cddpi_copy form;

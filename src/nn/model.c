@@ -222,9 +222,9 @@ const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model)
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads)
 {
     for (size_t i = 0; i < model->params.count; i++) {
+        model->memory_version += model->grads[i] != grads[i] ? 1 : 0;
         model->grads[i] = grads[i];
     }
-    model->memory_version++;
 }
 
 int cddpi_model_predictions(const struct cddpi_model *model)
@@ -343,18 +343,10 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
     return status;
 }
 
-static cddp_status check_count(int count, int low)
-{
-    if (count < low || count > 1 << 20) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: batches of %d samples cannot be", count);
-    }
-    return CDDP_OK;
-}
-
 cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training)
 {
     struct cddpi_plan *plan;
-    cddp_status status = check_count(count, 1);
+    cddp_status status = cddpi_check_count(count, 1);
 
     return status == CDDP_OK ? cddpi_model_plan(model, count, training, &plan) : status;
 }
@@ -364,7 +356,7 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
 {
     bool kept = model->recompute;
     struct cddpi_plan *plan = NULL;
-    cddp_status status = check_count(count, 1);
+    cddp_status status = cddpi_check_count(count, 1);
 
     if (status == CDDP_OK) {
         model->recompute = recompute;
@@ -378,66 +370,12 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
     return status;
 }
 
-static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
-{
-    for (int i = 0; i < batch->count; i++) {
-        if (batch->label[i] < 0 || batch->label[i] >= model->classes) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT,
-                              "model: the label of sample %d is %d, outside the %d classes", i,
-                              batch->label[i], model->classes);
-        }
-    }
-    return CDDP_OK;
-}
-
-static cddp_status check_tokens(const struct cddpi_model *model, const int32_t *tokens, int count,
-                                const char *what)
-{
-    for (int i = 0; i < count; i++) {
-        for (int t = 0; t < model->predictions; t++) {
-            int32_t token = tokens[(size_t)i * (size_t)model->predictions + (size_t)t];
-
-            if (token < 0 || token >= model->classes) {
-                return cddpi_fail(CDDP_ERR_ARGUMENT,
-                                  "model: %s %d of sample %d is %d, outside the vocabulary of %d",
-                                  what, t, i, token, model->classes);
-            }
-        }
-    }
-    return CDDP_OK;
-}
-
-static cddp_status check_kind(const struct cddpi_model *model, const struct cddpi_batch *batch)
-{
-    if (batch->count > 0 && model->tokens_in != (batch->tokens != NULL)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
-                          model->tokens_in ? "tokens, which the batch does not have"
-                                           : "images, not tokens");
-    }
-    return check_count(batch->count, 0);
-}
-
-cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
-                                    const struct cddpi_batch *batch)
-{
-    cddp_status status = check_kind(model, batch);
-
-    if (status != CDDP_OK || batch->count == 0) {
-        return status;
-    }
-    if (!model->tokens_in) {
-        return check_labels(model, batch);
-    }
-    status = check_tokens(model, batch->tokens, batch->count, "token");
-    return status == CDDP_OK ? check_tokens(model, batch->label, batch->count, "label") : status;
-}
-
 cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
                                 bool training, struct cddpi_result *out)
 {
     struct cddpi_result result = {0, 0, batch->count * model->predictions};
     struct cddpi_run run = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = model->cuda != NULL ? check_kind(model, batch)
+    cddp_status status = model->cuda != NULL ? cddpi_check_kind(model, batch)
                                              : cddpi_model_check_batch(model, batch);
 
     if (status == CDDP_OK && batch->count > 0) {

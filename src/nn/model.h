@@ -7,10 +7,10 @@
  *
  * On a CUDA device the same graph runs in the device's compute stream. Parameters, gradients,
  * buffers and all of a batch but its numbers are memory of the device, forward and backward put
- * their work into the stream and return, and after the first step with a batch size nothing is
- * allocated and nobody waits: the two can be recorded. Results are fetched by cddpi_model_collect()
- * and cddpi_model_result(), outputs by cddpi_model_read_outputs(); all three work on the processor,
- * too. */
+ * their work into the stream and return, and after the first step with a batch size (and the first
+ * one that accumulates) nothing is allocated and nobody waits: the two can be recorded. Results are
+ * fetched by cddpi_model_collect() and cddpi_model_result(), outputs by cddpi_model_read_outputs();
+ * all three work on the processor, too. */
 #ifndef CDDPI_NN_MODEL_H
 #define CDDPI_NN_MODEL_H
 

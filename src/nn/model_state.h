@@ -103,6 +103,12 @@ cddp_type cddpi_model_type(const struct cddpi_model *model);
 CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
                                           struct cddpi_plan **out);
 
+/** Batches of that many samples, but no fewer than @p low, can be. */
+CDDP_CHECKED cddp_status cddpi_check_count(int count, int low);
+/** @p batch has what the model takes. */
+CDDP_CHECKED cddp_status cddpi_check_kind(const struct cddpi_model *model,
+                                          const struct cddpi_batch *batch);
+
 /** Products run on as many threads as $CDDP_THREADS says, else one. */
 void cddpi_compute_threads(void);
 /** C (m x n) = op(A) op(B) + beta C, row-major and dense, float32; @p beta is 0 or 1, and m or k

@@ -115,6 +115,12 @@ int cddpi_plan_segment_begin(const struct cddpi_plan *plan, int index);
 /** The work of what runs again, as a part of one forward. */
 double cddpi_plan_extra_work(const struct cddpi_plan *plan);
 
+/** Place the gradients that op @p index's backward reads and makes; those of later ops are placed.
+ */
+CDDP_CHECKED cddp_status cddpi_plan_gradients(struct cddpi_plan *plan, int index);
+cddp_status cddpi_plan_no_memory(const struct cddpi_plan *plan);
+size_t cddpi_plan_value_bytes(const struct cddpi_plan *plan, int value);
+
 /* For an op that is being planned. */
 
 /** The op itself, and its input @p k. */

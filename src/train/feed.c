@@ -108,7 +108,8 @@ cddp_status cddpi_feed_create(struct cddpi_loader *loader, struct cddpi_model *m
     if (feed == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "feed: no memory for %zu bytes", sizeof *feed);
     }
-    *feed = (struct cddpi_feed){.loader = loader, .model = model, .device = device};
+    *feed = (struct cddpi_feed){
+        .loader = loader, .model = model, .device = device != NULL ? device : cddpi_device_cpu()};
     feed->timeout_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, UINT32_MAX, 300000);
     feed->labels = tokens ? (size_t)data->context : 1;
     feed->input_bytes = tokens ? feed->labels * sizeof(int32_t)

@@ -22,7 +22,7 @@ struct cddpi_fed {
 };
 
 /** @param loader, model  Borrowed; they outlive the feed.
- *  @param device         Where the model is.
+ *  @param device         Where the model is; NULL: the processor, where the model is not asked.
  *  @param max_count      Samples of the loader's largest batch.
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddpi_feed_create(struct cddpi_loader *loader, struct cddpi_model *model,

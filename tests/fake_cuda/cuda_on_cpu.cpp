@@ -37,10 +37,11 @@ struct thread {
     int source;
 };
 
-/* A meeting of lanes that has begun. */
 struct warp {
+    unsigned ready; /* lanes that can go on */
+    /* A meeting of lanes that has begun; mask 0: none. */
     meeting kind;
-    unsigned mask, present; /* mask 0: none */
+    unsigned mask, present;
 };
 
 /* Stacks that nobody uses. */
@@ -69,7 +70,7 @@ struct block {
     const call *what;
     std::vector<struct thread> threads;
     std::vector<struct warp> warps;
-    std::vector<unsigned> order;
+    std::vector<unsigned> order; /* of warps */
     struct thread *now;
     size_t ended, at_barrier;
     std::vector<uint64_t> shared; /* 16-byte aligned as operator new does it */
@@ -126,11 +127,17 @@ int lane()
     return (int)(number_of(block.now) % WARP);
 }
 
+static struct warp &warp_of(const struct thread *thread)
+{
+    return block.warps[number_of(thread) / WARP];
+}
+
 static void rest(waiting reason)
 {
     struct thread *self = block.now;
 
     self->waits = reason;
+    warp_of(self).ready -= reason != waiting::no;
     fiber_rest(self->fiber);
 }
 
@@ -145,6 +152,7 @@ void sync_block()
     }
     block.at_barrier = 0;
     for (struct thread &thread : block.threads) {
+        warp_of(&thread).ready += thread.waits != waiting::no;
         thread.waits = waiting::no;
     }
     rest(waiting::no); /* whoever comes last need not go first */
@@ -188,6 +196,7 @@ static void conclude(struct warp &warp, struct thread *lanes)
         } else {
             lanes[i].word = votes;
         }
+        warp.ready += lanes[i].waits != waiting::no;
         lanes[i].waits = waiting::no;
     }
     warp.mask = warp.present = 0;
@@ -245,6 +254,7 @@ static void run_thread(struct thread &thread)
     block.now = nullptr;
     if (fiber_ended(thread.fiber)) {
         thread.ended = true;
+        warp_of(&thread).ready--;
         block.fibers.free.push_back(thread.fiber);
         block.ended++;
         if (block.at_barrier > 0) {
@@ -281,28 +291,53 @@ static void prepare_block(uint3 index)
             }
         }
     }
-    std::fill(block.warps.begin(), block.warps.end(), warp{meeting::sync, 0, 0});
+    for (size_t w = 0; w < block.warps.size(); w++) {
+        size_t lanes = std::min<size_t>(WARP, block.threads.size() - w * WARP);
+
+        block.warps[w] = {(unsigned)lanes, meeting::sync, 0, 0};
+    }
     /* whatever was there before: no number */
     std::fill(block.shared.begin(), block.shared.end(), ~(uint64_t)0);
 }
 
+/* All lanes of a warp that can go on do so once, in a random order. Whether there was one. */
+static bool sweep_warp(size_t first)
+{
+    if (block.warps[first / WARP].ready == 0) {
+        return false;
+    }
+
+    size_t count = std::min<size_t>(WARP, block.threads.size() - first);
+    size_t start = random_word() % count;
+    size_t step = (random_word() & 1) != 0 ? 1 : count - 1;
+
+    for (size_t i = 0; i < count; i++) {
+        struct thread &thread = block.threads[first + (start + i * step) % count];
+
+        if (!thread.ended && thread.waits == waiting::no) {
+            run_thread(thread);
+        }
+    }
+    return true;
+}
+
+/* Warps take turns in a random order; half of them run ahead until nothing of them can go on, the
+ * others are left where they first wait for their lanes. */
 static void run_block(uint3 index)
 {
     prepare_block(index);
-    shuffle_order(block.order);
     while (block.ended < block.threads.size()) {
-        size_t count = block.order.size();
-        size_t start = random_word() % count;
-        bool backwards = (random_word() & 1) != 0;
         bool progress = false;
 
-        for (size_t i = 0; i < count; i++) {
-            size_t at = (start + (backwards ? count - i : i)) % count;
-            struct thread &thread = block.threads[block.order[at]];
+        shuffle_order(block.order);
+        for (unsigned warp : block.order) {
+            bool ahead = (random_word() & 1) != 0;
 
-            if (!thread.ended && thread.waits == waiting::no) {
-                run_thread(thread);
+            while (sweep_warp((size_t)warp * WARP)) {
                 progress = true;
+                if (!ahead) {
+                    break;
+                }
             }
         }
         if (!progress) {
@@ -329,7 +364,7 @@ static void run_launch(const call &what)
     block.what = &what;
     block.threads.resize(threads);
     block.warps.resize((threads + WARP - 1) / WARP);
-    block.order.resize(threads);
+    block.order.resize(block.warps.size());
     std::iota(block.order.begin(), block.order.end(), 0u);
     std::vector<uint64_t>((shape.shared_bytes + 7) / 8).swap(block.shared);
     block_size = shape.block;

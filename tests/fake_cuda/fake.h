@@ -40,8 +40,9 @@ struct fake_work {
     volatile uint32_t *word;
     uint32_t value;
     unsigned flags;
-    volatile uint64_t *wide; /* instead of `word`: at least `wide_value`, in circles */
-    uint64_t wide_value;
+    volatile uint64_t *wide; /* instead of `word`: at least `wide_value`, in circles, */
+    uint64_t wide_value;     /* and so much more than what is here when it is looked at, */
+    const uint64_t *base;    /* if that is not NULL */
 };
 
 struct fake_node {
@@ -110,7 +111,7 @@ struct fake_config {
     int visible[FAKE_MAX_DEVICES]; /* which of the machine's */
     int driver;
     size_t memory;
-    long fail_alloc, fail_launch, fail_pin;
+    long fail_alloc, fail_launch, refuse_launch, fail_pin;
     bool ipc, peers, pools, wait_value;
     int64_t idle_ns;
     uint64_t seed;
@@ -135,7 +136,7 @@ struct fake_state {
     struct fake_demand *demands;
     struct fake_capture *capture; /* one at a time */
     uint64_t captures;
-    long launches, allocs, pins;
+    long launches, runs, allocs, pins;
     size_t used[FAKE_MAX_DEVICES];
 };
 
@@ -184,8 +185,10 @@ cudaError_t fake_capture_refuse(cudaStream_t stream);
 /** The same for calls that no thread that captures may make. */
 bool fake_capturing_here(void);
 
-/** In @p stream: wait until *word - value is not negative. The lock is not held. */
-void fake_wait_value64(cudaStream_t stream, volatile uint64_t *word, uint64_t value);
+/** In @p stream: wait until *word - *base - more is not negative, also in replays. The lock is not
+ *  held. */
+void fake_wait_beyond(cudaStream_t stream, volatile uint64_t *word, const uint64_t *base,
+                      uint64_t more);
 /** What fake_memops.c has under this name, or NULL. */
 void (*fake_memops_symbol(const char *name))(void);
 

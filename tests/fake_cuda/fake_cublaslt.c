@@ -330,13 +330,18 @@ static bool rows_aligned(const struct fake_layout *layout, size_t wanted)
     return (size_t)layout->ld * fake_type_bytes(layout->type) % wanted == 0;
 }
 
+static uint32_t scheme_of(enum fake_cublaslt_algorithm algorithm)
+{
+    return algorithm == FAKE_CUBLASLT_SPLIT    ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+           : algorithm == FAKE_CUBLASLT_OUTPUT ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                                               : CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
 static bool fits(const struct fake_product *job, const struct fake_preference *preference,
                  enum fake_cublaslt_algorithm algorithm)
 {
     size_t wanted = alignment_wanted(algorithm);
-    uint32_t scheme = algorithm == FAKE_CUBLASLT_SPLIT    ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                      : algorithm == FAKE_CUBLASLT_OUTPUT ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
-                                                          : CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint32_t scheme = scheme_of(algorithm);
 
     if (preference->align_a % wanted != 0 || preference->align_b % wanted != 0 ||
         preference->align_c % wanted != 0 || preference->align_d % wanted != 0 ||
@@ -352,6 +357,32 @@ static bool fits(const struct fake_product *job, const struct fake_preference *p
         return false;
     }
     return workspace_wanted(job, algorithm) <= preference->workspace;
+}
+
+/* The first two differ in their tiles only. */
+FAKE_API cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *buf,
+    size_t bytes, size_t *out_written)
+{
+    enum fake_cublaslt_algorithm algorithm = (enum fake_cublaslt_algorithm)(algo->data[0] - 1);
+    bool splits = algorithm == FAKE_CUBLASLT_SPLIT || algorithm == FAKE_CUBLASLT_OUTPUT;
+    int32_t id = algorithm == FAKE_CUBLASLT_ANYTHING ? 7 : 6;
+    int32_t parts = splits ? 2 : 1;
+    uint32_t scheme = scheme_of(algorithm);
+    uint16_t shape = 0;
+    const void *value = attribute == CUBLASLT_ALGO_CONFIG_ID                 ? (const void *)&id
+                        : attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM       ? (const void *)&parts
+                        : attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME ? (const void *)&scheme
+                                                                             : (const void *)&shape;
+    size_t wanted = attribute == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ? sizeof shape
+                                                                     : sizeof(uint32_t);
+
+    if (buf == NULL || bytes != wanted) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(buf, value, bytes);
+    *out_written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(

@@ -15,13 +15,15 @@
  *   CDDP_FAKE_CUDA_DRIVER          what the driver supports (13000); 0: there is no driver
  *   CDDP_FAKE_CUDA_MEMORY          bytes of each device (4 GiB)
  *   CDDP_FAKE_CUDA_FAIL_ALLOC      the n-th allocation of device memory fails (1 is the first)
- *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel fails, when it runs: an illegal address
+ *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel that runs fails: an illegal address
+ *   CDDP_FAKE_CUDA_REFUSE_LAUNCH   the n-th launch is refused: too many resources
  *   CDDP_FAKE_CUDA_FAIL_PIN        the n-th allocation of pinned memory fails
  *   CDDP_FAKE_CUDA_IPC             0: memory cannot be opened by other processes
  *   CDDP_FAKE_CUDA_PEERS           0: devices do not reach each other
  *   CDDP_FAKE_CUDA_POOLS           0: no stream-ordered allocation
  *   CDDP_FAKE_CUDA_WAIT_VALUE      0: the driver has no cuStreamWaitValue32
- *   CDDP_FAKE_CUDA_IDLE_US         how long "a while" is (2000) */
+ *   CDDP_FAKE_CUDA_IDLE_US         how long "a while" is (2000)
+ *   CDDP_FAKE_CUDA_WITHOUT         libraries that are not there: "cublasLt cudnn nccl" */
 #ifndef CDDP_TESTS_FAKE_CUDA_H
 #define CDDP_TESTS_FAKE_CUDA_H
 

@@ -57,10 +57,14 @@ static cudaError_t put_wait64(cudaStream_t stream, CUdeviceptr address, uint64_t
     return fake_put(stream, &work);
 }
 
-void fake_wait_value64(cudaStream_t stream, volatile uint64_t *word, uint64_t value)
+void fake_wait_beyond(cudaStream_t stream, volatile uint64_t *word, const uint64_t *base,
+                      uint64_t more)
 {
+    struct fake_work work = {
+        .kind = FAKE_WAIT_VALUE, .wide = word, .wide_value = more, .base = base};
+
     if (fake_enter() == cudaSuccess) {
-        fake_leave(put_wait64(fake_stream_of(stream), (CUdeviceptr)(uintptr_t)word, value));
+        fake_leave(fake_put(fake_stream_of(stream), &work));
     }
 }
 

@@ -1,46 +1,21 @@
-/* fake_memory.c - owns the fake's memory: what the runtime gave out or was told of, copies, and
- * memory of other processes. */
-#include "fake.h"
+/* fake_memory.c - owns the fake's memory: what the runtime gave out or was told of. */
+#include "fake_block.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-struct block {
-    struct block *next;
-    char *base;
-    size_t bytes;
-    enum fake_memory kind;
-    int device;
-    int fd;        /* FAKE_DEVICE: shared with who opens it */
-    int refs;      /* FAKE_OPENED */
-    bool released; /* its end is queued: nothing new may use it */
-    cudaIpcMemHandle_t handle;
-};
-
-/* What a cudaIpcMemHandle_t holds. */
-struct address {
-    char magic[8];
-    int pid, fd;
-    uint64_t bytes, inode;
-    int card;
-};
 
 struct CUmemPoolHandle_st {
     int device;
     size_t used;
 };
 
-static struct block *blocks;
+struct fake_block *fake_blocks;
 
-static struct block *find(const void *memory)
+struct fake_block *fake_block_find(const void *memory)
 {
-    for (struct block *block = blocks; block != NULL; block = block->next) {
+    for (struct fake_block *block = fake_blocks; block != NULL; block = block->next) {
         if ((const char *)memory >= block->base &&
             (const char *)memory < block->base + block->bytes) {
             return block;
@@ -49,18 +24,18 @@ static struct block *find(const void *memory)
     return NULL;
 }
 
-static struct block *add(void *base, size_t bytes, enum fake_memory kind)
+struct fake_block *fake_block_add(void *base, size_t bytes, enum fake_memory kind)
 {
-    struct block *block = fake_zalloc(sizeof *block);
+    struct fake_block *block = fake_zalloc(sizeof *block);
 
-    *block = (struct block){blocks, base, bytes, kind, fake_device, -1, 1, false, {{0}}};
-    blocks = block;
+    *block = (struct fake_block){fake_blocks, base, bytes, kind, fake_device, -1, 1, false, {{0}}};
+    fake_blocks = block;
     return block;
 }
 
-static void forget(struct block *block)
+void fake_block_forget(struct fake_block *block)
 {
-    for (struct block **at = &blocks; *at != NULL; at = &(*at)->next) {
+    for (struct fake_block **at = &fake_blocks; *at != NULL; at = &(*at)->next) {
         if (*at == block) {
             *at = block->next;
             free(block);
@@ -71,7 +46,7 @@ static void forget(struct block *block)
 
 enum fake_memory fake_memory_of(const void *memory, size_t bytes, bool *out_whole, int *out_device)
 {
-    const struct block *block = find(memory);
+    const struct fake_block *block = fake_block_find(memory);
 
     *out_whole = true;
     if (block == NULL) {
@@ -99,7 +74,7 @@ static cudaError_t take(int device, size_t bytes)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     cudaError_t error = fake_enter();
-    struct block *block;
+    struct fake_block *block;
     void *base;
     int fd;
 
@@ -122,7 +97,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
         abort();
     }
     memset(base, 0xff, bytes);
-    block = add(base, bytes, FAKE_DEVICE);
+    block = fake_block_add(base, bytes, FAKE_DEVICE);
     block->fd = fd;
     *out = base;
     return fake_leave(cudaSuccess);
@@ -131,7 +106,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     cudaError_t error = fake_enter();
-    struct block *block = find(memory);
+    struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
         return error;
@@ -154,7 +129,7 @@ cudaError_t cudaFree(void *memory)
     } else {
         free(block->base);
     }
-    forget(block);
+    fake_block_forget(block);
     return fake_leave(error);
 }
 
@@ -235,7 +210,7 @@ cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool
 {
     cudaError_t error = fake_enter();
     struct poison *poison;
-    struct block *block;
+    struct fake_block *block;
     void *base = NULL;
 
     if (error != cudaSuccess) {
@@ -252,7 +227,7 @@ cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool
     if (posix_memalign(&base, 256, bytes) != 0) {
         abort();
     }
-    block = add(base, bytes, FAKE_POOL);
+    block = fake_block_add(base, bytes, FAKE_POOL);
     block->device = pool->device;
     poison = fake_zalloc(sizeof *poison);
     *poison = (struct poison){base, bytes, pool->device};
@@ -267,7 +242,7 @@ static void run_release(void *closure)
 
     memset(poison->memory, 0xff, poison->bytes); /* a reader that is late sees that */
     pthread_mutex_lock(&fake.lock);
-    forget(find(poison->memory));
+    fake_block_forget(fake_block_find(poison->memory));
     fake.used[poison->device] -= poison->bytes;
     pthread_mutex_unlock(&fake.lock);
     free(poison->memory);
@@ -276,7 +251,7 @@ static void run_release(void *closure)
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream)
 {
     cudaError_t error = fake_enter();
-    struct block *block = find(memory);
+    struct fake_block *block = fake_block_find(memory);
     struct poison *poison;
 
     if (error != cudaSuccess) {
@@ -314,7 +289,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned int flags)
         abort();
     }
     memset(base, 0xff, bytes);
-    add(base, bytes, FAKE_PINNED);
+    fake_block_add(base, bytes, FAKE_PINNED);
     *out = base;
     return fake_leave(cudaSuccess);
 }
@@ -327,7 +302,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 cudaError_t cudaFreeHost(void *memory)
 {
     cudaError_t error = fake_enter();
-    struct block *block = find(memory);
+    struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
         return error;
@@ -336,7 +311,7 @@ cudaError_t cudaFreeHost(void *memory)
         return fake_leave(cudaErrorInvalidValue);
     }
     error = fake_capturing_here() ? cudaSuccess : fake_sync_all();
-    forget(block);
+    fake_block_forget(block);
     free(memory);
     return fake_leave(error);
 }
@@ -352,19 +327,19 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
     if (memory == NULL || bytes == 0) {
         return fake_leave(cudaErrorInvalidValue);
     }
-    for (const struct block *block = blocks; block != NULL; block = block->next) {
+    for (const struct fake_block *block = fake_blocks; block != NULL; block = block->next) {
         if ((char *)memory < block->base + block->bytes && block->base < (char *)memory + bytes) {
             return fake_leave(cudaErrorHostMemoryAlreadyRegistered);
         }
     }
-    add(memory, bytes, FAKE_REGISTERED);
+    fake_block_add(memory, bytes, FAKE_REGISTERED);
     return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaHostUnregister(void *memory)
 {
     cudaError_t error = fake_enter();
-    struct block *block = find(memory);
+    struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
         return error;
@@ -373,14 +348,14 @@ cudaError_t cudaHostUnregister(void *memory)
         return fake_leave(cudaErrorHostMemoryNotRegistered);
     }
     error = fake_sync_all();
-    forget(block);
+    fake_block_forget(block);
     return fake_leave(error);
 }
 
 cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned int flags)
 {
     cudaError_t error = fake_enter();
-    const struct block *block = find(memory);
+    const struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
         return error;
@@ -396,7 +371,7 @@ cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned int flag
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *memory)
 {
     cudaError_t error = fake_enter();
-    const struct block *block = find(memory);
+    const struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
         return error;
@@ -413,107 +388,4 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
         out->hostPointer = host ? (void *)(uintptr_t)memory : NULL;
     }
     return fake_leave(cudaSuccess);
-}
-
-/* --- memory of other processes --- */
-
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *memory)
-{
-    cudaError_t error = fake_enter();
-    const struct block *block = find(memory);
-    struct address address = {"fakecud", getpid(), -1, 0, 0, 0};
-    struct stat facts;
-
-    if (error != cudaSuccess) {
-        return error;
-    }
-    if (!fake.config.ipc) {
-        return fake_leave(cudaErrorNotSupported);
-    }
-    if (block == NULL || block->kind != FAKE_DEVICE || fstat(block->fd, &facts) != 0) {
-        return fake_leave(cudaErrorInvalidValue);
-    }
-    address.fd = block->fd;
-    address.bytes = block->bytes;
-    address.inode = facts.st_ino;
-    address.card = fake.config.visible[block->device];
-    memset(out, 0, sizeof *out);
-    memcpy(out, &address, sizeof address);
-    return fake_leave(cudaSuccess);
-}
-
-/* Map the memory that @address says, if its process is still there. */
-static void *map_other(const struct address *address)
-{
-    char path[64];
-    struct stat facts;
-    void *base = MAP_FAILED;
-    int fd;
-
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", address->pid, address->fd);
-    fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &facts) == 0 && facts.st_ino == address->inode) {
-        base = mmap(NULL, address->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return base;
-}
-
-cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned int flags)
-{
-    cudaError_t error = fake_enter();
-    struct address address;
-    struct block *block;
-    void *base;
-
-    if (error != cudaSuccess) {
-        return error;
-    }
-    memcpy(&address, &handle, sizeof address);
-    if (!fake.config.ipc) {
-        return fake_leave(cudaErrorNotSupported);
-    }
-    if (flags != cudaIpcMemLazyEnablePeerAccess || memcmp(address.magic, "fakecud", 8) != 0 ||
-        address.pid == getpid()) {
-        return fake_leave(cudaErrorInvalidValue);
-    }
-    if (!fake.config.peers && address.card != fake.config.visible[fake_device]) {
-        return fake_leave(cudaErrorMapBufferObjectFailed);
-    }
-    for (block = blocks; block != NULL; block = block->next) {
-        if (block->kind == FAKE_OPENED && memcmp(&block->handle, &handle, sizeof handle) == 0) {
-            block->refs++;
-            *out = block->base;
-            return fake_leave(cudaSuccess);
-        }
-    }
-    base = map_other(&address);
-    if (base == MAP_FAILED) {
-        return fake_leave(cudaErrorMapBufferObjectFailed);
-    }
-    block = add(base, address.bytes, FAKE_OPENED);
-    block->handle = handle;
-    *out = base;
-    return fake_leave(cudaSuccess);
-}
-
-cudaError_t cudaIpcCloseMemHandle(void *memory)
-{
-    cudaError_t error = fake_enter();
-    struct block *block = find(memory);
-
-    if (error != cudaSuccess) {
-        return error;
-    }
-    if (block == NULL || block->base != memory || block->kind != FAKE_OPENED) {
-        return fake_leave(cudaErrorInvalidValue);
-    }
-    if (--block->refs == 0) {
-        error = fake_sync_all();
-        munmap(block->base, block->bytes);
-        forget(block);
-    }
-    return fake_leave(error);
 }

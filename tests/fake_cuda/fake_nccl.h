@@ -58,8 +58,9 @@ struct ncclComm {
     bool hangs;
     ncclResult_t error;
     char text[256];
-    uint64_t collectives;
-    uint64_t posted[FAKE_NCCL_RANKS], fetched[FAKE_NCCL_RANKS]; /* mail to and from each */
+    uint64_t collectives; /* called so far */
+    /* Done so far, by the one stream that they are in: recordings are done again and again. */
+    uint64_t shown, posted[FAKE_NCCL_RANKS], fetched[FAKE_NCCL_RANKS];
     long error_after, stuck_at;
     struct {
         bool used;
@@ -88,7 +89,6 @@ struct fake_nccl_call {
     ncclRedOp_t op;
     const void *factor; /* the scalar of op, or NULL */
     int root;           /* or the peer */
-    uint64_t number;    /* among collectives, or messages of the pair */
     size_t mail_offset;
     cudaStream_t stream;
 };

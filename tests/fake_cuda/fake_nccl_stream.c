@@ -36,18 +36,18 @@ static void put(const struct fake_nccl_call *call, void (*run)(void *))
 }
 
 static void wait_for(const struct fake_nccl_call *call, struct fake_nccl_counts *counts, int writer,
-                     uint64_t number)
+                     const uint64_t *base, uint64_t more)
 {
-    fake_wait_value64(call->stream, (volatile uint64_t *)&counts->of[call->comm->rank][writer],
-                      number);
+    fake_wait_beyond(call->stream, (volatile uint64_t *)&counts->of[call->comm->rank][writer], base,
+                     more);
 }
 
-static void wait_for_all(const struct fake_nccl_call *call, struct fake_nccl_counts *counts,
-                         uint64_t number)
+/* Until all peers have come as far as this rank. */
+static void wait_for_all(const struct fake_nccl_call *call, struct fake_nccl_counts *counts)
 {
     for (int r = 0; r < call->comm->size; r++) {
         if (r != call->comm->rank) {
-            wait_for(call, counts, r, number);
+            wait_for(call, counts, r, &call->comm->shown, 0);
         }
     }
 }
@@ -69,8 +69,9 @@ static void show(void *closure)
     if (call->kind != FAKE_NCCL_BROADCAST && call->kind != FAKE_NCCL_ALL_GATHER) {
         fake_nccl_premultiply(call, shared->inputs[rank], count_in);
     }
+    call->comm->shown++;
     for (int r = 0; r < call->comm->size; r++) {
-        count(&shared->arrived, r, rank, call->number);
+        count(&shared->arrived, r, rank, call->comm->shown);
     }
 }
 
@@ -102,7 +103,7 @@ static void take(void *closure)
         }
     }
     for (int r = 0; r < call->comm->size; r++) {
-        count(&shared->done, r, rank, call->number);
+        count(&shared->done, r, rank, call->comm->shown);
     }
 }
 
@@ -114,7 +115,7 @@ static void post(void *closure)
     if (!atomic_load(&call->comm->aborted)) {
         memcpy(shared->mail[call->comm->rank][call->root] + call->mail_offset, call->in,
                call->count * fake_nccl_type_bytes(call->type));
-        count(&shared->sent, call->root, call->comm->rank, call->number);
+        count(&shared->sent, call->root, call->comm->rank, ++call->comm->posted[call->root]);
     }
 }
 
@@ -126,7 +127,7 @@ static void fetch(void *closure)
     if (!atomic_load(&call->comm->aborted)) {
         memcpy(call->out, shared->mail[call->root][call->comm->rank] + call->mail_offset,
                call->count * fake_nccl_type_bytes(call->type));
-        count(&shared->taken, call->root, call->comm->rank, call->number);
+        count(&shared->taken, call->root, call->comm->rank, ++call->comm->fetched[call->root]);
     }
 }
 
@@ -134,15 +135,15 @@ static void put_collective(struct fake_nccl_call *call)
 {
     ncclComm_t comm = call->comm;
 
-    call->number = ++comm->collectives;
-    if (comm->stuck_at > 0 && call->number >= (uint64_t)comm->stuck_at) {
+    comm->collectives++;
+    if (comm->stuck_at > 0 && comm->collectives >= (uint64_t)comm->stuck_at) {
         /* nobody ever counts that far */
-        wait_for(call, &comm->shared->arrived, comm->rank, UINT32_MAX);
+        wait_for(call, &comm->shared->arrived, comm->rank, NULL, UINT32_MAX);
         return;
     }
-    wait_for_all(call, &comm->shared->done, call->number - 1);
+    wait_for_all(call, &comm->shared->done);
     put(call, show);
-    wait_for_all(call, &comm->shared->arrived, call->number);
+    wait_for_all(call, &comm->shared->arrived);
     put(call, take);
 }
 
@@ -156,22 +157,20 @@ static ncclResult_t put_mail(struct fake_nccl_call *calls, size_t count_of,
         struct fake_nccl_call *call = &calls[i];
         ncclComm_t comm = call->comm;
         bool sends = kind == FAKE_NCCL_SEND;
-        uint64_t *counter = sends ? comm->posted : comm->fetched;
 
         if (call->kind != kind) {
             continue;
         }
-        call->number = ++counter[call->root];
         call->mail_offset = used[call->root];
         used[call->root] += call->count * fake_nccl_type_bytes(call->type);
         if (used[call->root] > FAKE_NCCL_MAIL) {
             return ncclInternalError;
         }
         if (sends && call->mail_offset == 0) { /* what was posted before this group is fetched */
-            wait_for(call, &comm->shared->taken, call->root, call->number - 1);
+            wait_for(call, &comm->shared->taken, call->root, &comm->posted[call->root], 0);
         }
         if (!sends) {
-            wait_for(call, &comm->shared->sent, call->root, call->number);
+            wait_for(call, &comm->shared->sent, call->root, &comm->fetched[call->root], 1);
         }
         put(call, sends ? post : fetch);
     }

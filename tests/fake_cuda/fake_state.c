@@ -89,6 +89,7 @@ static void begin(void)
     config->memory = (size_t)setting("MEMORY", 4ll << 30);
     config->fail_alloc = (long)setting("FAIL_ALLOC", 0);
     config->fail_launch = (long)setting("FAIL_LAUNCH", 0);
+    config->refuse_launch = (long)setting("REFUSE_LAUNCH", 0);
     config->fail_pin = (long)setting("FAIL_PIN", 0);
     config->ipc = setting("IPC", 1) != 0;
     config->peers = setting("PEERS", 1) != 0;
@@ -147,17 +148,19 @@ cudaError_t fake_leave(cudaError_t error)
     return fake_keep(error);
 }
 
+cudaError_t cudaPeekAtLastError(void)
+{
+    cudaError_t sticky = __atomic_load_n(&fake.sticky, __ATOMIC_RELAXED);
+
+    return sticky != cudaSuccess ? sticky : last_error;
+}
+
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t error = fake.sticky != cudaSuccess ? fake.sticky : last_error;
+    cudaError_t error = cudaPeekAtLastError();
 
     last_error = cudaSuccess;
     return error;
-}
-
-cudaError_t cudaPeekAtLastError(void)
-{
-    return fake.sticky != cudaSuccess ? fake.sticky : last_error;
 }
 
 /* name, sentence of the real one (or one like it) */
@@ -173,6 +176,7 @@ cudaError_t cudaPeekAtLastError(void)
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                   \
     X(cudaErrorNotReady, "device not ready")                                                       \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                         \
+    X(cudaErrorLaunchOutOfResources, "too many resources requested for launch")                    \
     X(cudaErrorNotSupported, "operation not supported")                                            \
     X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                         \
     X(cudaErrorHostMemoryAlreadyRegistered,                                                        \

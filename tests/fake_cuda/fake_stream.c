@@ -86,7 +86,10 @@ bool fake_work_ready(const struct fake_work *work, const struct fake_point *poin
         return true;
     }
     if (work->wide != NULL) {
-        return (int64_t)(__atomic_load_n(work->wide, __ATOMIC_ACQUIRE) - work->wide_value) >= 0;
+        uint64_t base = work->base != NULL ? *work->base : 0;
+
+        return (int64_t)(__atomic_load_n(work->wide, __ATOMIC_ACQUIRE) - base - work->wide_value) >=
+               0;
     }
     now = __atomic_load_n(work->word, __ATOMIC_ACQUIRE);
     switch (work->flags & 3) { /* cuda.h's CU_STREAM_WAIT_VALUE_* */
@@ -127,9 +130,9 @@ static void reach(struct fake_point *point)
 static void run_work(const struct fake_work *work, struct fake_point *point)
 {
     if (fake.sticky == cudaSuccess && work->is_kernel) {
-        fake.launches++;
-        if (fake.launches == fake.config.fail_launch) {
-            fake.sticky = cudaErrorIllegalAddress;
+        fake.runs++;
+        if (fake.runs == fake.config.fail_launch) {
+            __atomic_store_n(&fake.sticky, cudaErrorIllegalAddress, __ATOMIC_RELAXED);
         }
     }
     if (work->kind == FAKE_RECORD) {
@@ -386,6 +389,12 @@ void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *clo
         .kind = FAKE_RUN, .is_kernel = true, .run = run, .closure = closure, .drop = drop};
 
     if (fake_enter() != cudaSuccess) {
+        fake_work_drop(&work);
+        return;
+    }
+    fake.launches++;
+    if (fake.launches == fake.config.refuse_launch) {
+        fake_leave(cudaErrorLaunchOutOfResources);
         fake_work_drop(&work);
         return;
     }

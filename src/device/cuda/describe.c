@@ -40,41 +40,35 @@ static void tell_driver(struct page *page)
     }
 }
 
-static void tell_libraries(const struct cddpi_module_host *host, struct page *page)
+/* A library's version, from a number of the form 13 01 00; or why it is not there. */
+static void tell_library(const struct cddpi_module_host *host, struct page *page, const char *name,
+                         enum cuda_library which, const char *symbol)
 {
+    size_t (*version)(void);
+    int (*version_to)(int *) = NULL; /* NCCL's form */
+    size_t number = 0;
+    int to = 0;
     void *library;
 
-    if (cuda_library_open(host, CUDA_LIBRARY_CUBLASLT, &library) == CDDP_OK) {
-        size_t (*version)(void);
-
-        *(void **)&version = cuda_library_symbol(library, "cublasLtGetVersion");
-        line(page, "%-14s %zu\n", "cuBLASLt", version != NULL ? version() : 0);
-    } else {
-        line(page, "%-14s no: %s\n", "cuBLASLt", host->last_error());
+    if (cuda_library_open(host, which, &library) != CDDP_OK) {
+        line(page, "%-14s no: %s\n", name, host->last_error());
+        return;
     }
-    if (cuda_library_open(host, CUDA_LIBRARY_CUDNN, &library) == CDDP_OK) {
-        size_t (*version)(void);
-        size_t number;
-
-        *(void **)&version = cuda_library_symbol(library, "cudnnGetVersion");
+    if (which == CUDA_LIBRARY_NCCL) {
+        *(void **)&version_to = cuda_library_symbol(library, symbol);
+        number = version_to != NULL && version_to(&to) == 0 ? (size_t)to : 0;
+    } else {
+        *(void **)&version = cuda_library_symbol(library, symbol);
         number = version != NULL ? version() : 0;
-        line(page, "%-14s %zu.%zu.%zu\n", "cuDNN", number / 10000, number % 10000 / 100,
-             number % 100);
-    } else {
-        line(page, "%-14s no: %s\n", "cuDNN", host->last_error());
     }
-    if (cuda_library_open(host, CUDA_LIBRARY_NCCL, &library) == CDDP_OK) {
-        int (*version)(int *);
-        int number = 0;
+    line(page, "%-14s %zu.%zu.%zu\n", name, number / 10000, number % 10000 / 100, number % 100);
+}
 
-        *(void **)&version = cuda_library_symbol(library, "ncclGetVersion");
-        if (version != NULL) {
-            (void)version(&number);
-        }
-        line(page, "%-14s %d.%d.%d\n", "NCCL", number / 10000, number % 10000 / 100, number % 100);
-    } else {
-        line(page, "%-14s no: %s\n", "NCCL", host->last_error());
-    }
+static void tell_libraries(const struct cddpi_module_host *host, struct page *page)
+{
+    tell_library(host, page, "cuBLASLt", CUDA_LIBRARY_CUBLASLT, "cublasLtGetVersion");
+    tell_library(host, page, "cuDNN", CUDA_LIBRARY_CUDNN, "cudnnGetVersion");
+    tell_library(host, page, "NCCL", CUDA_LIBRARY_NCCL, "ncclGetVersion");
 }
 
 /* The others that this one reaches without the host: by numbers, or that it reaches none. */
@@ -101,7 +95,7 @@ static void tell_device(struct page *page, int index, int count)
     struct cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, index);
     char unique[48];
-    int has_code;
+    int capability;
 
     if (error != cudaSuccess) {
         line(page, "cuda:%-9d no: %s\n", index, cudaGetErrorString(error));
@@ -109,7 +103,7 @@ static void tell_device(struct page *page, int index, int count)
         return;
     }
     cuda_unique_name(&properties, unique, sizeof unique);
-    has_code = 10 * properties.major + properties.minor;
+    capability = 10 * properties.major + properties.minor;
     line(page,
          "cuda:%-9d %s, %.1f GiB, compute capability %d.%d, %d multiprocessors, PCI "
          "%04x:%02x:%02x, %s",
@@ -118,7 +112,7 @@ static void tell_device(struct page *page, int index, int count)
          properties.pciBusID, properties.pciDeviceID, unique);
     tell_peers(page, index, count);
     line(page, "\n");
-    if (has_code < CDDPI_CUDA_OLDEST) {
+    if (capability < CDDPI_CUDA_OLDEST) {
         line(page, "%-14s no: this build is for compute capability %d.%d and later\n", "",
              CDDPI_CUDA_OLDEST / 10, CDDPI_CUDA_OLDEST % 10);
     }

@@ -93,8 +93,7 @@ static cudaError_t event_ready(void *event)
 
 cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *event, bool *out_done)
 {
-    cddp_status status = cuda_enter(
-        device); /* or a thread that is new gets a context on device 0 */
+    cddp_status status = cuda_enter(device); /* a new thread would get a context on device 0 */
     cudaError_t error;
 
     if (status != CDDP_OK) {
@@ -115,9 +114,13 @@ cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *ev
 cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *event,
                             uint32_t timeout_ms)
 {
-    cudaError_t error = event->recorded ? cuda_poll(event_ready, observable(event), timeout_ms)
-                                        : cudaSuccess;
+    cddp_status status = cuda_enter(device);
+    cudaError_t error;
 
+    if (status != CDDP_OK || !event->recorded) {
+        return status;
+    }
+    error = cuda_poll(event_ready, observable(event), timeout_ms);
     if (error == cudaErrorNotReady) {
         return cuda_fail(device, CDDP_ERR_TIMEOUT, "an event was not reached within %u ms",
                          timeout_ms);

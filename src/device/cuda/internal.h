@@ -9,8 +9,9 @@
 struct cddpi_event {
     cudaEvent_t event;
     cudaEvent_t clock; /* NULL: not timed */
-    bool recorded;
-    uint64_t recording; /* in which it was recorded last; 0: in none */
+    /* any thread asks, while the one that drives compute records */
+    _Atomic bool recorded;
+    _Atomic uint64_t recording; /* in which it was recorded last; 0: in none */
 };
 
 struct cddpi_recording {

@@ -129,10 +129,8 @@ static cddp_status check_places(struct cddpi_plane *plane)
     }
 }
 
-cddp_status cddpi_ipc_poll(struct cddpi_plane *plane)
+cddp_status cddpi_ipc_ended(struct cddpi_plane *plane)
 {
-    cddp_status status;
-
     if (plane->block != NULL &&
         atomic_load_explicit(&plane->block->abort_state, memory_order_acquire) == 2) {
         cddpi_ipc_release(plane); /* again: a stream may just have written an upper half */
@@ -145,8 +143,15 @@ cddp_status cddpi_ipc_poll(struct cddpi_plane *plane)
         return cddpi_plane_fail(plane->device, CDDP_ERR_CLOSED, "rank %d: %s", plane->rank,
                                 plane->reason);
     }
-    if (plane->block == NULL) {
-        return CDDP_OK;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ipc_poll(struct cddpi_plane *plane)
+{
+    cddp_status status = cddpi_ipc_ended(plane);
+
+    if (status != CDDP_OK || plane->block == NULL) {
+        return status;
     }
     status = check_peers(plane);
     return status != CDDP_OK ? status : check_places(plane);

@@ -365,7 +365,7 @@ static cddp_status alone(struct cddpi_plane *plane, const struct cddpi_op *op)
 
 static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_op *op)
 {
-    cddp_status status = atomic_load(&plane->aborted) != 0 ? cddpi_ipc_poll(plane) : CDDP_OK;
+    cddp_status status = cddpi_ipc_ended(plane);
 
     if (status != CDDP_OK) {
         return status;

@@ -145,6 +145,8 @@ uint64_t cddpi_ipc_read(const struct cddpi_plane *plane, int rank, enum ipc_flag
 /** From here on, look whether the processes live. */
 void cddpi_ipc_watch(struct cddpi_plane *plane, const int *pids);
 cddp_status cddpi_ipc_poll(struct cddpi_plane *plane);
+/** The part of it that any threads may call at once: whether this rank or a peer has aborted. */
+cddp_status cddpi_ipc_ended(struct cddpi_plane *plane);
 void cddpi_ipc_abort(struct cddpi_plane *plane, const char *reason);
 bool cddpi_ipc_gone(const struct cddpi_plane *plane, int rank);
 /** Keep where an operation lies, for comparison; blocks are NULL where that does not matter. */

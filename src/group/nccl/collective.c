@@ -42,7 +42,7 @@ static cddp_status fill(struct cddpi_plane *plane, void *where, uint32_t value)
 
 cddp_status cddpi_nccl_gather_weights(struct cddpi_plane *plane, const struct cddpi_op *op)
 {
-    double *own = plane->weights + plane->size;
+    double *own = plane->weights + plane->own_weight;
     uint64_t bits;
     cddp_status status;
 
@@ -91,7 +91,7 @@ static cddp_status find_share(struct cddpi_plane *plane, const struct cddpi_op *
 static cddp_status reduce_shares(struct cddpi_plane *plane, const struct cddpi_op *op,
                                  const void *in)
 {
-    void *share = plane->weights + plane->size + 2; /* aligned as kernels want it: size is even */
+    void *share = plane->weights + plane->own_weight + 2; /* aligned as kernels want it */
     ncclRedOp_t redop;
     cddp_status status = cddpi_nccl_gather_weights(plane, op);
 

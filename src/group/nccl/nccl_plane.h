@@ -1,5 +1,5 @@
-/* nccl_plane.h - inside of the plane "nccl": a communicator that does not block, and NCCL's functions,
- * looked up at run time.
+/* nccl_plane.h - inside of the plane "nccl": a communicator that does not block, and NCCL's
+ * functions, looked up at run time.
  *
  * One thread at a time is inside NCCL: whoever has the mutex. The compute thread puts work into the
  * stream; the group's watchdog polls, and aborts. A call that is in progress is waited for without
@@ -91,10 +91,11 @@ struct cddpi_plane {
     _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
     char reason[CDDPI_PLANE_TEXT];
 
-    char *scratch;   /* device memory: a row for each rank, one for the result */
-    size_t row;      /* bytes */
-    double *weights; /* device memory: one a rank; then this rank's own; then NCCL's factor */
-    void *one_hot;   /* device memory, by rank and type: 1 for this rank, else 0 */
+    char *scratch;     /* device memory: a row for each rank, one for the result */
+    size_t row;        /* bytes */
+    double *weights;   /* device memory: one a rank; then this rank's own; then its share */
+    size_t own_weight; /* even: where in it */
+    void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
     struct nccl_block *blocks;
 };
 

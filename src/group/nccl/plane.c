@@ -189,11 +189,13 @@ static cddp_status make_memory(struct cddpi_plane *plane)
     cddp_status status;
 
     plane->row = NCCL_ROW_BYTES;
+    plane->own_weight = (ranks + 1) / 2 * 2;
     memcpy(one_hot + (size_t)plane->rank * 16, &f32, sizeof f32);
     memcpy(one_hot + (ranks + (size_t)plane->rank) * 16, &f64, sizeof f64);
     status = CUDA_CHECK(device, cudaMalloc((void **)&plane->scratch, plane->row * (ranks + 1)));
     if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaMalloc((void **)&plane->weights, (ranks + 4) * 8));
+        status = CUDA_CHECK(device,
+                            cudaMalloc((void **)&plane->weights, (plane->own_weight + 4) * 8));
     }
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaMalloc(&plane->one_hot, one_hot_bytes));
@@ -269,13 +271,30 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_
     return CDDP_OK;
 }
 
+/* Work that is still under way ends, if the peers come soon; else it is aborted. */
+static void end_work(struct cddpi_plane *plane)
+{
+    struct timespec pause = {0, 1000000};
+    bool busy = plane->comm != NULL;
+
+    for (int ms = 0; ms < GRACE_MS && busy; ms++) {
+        busy = cudaStreamQuery(plane->stream) == cudaErrorNotReady;
+        if (busy) {
+            nanosleep(&pause, NULL);
+        }
+    }
+    if (busy) {
+        cddpi_nccl_abort(plane, "left the group while work was under way");
+    }
+    (void)cudaStreamSynchronize(plane->stream);
+}
+
 /* Let NCCL take leave of the peers: whether they all came to that. */
 static bool finalize(struct cddpi_plane *plane)
 {
     bool done;
 
-    if (plane->comm == NULL || cudaStreamQuery(plane->stream) == cudaErrorNotReady ||
-        cddpi_nccl_enter(plane) != CDDP_OK) {
+    if (cddpi_nccl_enter(plane) != CDDP_OK) {
         return false;
     }
     plane->timeout_ms = GRACE_MS;
@@ -294,13 +313,13 @@ static void close_plane(struct cddpi_plane *plane)
         return;
     }
     if (plane->has_mutex) {
+        end_work(plane);
         while (plane->blocks != NULL) {
             cddpi_nccl_free(plane, plane->blocks->memory);
         }
         if (!finalize(plane)) {
             cddpi_nccl_abort(plane, "left the group");
         }
-        (void)cudaStreamSynchronize(plane->stream);
         pthread_mutex_destroy(&plane->mutex);
     }
     (void)cudaFree(plane->scratch);

@@ -1,10 +1,10 @@
-/* cudnn_graph.h - operation graphs of cuDNN, made in C: the backend API's descriptors behind one
+/* cudnn_nodes.h - operation graphs of cuDNN, made in C: the backend API's descriptors behind one
  * call a node.
  *
  * A graph remembers the first failure and ignores what comes after it, so that builders read like
  * formulas: look at `status` once, at the end. Nothing here needs a device. */
-#ifndef CDDPI_CUDNN_GRAPH_H
-#define CDDPI_CUDNN_GRAPH_H
+#ifndef CDDPI_CUDNN_NODES_H
+#define CDDPI_CUDNN_NODES_H
 
 #include "kernels/cuda/cudnn_library.h"
 

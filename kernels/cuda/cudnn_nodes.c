@@ -1,8 +1,8 @@
-/* cudnn_graph.c - owns the spelling of cuDNN's nodes.
+/* cudnn_nodes.c - owns the spelling of cuDNN's nodes.
  *
  * Which attribute a node wants follows NVIDIA's "cuDNN backend API" reference (Backend Descriptor
  * Types: TENSOR, POINTWISE, MATMUL, REDUCTION, CONVOLUTION and the OPERATION_... of each). */
-#include "kernels/cuda/cudnn_graph.h"
+#include "kernels/cuda/cudnn_nodes.h"
 
 #include <stdio.h>
 
@@ -107,7 +107,9 @@ static cddpi_cudnn_node tensor(struct cddpi_cudnn_graph *graph, int64_t id, cudn
                                bool by_value)
 {
     cudnnBackendDescriptor_t made = cddpi_cudnn_make(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    int64_t alignment = 16;
+    /* A float a row may begin at any row; everything else begins at vectors. */
+    int64_t alignment = type == CUDNN_DATA_FLOAT && layout->dims[CDDPI_CUDNN_DIMS - 1] == 1 ? 4
+                                                                                            : 16;
 
     cddpi_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
     cddpi_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, CDDPI_CUDNN_DIMS,

@@ -1,0 +1,170 @@
+/* batch_norm.cuh - what batch normalisation's kernels, forward and backward, share: which block
+ * does which channels and rows, and sums over rows. */
+#ifndef CDDPI_CUDA_BATCH_NORM_CUH
+#define CDDPI_CUDA_BATCH_NORM_CUH
+
+#include "kernels/cuda/batch_norm.h"
+#include "kernels/cuda/vector.cuh"
+
+namespace
+{
+/* Blocks have THREADS threads: `across` of them side by side, the rest below each other. */
+enum { THREADS = 256, WIDEST = 32, JOIN_CHANNELS = 8, JOIN_ROWS = 32, WANTED_BLOCKS = 4 * 132 };
+/* Rows a thread asks for at once: when it only sums, and when it has two inputs or more. */
+enum { SUMMED = 4, WRITTEN = 2 };
+
+struct grid {
+    size_t rows;
+    int channels;
+    int across;      /* threads over channels */
+    unsigned strips; /* of channels, blocks side by side */
+    unsigned pieces; /* of rows */
+    size_t piece;    /* rows of one */
+};
+
+/* Whether @p channels are whole vectors, for all rows then. */
+template <class T> bool is_whole(int channels)
+{
+    return channels % packed<T>::N == 0;
+}
+
+inline unsigned pieces_of(size_t rows, unsigned strips, size_t below)
+{
+    size_t wanted = cddpi_ceil(WANTED_BLOCKS, strips);
+    size_t most = cddpi_ceil(rows, 4 * below); /* at least four rows a thread */
+
+    return (unsigned)(wanted < most ? wanted : most > 0 ? most : 1);
+}
+
+inline grid grid_of(size_t rows, int channels, int width)
+{
+    int vectors = (channels + width - 1) / width;
+    grid grid = {rows, channels, 1, 0, 0, 0};
+
+    while (grid.across < vectors && grid.across < WIDEST) {
+        grid.across *= 2;
+    }
+    grid.strips = (unsigned)cddpi_ceil((size_t)vectors, (size_t)grid.across);
+    grid.pieces = pieces_of(rows, grid.strips, (size_t)(THREADS / grid.across));
+    grid.piece = cddpi_ceil(rows, grid.pieces);
+    return grid;
+}
+
+/* This thread's channels and rows. */
+struct place {
+    int channel; /* the first; none from `channels` on */
+    size_t row, end, step;
+};
+
+template <int W> __device__ __forceinline__ place place_of(const grid &grid)
+{
+    place at;
+    size_t first = blockIdx.y * grid.piece;
+
+    at.channel = (int)(blockIdx.x * (unsigned)grid.across + threadIdx.x % (unsigned)grid.across) *
+                 W;
+    at.step = blockDim.x / (unsigned)grid.across;
+    at.row = first + threadIdx.x / (unsigned)grid.across;
+    at.end = first + grid.piece < grid.rows ? first + grid.piece : grid.rows;
+    return at;
+}
+
+/* Rows row, row + step ... as floats; zeros behind the last. All are asked for before the first is
+ * used: that is what keeps the memory busy. */
+template <class T, int W, int ROWS>
+__device__ __forceinline__ void load_rows(const T *from, const grid &grid, const place &at,
+                                          size_t row, float (&out)[ROWS][W])
+{
+    CDDPI_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        size_t i = row + (size_t)r * at.step;
+
+        if (i < at.end) {
+            wide<T, W>::load(from + i * grid.channels + at.channel, out[r]);
+        } else {
+            CDDPI_UNROLL
+            for (int j = 0; j < W; j++) {
+                out[r][j] = 0;
+            }
+        }
+    }
+}
+
+template <class T, int W, int ROWS>
+__device__ __forceinline__ void store_rows(T *to, const grid &grid, const place &at, size_t row,
+                                           const float (&in)[ROWS][W])
+{
+    CDDPI_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        size_t i = row + (size_t)r * at.step;
+
+        if (i < at.end) {
+            wide<T, W>::store(to + i * grid.channels + at.channel, in[r]);
+        }
+    }
+}
+
+/* The block's sums over its rows, for the threads of its first row. @p shared: 2 W floats a thread.
+ */
+template <int W>
+__device__ __forceinline__ void sum_rows(const grid &grid, float (&a)[W], float (&b)[W],
+                                         float *shared)
+{
+    unsigned across = (unsigned)grid.across;
+    float *mine = shared + threadIdx.x * 2 * W;
+
+    CDDPI_UNROLL
+    for (int j = 0; j < W; j++) {
+        mine[2 * j] = a[j];
+        mine[2 * j + 1] = b[j];
+    }
+    for (unsigned half = blockDim.x / 2; half >= across; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            CDDPI_UNROLL
+            for (int j = 0; j < 2 * W; j++) {
+                mine[j] += mine[half * 2 * W + j];
+            }
+        }
+    }
+    CDDPI_UNROLL
+    for (int j = 0; j < W; j++) {
+        a[j] = mine[2 * j];
+        b[j] = mine[2 * j + 1];
+    }
+}
+
+/* What a channel's numbers are made of. */
+struct factors {
+    const float *mean, *inverse, *weight, *bias;
+    float epsilon;
+};
+
+/* --- launches --- */
+
+inline dim3 blocks_of(const grid &grid)
+{
+    return dim3(grid.strips, grid.pieces);
+}
+
+template <int W> size_t shared_bytes()
+{
+    return THREADS * 2 * W * sizeof(float);
+}
+
+inline unsigned join_blocks(const grid &grid)
+{
+    return (unsigned)cddpi_ceil((size_t)grid.channels, JOIN_CHANNELS);
+}
+
+/* Floats of all pieces of any shape with so many channels, whatever the width of vectors: a grid
+ * has no more than WANTED_BLOCKS blocks, but for what rounding up adds. */
+inline size_t part_floats(size_t channels)
+{
+    size_t strips = cddpi_ceil(channels, WIDEST * packed<cddpi_bf16>::N);
+
+    return 2 * channels * cddpi_ceil(WANTED_BLOCKS, strips);
+}
+} // namespace
+
+#endif

@@ -1,0 +1,65 @@
+/* batch.c - owns the checks of a batch. */
+#include "base/error.h"
+#include "nn/model_state.h"
+
+cddp_status cddpi_check_count(int count, int low)
+{
+    if (count < low || count > 1 << 20) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: batches of %d samples cannot be", count);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
+{
+    for (int i = 0; i < batch->count; i++) {
+        if (batch->label[i] < 0 || batch->label[i] >= model->classes) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "model: the label of sample %d is %d, outside the %d classes", i,
+                              batch->label[i], model->classes);
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_tokens(const struct cddpi_model *model, const int32_t *tokens, int count,
+                                const char *what)
+{
+    for (int i = 0; i < count; i++) {
+        for (int t = 0; t < model->predictions; t++) {
+            int32_t token = tokens[(size_t)i * (size_t)model->predictions + (size_t)t];
+
+            if (token < 0 || token >= model->classes) {
+                return cddpi_fail(CDDP_ERR_ARGUMENT,
+                                  "model: %s %d of sample %d is %d, outside the vocabulary of %d",
+                                  what, t, i, token, model->classes);
+            }
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_check_kind(const struct cddpi_model *model, const struct cddpi_batch *batch)
+{
+    if (batch->count > 0 && model->tokens_in != (batch->tokens != NULL)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
+                          model->tokens_in ? "tokens, which the batch does not have"
+                                           : "images, not tokens");
+    }
+    return cddpi_check_count(batch->count, 0);
+}
+
+cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
+                                    const struct cddpi_batch *batch)
+{
+    cddp_status status = cddpi_check_kind(model, batch);
+
+    if (status != CDDP_OK || batch->count == 0) {
+        return status;
+    }
+    if (!model->tokens_in) {
+        return check_labels(model, batch);
+    }
+    status = check_tokens(model, batch->tokens, batch->count, "token");
+    return status == CDDP_OK ? check_tokens(model, batch->label, batch->count, "label") : status;
+}

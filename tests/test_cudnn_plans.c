@@ -1,0 +1,239 @@
+/* test_cudnn_plans.c - operation graphs of cuDNN up to plans that could run on an H200, without
+ * one: the library chooses engines, and compiles their kernels, for a card that is only described
+ * (DEVICEPROP, since 9.8). A libcuda.so.1 that loads nothing stands in for the driver. Tests skip
+ * themselves where there is no cuDNN, or it does not take the description. */
+#include "base/error.h"
+#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn_conv.h"
+#include "kernels/cuda/im2col.h"
+#include "support.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static struct cddpi_cudnn cudnn;
+static struct cddpi_cudnn_target h200; /* properties NULL: there is none */
+
+static const char description[] =
+    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+    "\"regsPerBlock\":65536,\"multiProcessorCount\":132,\"smClockRateKHz\":1980000,"
+    "\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,\"warpSize\":32,"
+    "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":232448,"
+    "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"pciDeviceId\":0,"
+    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"isTccDriver\":0,"
+    "\"supportCoopLaunch\":1,\"totalGlobalMem\":150754820096}";
+
+/* What the sources ask of the module. */
+cddp_status cddpi_cuda_fail(struct cddpi_device *device, cddp_status status, const char *format,
+                            ...)
+{
+    char text[2048];
+    va_list arguments;
+
+    (void)device;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return cddpi_fail(status, "%s", text);
+}
+
+int cddpi_cuda_conv_extent(int input, const struct cddpi_cuda_conv *shape)
+{
+    return (input + 2 * shape->padding - shape->kernel) / shape->stride + 1;
+}
+
+static bool describe_h200(void)
+{
+    cudnnBackendDescriptor_t made = NULL;
+
+    if (cudnn.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made) != CUDNN_STATUS_SUCCESS) {
+        return false;
+    }
+    if (cudnn.set(made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                  (int64_t)sizeof description - 1, description) != CUDNN_STATUS_SUCCESS ||
+        cudnn.finalize(made) != CUDNN_STATUS_SUCCESS) {
+        cudnn.unmake(made);
+        return false;
+    }
+    h200.properties = made;
+    return true;
+}
+
+static int open_library(void **state)
+{
+    void *library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL); /* not made to be closed */
+
+    (void)state;
+    if (library == NULL) {
+        print_message("skipped: %s\n", dlerror());
+    } else if (cddpi_cudnn_look_up(NULL, library, &cudnn) != CDDP_OK) {
+        print_message("skipped: %s\n", cddp_last_error());
+    } else if (!describe_h200()) {
+        print_message("skipped: cuDNN %d takes no description of a device\n", cudnn.version);
+    }
+    return 0;
+}
+
+static int close_library(void **state)
+{
+    (void)state;
+    if (h200.properties != NULL) {
+        cudnn.unmake(h200.properties);
+    }
+    return 0;
+}
+
+#define NEEDS_CUDNN()                                                                              \
+    do {                                                                                           \
+        if (h200.properties == NULL) {                                                             \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+static void choose(struct cddpi_cudnn_plan *plan, const char *what)
+{
+    cddp_status status = plan->graph.status;
+
+    if (status == CDDP_OK) {
+        status = cddpi_cudnn_plan_choose(plan, &h200);
+    }
+    if (status != CDDP_OK) {
+        fail_msg("%s: %s", what, cddp_last_error());
+    }
+}
+
+static const struct cddpi_cuda_attention attentions[] = {
+    {.type = CDDP_BF16, .batch = 16, .heads = 12, .length = 1024, .head = 64}, /* GPT-2 124M */
+    {.type = CDDP_BF16, .batch = 4, .heads = 25, .length = 1024, .head = 64},  /* 1558M */
+    {.type = CDDP_F16, .batch = 2, .heads = 3, .length = 128, .head = 128},
+    {.type = CDDP_BF16, .batch = 3, .heads = 2, .length = 256, .head = 40},
+};
+
+static void attention_has_an_engine_with_the_same_bits_in_every_run(void **state)
+{
+    (void)state;
+    NEEDS_CUDNN();
+    for (size_t i = 0; i < sizeof attentions / sizeof attentions[0]; i++) {
+        struct cddpi_cudnn_plan plan = {.plan = NULL};
+
+        assert_int_equal(cddpi_cudnn_attention_fits(&cudnn, &attentions[i]), CDDP_OK);
+        cddpi_cudnn_graph_init(&plan.graph, &cudnn, "attention");
+        cddpi_cudnn_attention_forward(&plan.graph, &attentions[i]);
+        choose(&plan, "attention");
+        assert_true(plan.reproducible);
+        cddpi_cudnn_plan_fini(&plan);
+    }
+}
+
+/* Its engine keeps the gradients of scores; that workspace shows which one was taken. */
+static void the_gradient_of_attention_has_an_engine(void **state)
+{
+    (void)state;
+    NEEDS_CUDNN();
+    for (size_t i = 0; i < sizeof attentions / sizeof attentions[0]; i++) {
+        const struct cddpi_cuda_attention *shape = &attentions[i];
+        size_t scores = (size_t)shape->batch * (size_t)shape->heads * (size_t)shape->length *
+                        (size_t)shape->length * 2;
+
+        for (int any_order = 0; any_order < 2; any_order++) {
+            struct cddpi_cudnn_plan plan = {.plan = NULL};
+
+            cddpi_cudnn_graph_init(&plan.graph, &cudnn, "gradient of attention");
+            cddpi_cudnn_attention_backward(&plan.graph, shape, any_order);
+            choose(&plan, "gradient of attention");
+            if (any_order) {
+                assert_true(plan.workspace_bytes < scores);
+            } else {
+                assert_true(plan.reproducible);
+                assert_true(plan.workspace_bytes >= scores);
+            }
+            cddpi_cudnn_plan_fini(&plan);
+        }
+    }
+}
+
+static void what_attention_does_not_take_is_said_before_cudnn_is_asked(void **state)
+{
+    const struct cddpi_cudnn old = {.version = 91500};
+    struct cddpi_cuda_attention shape = attentions[0];
+
+    (void)state;
+    shape.type = CDDP_F32;
+    assert_int_equal(cddpi_cudnn_attention_fits(&old, &shape), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "bf16 and f16, not f32"));
+    shape = attentions[0];
+    shape.head = 20;
+    assert_int_equal(cddpi_cudnn_attention_fits(&old, &shape), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "multiple of 8 up to 128, not 20"));
+    shape = attentions[0];
+    shape.length = 1000;
+    assert_int_equal(cddpi_cudnn_attention_fits(&old, &shape), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "not used for sequences of 1000"));
+}
+
+/* ResNet-50's, and some that no tile divides. */
+static const struct cddpi_cuda_conv convs[] = {
+    {0, 256, 3, 224, 224, 64, 7, 2, 3},  {0, 256, 64, 56, 56, 64, 3, 1, 1},
+    {0, 256, 64, 56, 56, 256, 1, 1, 0},  {0, 256, 256, 56, 56, 512, 1, 2, 0},
+    {0, 256, 128, 56, 56, 128, 3, 2, 1}, {0, 256, 512, 7, 7, 512, 3, 1, 1},
+    {0, 128, 3, 32, 32, 16, 3, 1, 1},    {0, 8, 5, 9, 9, 7, 3, 1, 1},
+    {0, 64, 1, 28, 28, 32, 5, 1, 2},
+};
+
+static void convolutions_have_engines_that_are_exact(void **state)
+{
+    const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+
+    (void)state;
+    NEEDS_CUDNN();
+    for (size_t i = 0; i < 3 * sizeof convs / sizeof convs[0]; i++) {
+        struct cddpi_cuda_conv shape = convs[i / 3];
+
+        shape.type = types[i % 3];
+        for (int pass = CDDPI_CONV_FORWARD; pass <= CDDPI_CONV_WEIGHT; pass++) {
+            struct cddpi_cudnn_plan plan = {.plan = NULL};
+
+            cddpi_cudnn_graph_init(&plan.graph, &cudnn, "convolution");
+            cddpi_cudnn_conv_build(&plan.graph, (enum cddpi_cudnn_conv_pass)pass, &shape);
+            choose(&plan, "convolution");
+            assert_true(plan.reproducible);
+            assert_true(plan.exact);
+            cddpi_cudnn_plan_fini(&plan);
+        }
+    }
+}
+
+/* What cuDNN refuses is told with its version, the node and its reason. */
+static void a_graph_that_makes_no_sense_is_an_error_that_names_it(void **state)
+{
+    struct cddpi_cudnn_layout wide = cddpi_cudnn_packed(1, 1, 4, 8);
+    struct cddpi_cudnn_layout other = cddpi_cudnn_packed(1, 1, 5, 7);
+    struct cddpi_cudnn_graph graph;
+
+    (void)state;
+    NEEDS_CUDNN();
+    cddpi_cudnn_graph_init(&graph, &cudnn, "nonsense");
+    cddpi_cudnn_matmul(&graph, cddpi_cudnn_memory(&graph, 1, CUDNN_DATA_HALF, &wide),
+                       cddpi_cudnn_memory(&graph, 2, CUDNN_DATA_HALF, &other),
+                       cddpi_cudnn_memory(&graph, 3, CUDNN_DATA_HALF, &wide));
+    assert_int_not_equal(graph.status, CDDP_OK);
+    assert_non_null(strstr(cddp_last_error(), "cuDNN 9."));
+    assert_non_null(strstr(cddp_last_error(), "nonsense: product"));
+    assert_int_equal(graph.operation_count, 0);
+    cddpi_cudnn_graph_fini(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_has_an_engine_with_the_same_bits_in_every_run),
+        cmocka_unit_test(the_gradient_of_attention_has_an_engine),
+        cmocka_unit_test(what_attention_does_not_take_is_said_before_cudnn_is_asked),
+        cmocka_unit_test(convolutions_have_engines_that_are_exact),
+        cmocka_unit_test(a_graph_that_makes_no_sense_is_an_error_that_names_it),
+    };
+
+    return cmocka_run_group_tests(tests, open_library, close_library);
+}
