@@ -61,6 +61,9 @@ static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
         add(list, "CDDP_JOB", "(random)");
     }
     add(list, "CDDP_GENERATION", "%d", job->generation);
+    if (job->options.per_gpu && getenv("CDDP_DEVICE") == NULL) {
+        add(list, "CDDP_DEVICE", "cuda");
+    }
     if (job->options.run_dir != NULL) {
         add(list, "CDDP_RUN_DIR", "%s", job->options.run_dir);
     }

@@ -15,7 +15,7 @@ enum { HELP_COLUMN = 26, HELP_WIDTH = 96 };
     X(NPROC, "nproc", 'n', "N|auto|gpu",                                                           \
       "ranks to start; auto (the default) is one per physical core that this process may use, "    \
       "and for a train.conf no more than its batches can feed; gpu is one per CUDA device that "   \
-      "CUDA_VISIBLE_DEVICES leaves")                                                               \
+      "CUDA_VISIBLE_DEVICES leaves, and lets ranks compute there (CDDP_DEVICE=cuda)")              \
     X(RUN_DIR, "run-dir", 0, "DIR",                                                                \
       "folder of this run's files, given to the ranks as CDDP_RUN_DIR")                            \
     X(LOG_DIR, "log-dir", 0, "DIR",                                                                \

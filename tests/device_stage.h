@@ -85,9 +85,9 @@ static inline cddp_status stage_enter(const struct stage *stage, int rank, int w
 }
 
 /* The deferred device has its orders anywhere. */
-static inline int stage_runs(const struct stage *stage, int seeds)
+static inline int stage_runs(const char *plane, int size, int seeds)
 {
-    return stage->module_plane != NULL ? gpu_runs(seeds) : seeds;
+    return plane == NULL ? seeds : gpu_is_beyond(plane, size) ? 0 : gpu_runs(seeds);
 }
 
 /* At each size and in each order of streams; a culprit may die. Returns how many others fail. */
@@ -96,7 +96,9 @@ static inline int stage_run(rank_fn body, struct stage stage, int least, int see
     int failed = 0;
 
     for (int i = 0; i < DEVICE_SIZES; i++) {
-        for (int run = 0; run < stage_runs(&stage, seeds) && device_sizes[i] >= least; run++) {
+        for (int run = 0; run < stage_runs(stage.module_plane, device_sizes[i], seeds) &&
+                          device_sizes[i] >= least;
+             run++) {
             int statuses[8] = {0};
 
             stage.bias = (enum deferred_bias)(run % DEFERRED_BIASES);

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 static inline bool gpu_is_real(void)
 {
@@ -25,6 +26,12 @@ static inline int gpu_count(void)
 static inline int gpu_runs(int runs)
 {
     return gpu_is_real() && runs > 2 ? 2 : runs;
+}
+
+/* Ranks start slowly there, and NCCL wants a GPU for each. */
+static inline bool gpu_is_beyond(const char *plane, int ranks)
+{
+    return gpu_is_real() && (ranks > 4 || (strcmp(plane, "nccl") == 0 && ranks > gpu_count()));
 }
 
 #endif

@@ -278,8 +278,8 @@ static int play_on(const char *plane, rank_fn body, struct scene scene, int leas
     int failed = 0;
 
     for (int i = 0; i < DEVICE_SIZES; i++) {
-        for (int run = 0; run < (plane != NULL ? gpu_runs(DEFERRED_BIASES) : DEFERRED_BIASES) &&
-                          device_sizes[i] >= least;
+        for (int run = 0;
+             run < stage_runs(plane, device_sizes[i], DEFERRED_BIASES) && device_sizes[i] >= least;
              run++) {
             struct play play = {.scene = scene};
 

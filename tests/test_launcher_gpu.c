@@ -88,6 +88,26 @@ static void nproc_gpu_starts_a_rank_for_each_visible_device(void **state)
     launcher_end(&job);
 }
 
+static void nproc_gpu_lets_ranks_compute_there_unless_told_otherwise(void **state)
+{
+    static const char *const script = "test $CDDP_RANK != 0 || echo device=$CDDP_DEVICE";
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int told = 0; told < 2; told++) {
+        struct launched job = {0};
+
+        if (told) {
+            setenv("CDDP_DEVICE", "cpu", 1);
+        }
+        LAUNCH(&job, "--nproc", "gpu", "--", "sh", "-c", script);
+        assert_int_equal(job.exit_status, 0);
+        assert_out(&job, told ? "device=cpu" : "device=cuda");
+        unsetenv("CDDP_DEVICE");
+        launcher_end(&job);
+    }
+}
+
 static void nproc_gpu_without_one_says_why(void **state)
 {
     struct launched job = {0};
@@ -110,6 +130,7 @@ int main(void)
         cmocka_unit_test(check_opens_the_real_module_where_there_is_no_driver),
         cmocka_unit_test(check_says_that_there_is_no_module),
         cmocka_unit_test(nproc_gpu_starts_a_rank_for_each_visible_device),
+        cmocka_unit_test(nproc_gpu_lets_ranks_compute_there_unless_told_otherwise),
         cmocka_unit_test(nproc_gpu_without_one_says_why),
     };
 

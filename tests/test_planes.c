@@ -537,12 +537,6 @@ static int record_rank(int rank, int n, void *argument)
     return close_bench(&bench);
 }
 
-/* A real one starts slowly, and NCCL wants one for each rank. */
-static bool is_beyond_this_gpu(const char *plane, int ranks)
-{
-    return gpu_is_real() && (ranks > 4 || (strcmp(plane, "nccl") == 0 && ranks > gpu_count()));
-}
-
 static void at_all(rank_fn body)
 {
     static const int ranks[] = {1, 2, 3, 4, 7};
@@ -552,7 +546,7 @@ static void at_all(rank_fn body)
             struct plane_world *world;
             struct job job = {&variants[v], NULL};
 
-            if (is_beyond_this_gpu(variants[v].plane, ranks[i])) {
+            if (gpu_is_beyond(variants[v].plane, ranks[i])) {
                 continue;
             }
             world = plane_world_create(ranks[i]);
