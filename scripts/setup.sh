@@ -41,7 +41,8 @@ need() {
   }
 }
 
-# build FOLDER [meson options...] : configure, or configure again with these options, then build.
+# build FOLDER [meson options...] : configure, or configure again with these options, then build
+# everything, or what $targets lists.
 build() {
   local folder=$1
   shift
@@ -50,7 +51,8 @@ build() {
   else
     meson configure "$folder" "$@" || exit 1
   fi
-  ninja -C "$folder" || exit 1
+  # shellcheck disable=SC2086 # a list
+  ninja -C "$folder" ${targets:-} || exit 1
 }
 
 # counts LOG... : the closing line over cmocka's cases in those of Meson's test logs that exist. A
