@@ -85,6 +85,8 @@ static struct opened *open_data(const char *data, const char *model)
 
 static void close_data(struct opened *opened)
 {
+    cddpi_feed_destroy(opened->trainer.feed);
+    cddpi_feed_destroy(opened->trainer.test_feed);
     cddpi_loader_destroy(opened->trainer.loader);
     cddpi_loader_destroy(opened->trainer.test_loader);
     cddp_sampler_destroy(opened->trainer.sampler);

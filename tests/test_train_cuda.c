@@ -314,8 +314,16 @@ static double saved_number(const char *run_dir, uint64_t step, const char *name)
         const cddp_tensor *tensor = cddp_safetensors_at(file, i);
 
         if (strcmp(tensor->name, name) == 0) {
-            value = tensor->type == CDDP_F32 ? (double)*(const float *)tensor->data
-                                             : (double)*(const int64_t *)tensor->data;
+            float f32;
+            int64_t i64;
+
+            if (tensor->type == CDDP_F32) { /* numbers lie anywhere in a file */
+                memcpy(&f32, tensor->data, sizeof f32);
+                value = (double)f32;
+            } else {
+                memcpy(&i64, tensor->data, sizeof i64);
+                value = (double)i64;
+            }
         }
     }
     cddp_safetensors_close(file);
