@@ -38,6 +38,10 @@ static inline bool find_module(void)
 /* In a test: without CUDA's headers there is no such module. */
 static inline void need_module(void)
 {
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: TSan does not follow the emulator's fibers\n");
+    skip();
+#endif
     if (!find_module()) {
         print_message("skipped: no module libcddp-cuda-emulated.so was built\n");
         skip();
