@@ -2,6 +2,7 @@
  * for what ranks share or compare of it. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "train/trainer.h"
 
 #include <string.h>
@@ -18,19 +19,9 @@ static size_t tensor_count(const struct cddpi_trainer *trainer)
     return trainer->param_count + trainer->buffer_count;
 }
 
-size_t cddpi_trainer_elements(const cddp_param *tensor)
-{
-    size_t elements = 1;
-
-    for (int d = 0; d < tensor->dims; d++) {
-        elements *= (size_t)tensor->shape[d];
-    }
-    return elements;
-}
-
 static size_t bytes_of(const cddp_param *tensor)
 {
-    return cddpi_trainer_elements(tensor) * cddp_type_bytes(tensor->type);
+    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
 
 cddp_status cddpi_trainer_hold_mirror(struct cddpi_trainer *trainer)

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "train/peak.h"
 #include "train/trainer.h"
 
@@ -159,12 +160,7 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     }
     (void)gethostname(host, sizeof host - 1);
     for (size_t i = 0; i < trainer->param_count; i++) {
-        size_t elements = 1;
-
-        for (int d = 0; d < trainer->params[i].dims; d++) {
-            elements *= (size_t)trainer->params[i].shape[d];
-        }
-        parameters += elements;
+        parameters += cddpi_elements(trainer->params[i].dims, trainer->params[i].shape);
     }
     line = json_pack(
         "{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "kind",

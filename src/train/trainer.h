@@ -165,8 +165,6 @@ CDDP_CHECKED cddp_status cddpi_trainer_send(struct cddpi_trainer *trainer);
 /** Parameters and buffers (or the copies, where these are held) as tensors for a file; release with
  *  cddpi_free(). NULL: no memory. mirror.c */
 cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer);
-/** How many elements @p tensor has. mirror.c */
-size_t cddpi_trainer_elements(const cddp_param *tensor);
 
 /** What the options of a group say about the device. setup.c */
 void cddpi_trainer_place(const struct cddpi_config *config, cddp_group_options *out);
