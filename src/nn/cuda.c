@@ -3,10 +3,9 @@
 #include "nn/cuda.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "nn/model_state.h"
-
-enum { WAIT_MS = 300000 };
 
 static size_t aligned(size_t bytes)
 {
@@ -27,7 +26,7 @@ cddp_status cddpi_cuda_wait(const struct cddpi_model *model, struct cddpi_event 
 {
     struct cddpi_device *device = model->cuda->device;
 
-    return device->ops->wait(device, event, WAIT_MS);
+    return device->ops->wait(device, event, model->cuda->timeout_ms);
 }
 
 /* Move @p tensors, which lie on the host, into one new block of the device. */
@@ -52,7 +51,7 @@ static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *t
         offset += aligned(length);
     }
     if (status == CDDP_OK) {
-        status = device->ops->finish(device, WAIT_MS); /* the host's memory goes */
+        status = device->ops->finish(device, model->cuda->timeout_ms); /* the host's memory goes */
     }
     if (status != CDDP_OK) {
         device->ops->release(device, block);
@@ -193,6 +192,8 @@ cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *de
     model->cuda->device = device;
     model->cuda->kernels = device->kernels;
     model->cuda->type = types[model->precision];
+    model->cuda->timeout_ms = model->group != NULL ? cddp_group_timeout_ms(model->group)
+                                                   : cddpi_env_timeout_ms();
     status = check_ops(model);
     if (status == CDDP_OK) {
         status = move(model, &model->params, "parameters", &model->cuda->params);

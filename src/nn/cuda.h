@@ -29,6 +29,7 @@ struct cddpi_model_cuda {
     float *read;             /* pinned: outputs on their way to the host */
     size_t read_bytes;
     struct cddpi_event *read_event;
+    uint32_t timeout_ms; /* of waiting for the device */
 };
 
 /** Whether that is a CUDA device, not the processor or NULL. */

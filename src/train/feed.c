@@ -110,7 +110,7 @@ cddp_status cddpi_feed_create(struct cddpi_loader *loader, struct cddpi_model *m
     }
     *feed = (struct cddpi_feed){
         .loader = loader, .model = model, .device = device != NULL ? device : cddpi_device_cpu()};
-    feed->timeout_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, UINT32_MAX, 300000);
+    feed->timeout_ms = cddpi_env_timeout_ms();
     feed->labels = tokens ? (size_t)data->context : 1;
     feed->input_bytes = tokens ? feed->labels * sizeof(int32_t)
                                : (size_t)data->channels * (size_t)data->height *
