@@ -12,11 +12,6 @@ static size_t aligned(size_t bytes)
     return (bytes + CDDPI_CUDA_ALIGNMENT - 1) / CDDPI_CUDA_ALIGNMENT * CDDPI_CUDA_ALIGNMENT;
 }
 
-bool cddpi_is_cuda(const struct cddpi_device *device)
-{
-    return device != NULL && device->kernels != NULL;
-}
-
 cddp_type cddpi_model_type(const struct cddpi_model *model)
 {
     return model->cuda != NULL ? model->cuda->type : CDDP_F32;

@@ -62,7 +62,7 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
         out->labels = memory;
         status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes);
     }
-    if (status == CDDP_OK && cddpi_trainer_on_device(trainer)) {
+    if (status == CDDP_OK && cddpi_is_cuda(trainer->device)) {
         status = device->ops->alloc(device, bytes, "tokens of a text", &memory);
         out->tokens = status == CDDP_OK ? memory : NULL;
     }

@@ -28,7 +28,7 @@ cddp_status cddpi_trainer_hold_mirror(struct cddpi_trainer *trainer)
 {
     size_t count = tensor_count(trainer);
 
-    if (!cddpi_trainer_on_device(trainer) || trainer->mirror != NULL) {
+    if (!cddpi_is_cuda(trainer->device) || trainer->mirror != NULL) {
         return CDDP_OK;
     }
     trainer->mirror = cddpi_zalloc_array(count, sizeof *trainer->mirror);
@@ -71,14 +71,14 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 
 cddp_status cddpi_trainer_fetch(struct cddpi_trainer *trainer)
 {
-    return cddpi_trainer_on_device(trainer) ? copy_all(trainer, true) : CDDP_OK;
+    return cddpi_is_cuda(trainer->device) ? copy_all(trainer, true) : CDDP_OK;
 }
 
 cddp_status cddpi_trainer_send(struct cddpi_trainer *trainer)
 {
     cddp_status status;
 
-    if (!cddpi_trainer_on_device(trainer)) {
+    if (!cddpi_is_cuda(trainer->device)) {
         return CDDP_OK;
     }
     status = copy_all(trainer, false);

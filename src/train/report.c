@@ -38,7 +38,7 @@ cddp_status cddpi_trainer_find_peak(struct cddpi_trainer *trainer)
     bool known = true;
     cddp_status status;
 
-    if (!cddpi_trainer_on_device(trainer)) {
+    if (!cddpi_is_cuda(trainer->device)) {
         return CDDP_OK;
     }
     all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
