@@ -47,10 +47,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_re
     cddp_status status = cddpi_trainer_settle(trainer, 0, NULL);
 
     if (status == CDDP_OK) { /* training has added to these sums */
-        status = cddpi_model_collect(trainer->model, 0);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_result(trainer->model, out);
+        status = cddpi_model_drop_sums(trainer->model);
     }
     if (status == CDDP_OK) {
         status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count, batch,
