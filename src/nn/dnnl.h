@@ -135,6 +135,9 @@ void cddpi_primitive_fini(struct cddpi_primitive *primitive); /* accepts one tha
 
 /* What versions 2 and 3 say differently: dnnl_v2.c or dnnl_v3.c, as Meson finds the headers. */
 
+/** Whether the gradient of a norm has the shift among its arguments, which it does not read. */
+extern const bool cddpi_dnnl_norm_data_takes_shift;
+
 dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
                               dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out);
 dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops);

@@ -1,6 +1,8 @@
 /* dnnl_v2.c - how primitives are described to oneDNN 2: by a struct of each kind of operation. */
 #include "nn/dnnl.h"
 
+const bool cddpi_dnnl_norm_data_takes_shift = true;
+
 dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops)
 {
     return dnnl_post_ops_append_sum(ops, 1.0f);

@@ -108,8 +108,8 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
                                  struct cddpi_plan *plan, int index, cddpi_md data)
 {
     static const int data_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC};
-    static const int channel_args[] = {DNNL_ARG_SCALE,    DNNL_ARG_SHIFT,      DNNL_ARG_MEAN,
-                                       DNNL_ARG_VARIANCE, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+    static const int channel_args[] = {DNNL_ARG_SCALE, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE,
+                                       DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     cddpi_md channels = cddpi_md_plain(&plan->layouts, 1, (dnnl_dim_t[]){op->in.channels});
     struct cddpi_dnnl_wish wish = describe(plan, op, data);
@@ -128,7 +128,10 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
         status = add_args(&state->backward, data_args, 3, data);
     }
     if (status == CDDP_OK) {
-        status = add_args(&state->backward, channel_args, 6, channels);
+        status = add_args(&state->backward, channel_args, 5, channels);
+    }
+    if (status == CDDP_OK && cddpi_dnnl_norm_data_takes_shift) {
+        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_SHIFT, channels);
     }
     if (status == CDDP_OK && state->workspace >= 0) {
         status = cddpi_primitive_arg(
@@ -246,6 +249,8 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     float *scale_part = scale;
     float *shift_part = shift;
     float *grad_input = cddpi_run_grad_input(run, 0);
+    const void *arguments[CDDPI_PRIMITIVE_ARGS];
+    int count = 8;
     cddp_status status;
 
     if (state->sync) {
@@ -258,13 +263,21 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
         scale_part = cddpi_run_buffer(run, state->scale_grad);
         shift_part = cddpi_run_buffer(run, state->shift_grad);
     }
-    status = cddpi_primitive_run(
-        run, &state->backward,
-        (const void *[]){cddpi_run_input(run, 0), cddpi_run_grad_output(run, 0), grad_input,
-                         cddpi_run_param(run, 0), cddpi_run_param(run, 1),
-                         cddpi_run_buffer(run, state->mean), cddpi_run_buffer(run, state->variance),
-                         scale_part, shift_part,
-                         state->workspace >= 0 ? cddpi_run_buffer(run, state->workspace) : NULL});
+    arguments[0] = cddpi_run_input(run, 0);
+    arguments[1] = cddpi_run_grad_output(run, 0);
+    arguments[2] = grad_input;
+    arguments[3] = cddpi_run_param(run, 0);
+    arguments[4] = cddpi_run_buffer(run, state->mean);
+    arguments[5] = cddpi_run_buffer(run, state->variance);
+    arguments[6] = scale_part;
+    arguments[7] = shift_part;
+    if (cddpi_dnnl_norm_data_takes_shift) {
+        arguments[count++] = cddpi_run_param(run, 1);
+    }
+    if (state->workspace >= 0) {
+        arguments[count] = cddpi_run_buffer(run, state->workspace);
+    }
+    status = cddpi_primitive_run(run, &state->backward, arguments);
     if (status != CDDP_OK) {
         return status;
     }
