@@ -93,6 +93,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    int device;
     struct fake_point *point; /* of its last record; NULL: none yet */
     bool timed;
     uint64_t capture; /* id of the capture it was recorded in; 0: outside */
@@ -142,11 +143,14 @@ struct fake_state {
 };
 
 extern struct fake_state fake;
-extern _Thread_local int fake_device;
+extern _Thread_local int fake_device; /* -1: the thread has chosen none */
 
 /** Lock, reading the environment in the first call. An error: unlocked again, and kept for
  *  cudaGetLastError(). */
 cudaError_t fake_enter(void);
+/** The same for calls that need a context: a thread that has chosen no device would get one on
+ *  device 0, which costs memory there, and is another rank's. That is refused, with a sentence. */
+cudaError_t fake_enter_context(void);
 /** Unlock, and keep @p error. */
 cudaError_t fake_leave(cudaError_t error);
 cudaError_t fake_keep(cudaError_t error);
@@ -185,6 +189,8 @@ void fake_tips_clear(struct fake_tips *tips);
 cudaError_t fake_capture_refuse(cudaStream_t stream);
 /** The same for calls that no thread that captures may make. */
 bool fake_capturing_here(void);
+/** cudaSuccess, unless this thread captures: then that is broken by the call. */
+cudaError_t fake_capture_forbids(void);
 
 /** In @p stream: wait until *word - *base - more is not negative, also in replays. The lock is not
  *  held. */

@@ -12,7 +12,7 @@ struct fake_state fake = {
     .work = PTHREAD_COND_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
 };
-_Thread_local int fake_device;
+_Thread_local int fake_device = -1;
 static _Thread_local cudaError_t last_error;
 
 int64_t fake_now_ns(void)
@@ -118,9 +118,10 @@ static cudaError_t driver_error(void)
     return fake.config.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 
+/* "Not ready" is kept, too: who does not clear it finds it after the next launch. */
 cudaError_t fake_keep(cudaError_t error)
 {
-    if (error != cudaSuccess && error != cudaErrorNotReady) {
+    if (error != cudaSuccess) {
         last_error = error;
     }
     return error;
@@ -142,6 +143,17 @@ cudaError_t fake_enter(void)
         error = fake.sticky;
     }
     return error == cudaSuccess ? error : fake_leave(error);
+}
+
+cudaError_t fake_enter_context(void)
+{
+    cudaError_t error = fake_enter();
+
+    if (error == cudaSuccess && fake_device < 0) {
+        fprintf(stderr, "fake_cuda: a thread that has chosen no device calls for a context\n");
+        return fake_leave(cudaErrorInvalidDevice);
+    }
+    return error;
 }
 
 cudaError_t fake_leave(cudaError_t error)

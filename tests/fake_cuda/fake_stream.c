@@ -388,7 +388,12 @@ void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *clo
     struct fake_work work = {
         .kind = FAKE_RUN, .is_kernel = true, .run = run, .closure = closure, .drop = drop};
 
-    if (fake_enter() != cudaSuccess) {
+    if (fake_enter_context() != cudaSuccess) {
+        fake_work_drop(&work);
+        return;
+    }
+    if (fake_stream_of(stream)->device != fake_device) {
+        fake_leave(cudaErrorInvalidResourceHandle);
         fake_work_drop(&work);
         return;
     }

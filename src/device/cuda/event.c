@@ -102,7 +102,7 @@ cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *ev
     if (status != CDDP_OK) {
         return status;
     }
-    error = event->recorded ? cudaEventQuery(observable(event)) : cudaSuccess;
+    error = event->recorded ? cuda_asked(cudaEventQuery(observable(event))) : cudaSuccess;
     if (error == cudaErrorNotReady) {
         *out_done = false;
         return CDDP_OK;

@@ -271,7 +271,7 @@ static void end_work(struct cddpi_plane *plane)
         return; /* half-built: there was none */
     }
     for (int ms = 0; ms < GRACE_MS && busy && can_end(plane, pieces); ms++) {
-        busy = cudaStreamQuery(plane->comm) == cudaErrorNotReady;
+        busy = cuda_asked(cudaStreamQuery(plane->comm)) == cudaErrorNotReady;
         if (busy) {
             nanosleep(&pause, NULL);
         }

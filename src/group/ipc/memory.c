@@ -221,7 +221,7 @@ void cddpi_ipc_close_retired(struct cddpi_plane *plane, bool all)
         if (s->closed) {
             continue;
         }
-        if (!all && cudaEventQuery(s->last_use) != cudaSuccess) {
+        if (!all && cuda_asked(cudaEventQuery(s->last_use)) != cudaSuccess) {
             return;
         }
         cddpi_ipc_unshare(plane, s->at);

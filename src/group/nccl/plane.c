@@ -278,7 +278,7 @@ static void end_work(struct cddpi_plane *plane)
     bool busy = plane->comm != NULL;
 
     for (int ms = 0; ms < GRACE_MS && busy; ms++) {
-        busy = cudaStreamQuery(plane->stream) == cudaErrorNotReady;
+        busy = cuda_asked(cudaStreamQuery(plane->stream)) == cudaErrorNotReady;
         if (busy) {
             nanosleep(&pause, NULL);
         }
