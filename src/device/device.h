@@ -75,7 +75,7 @@ struct cddpi_device_ops {
     cddp_status (*finish)(struct cddpi_device *device, uint32_t timeout_ms);
 
     /* Record what is put into the compute stream (and into streams that are ordered after it by
-     * events, and before its end again) instead of doing it. CDDP_ERR_UNAVAILABLE: what was put
+     * events, and before its end again) instead of doing it; other streams go on. CDDP_ERR_UNAVAILABLE: what was put
      * there cannot be recorded; the work has then not been done. Nothing can be allocated and
      * nobody can wait meanwhile. Events that were recorded before are waited for anew at each
      * replay; those that are recorded in it order what is in it, and can be asked and waited for

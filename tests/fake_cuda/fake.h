@@ -149,7 +149,7 @@ extern _Thread_local int fake_device; /* -1: the thread has chosen none */
  *  cudaGetLastError(). */
 cudaError_t fake_enter(void);
 /** The same for calls that need a context: a thread that has chosen no device would get one on
- *  device 0, which costs memory there, and is another rank's. That is refused, with a sentence. */
+ *  device 0, which costs memory there, and is another rank's. That ends the program. */
 cudaError_t fake_enter_context(void);
 /** Unlock, and keep @p error. */
 cudaError_t fake_leave(cudaError_t error);
