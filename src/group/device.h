@@ -106,7 +106,8 @@ cddp_status cddpi_group_healthy(cddp_group *group);
 cddp_status cddpi_group_verify(cddp_group *group);
 
 /** As record_begin and record_end of the device, with the operations of the group as part of the
- *  recording. All ranks do the same. Only on a device.
+ *  recording. All ranks do the same. Only on a device. Recordings go before the group: NCCL lets no
+ *  communicator go while there are any with its work (the group then leaves it behind, late).
  *  @return CDDP_ERR_UNAVAILABLE when the plane's operations cannot be recorded; else as these. */
 cddp_status cddpi_group_record_begin(cddp_group *group);
 cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_recording **out);

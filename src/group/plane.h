@@ -37,7 +37,8 @@ struct cddpi_plane_ops {
     /* Collective: every rank succeeds or every rank fails with the same status. Says what is wrong
      * on which rank: two ranks on one device (nccl), versions that differ, no library. */
     cddp_status (*open)(const struct cddpi_plane_seat *seat, struct cddpi_plane **out);
-    /* Not collective, does not wait for peers; after abort, too. */
+    /* Not collective, does not wait for peers, and ends in bounded time; after abort, too. Any
+     * thread, as alloc and free_memory: they choose the device. */
     void (*close)(struct cddpi_plane *plane);
     /* Put @p op into the communication stream. in and out are device memory; kinds: all but send,
      * recv and barrier may be asked for (CDDP_ERR_UNAVAILABLE for what a plane has not got, always

@@ -172,6 +172,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
         *out = comm->error;
     } else if (comm->hangs || atomic_load(&comm->shared->joined) < comm->size) {
         *out = ncclInProgress;
+    } else if ((comm->connected && atomic_load(&comm->shared->connected) < comm->size) ||
+               (comm->finalized && atomic_load(&comm->recorded) > 0)) {
+        *out = ncclInProgress;
     } else if (atomic_load(&comm->busy) > 0) {
         atomic_fetch_sub(&comm->busy, 1);
         *out = ncclInProgress;
@@ -189,7 +192,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     ncclResult_t result = begin(comm);
 
-    return result != ncclSuccess ? result : later(comm);
+    if (result != ncclSuccess) {
+        return result;
+    }
+    comm->finalized = true;
+    return later(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -209,8 +216,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
             atomic_store((_Atomic uint32_t *)&all[i]->of[comm->rank][r] + 1, RELEASED);
         }
     }
+    while (atomic_load(&comm->recorded) > 0) { /* 2.28 polls for the end of recordings, too */
+        usleep(1000);
+    }
     fake_nccl_comm_drop(comm);
-    return ncclInProgress;
+    return ncclSuccess;
 }
 
 ncclResult_t ncclGroupStart(void)

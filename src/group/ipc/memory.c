@@ -145,6 +145,7 @@ cddp_status cddpi_ipc_alloc(struct cddpi_plane *plane, size_t bytes, void **out)
 {
     cddp_status status;
 
+    cddpi_plane_enter(plane->device);
     if (plane->block != NULL && !plane->staged) {
         cddpi_ipc_close_retired(plane, false);
         cddpi_ipc_free_retired(plane, false);
@@ -181,6 +182,7 @@ void cddpi_ipc_free(struct cddpi_plane *plane, void *memory)
     struct ipc_segment **end = &plane->retired;
     struct ipc_segment *segment;
 
+    cddpi_plane_enter(plane->device);
     if (plane->block == NULL || plane->staged) {
         plane->device->ops->release(plane->device, memory);
         return;

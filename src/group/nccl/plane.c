@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* How long close waits for the peers, who close about now, too. Then it ends without them. */
@@ -271,22 +270,14 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_
     return CDDP_OK;
 }
 
-/* Work that is still under way ends, if the peers come soon; else it is aborted. */
-static void end_work(struct cddpi_plane *plane)
+/* Work that is still under way ends, if the peers come soon; else it is aborted. False: it goes on
+ * all the same, because something else in the stream does not end. */
+static bool end_work(struct cddpi_plane *plane)
 {
-    struct timespec pause = {0, 1000000};
-    bool busy = plane->comm != NULL;
-
-    for (int ms = 0; ms < GRACE_MS && busy; ms++) {
-        busy = cuda_asked(cudaStreamQuery(plane->stream)) == cudaErrorNotReady;
-        if (busy) {
-            nanosleep(&pause, NULL);
-        }
-    }
-    if (busy) {
+    if (plane->comm != NULL && !cddpi_plane_drain(plane->device, plane->stream, GRACE_MS)) {
         cddpi_nccl_abort(plane, "left the group while work was under way");
     }
-    (void)cudaStreamSynchronize(plane->stream);
+    return cddpi_plane_drain(plane->device, plane->stream, NCCL_DRAIN_MS);
 }
 
 /* Let NCCL take leave of the peers: whether they all came to that. */
@@ -300,7 +291,7 @@ static bool finalize(struct cddpi_plane *plane)
     plane->timeout_ms = GRACE_MS;
     done = NCCL_CALL(plane, finalize, plane->comm) == CDDP_OK;
     if (done) {
-        (void)plane->nccl.destroy(plane->comm);
+        cddpi_nccl_part(plane, plane->nccl.destroy, plane->comm);
         plane->comm = NULL;
     }
     cddpi_nccl_leave(plane);
@@ -309,11 +300,14 @@ static bool finalize(struct cddpi_plane *plane)
 
 static void close_plane(struct cddpi_plane *plane)
 {
+    bool dry = true;
+
     if (plane == NULL) {
         return;
     }
+    cddpi_plane_enter(plane->device);
     if (plane->has_mutex) {
-        end_work(plane);
+        dry = end_work(plane);
         while (plane->blocks != NULL) {
             cddpi_nccl_free(plane, plane->blocks->memory);
         }
@@ -322,10 +316,12 @@ static void close_plane(struct cddpi_plane *plane)
         }
         pthread_mutex_destroy(&plane->mutex);
     }
-    (void)cudaFree(plane->scratch);
-    (void)cudaFree(plane->weights);
-    (void)cudaFree(plane->one_hot);
-    (void)cudaGetLastError(); /* after a lost device all of these fail */
+    if (dry) {
+        (void)cudaFree(plane->scratch);
+        (void)cudaFree(plane->weights);
+        (void)cudaFree(plane->one_hot);
+        (void)cudaGetLastError(); /* after a lost device all of these fail */
+    }
     cddpi_plane_free(plane->device, plane);
 }
 
