@@ -80,6 +80,7 @@ struct cddpi_group_device {
     pthread_cond_t wake;
     bool stop, idle;
     struct cddpi_flight *first, *last; /* under way, in order */
+    struct cddpi_flight *starting; /* being put into the stream, where a plane may have to wait */
     struct cddpi_flight *free;
     pthread_mutex_t looking; /* one thread at a time asks plane and peers */
     int64_t looked_ns;       /* when the watchdog last asked the system about peers */
@@ -153,6 +154,8 @@ void cddpi_device_free_all(struct cddpi_group_device *side);
 cddp_status cddpi_watch_start(struct cddpi_group_device *side);
 /** Wait for what is under way if @p finish, else end it; then stop. */
 void cddpi_watch_stop(struct cddpi_group_device *side, bool finish);
+/** @p flight has its number and is about to be put into the stream (NULL: that is over). */
+void cddpi_watch_begin(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** @p flight was put into the stream. */
 void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** Everything ends, here and on all ranks, for the stored text. Returns the status to be given.

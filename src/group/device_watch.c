@@ -88,12 +88,12 @@ struct look {
     char title[200];
 };
 
-static bool first_under_way(struct cddpi_group_device *side, struct look *out)
+static bool first_under_way(struct cddpi_group_device *side, bool starting, struct look *out)
 {
     const struct cddpi_flight *flight;
 
     pthread_mutex_lock(&side->mutex);
-    flight = side->first;
+    flight = starting ? side->starting : side->first;
     if (flight != NULL) {
         out->done = flight->done;
         out->start_ns = flight->op.start_ns;
@@ -135,7 +135,7 @@ static cddp_status verify(struct cddpi_group_device *side)
 static cddp_status retire_done(struct cddpi_group_device *side, struct look *look, bool *out_left)
 {
     *out_left = false;
-    while (first_under_way(side, look)) {
+    while (first_under_way(side, false, look)) {
         bool done = false;
         cddp_status status = side->device->ops->query(side->device, look->done, &done);
 
@@ -219,6 +219,9 @@ static cddp_status look_around(struct cddpi_group_device *side)
     if (status == CDDP_OK) {
         status = cddpi_watch_compare(side);
     }
+    if (status == CDDP_OK && !left) {
+        left = first_under_way(side, true, &look);
+    }
     if (status == CDDP_OK && left) {
         status = check_peers(side, &look);
     }
@@ -251,8 +254,9 @@ static bool has_work(const struct cddpi_group_device *side)
     const struct cddpi_calls *own = cddpi_own_calls(side);
 
     return !atomic_load_explicit(&side->failed, memory_order_relaxed) &&
-           (side->first != NULL || atomic_load_explicit(&own->compared, memory_order_relaxed) !=
-                                       atomic_load_explicit(&own->called, memory_order_relaxed));
+           (side->first != NULL || side->starting != NULL ||
+            atomic_load_explicit(&own->compared, memory_order_relaxed) !=
+                atomic_load_explicit(&own->called, memory_order_relaxed));
 }
 
 static void *watch_main(void *argument)
@@ -281,6 +285,16 @@ static void *watch_main(void *argument)
     }
     pthread_mutex_unlock(&side->mutex);
     return NULL;
+}
+
+void cddpi_watch_begin(struct cddpi_group_device *side, struct cddpi_flight *flight)
+{
+    pthread_mutex_lock(&side->mutex);
+    side->starting = flight;
+    if (flight != NULL && side->idle) {
+        pthread_cond_signal(&side->wake);
+    }
+    pthread_mutex_unlock(&side->mutex);
 }
 
 void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *flight)

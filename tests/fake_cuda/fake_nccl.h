@@ -3,8 +3,9 @@
  *
  * It insists on the rules of communicators that do not block: a call while another is in progress
  * is an invalid usage, and each call is in progress for a while; the first collective is until all
- * ranks have called one, since it connects them. Two ranks on one device are refused. As in 2.28,
- * neither finalize nor abort ends as long as there are recordings with work of the communicator.
+ * ranks have called one, and the first message until its receiver (or sender) has called for it,
+ * since they connect ranks. Two ranks on one device are refused. As in 2.28, neither finalize nor
+ * abort ends as long as there are recordings with work of the communicator.
  *
  * Environment, read by ncclGetVersion() or when a communicator is made
  * (CDDP_FAKE_CUDA_WITHOUT=nccl: there is no library):
@@ -41,6 +42,8 @@ struct fake_nccl_counts {
 struct fake_nccl_shared {
     _Atomic int joined;
     _Atomic int connected; /* ranks that have called a collective */
+    _Atomic bool met[FAKE_NCCL_RANKS][FAKE_NCCL_RANKS]
+                    [2]; /* has sent to, or received from, another */
     struct {
         int device;
         long host; /* a hash */

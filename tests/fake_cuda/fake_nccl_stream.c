@@ -172,6 +172,7 @@ static ncclResult_t put_mail(struct fake_nccl_call *calls, size_t count_of,
         if (call->kind != kind) {
             continue;
         }
+        atomic_store(&comm->shared->met[comm->rank][call->root][sends ? 0 : 1], true);
         call->mail_offset = used[call->root];
         used[call->root] += call->count * fake_nccl_type_bytes(call->type);
         if (used[call->root] > FAKE_NCCL_MAIL) {

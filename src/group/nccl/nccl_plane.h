@@ -51,8 +51,9 @@
 
 enum {
     NCCL_OLDEST = 21800,
-    NCCL_SHARES_DEVICES = 23003,          /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
-    NCCL_MOST_RANKS = 64,                 /* that the reduction kernel takes */
+    NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
+    NCCL_MOST_RANKS = 64,        /* that the reduction kernel takes */
+    NCCL_LATER_MS = 2000,
     NCCL_DRAIN_MS = 10000,                /* for a stream that nothing of the plane holds up */
     NCCL_GRAIN = 256,                     /* bytes: parts begin at multiples */
     NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* of scratch, one a rank */

@@ -266,6 +266,8 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_
         close_plane(plane);
         return cddpi_plane_fail(seat->device, status, "%s", text);
     }
+    /* The group's watchdog has the same deadline, and knows who is missing: it comes first. */
+    plane->timeout_ms += NCCL_LATER_MS;
     *out = plane;
     return CDDP_OK;
 }
