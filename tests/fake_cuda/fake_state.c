@@ -320,6 +320,20 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     return fake_leave(cudaSuccess);
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
+{
+    cudaError_t error = fake_enter();
+
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (device < 0 || device >= fake.config.devices) {
+        return fake_leave(cudaErrorInvalidDevice);
+    }
+    snprintf(out, (size_t)bytes, "0000:%02x:00.0", fake.config.visible[device] + 1);
+    return fake_leave(cudaSuccess);
+}
+
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
     cudaError_t error = fake_enter();

@@ -14,6 +14,7 @@ struct intro {
     int32_t version;
     int32_t shares; /* devices may be shared, if all say so */
     char unique[48];
+    char pci[16]; /* what NCCL tells devices apart by, parts of one among them (MIG) */
     char host[160];
     char text[CDDPI_PLANE_TEXT];
 };
@@ -54,6 +55,10 @@ static void introduce(struct cddpi_plane *plane, struct intro *out)
     out->version = plane->nccl.version;
     out->shares = shares != NULL && strcmp(shares, "1") == 0;
     snprintf(out->unique, sizeof out->unique, "%s", plane->device->unique);
+    if (cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, plane->device->index) != cudaSuccess) {
+        (void)cudaGetLastError();
+        out->pci[0] = '\0';
+    }
     name_host(out->host, sizeof out->host);
 }
 
@@ -63,6 +68,8 @@ static cddp_status compare_two(const struct cddpi_plane *plane, const struct int
     const struct intro *first = &intros[a];
     const struct intro *second = &intros[b];
     bool may_share = first->version >= NCCL_SHARES_DEVICES && first->shares && second->shares;
+    bool same = strcmp(first->unique, second->unique) == 0 ||
+                (first->pci[0] != '\0' && strcmp(first->pci, second->pci) == 0);
     char one[32];
     char two[32];
 
@@ -73,12 +80,11 @@ static cddp_status compare_two(const struct cddpi_plane *plane, const struct int
                                 "NCCL %s on rank %d but %s on rank %d: all ranks need the same",
                                 one, a, two, b);
     }
-    if (strcmp(first->unique, second->unique) == 0 && strcmp(first->host, second->host) == 0 &&
-        !may_share) {
+    if (same && strcmp(first->host, second->host) == 0 && !may_share) {
         return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE,
-                                "ranks %d and %d share the device %s: NCCL %s cannot do that, use "
-                                "the ipc plane",
-                                a, b, first->unique, one);
+                                "ranks %d and %d share the device %s (PCI %s): NCCL %s cannot do "
+                                "that, use the ipc plane",
+                                a, b, first->unique, first->pci, one);
     }
     return CDDP_OK;
 }
