@@ -75,17 +75,20 @@ struct cddpi_group_device {
 
     /* the watchdog */
     pthread_t thread;
-    bool watched; /* the thread runs */
+    pthread_t monitor;
+    bool watched; /* the threads run */
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
+    pthread_cond_t wake; /* to the watchdog */
+    pthread_cond_t over; /* to the monitor: stop */
     bool stop, idle;
+    _Atomic int64_t asked_ns; /* since when the watchdog is in a call of the device; 0: it is not */
     struct cddpi_flight *first, *last; /* under way, in order */
     struct cddpi_flight *starting; /* being put into the stream, where a plane may have to wait */
     struct cddpi_flight *free;
-    pthread_mutex_t looking; /* one thread at a time asks plane and peers */
-    int64_t looked_ns;       /* when the watchdog last asked the system about peers */
-    _Atomic bool failed;     /* then `failure` and its text are set and do not change */
-    bool told;               /* the caller has had `failure` */
+    pthread_mutex_t looking;   /* one thread at a time asks plane and peers */
+    _Atomic int64_t looked_ns; /* when the system was last asked about peers */
+    _Atomic bool failed;       /* then `failure` and its text are set and do not change */
+    bool told;                 /* the caller has had `failure` */
     cddp_status failure;
     char failure_text[CDDPI_FAILURE_BYTES];
 };

@@ -133,6 +133,7 @@ struct fake_state {
     struct CUstream_st null_streams[FAKE_MAX_DEVICES];
     int stream_count;
     size_t queued;
+    unsigned full;   /* threads that wait for room; meanwhile nobody else gets far */
     size_t pressure; /* pieces that may run because somebody asks again and again */
     int64_t last_put_ns;
     struct fake_demand *demands;

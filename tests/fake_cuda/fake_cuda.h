@@ -9,6 +9,9 @@
  * it at once, those from pinned memory when they run. So work that lacks an event, a buffer that is
  * written again too early or read too early give wrong numbers with some seed.
  *
+ * A call that finds the queue full waits for room, and calls of other threads wait with it: the
+ * driver does not promise that they get past one another.
+ *
  * Environment, all read when the runtime is first used:
  *   CDDP_FAKE_CUDA_SEED            of the order (1)
  *   CDDP_FAKE_CUDA_DEVICES         how many there are (2); CUDA_VISIBLE_DEVICES is obeyed

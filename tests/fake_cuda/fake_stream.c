@@ -49,8 +49,12 @@ cudaError_t fake_put_item(cudaStream_t stream, struct fake_item *item)
     fake_start_runner();
     while (fake.queued > FAKE_MAX_QUEUED) { /* a real queue is full at some time, too */
         fake.pressure += 64;
+        fake.full++;
         pthread_cond_signal(&fake.work);
         pthread_cond_wait(&fake.changed, &fake.lock);
+        if (--fake.full == 0) {
+            pthread_cond_broadcast(&fake.changed);
+        }
     }
     return fake.sticky;
 }
