@@ -3,6 +3,7 @@
 #include "plane_support.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { COUNT = 20000 };
 
@@ -85,6 +86,43 @@ static void a_recording_that_outlives_its_plane_holds_nobody_up(void **state)
     assert_int_equal(run_job(2, recording_rank, (struct job){.plane = "nccl", .aborts = true}), 0);
 }
 
+/* A rank whose process ends after its last operation has done its part: the others' is no failure.
+ */
+static int ending_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    struct plane_rank me;
+    struct cddpi_op op;
+    float *data;
+
+    (void)n;
+    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
+    data = zeros(&me);
+    CHECK(data != NULL);
+    op = sum_of(data);
+    CHECK(plane_run(&me, &op) == CDDP_OK);
+    CHECK(plane_barrier(&me)); /* all have it */
+    if (rank == 1) {
+        _exit(0);
+    }
+    for (int i = 0; i < 200; i++) {
+        CHECK(me.ops->poll(me.plane) == CDDP_OK);
+        support_sleep_ms(1);
+    }
+    CHECK(plane_start(&me, &op) == CDDP_OK);
+    CHECK(plane_watch(&me, SUPPORT_TIMEOUT_MS) == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "rank 1 has died") != NULL);
+    plane_rank_end(&me);
+    return 0;
+}
+
+static void a_rank_that_has_done_its_part_may_end(void **state)
+{
+    (void)state;
+    assert_int_equal(run_job(2, ending_rank, (struct job){.plane = "ipc"}), 0);
+    assert_int_equal(run_job(2, ending_rank, (struct job){.plane = "staged"}), 0);
+}
+
 struct errand {
     struct plane_rank *me;
     cddp_status status;
@@ -158,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recording_that_outlives_its_plane_holds_nobody_up),
+        cmocka_unit_test(a_rank_that_has_done_its_part_may_end),
         cmocka_unit_test(any_thread_may_allocate_and_close),
     };
 
