@@ -113,7 +113,7 @@ struct fake_config {
     int driver;
     size_t memory;
     long fail_alloc, fail_launch, refuse_launch, fail_pin;
-    bool ipc, peers, pools, wait_value;
+    bool ipc, peers, pools, wait_value, parts;
     char name[64]; /* "": each has its own */
     int64_t idle_ns;
     uint64_t seed;

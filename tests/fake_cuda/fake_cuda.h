@@ -24,6 +24,7 @@
  *   CDDP_FAKE_CUDA_FAIL_PIN        the n-th allocation of pinned memory fails
  *   CDDP_FAKE_CUDA_IPC             0: memory cannot be opened by other processes
  *   CDDP_FAKE_CUDA_PEERS           0: devices do not reach each other
+ *   CDDP_FAKE_CUDA_PARTS           1: all are parts of one card (MIG)
  *   CDDP_FAKE_CUDA_POOLS           0: no stream-ordered allocation
  *   CDDP_FAKE_CUDA_WAIT_VALUE      0: the driver has no cuStreamWaitValue32
  *   CDDP_FAKE_CUDA_IDLE_US         how long "a while" is (2000)

@@ -96,6 +96,7 @@ static void begin(void)
     config->peers = setting("PEERS", 1) != 0;
     config->pools = setting("POOLS", 1) != 0;
     config->wait_value = setting("WAIT_VALUE", 1) != 0;
+    config->parts = setting("PARTS", 0) != 0;
     config->idle_ns = setting("IDLE_US", 2000) * 1000;
     config->seed = (uint64_t)setting("SEED", 1);
     snprintf(config->name, sizeof config->name, "%s", name != NULL ? name : "");
@@ -334,7 +335,8 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
     if (device < 0 || device >= fake.config.devices) {
         return fake_leave(cudaErrorInvalidDevice);
     }
-    snprintf(out, (size_t)bytes, "0000:%02x:00.0", fake.config.visible[device] + 1);
+    snprintf(out, (size_t)bytes, "0000:%02x:00.0",
+             fake.config.parts ? 1 : fake.config.visible[device] + 1);
     return fake_leave(cudaSuccess);
 }
 
