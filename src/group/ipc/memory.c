@@ -93,6 +93,7 @@ void cddpi_ipc_unshare(struct cddpi_plane *plane, char **at)
             at[r] = NULL;
         }
     }
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
 }
 
 /* Memory of this rank alone, zeroed. */
@@ -243,6 +244,7 @@ void cddpi_ipc_free_retired(struct cddpi_plane *plane, bool all)
         plane->freed++;
         (void)cudaFree(segment->at[plane->rank]);
         (void)cudaEventDestroy(segment->last_use);
+        (void)cudaGetLastError();
         cddpi_plane_free(plane->device, segment);
     }
 }

@@ -38,6 +38,7 @@ static void unmake(struct cddpi_plane *plane, struct nccl_block *block)
     } else if (block->memory != NULL) {
         (void)plane->nccl.mem_free(block->memory);
     }
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
     cddpi_plane_free(plane->device, block);
 }
 
