@@ -4,8 +4,8 @@
  * lies in the processor's memory: manifests, verdicts, the planes' own set-up. The plane carries
  * what lies in device memory, in the communication stream, ordered against the compute stream by
  * events; the group does that ordering (group/device.c), a plane only puts work into
- * CDDPI_STREAM_COMM. No call here waits for a peer or for the device, but open and alloc; and NCCL's
- * first operations, which connect the ranks.
+ * CDDPI_STREAM_COMM. No call here waits for a peer or for the device, but open and alloc; and
+ * NCCL's first operations, which connect the ranks.
  *
  * Planes: "nccl"; "ipc" (ranks of one machine whose devices can reach each other's memory, one
  * device among them: CUDA IPC and kernels that reduce in fixed order); "staged" (through pinned
