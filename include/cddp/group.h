@@ -17,7 +17,7 @@
  * caller's kernels run (options.stream). Buffers in the processor's memory
  * are treated as above. Buffers in the device's are reduced there, in a stream of the group's that
  * begins behind all that the compute stream held at the call; no call waits for the device or for a
- * peer:
+ * peer (but NCCL's first operations, which connect the ranks):
  *   - with `work` NULL the compute stream goes on behind the operation: what is put into it from
  *     then on sees the result;
  *   - with `work`, cddp_work_wait(work, 0) does the same, and cddp_work_test() asks the device;

@@ -85,7 +85,7 @@ cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t tim
 
     for (;;) {
         struct timespec pause = {0, pause_ns};
-        cudaError_t error = ready(what);
+        cudaError_t error = cuda_asked(ready(what));
 
         if (error != cudaErrorNotReady || cddpi_now_ns() >= deadline_ns) {
             return error;
