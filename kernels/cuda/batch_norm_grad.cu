@@ -26,8 +26,8 @@ __device__ __forceinline__ void load_gradients(const T *dy, const T *y, const gr
 
 /* parts[piece][channel] = sums of dy and of dy (x - mean). */
 template <class T, int W>
-__global__ void norm_grad_sums(const T *dy, const T *x, const T *y, const float *mean, float *parts,
-                               grid grid)
+__global__ void __launch_bounds__(THREADS, RESIDENT / 2)
+    norm_grad_sums(const T *dy, const T *x, const T *y, const float *mean, float *parts, grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
@@ -37,10 +37,7 @@ __global__ void norm_grad_sums(const T *dy, const T *x, const T *y, const float 
     float products[W] = {0};
 
     if (there) {
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            centre[j] = mean[at.channel + j];
-        }
+        load_floats(mean + at.channel, centre);
         for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
             float gradient[WRITTEN][W], values[WRITTEN][W];
 
@@ -71,11 +68,12 @@ __global__ void norm_grad_sums(const T *dy, const T *x, const T *y, const float 
 struct gradients {
     const float *inverse;
     float *dweight, *dbias;
-    float *means; /* per channel: the mean of dy, and the slope along x - mean */
+    float *means; /* of dy, all channels'; then all slopes along x - mean */
     bool add;
 };
 
-__global__ void norm_grad_join(const float *parts, grid grid, gradients to)
+__global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
+    norm_grad_join(const float *parts, grid grid, gradients to)
 {
     __shared__ double shared[JOIN_ROWS][JOIN_CHANNELS][2];
     int column = (int)(threadIdx.x % JOIN_CHANNELS);
@@ -104,29 +102,31 @@ __global__ void norm_grad_join(const float *parts, grid grid, gradients to)
         }
         to.dweight[channel] = (to.add ? to.dweight[channel] : 0) + (float)(products * inverse);
         to.dbias[channel] = (to.add ? to.dbias[channel] : 0) + (float)sum;
-        to.means[2 * channel] = (float)(sum / (double)grid.rows);
-        to.means[2 * channel + 1] = (float)(products * inverse * inverse / (double)grid.rows);
+        to.means[channel] = (float)(sum / (double)grid.rows);
+        to.means[grid.channels + channel] = (float)(products * inverse * inverse /
+                                                    (double)grid.rows);
     }
 }
 
 template <class T, int W>
-__global__ void norm_grad_inputs(const T *dy, const T *x, const T *y, factors by,
-                                 const float *means, T *dx, T *dsum, grid grid)
+__global__ void __launch_bounds__(THREADS, RESIDENT / 2)
+    norm_grad_inputs(const T *dy, const T *x, const T *y, factors by, const float *means, T *dx,
+                     T *dsum, grid grid)
 {
     place at = place_of<W>(grid);
-    float mean[W], factor[W], offset[W], slope[W];
+    float mean[W], inverse[W], factor[W], offset[W], slope[W];
 
     if (at.channel >= grid.channels) {
         return;
     }
+    load_floats(by.mean + at.channel, mean);
+    load_floats(by.inverse + at.channel, inverse);
+    load_floats(by.weight + at.channel, factor);
+    load_floats(means + at.channel, offset);
+    load_floats(means + grid.channels + at.channel, slope);
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
-        int channel = at.channel + j;
-
-        mean[j] = by.mean[channel];
-        factor[j] = by.weight[channel] * by.inverse[channel];
-        offset[j] = means[2 * channel];
-        slope[j] = means[2 * channel + 1];
+        factor[j] *= inverse[j];
     }
     for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
         float gradient[WRITTEN][W], values[WRITTEN][W];
