@@ -16,7 +16,8 @@
 namespace
 {
 /* parts[piece][channel] = sums of x - origin and of its square, origin being the piece's first. */
-template <class T, int W> __global__ void norm_sums(const T *x, float *parts, grid grid)
+template <class T, int W>
+__global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float *parts, grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
@@ -76,10 +77,21 @@ __device__ __forceinline__ moments joined(const moments &a, const moments &b)
 struct statistics {
     float *mean, *inverse, *running_mean, *running_variance;
     float epsilon, momentum;
+    double *record; /* instead of all others: rows, means, squares, for the other ranks */
+    int channels;
 };
 
 __device__ __forceinline__ void keep(const statistics &to, int channel, const moments &all)
 {
+    if (to.record != nullptr) {
+        to.record[1 + channel] = all.mean;
+        to.record[1 + to.channels + channel] = all.squares;
+        if (channel == 0) {
+            to.record[0] = all.count;
+        }
+        return;
+    }
+
     double variance = all.squares / all.count;
     double unbiased = all.squares / (all.count > 1 ? all.count - 1 : 1);
     double momentum = to.momentum;
@@ -94,7 +106,8 @@ __device__ __forceinline__ void keep(const statistics &to, int channel, const mo
 
 /* Blocks of JOIN_CHANNELS x JOIN_ROWS threads. */
 template <class T>
-__global__ void norm_join(const T *x, const float *parts, grid grid, statistics to)
+__global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
+    norm_join(const T *x, const float *parts, grid grid, statistics to)
 {
     __shared__ moments shared[JOIN_ROWS][JOIN_CHANNELS];
     int column = (int)(threadIdx.x % JOIN_CHANNELS);
@@ -128,43 +141,74 @@ __global__ void norm_join(const T *x, const float *parts, grid grid, statistics 
     }
 }
 
+/* All ranks' records, in rank order: a thread for each channel. */
+__global__ void norm_merge(const double *records, int ranks, double *rows, statistics to)
+{
+    int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    moments all = {0, 0, 0};
+
+    if (channel >= to.channels) {
+        return;
+    }
+    for (int r = 0; r < ranks; r++) {
+        const double *from = records + (size_t)r * (1 + 2 * (size_t)to.channels);
+
+        all = joined(all, {from[0], from[1 + channel], from[1 + to.channels + channel]});
+    }
+    if (channel == 0) {
+        *rows = all.count;
+    }
+    if (all.count > 0) {
+        keep(to, channel, all);
+    }
+}
+
 /* VARIANCE: `inverse` is a variance yet. */
 template <class T, int W, bool VARIANCE>
-__global__ void normalize(const T *x, const T *sum, factors by, bool relu, T *y, grid grid)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
+    normalize(const T *x, const T *sum, factors by, bool relu, T *y, grid grid)
 {
     place at = place_of<W>(grid);
-    float mean[W], factor[W], shift[W];
+    float mean[W], inverse[W], factor[W], shift[W];
 
     if (at.channel >= grid.channels) {
         return;
     }
+    load_floats(by.mean + at.channel, mean);
+    load_floats(by.inverse + at.channel, inverse);
+    load_floats(by.weight + at.channel, factor);
+    load_floats(by.bias + at.channel, shift);
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
-        float inverse = by.inverse[at.channel + j];
-
-        mean[j] = by.mean[at.channel + j];
-        factor[j] = by.weight[at.channel + j] *
-                    (VARIANCE ? 1.0f / sqrtf(inverse + by.epsilon) : inverse);
-        shift[j] = by.bias[at.channel + j];
+        factor[j] *= VARIANCE ? 1.0f / sqrtf(inverse[j] + by.epsilon) : inverse[j];
     }
     for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
-        float values[WRITTEN][W];
-        float added[WRITTEN][W] = {{0}};
+        typename wide<T, W>::raw words[WRITTEN], added[WRITTEN];
 
-        load_rows<T, W, WRITTEN>(x, grid, at, row, values);
+        fetch_rows<T, W, WRITTEN>(x, grid, at, row, words);
         if (sum != nullptr) {
-            load_rows<T, W, WRITTEN>(sum, grid, at, row, added);
+            fetch_rows<T, W, WRITTEN>(sum, grid, at, row, added);
         }
         CDDPI_UNROLL
         for (int r = 0; r < WRITTEN; r++) {
+            float values[W];
+            float others[W] = {0};
+
+            wide<T, W>::unpack(words[r], values);
+            if (sum != nullptr) {
+                wide<T, W>::unpack(added[r], others);
+            }
             CDDPI_UNROLL
             for (int j = 0; j < W; j++) {
-                float value = fmaf(values[r][j] - mean[j], factor[j], shift[j]) + added[r][j];
+                float value = fmaf(values[j] - mean[j], factor[j], shift[j]) + others[j];
 
-                values[r][j] = relu && value < 0 ? 0 : value; /* a NaN stays one */
+                values[j] = relu && value < 0 ? 0 : value; /* a NaN stays one */
+            }
+            if (row + (size_t)r * at.step < at.end) {
+                wide<T, W>::store(y + (row + (size_t)r * at.step) * grid.channels + at.channel,
+                                  values);
             }
         }
-        store_rows<T, W, WRITTEN>(y, grid, at, row, values);
     }
 }
 
@@ -174,22 +218,25 @@ struct arguments {
     const void *x, *sum;
     factors by;
     statistics kept;
-    void *out;
-    float *parts;
+    void *out;    /* NULL: statistics only */
+    float *parts; /* NULL: statistics are there */
 };
 
 template <class T, int W> cudaError_t run_forward(cudaStream_t stream, const arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
     const T *x = static_cast<const T *>(a.x);
-    cudaError_t error = CDDPI_LAUNCH((norm_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(),
-                                     stream, x, a.parts, grid);
+    cudaError_t error = cudaSuccess;
 
-    if (error == cudaSuccess) {
-        error = CDDPI_LAUNCH((norm_join<T>), join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
-                             stream, x, static_cast<const float *>(a.parts), grid, a.kept);
+    if (a.parts != nullptr) {
+        error = CDDPI_LAUNCH((norm_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(), stream,
+                             x, a.parts, grid);
+        if (error == cudaSuccess) {
+            error = CDDPI_LAUNCH((norm_join<T>), join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
+                                 stream, x, static_cast<const float *>(a.parts), grid, a.kept);
+        }
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess && a.out != nullptr) {
         error = CDDPI_LAUNCH((normalize<T, W, false>), blocks_of(grid), THREADS, 0, stream, x,
                              static_cast<const T *>(a.sum), a.by, a.shape->relu,
                              static_cast<T *>(a.out), grid);
@@ -237,7 +284,8 @@ cddp_status cddpi_cuda_own_batch_norm(struct cddpi_device *device,
     a.x = x;
     a.sum = sum;
     a.by = {mean, inverse, weight, bias, shape->epsilon};
-    a.kept = {mean, inverse, running_mean, running_variance, shape->epsilon, shape->momentum};
+    a.kept = {mean,           inverse,         running_mean, running_variance,
+              shape->epsilon, shape->momentum, nullptr,      shape->channels};
     a.out = y;
     a.parts = scratch;
     return CDDPI_BY_TYPE(shape->type, forward, device, a);
@@ -257,4 +305,48 @@ cddp_status cddpi_cuda_own_batch_norm_eval(struct cddpi_device *device,
     a.by = {running_mean, running_variance, weight, bias, shape->epsilon};
     a.out = y;
     return CDDPI_BY_TYPE(shape->type, evaluate, device, a);
+}
+
+cddp_status cddpi_cuda_own_batch_norm_record(struct cddpi_device *device,
+                                             const struct cddpi_cuda_norm *shape, const void *x,
+                                             double *record, float *scratch)
+{
+    arguments a = {};
+
+    a.shape = shape;
+    a.x = x;
+    a.kept.record = record;
+    a.kept.channels = shape->channels;
+    a.parts = scratch;
+    return CDDPI_BY_TYPE(shape->type, forward, device, a);
+}
+
+cddp_status cddpi_cuda_own_batch_norm_merge(struct cddpi_device *device,
+                                            const struct cddpi_cuda_norm *shape,
+                                            const double *records, int ranks, float *running_mean,
+                                            float *running_variance, float *mean, float *inverse,
+                                            double *rows)
+{
+    statistics to = {mean,           inverse,         running_mean, running_variance,
+                     shape->epsilon, shape->momentum, nullptr,      shape->channels};
+
+    return CDDPI_STARTED(device, "batch norm over ranks",
+                         CDDPI_LAUNCH(norm_merge,
+                                      (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,
+                                      cddpi_cuda_compute_stream(device), records, ranks, rows, to));
+}
+
+cddp_status cddpi_cuda_own_batch_norm_apply(struct cddpi_device *device,
+                                            const struct cddpi_cuda_norm *shape, const void *x,
+                                            const void *sum, const float *weight, const float *bias,
+                                            const float *mean, const float *inverse, void *y)
+{
+    arguments a = {};
+
+    a.shape = shape;
+    a.x = x;
+    a.sum = sum;
+    a.by = {mean, inverse, weight, bias, shape->epsilon};
+    a.out = y;
+    return CDDPI_BY_TYPE(shape->type, forward, device, a);
 }

@@ -108,6 +108,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
         return error;
     }
     *out = fake_zalloc(sizeof **out);
+    (*out)->device = fake_device;
     (*out)->timed = (flags & cudaEventDisableTiming) == 0;
     (*out)->device = fake_device;
     return fake_leave(cudaSuccess);
