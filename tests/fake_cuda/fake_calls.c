@@ -110,7 +110,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
     *out = fake_zalloc(sizeof **out);
     (*out)->device = fake_device;
     (*out)->timed = (flags & cudaEventDisableTiming) == 0;
-    (*out)->device = fake_device;
     return fake_leave(cudaSuccess);
 }
 
