@@ -54,10 +54,19 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return fake_leave(cudaSuccess);
 }
 
-/* Whether it may be waited for; recording is over if not. */
+/* Whether it may be asked or waited for; recording is over if not. */
 static cudaError_t check_outside(cudaStream_t stream)
 {
     return stream->capture != NULL ? fake_capture_refuse(stream) : cudaSuccess;
+}
+
+/* The thread that records may ask and wait for nothing at all. */
+static cudaError_t check_event(const struct CUevent_st *event)
+{
+    if (event->capture != 0) {
+        return cudaErrorCapturedEvent;
+    }
+    return fake_capturing_here() ? fake_capture_refuse(fake.capture->origin) : cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -226,8 +235,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (error != cudaSuccess) {
         return error;
     }
-    if (event->capture != 0) {
-        return fake_leave(cudaErrorCapturedEvent);
+    error = check_event(event);
+    if (error != cudaSuccess) {
+        return fake_leave(error);
     }
     if (event->point != NULL && !event->point->done) {
         fake.pressure += 1 + fake_random() % 4;
@@ -244,8 +254,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (error != cudaSuccess) {
         return error;
     }
-    if (event->capture != 0) {
-        return fake_leave(cudaErrorCapturedEvent);
+    error = check_event(event);
+    if (error != cudaSuccess) {
+        return fake_leave(error);
     }
     return fake_leave(event->point != NULL ? fake_await(event->point) : cudaSuccess);
 }
