@@ -301,6 +301,27 @@ static cddp_status record(struct cddpi_step_graphs *graphs, const struct kind *k
     return status;
 }
 
+/* Whether a rank failed, and with what, on all of them. */
+static cddp_status compare_outcomes(struct cddpi_trainer *trainer, cddp_status own,
+                                    bool *out_failed, cddp_status *out_failure)
+{
+    uint8_t failed = own != CDDP_OK;
+    char why[1024];
+    cddp_status status;
+
+    snprintf(why, sizeof why, "%s", cddp_last_error());
+    status = cddp_all_reduce(trainer->group, &failed, &failed, 1, CDDP_U8, CDDP_OP_MAX, NULL);
+    if (status != CDDP_OK) {
+        return status; /* of the group */
+    }
+    *out_failed = failed != 0;
+    if (*out_failed) {
+        *out_failure = cddpi_agree(trainer->group,
+                                   own != CDDP_OK ? cddpi_fail(own, "%s", why) : CDDP_OK);
+    }
+    return CDDP_OK;
+}
+
 /* What some rank could not record is not replayed by any. */
 static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
 {
@@ -308,9 +329,6 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
     char why[1024];
 
     snprintf(why, sizeof why, "%s", cddp_last_error());
-    if (cddpi_group_healthy(trainer->group) != CDDP_OK) {
-        return cddpi_fail(status, "%s", why);
-    }
     if (graphs->always) {
         return cddpi_fail(status,
                           "train.cuda_graph = \"always\", but a step cannot be recorded: %s", why);
@@ -330,26 +348,25 @@ static cddp_status add(struct cddpi_step_graphs *graphs, const struct kind *kind
 {
     struct cddpi_trainer *trainer = graphs->trainer;
     struct cddpi_group_recording recording = {NULL, 0};
+    cddp_status failure = CDDP_OK;
+    bool failed = false;
     cddp_status status;
 
     trainer->timed = false;
     status = graphs->failure == CDDP_OK ? record(graphs, kind, fed, done, &recording)
                                         : cddpi_fail(graphs->failure, "%s", graphs->why);
-    if (kind->last) {
-        cddp_status own = status;
-
-        status = cddpi_agree(trainer->group, status);
-        if (status != CDDP_OK) {
-            if (own == CDDP_OK) {
-                trainer->device->ops->recording_destroy(trainer->device, recording.work);
-                want_copies(trainer, kind);
-            }
-            return give_up(graphs, status);
-        }
-    } else if (status != CDDP_OK) {
+    if (!kind->last && status != CDDP_OK) {
         graphs->failure = status;
         snprintf(graphs->why, sizeof graphs->why, "%s", cddp_last_error());
         return CDDP_OK;
+    }
+    if (kind->last) {
+        status = compare_outcomes(trainer, status, &failed, &failure);
+    }
+    if (status != CDDP_OK || failed) {
+        trainer->device->ops->recording_destroy(trainer->device, recording.work);
+        want_copies(trainer, kind);
+        return failed ? give_up(graphs, failure) : status;
     }
     graphs->version = cddpi_model_memory_version(trainer->model);
     graphs->recorded[graphs->count] = (struct recorded){*kind, recording};
