@@ -336,7 +336,10 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
     graphs->off = true;
     drop(graphs);
     if (trainer->rank == 0) {
-        cddpi_trainer_warn(trainer, "steps are not replayed: they cannot be recorded: %s", why);
+        cddpi_trainer_warn(trainer,
+                           "steps are not replayed: they cannot be recorded: %s (train.cuda_graph "
+                           "= \"never\" does not try)",
+                           why);
     }
     return CDDP_OK;
 }
