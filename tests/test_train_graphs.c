@@ -380,7 +380,7 @@ static void a_rank_that_cannot_record_has_all_go_on_without(void **state)
 
         assert_says(&run, "err", 0,
                     "warning: steps are not replayed: they cannot be recorded: rank 2: ");
-        assert_in_range(replayed(name, 20), 0, 1); /* of the feed's first place */
+        assert_in_range(replayed(name, 20), 0, 4); /* behind an epoch's end places change roles */
         assert_same_run("well", name, 20);
     }
 }

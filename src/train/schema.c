@@ -159,8 +159,9 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|always|never",
      .text =
          "On GPUs: record a step as CUDA graphs and replay them, which costs the processor next "
-         "to nothing. The results are the same. *auto*: after 3 steps, 5 are timed that "
-         "are not replayed and 5 that are, on all ranks, and what was faster stays; the choice "
+         "to nothing. The results are the same. *auto*: after 5 steps, 5 are timed that "
+         "are not replayed and 5 that are, in turns and on all ranks, and what was faster stays; "
+         "the choice "
          "and both times are told. Steps that have fewer samples, at an epoch's end, are never "
          "replayed. *always*: from the third step on, without timing; an error that says why "
          "where it cannot be: on the processor, and between several ranks with $CDDP_BACKEND *ipc* "

@@ -17,8 +17,8 @@ enum {
     MOST_KINDS = 16,
     PLAIN_STEPS = 3,   /* that are neither replayed nor timed: kernels are chosen in them */
     BEFORE_ALWAYS = 2, /* of these, where nothing is timed: buckets are rebuilt in the first */
-    TIMED_STEPS = 5,   /* of either way */
-    FIRST_REPLAYS = 2  /* that are not timed: one for each place of the feed, to be recorded */
+    FIRST_REPLAYS = 2, /* that are not timed: one for each place of the feed, to be recorded */
+    TIMED_STEPS = 5    /* of either way, in turns: devices change their pace in time */
 };
 
 /* Micro-batches that put the same work into the streams. */
@@ -171,8 +171,8 @@ static cddp_status choose(struct cddpi_step_graphs *graphs)
 
 cddp_status cddpi_step_graphs_begin(struct cddpi_step_graphs *graphs, bool whole)
 {
-    const uint64_t first_replay = PLAIN_STEPS + TIMED_STEPS;
-    const uint64_t last = first_replay + FIRST_REPLAYS + TIMED_STEPS;
+    const uint64_t first = PLAIN_STEPS + FIRST_REPLAYS; /* that is timed */
+    const uint64_t last = first + (uint64_t)2 * TIMED_STEPS;
     struct cddpi_trainer *trainer;
     uint64_t step;
     cddp_status status = CDDP_OK;
@@ -194,10 +194,9 @@ cddp_status cddpi_step_graphs_begin(struct cddpi_step_graphs *graphs, bool whole
         if (step == last) {
             status = choose(graphs);
         }
-        trainer->replays = step >= first_replay && !graphs->off;
-        trainer->timed = step < last &&
-                         (step < first_replay ? step >= PLAIN_STEPS
-                                              : step >= first_replay + FIRST_REPLAYS);
+        trainer->timed = step >= first && step < last;
+        trainer->replays = !graphs->off && step >= PLAIN_STEPS &&
+                           (!trainer->timed || (step - first) % 2 != 0);
     }
     graphs->replayed = trainer->replays;
     return status;
