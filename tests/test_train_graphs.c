@@ -160,6 +160,9 @@ static void recordings_are_made_again_when_memory_has_moved(void **state)
                                          argument("train.eval_batch_size=%d", batch), NULL};
 
         compare("small.conf", argument("moved%d", batch), 3, arguments, 12, 0);
+        /* the step behind the first evaluation is one that is not replayed, to be timed */
+        run_graphs("small.conf", 3, argument("moved-auto%d", batch), AUTO, arguments);
+        assert_same_run(argument("moved%d-never3", batch), argument("moved-auto%d", batch), 12);
     }
 }
 

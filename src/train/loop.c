@@ -79,6 +79,7 @@ cddp_status cddpi_trainer_agree(struct cddpi_trainer *trainer)
         cddp_work_destroy(trainer->agreeing);
         trainer->agreeing = NULL;
         trainer->reported = is_reported(trainer);
+        cddpi_step_graphs_heard(trainer->graphs);
     }
     return status;
 }

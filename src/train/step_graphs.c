@@ -158,7 +158,8 @@ static cddp_status choose(struct cddpi_step_graphs *graphs)
         return status;
     }
     if (!isfinite(ms[0]) || !isfinite(ms[1])) {
-        graphs->off = true; /* on all ranks; there was no step to be timed */
+        graphs->off = true; /* on all ranks */
+        cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: there was none to be timed");
     } else {
         graphs->off = ms[1] >= ms[0];
         tell(trainer, !graphs->off, ms);
@@ -230,6 +231,13 @@ bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs)
         drop(graphs);
     }
     return stale;
+}
+
+void cddpi_step_graphs_heard(struct cddpi_step_graphs *graphs)
+{
+    if (graphs != NULL && graphs->trainer->agreed.stale && !graphs->trainer->own.stale) {
+        drop(graphs);
+    }
 }
 
 static bool same_kind(const struct kind *a, const struct kind *b)
@@ -382,9 +390,6 @@ static cddp_status prepare_last(struct cddpi_step_graphs *graphs)
     struct cddpi_trainer *trainer = graphs->trainer;
     cddp_status status = cddpi_trainer_agree(trainer);
 
-    if (status == CDDP_OK && trainer->agreed.stale && !trainer->own.stale) {
-        drop(graphs);
-    }
     return status == CDDP_OK ? cddpi_device_step_prepare(trainer->device_step, trainer->lr)
                              : status;
 }
@@ -411,6 +416,9 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
     }
     if (status != CDDP_OK) {
         return status;
+    }
+    if (recorded != NULL && fed->last && graphs->always && graphs->failure != CDDP_OK) {
+        return give_up(graphs, cddpi_fail(graphs->failure, "%s", graphs->why));
     }
     if (recorded == NULL) {
         graphs->replayed = false;

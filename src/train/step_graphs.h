@@ -26,9 +26,12 @@ void cddpi_step_graphs_destroy(struct cddpi_step_graphs *graphs); /* accepts NUL
  *  Once both ways have been timed it waits for the last step, and chooses. @p graphs may be NULL.
  *  Collective. */
 CDDP_CHECKED cddp_status cddpi_step_graphs_begin(struct cddpi_step_graphs *graphs, bool whole);
-/** Whether memory has moved that this rank's recordings name. They are dropped; the other ranks',
- *  too, once these have heard of it (trainer->agreed). @p graphs may be NULL. */
+/** Whether memory has moved that this rank's recordings name. They are dropped. @p graphs may be
+ *  NULL. */
 bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs);
+/** In each step, replayed or not, once it is known of all ranks (trainer->agreed): this one's are
+ *  dropped, too, for all record together. @p graphs may be NULL. */
+void cddpi_step_graphs_heard(struct cddpi_step_graphs *graphs);
 /** As cddpi_trainer_run_micro_batch() in a step that is replayed, and with its last micro-batch the
  *  update (cddpi_device_step_prepare() and _work()). What has no recording yet gets one. What
  * cannot be recorded on some rank is done at once, and so are all steps from then on. */
