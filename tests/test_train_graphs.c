@@ -430,7 +430,7 @@ static void a_killed_rank_ends_all(void **state)
     NEEDS_EMULATED_MODULE();
     JOB_START(&job, "--nproc", "3", in_work("small.conf"), run_dir_argument("killed"), CUDA, ALWAYS,
               "train.epochs=100000", "train.checkpoint_steps=5");
-    wait_for_checkpoint("killed");
+    wait_for_checkpoint(&job, "killed");
     pid = find_rank("killed", 1);
     assert_true(pid > 0);
     kill(pid, SIGKILL);
