@@ -80,6 +80,10 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
             (void)cddpi_fail(status, "hook, stage %d: %s", bucket->stage, cddp_status_text(status));
         }
         status = cddpi_bucket_failed(bucket, status);
+        if (cddpi_group_is_recording(ddp->group)) {
+            cddp_work_destroy(work);
+            return status;
+        }
         snprintf(text, sizeof text, "%.1000s", cddp_last_error());
         /* whatever the status: the others would wait for a collective that does not come */
         cddp_group_abort(ddp->group, text);

@@ -81,6 +81,10 @@ struct cddpi_shards {
     double *weights;      /* late: by rank, of the last step; then as many factors */
     const void **src;     /* late: scratch of cddp_ddp_mean() */
     cddp_work **gathers;  /* by bucket: updates on their way, or NULL */
+    /* On a device. What is recorded waits for these, for handles come and go. */
+    struct cddpi_event **gathered; /* by bucket: its updates have come */
+    bool *awaited;                 /* by bucket: in what is being recorded */
+    bool updated;                  /* once at least */
 };
 
 struct cddpi_timing; /* of steps on a device: see timing.c */
@@ -219,6 +223,10 @@ void cddpi_shard_release(cddp_ddp *ddp); /* accepts a handle without shards */
 cddp_status cddpi_shard_finish(cddp_ddp *ddp);
 /** How many elements of @p bucket a rank updates, padding included. */
 size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
+/** What is recorded from now on has not waited for any updates. */
+void cddpi_shard_record(cddp_ddp *ddp);
+/** Updates on their way need not be waited for any more: a replay does. */
+void cddpi_shard_forget(cddp_ddp *ddp);
 
 /* reducer.c */
 /** CDDP_ERR_CLOSED, saying again what went wrong before, unless nothing did. */
@@ -227,5 +235,7 @@ cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);
 /** Keep the stored text as this rank's failure until the step's end. Returns @p status. */
 cddp_status cddpi_ddp_note(cddp_ddp *ddp, cddp_status status);
+/** Be ready for the next backward. */
+void cddpi_ddp_end_backward(cddp_ddp *ddp);
 
 #endif

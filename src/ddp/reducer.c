@@ -29,6 +29,9 @@ static bool is_of_group(cddp_status status)
 
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
 {
+    if (cddpi_group_is_recording(ddp->group)) {
+        return status; /* nothing was done, and nobody waits */
+    }
     ddp->broken = true;
     snprintf(ddp->broken_text, sizeof ddp->broken_text, "%.1000s", cddp_last_error());
     if (!ddp->told && !is_of_group(status)) {
@@ -264,6 +267,21 @@ static cddp_status finish_buckets(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
+/* A recording has no word of the ranks on how it went in it: it is done again as it is. */
+static cddp_status record_buckets(cddp_ddp *ddp)
+{
+    cddp_status status;
+
+    if (ddp->arrival_count < ddp->slot_count) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "ddp: %zu of %zu parameters got no gradient, so the step cannot be "
+                          "recorded",
+                          ddp->slot_count - ddp->arrival_count, ddp->slot_count);
+    }
+    status = start_buckets(ddp);
+    return status == CDDP_OK ? finish_buckets(ddp) : status;
+}
+
 static cddp_status synchronise(cddp_ddp *ddp)
 {
     cddp_status status;
@@ -319,7 +337,7 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     return CDDP_OK;
 }
 
-static void end_backward(cddp_ddp *ddp)
+void cddpi_ddp_end_backward(cddp_ddp *ddp)
 {
     for (size_t s = 0; s < ddp->slot_count; s++) {
         ddp->slots[s].ready = false;
@@ -339,7 +357,6 @@ static void end_backward(cddp_ddp *ddp)
     ddp->arrival_count = 0;
     ddp->in_backward = false;
     ddp->step = plain_step;
-    ddp->backward++;
 }
 
 cddp_status cddp_ddp_wait(cddp_ddp *ddp)
@@ -353,8 +370,12 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
     if (ddp->broken) {
         return cddpi_ddp_usable(ddp);
     }
+    if (cddpi_group_is_recording(ddp->group)) {
+        return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
+    }
     if (ddp->step.no_sync) {
-        end_backward(ddp);
+        cddpi_ddp_end_backward(ddp);
+        ddp->backward++;
         return CDDP_OK;
     }
     if (!ddp->in_backward) {
@@ -366,12 +387,13 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
     if (status == CDDP_OK) {
         status = note_costs(ddp, entered_ns);
     }
-    if (status == CDDP_OK && ddp->rebuild_due && !cddpi_group_is_recording(ddp->group)) {
+    if (status == CDDP_OK && ddp->rebuild_due) {
         status = cddpi_layout_rebuild(ddp);
     }
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }
-    end_backward(ddp);
+    cddpi_ddp_end_backward(ddp);
+    ddp->backward++;
     return CDDP_OK;
 }

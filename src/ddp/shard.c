@@ -103,6 +103,23 @@ static cddp_status make_tables(cddp_ddp *ddp)
     return make_spans(ddp);
 }
 
+static cddp_status make_events(cddp_ddp *ddp)
+{
+    struct cddpi_shards *shards = ddp->shards;
+    size_t buckets = ddp->layout.plan->bucket_count;
+    cddp_status status = CDDP_OK;
+
+    shards->gathered = cddpi_zalloc_array(buckets, sizeof *shards->gathered);
+    shards->awaited = cddpi_zalloc_array(buckets, sizeof *shards->awaited);
+    if (shards->gathered == NULL || shards->awaited == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu events", buckets);
+    }
+    for (size_t b = 0; status == CDDP_OK && b < buckets; b++) {
+        status = ddp->device->ops->event_create(ddp->device, false, &shards->gathered[b]);
+    }
+    return status;
+}
+
 /* Late reduction pays where compute and communication share a core, and every gradient can be read
  * where it is: reduced piece by piece as the optimizer comes to it, it never leaves the cache. */
 static bool may_be_late(const cddp_ddp *ddp)
@@ -134,6 +151,9 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
     void *block = NULL;
     cddp_status status = make_tables(ddp);
 
+    if (status == CDDP_OK && ddp->device != NULL) {
+        status = make_events(ddp);
+    }
     if (status != CDDP_OK) {
         cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
         return status;
@@ -161,6 +181,11 @@ void cddpi_shard_release(cddp_ddp *ddp)
     if (shards->block != NULL) {
         cddp_group_free(ddp->group, shards->block);
     }
+    for (size_t b = 0; shards->gathered != NULL && b < ddp->layout.plan->bucket_count; b++) {
+        ddp->device->ops->event_destroy(ddp->device, shards->gathered[b]);
+    }
+    cddpi_free(shards->gathered);
+    cddpi_free(shards->awaited);
     cddpi_free(shards->spans);
     cddpi_free(shards->first);
     cddpi_free(shards->gathers);
@@ -178,11 +203,26 @@ static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
                                              b, ddp->layout.plan->bucket_count));
 }
 
+/* Each replay waits for the updates before it, those of a replay before included. */
+static cddp_status record_wait(cddp_ddp *ddp, size_t b)
+{
+    struct cddpi_shards *shards = ddp->shards;
+
+    if (shards->awaited[b]) {
+        return CDDP_OK;
+    }
+    shards->awaited[b] = true;
+    return ddp->device->ops->order(ddp->device, CDDPI_STREAM_COMPUTE, shards->gathered[b]);
+}
+
 static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
 {
     cddp_work **work = &ddp->shards->gathers[b];
     cddp_status status;
 
+    if (cddpi_group_is_recording(ddp->group)) {
+        return record_wait(ddp, b);
+    }
     if (*work == NULL) {
         return CDDP_OK;
     }
@@ -206,11 +246,29 @@ static cddp_status start_gathers(cddp_ddp *ddp)
         cddp_status status = cddp_all_gather(ddp->group, own, all, shard, bucket->type,
                                              &ddp->shards->gathers[b]);
 
+        if (status == CDDP_OK && ddp->device != NULL) {
+            status = ddp->device->ops->record(ddp->device, ddp->shards->gathered[b],
+                                              CDDPI_STREAM_COMM);
+        }
         if (status != CDDP_OK) {
             return gather_failed(ddp, b, status);
         }
     }
+    ddp->shards->updated = true;
     return CDDP_OK;
+}
+
+void cddpi_shard_record(cddp_ddp *ddp)
+{
+    memset(ddp->shards->awaited, 0, ddp->layout.plan->bucket_count);
+}
+
+void cddpi_shard_forget(cddp_ddp *ddp)
+{
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+        cddp_work_destroy(ddp->shards->gathers[b]);
+        ddp->shards->gathers[b] = NULL;
+    }
 }
 
 const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)

@@ -1,5 +1,5 @@
 /* device.c - operations of a group on its device: which memory goes there, the order between
- * streams, work handles, memory, recordings. */
+ * streams, work handles, memory. */
 #include "group/device.h"
 
 #include "base/alloc.h"
@@ -74,7 +74,7 @@ static cddp_status find_memory(const cddp_group *group, const struct cddpi_op *o
     return CDDP_OK;
 }
 
-static struct cddpi_flight *take_flight(struct cddpi_group_device *side, const struct cddpi_op *op)
+struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side, const struct cddpi_op *op)
 {
     struct cddpi_flight *flight;
 
@@ -108,7 +108,7 @@ static struct cddpi_flight *take_flight(struct cddpi_group_device *side, const s
     return flight;
 }
 
-static void put_flight(struct cddpi_group_device *side, struct cddpi_flight *flight)
+void cddpi_flight_put(struct cddpi_group_device *side, struct cddpi_flight *flight)
 {
     pthread_mutex_lock(&side->mutex);
     flight->next = side->free;
@@ -140,36 +140,54 @@ static cddp_status follow(struct cddpi_group_device *side, struct cddpi_flight *
     return side->device->ops->order(side->device, CDDPI_STREAM_COMPUTE, flight->done);
 }
 
-/* The others wait for what has failed here. */
-static cddp_status fail_flight(struct cddpi_group_device *side, const struct cddpi_flight *flight,
-                               cddp_status status)
+/* Whoever only records has nobody wait. */
+static cddp_status fail(struct cddpi_group_device *side, cddp_status status)
+{
+    return side->recording ? status : cddpi_watch_fail(side, status);
+}
+
+cddp_status cddpi_flight_fail(struct cddpi_group_device *side, const struct cddpi_flight *flight,
+                              cddp_status status)
 {
     char title[200];
 
+    if (side->recording) {
+        return status;
+    }
     cddpi_watch_title(flight, title, sizeof title);
     side->told = true;
     return cddpi_watch_fail(side, cddpi_fail_prefix(status, "%s", title));
 }
 
+/* Tell the others what is called here. What is recorded is told when it is replayed. */
+static cddp_status call(struct cddpi_group_device *side, struct cddpi_flight *flight)
+{
+    if (flight->recorded) {
+        cddpi_device_note_recorded(side, &flight->op);
+        return CDDP_OK;
+    }
+    return cddpi_watch_call(side, flight);
+}
+
 static cddp_status run(struct cddpi_group_device *side, const struct cddpi_op *op, cddp_work **out)
 {
-    struct cddpi_flight *flight = take_flight(side, op);
+    struct cddpi_flight *flight = cddpi_flight_take(side, op);
     struct cddp_work start = {.op = *op, .group = side->group, .flight = flight};
     struct cddp_work *work = NULL;
     cddp_status status;
 
     if (flight == NULL) {
-        return cddpi_watch_fail(side, CDDP_ERR_NO_MEMORY);
+        return fail(side, CDDP_ERR_NO_MEMORY);
     }
     if (out != NULL) {
         work = cddpi_work_take(side->group, &start);
         if (work == NULL) {
-            put_flight(side, flight);
-            return cddpi_watch_fail(side, CDDP_ERR_NO_MEMORY);
+            cddpi_flight_put(side, flight);
+            return fail(side, CDDP_ERR_NO_MEMORY);
         }
         flight->held = true;
     }
-    status = cddpi_watch_call(side, flight);
+    status = call(side, flight);
     if (status == CDDP_OK) {
         cddpi_watch_begin(side, flight);
         status = enqueue(side, flight);
@@ -178,15 +196,16 @@ static cddp_status run(struct cddpi_group_device *side, const struct cddpi_op *o
             status = follow(side, flight);
         }
         if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
-            status = fail_flight(side, flight, status);
+            status = cddpi_flight_fail(side, flight, status);
         }
     }
-    side->told = side->told || (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE);
+    side->told = side->told ||
+                 (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE && !side->recording);
     if (status == CDDP_OK && !flight->recorded) {
         cddpi_watch_add(side, flight);
     } else if (out == NULL || status != CDDP_OK) {
         flight->held = false;
-        put_flight(side, flight);
+        cddpi_flight_put(side, flight);
     }
     if (status == CDDP_OK && out != NULL) {
         *out = work;
@@ -242,7 +261,7 @@ cddp_status cddpi_device_test(cddp_work *work, bool *out_done)
     status = device->ops->query(device, work->flight->done, &over);
     if (status != CDDP_OK) {
         *out_done = true;
-        return fail_flight(work->group->device, work->flight, status);
+        return cddpi_flight_fail(work->group->device, work->flight, status);
     }
     if (over) { /* done, or ended by a failure */
         cddpi_watch_look(work->group->device);
@@ -265,7 +284,7 @@ cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms)
                               work->group->rank, timeout_ms);
         }
         if (status != CDDP_OK) {
-            return fail_flight(side, work->flight, status);
+            return cddpi_flight_fail(side, work->flight, status);
         }
         cddpi_watch_look(side); /* it may have been ended by a failure */
         status = state_of(work, &over);
@@ -274,7 +293,7 @@ cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms)
         return status;
     }
     status = follow(side, work->flight);
-    return status == CDDP_OK ? CDDP_OK : fail_flight(side, work->flight, status);
+    return status == CDDP_OK ? CDDP_OK : cddpi_flight_fail(side, work->flight, status);
 }
 
 void cddpi_device_drop(cddp_work *work)
@@ -376,66 +395,4 @@ void cddpi_device_free_all(struct cddpi_group_device *side)
         cddpi_free(side->blocks);
         side->blocks = next;
     }
-}
-
-/* --- recordings --- */
-
-bool cddpi_group_is_recording(const cddp_group *group)
-{
-    return group->device != NULL && group->device->recording;
-}
-
-cddp_status cddpi_group_record_begin(cddp_group *group)
-{
-    struct cddpi_group_device *side = group->device;
-    cddp_status status = cddpi_watch_status(side);
-
-    if (status == CDDP_OK && !side->ops->records(side->plane)) {
-        status = cddpi_fail(CDDP_ERR_UNAVAILABLE, "operations of backend %s cannot be recorded",
-                            side->ops->name);
-    }
-    if (status == CDDP_OK) {
-        status = side->device->ops->record_begin(side->device);
-    }
-    side->recording = status == CDDP_OK;
-    return status;
-}
-
-cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_recording **out)
-{
-    group->device->recording = false;
-    return group->device->device->ops->record_end(group->device->device, out);
-}
-
-cddp_status cddpi_group_replay(cddp_group *group, struct cddpi_recording *recording)
-{
-    struct cddpi_group_device *side = group->device;
-    struct cddpi_op op = {.kind = CDDPI_REPLAY, .type = CDDP_U8};
-    struct cddpi_flight *flight;
-    cddp_status status = cddpi_watch_status(side);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    flight = take_flight(side, &op);
-    if (flight == NULL) {
-        return cddpi_watch_fail(side, CDDP_ERR_NO_MEMORY);
-    }
-    status = cddpi_watch_call(side, flight);
-    if (status == CDDP_OK) {
-        status = side->device->ops->replay(side->device, recording);
-        if (status == CDDP_OK) {
-            status = side->device->ops->record(side->device, flight->done, CDDPI_STREAM_COMPUTE);
-        }
-        if (status != CDDP_OK) {
-            status = fail_flight(side, flight, status);
-        }
-    }
-    if (status == CDDP_OK) {
-        cddpi_watch_add(side, flight);
-    } else {
-        side->told = true;
-        put_flight(side, flight);
-    }
-    return status;
 }

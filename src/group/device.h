@@ -68,6 +68,7 @@ struct cddpi_group_device {
     struct cddpi_event *ready; /* what the compute stream held; recorded for each operation anew */
     uint64_t number;           /* of the last operation */
     bool recording;
+    uint64_t recorded; /* tells apart what is being recorded: see cddpi_group_recording */
     bool deterministic;
     char wish[16]; /* the plane that was asked for; "": any */
     char label[CDDPI_LABEL_BYTES];
@@ -103,15 +104,26 @@ cddp_status cddpi_group_healthy(cddp_group *group);
  * and not ended by a failure. Only on a device. */
 cddp_status cddpi_group_verify(cddp_group *group);
 
+/* What a group has recorded. Ranks that replay different operations are told, as at any call. */
+struct cddpi_group_recording {
+    struct cddpi_recording *work; /* release with recording_destroy of the device */
+    uint64_t calls;               /* a hash of the group's operations in it */
+};
+
+/** Whether operations of the group can be part of a recording. Also on the processor.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: why not. */
+cddp_status cddpi_group_records(const cddp_group *group);
 /** As record_begin and record_end of the device, with the operations of the group as part of the
- *  recording. All ranks do the same. Only on a device. Recordings go before the group: NCCL lets no
- *  communicator go while there are any with its work (the group then leaves it behind, late).
+ *  recording. All ranks do the same. Only on a device. What fails in between harms nobody: it is
+ *  this rank's alone, which has to tell the others before any of them replays. Recordings go before
+ *  the group: NCCL lets no communicator go while there are any with its work (the group then leaves
+ *  it behind, late).
  *  @return CDDP_ERR_UNAVAILABLE when the plane's operations cannot be recorded; else as these. */
 cddp_status cddpi_group_record_begin(cddp_group *group);
-cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_recording **out);
+cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_group_recording *out);
 bool cddpi_group_is_recording(const cddp_group *group);
 /** Do what was recorded; the watchdog looks after it as after one operation. */
-cddp_status cddpi_group_replay(cddp_group *group, struct cddpi_recording *recording);
+cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_recording *recording);
 
 /* --- device_open.c --- */
 
@@ -141,10 +153,21 @@ cddp_status cddpi_device_test(cddp_work *work, bool *out_done);
 cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms);
 /** The handle goes. */
 void cddpi_device_drop(cddp_work *work);
+/** For one more operation, or NULL with what failed; behind it, unless it goes on its way. */
+struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side, const struct cddpi_op *op);
+void cddpi_flight_put(struct cddpi_group_device *side, struct cddpi_flight *flight);
+/** As cddpi_watch_fail(), with the operation's title; while work is recorded, @p status alone. */
+cddp_status cddpi_flight_fail(struct cddpi_group_device *side, const struct cddpi_flight *flight,
+                              cddp_status status);
 cddp_status cddpi_device_memory(cddp_group *group, size_t bytes, void **out);
 /** Release @p memory, unless it is none of the device's. */
 bool cddpi_device_free(cddp_group *group, void *memory);
 void cddpi_device_free_all(struct cddpi_group_device *side);
+
+/* --- device_record.c --- */
+
+/** @p op becomes a part of what is being recorded. */
+void cddpi_device_note_recorded(struct cddpi_group_device *side, const struct cddpi_op *op);
 
 /* --- device_watch.c --- */
 

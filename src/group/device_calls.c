@@ -45,15 +45,6 @@ static bool has_room(const struct cddpi_group_device *side, uint64_t number)
     return true;
 }
 
-static void wake(struct cddpi_group_device *side)
-{
-    pthread_mutex_lock(&side->mutex);
-    if (side->idle) {
-        pthread_cond_signal(&side->wake);
-    }
-    pthread_mutex_unlock(&side->mutex);
-}
-
 cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_flight *flight)
 {
     struct cddpi_calls *own = cddpi_own_calls(side);
@@ -76,9 +67,6 @@ cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_fligh
     }
     describe(&flight->op, &own->calls[number % CDDPI_CALLS]);
     atomic_store_explicit(&own->called, number, memory_order_release);
-    if (flight->recorded) { /* nothing will be added, but there is something to compare */
-        wake(side);
-    }
     return CDDP_OK;
 }
 

@@ -307,6 +307,14 @@ void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written)
     }
 }
 
+void cddpi_model_replayed(struct cddpi_model *model)
+{
+    for (size_t i = 0; i < model->params.count; i++) {
+        model->cuda->copies[i].stale = false;
+    }
+    model->outputs = NULL; /* its activations lie there */
+}
+
 void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale)
 {
     if (model->cuda != NULL) {

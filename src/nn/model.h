@@ -144,6 +144,9 @@ void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written);
 void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index);
 /** Make stale copies now: before a recording is replayed that was made without. */
 CDDP_CHECKED cddp_status cddpi_model_refresh_copies(struct cddpi_model *model);
+/** On a device: a recording of a training forward and backward was replayed. If it was recorded
+ *  with stale copies (as after cddpi_model_params_changed()), it has made them. */
+void cddpi_model_replayed(struct cddpi_model *model);
 /** On a device: let backward multiply its scale by *@p scale (memory of the device; NULL: 1). */
 void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale);
 /** Grows whenever memory moved, so that recordings of steps must be made again: the arena (a larger

@@ -65,6 +65,7 @@ enum cddpi_model_kind {
 enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
+enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_KEY_BYTES = 64 };
@@ -116,6 +117,7 @@ struct cddpi_config {
         int device;
         int precision;
         int products;
+        int cuda_graph;
         int64_t eval_steps;
         int64_t eval_batches;
         int64_t generate_steps;

@@ -26,6 +26,7 @@ struct times {
     struct cddpi_event **begun; /* two a micro-batch: forward, backward */
     int marks;
     struct cddpi_event *updating, *ended;
+    bool replayed, timed;
 };
 
 struct cddpi_device_step {
@@ -199,7 +200,7 @@ cddp_status cddpi_device_step_mark(struct cddpi_device_step *step, enum cddpi_ma
 {
     struct times *times;
 
-    if (step == NULL) {
+    if (step == NULL || step->trainer->replays) {
         return CDDP_OK;
     }
     times = &step->times[step->put % PLACES];
@@ -210,39 +211,72 @@ cddp_status cddpi_device_step_mark(struct cddpi_device_step *step, enum cddpi_ma
                                      CDDPI_STREAM_COMPUTE);
 }
 
-cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr, bool wants_norm)
+cddp_status cddpi_device_step_begin_replay(struct cddpi_device_step *step)
 {
-    struct cddpi_trainer *trainer = step->trainer;
-    bool clips = trainer->config->train.clip_norm > 0;
-    bool has_factor = clips || step->scales;
     struct times *times = &step->times[step->put % PLACES];
-    cddp_status status = step->device->ops->record(step->device, times->updating,
-                                                   CDDPI_STREAM_COMPUTE);
 
-    if (status == CDDP_OK) {
-        status = cddpi_optim_device_rate(trainer->optim, trainer->grads, lr);
-    }
-    if (status == CDDP_OK && (has_factor || wants_norm)) {
+    times->marks = 1;
+    return step->device->ops->record(step->device, times->begun[0], CDDPI_STREAM_COMPUTE);
+}
+
+bool cddpi_device_step_has_factor(const struct cddpi_device_step *step)
+{
+    return step->scales || step->trainer->config->train.clip_norm > 0;
+}
+
+cddp_status cddpi_device_step_prepare(struct cddpi_device_step *step, double lr)
+{
+    return cddpi_optim_device_rate(step->trainer->optim, step->trainer->grads, lr);
+}
+
+cddp_status cddpi_device_step_work(struct cddpi_device_step *step, bool wants_norm)
+{
+    bool has_factor = cddpi_device_step_has_factor(step);
+    cddp_status status = CDDP_OK;
+
+    if (has_factor || wants_norm) {
         status = find_factor(step);
     }
     if (status == CDDP_OK) {
-        status = cddpi_optim_device_update(trainer->optim, has_factor ? &step->words->factor : NULL,
+        status = cddpi_optim_device_update(step->trainer->optim,
+                                           has_factor ? &step->words->factor : NULL,
                                            step->scales ? &step->words->skip : NULL);
     }
-    if (status == CDDP_OK && step->scales) {
-        status = move_scale(step);
-    }
+    return status == CDDP_OK && step->scales ? move_scale(step) : status;
+}
+
+cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_norm)
+{
+    struct cddpi_trainer *trainer = step->trainer;
+    struct times *times = &step->times[step->put % PLACES];
+    cddp_status status = step->device->ops->record(step->device, times->ended,
+                                                   CDDPI_STREAM_COMPUTE);
+
+    times->replayed = trainer->replays;
+    times->timed = trainer->timed;
     if (status == CDDP_OK) {
-        status = step->device->ops->record(step->device, times->ended, CDDPI_STREAM_COMPUTE);
-    }
-    if (status == CDDP_OK) {
-        status = send_back(step, has_factor || wants_norm);
+        status = send_back(step, cddpi_device_step_has_factor(step) || wants_norm);
     }
     if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
         status = cddp_ddp_updated(trainer->ddp);
     }
     cddpi_model_params_changed(trainer->model, false);
     return status;
+}
+
+cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr, bool wants_norm)
+{
+    struct times *times = &step->times[step->put % PLACES];
+    cddp_status status = step->device->ops->record(step->device, times->updating,
+                                                   CDDPI_STREAM_COMPUTE);
+
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_prepare(step, lr);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_work(step, wants_norm);
+    }
+    return status == CDDP_OK ? cddpi_device_step_end(step, wants_norm) : status;
 }
 
 /* Add the time between two events to @p sum. */
@@ -259,15 +293,21 @@ static cddp_status add_time(const struct cddpi_device_step *step, struct cddpi_e
 static cddp_status take_times(const struct cddpi_device_step *step, struct times *times,
                               struct cddpi_ended *out)
 {
-    cddp_status status = add_time(step, times->updating, times->ended, &out->optimizer_ns);
+    int parts = times->replayed ? 0 : times->marks;
+    cddp_status status = add_time(step, times->begun[0], times->ended, &out->step_ns);
 
-    for (int i = 0; status == CDDP_OK && i < times->marks; i++) {
-        struct cddpi_event *next = i + 1 < times->marks ? times->begun[i + 1] : times->updating;
+    if (status == CDDP_OK && !times->replayed) {
+        status = add_time(step, times->updating, times->ended, &out->optimizer_ns);
+    }
+    for (int i = 0; status == CDDP_OK && i < parts; i++) {
+        struct cddpi_event *next = i + 1 < parts ? times->begun[i + 1] : times->updating;
 
         status = add_time(step, times->begun[i], next,
                           i % 2 == 0 ? &out->forward_ns : &out->backward_ns);
     }
     times->marks = 0;
+    out->replayed = times->replayed;
+    out->timed = times->timed;
     return status;
 }
 

@@ -12,7 +12,10 @@ struct cddpi_device_step;
 struct cddpi_ended {
     double norm;  /* of the gradients' mean, unscaled; NaN: not asked for */
     bool skipped; /* the gradients were not finite, so nothing changed: only with a loss scale */
-    int64_t forward_ns, backward_ns, optimizer_ns; /* of the compute stream; of all micro-batches */
+    bool replayed, timed; /* as the trainer had it in that step */
+    int64_t step_ns;      /* of the compute stream, from its first work to its last */
+    /* parts of that, of all micro-batches; 0 if it was replayed */
+    int64_t forward_ns, backward_ns, optimizer_ns;
 };
 
 /* What the compute stream comes to. */
@@ -28,13 +31,25 @@ const float *cddpi_device_step_loss_scale(const struct cddpi_device_step *step);
 /** Give the device trainer->loss_scale as it is now (after a checkpoint was read). Waits. */
 CDDP_CHECKED cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step);
 
-/** A micro-batch's forward or backward begins. Nothing if @p step is NULL. */
+/** A micro-batch's forward or backward begins. Nothing if @p step is NULL, or in a step that is
+ *  replayed. */
 CDDP_CHECKED cddp_status cddpi_device_step_mark(struct cddpi_device_step *step,
                                                 enum cddpi_mark mark);
+/** A step that is replayed begins. */
+CDDP_CHECKED cddp_status cddpi_device_step_begin_replay(struct cddpi_device_step *step);
 
-/** Clip, update, share. @p wants_norm: also where nothing is clipped. */
+/** Clip, update, share: the three below. @p wants_norm: also where nothing is clipped. */
 CDDP_CHECKED cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr,
                                                   bool wants_norm);
+/** What changes from step to step; not part of a recording. */
+CDDP_CHECKED cddp_status cddpi_device_step_prepare(struct cddpi_device_step *step, double lr);
+/** Work for the device only: also part of a recording. */
+CDDP_CHECKED cddp_status cddpi_device_step_work(struct cddpi_device_step *step, bool wants_norm);
+/** Numbers start on their way back, and updated parameters to all ranks; not in a recording. */
+CDDP_CHECKED cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_norm);
+/** Whether the norm is found in any case. */
+bool cddpi_device_step_has_factor(const struct cddpi_device_step *step);
+
 /** What the oldest update that was not taken yet found; waits for it. CDDP_ERR_STATE: there is
  *  none. */
 CDDP_CHECKED cddp_status cddpi_device_step_take(struct cddpi_device_step *step,

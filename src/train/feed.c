@@ -223,6 +223,7 @@ static cddp_status fetch(struct cddpi_feed *feed)
         return CDDP_OK;
     }
     place->fed = as_loaded(feed, &loaded);
+    place->fed.place = (int)(feed->fetched % PLACES);
     place->fed.waited_ns = waited_ns;
     feed->step += loaded.last;
     status = cddpi_model_check_batch(feed->model, &place->fed.batch);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "train/device_step.h"
+#include "train/step_graphs.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -47,24 +48,39 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
 {
     double pause = trainer->config->train.checkpoint_seconds;
 
-    trainer->wish = GO_ON;
+    trainer->own.stale = cddpi_step_graphs_are_stale(trainer->graphs);
+    trainer->own.wish = GO_ON;
     if (cddpi_stop_requested()) {
-        trainer->wish = STOP;
+        trainer->own.wish = STOP;
     } else if (trainer->rank == 0 && pause > 0 &&
                (double)(cddpi_now_ns() - trainer->saved_ns) * 1e-9 >= pause) {
-        trainer->wish = SAVE;
+        trainer->own.wish = SAVE;
     }
-    return cddp_all_reduce(trainer->group, &trainer->wish, &trainer->agreed, 1, CDDP_U8,
-                           CDDP_OP_MAX, &trainer->agreeing);
+    return cddp_all_reduce(trainer->group, &trainer->own, &trainer->agreed, sizeof trainer->own,
+                           CDDP_U8, CDDP_OP_MAX, &trainer->agreeing);
 }
 
-static cddp_status end_agreement(struct cddpi_trainer *trainer)
+static bool is_reported(const struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddp_work_wait(trainer->agreeing, 0);
+    uint64_t step = trainer->at.step + 1;
 
+    return trainer->ends_epoch || trainer->agreed.wish == STOP || step == 1 ||
+           step % (uint64_t)trainer->config->train.log_steps == 0 || step == trainer->last_step;
+}
+
+cddp_status cddpi_trainer_agree(struct cddpi_trainer *trainer)
+{
+    cddp_status status;
+
+    if (trainer->agreeing == NULL) {
+        return CDDP_OK;
+    }
+    status = cddp_work_wait(trainer->agreeing, 0);
     if (status == CDDP_OK) {
         cddp_work_destroy(trainer->agreeing);
         trainer->agreeing = NULL;
+        trainer->reported = is_reported(trainer);
+        cddpi_step_graphs_heard(trainer->graphs);
     }
     return status;
 }
@@ -83,24 +99,15 @@ static void log_samples(struct cddpi_trainer *trainer)
     (void)fflush(trainer->sample_log);
 }
 
-/* The cursor behind one more step. Returns whether an epoch ended. */
-static bool advance(struct cddpi_trainer *trainer)
+/* The cursor behind one more step. */
+static void advance(struct cddpi_trainer *trainer)
 {
     trainer->at.step++;
     trainer->at.position += (uint64_t)trainer->config->train.batch_size;
-    if (trainer->at.position < epoch_end(trainer)) {
-        return false;
+    if (trainer->ends_epoch) {
+        trainer->at.position = 0;
+        trainer->at.epoch++;
     }
-    trainer->at.position = 0;
-    trainer->at.epoch++;
-    return true;
-}
-
-static bool is_reported(const struct cddpi_trainer *trainer, bool epoch_ended)
-{
-    return epoch_ended || trainer->agreed == STOP || trainer->at.step == 1 ||
-           trainer->at.step % (uint64_t)trainer->config->train.log_steps == 0 ||
-           trainer->at.step == trainer->last_step;
 }
 
 /* The norm of all gradients from this rank's part of its square, rounded to float32: the parts are
@@ -147,56 +154,70 @@ static cddp_status update(struct cddpi_trainer *trainer, double lr, bool reporte
 
 /* The same on a device: everything but the report is work for its streams. A report waits for the
  * step; else the step before is what is waited for, while the device computes. */
-static cddp_status update_on_device(struct cddpi_trainer *trainer, double lr, bool reported,
-                                    double *out_norm)
+static cddp_status update_on_device(struct cddpi_trainer *trainer, double *out_norm)
 {
     cddp_status status = cddpi_model_collect(trainer->model, trainer->step_predictions);
 
     if (status == CDDP_OK) {
-        status = cddpi_device_step_update(trainer->device_step, lr, reported);
+        status = trainer->replays ? cddpi_device_step_end(trainer->device_step, trainer->reported)
+                                  : cddpi_device_step_update(trainer->device_step, trainer->lr,
+                                                             trainer->reported);
     }
     trainer->unsettled++;
-    return status == CDDP_OK ? cddpi_trainer_settle(trainer, reported ? 0 : 1, out_norm) : status;
+    return status == CDDP_OK ? cddpi_trainer_settle(trainer, trainer->reported ? 0 : 1, out_norm)
+                             : status;
 }
 
 /* Clip, update, move the cursor, report. */
-static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun, bool *out_epoch_ended)
+static cddp_status finish_step(struct cddpi_trainer *trainer, int64_t begun)
 {
-    double lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->at.step);
     double norm = 0;
     int64_t waited = cddpi_now_ns();
-    bool reported;
     cddp_status status;
 
     log_samples(trainer);
-    *out_epoch_ended = advance(trainer);
-    reported = is_reported(trainer, *out_epoch_ended);
+    advance(trainer);
     if (trainer->device_step != NULL) {
-        status = update_on_device(trainer, lr, reported, &norm);
+        status = update_on_device(trainer, &norm);
     } else {
-        status = update(trainer, lr, reported, &norm);
+        status = update(trainer, trainer->lr, trainer->reported, &norm);
         trainer->interval.optimizer_ns += cddpi_now_ns() - waited;
     }
     trainer->interval.steps++;
+    trainer->interval.whole += trainer->replays;
+    trainer->interval.replayed += cddpi_step_graphs_replayed(trainer->graphs);
     trainer->interval.step_ns += cddpi_now_ns() - begun;
     if (status != CDDP_OK) {
         return status;
     }
-    return reported ? cddpi_trainer_report(trainer, lr, norm) : CDDP_OK;
+    return trainer->reported ? cddpi_trainer_report(trainer, trainer->lr, norm) : CDDP_OK;
 }
 
-static cddp_status run_step(struct cddpi_trainer *trainer, bool *out_epoch_ended)
+/* What is known of the step before it begins. */
+static cddp_status plan_step(struct cddpi_trainer *trainer)
+{
+    uint64_t end = trainer->at.position + (uint64_t)trainer->config->train.batch_size;
+
+    trainer->lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->at.step);
+    trainer->ends_epoch = end >= epoch_end(trainer);
+    return cddpi_step_graphs_begin(trainer->graphs, end <= epoch_end(trainer));
+}
+
+static cddp_status run_step(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
-    cddp_status status = begin_agreement(trainer);
+    cddp_status status = plan_step(trainer);
 
+    if (status == CDDP_OK) {
+        status = begin_agreement(trainer);
+    }
     if (status == CDDP_OK) {
         status = cddpi_trainer_compute(trainer);
     }
     if (status == CDDP_OK) {
-        status = end_agreement(trainer);
+        status = cddpi_trainer_agree(trainer);
     }
-    return status == CDDP_OK ? finish_step(trainer, begun, out_epoch_ended) : status;
+    return status == CDDP_OK ? finish_step(trainer, begun) : status;
 }
 
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
@@ -235,15 +256,16 @@ static bool is_evaluated(const struct cddpi_trainer *trainer, bool epoch_ended)
                            trainer->at.epoch % (uint64_t)trainer->config->train.eval_epochs == 0;
 }
 
-static cddp_status after_step(struct cddpi_trainer *trainer, bool epoch_ended)
+static cddp_status after_step(struct cddpi_trainer *trainer)
 {
+    bool epoch_ended = trainer->ends_epoch;
     const struct cddpi_config *config = trainer->config;
     uint64_t every = (uint64_t)config->train.checkpoint_steps;
     cddp_status status = CDDP_OK;
 
-    trainer->stopped = trainer->agreed == STOP;
+    trainer->stopped = trainer->agreed.wish == STOP;
     if (!is_finished(trainer) &&
-        (trainer->agreed == SAVE || (every > 0 && trainer->at.step % every == 0))) {
+        (trainer->agreed.wish == SAVE || (every > 0 && trainer->at.step % every == 0))) {
         status = save_on_the_way(trainer);
     }
     if (status == CDDP_OK && epoch_ended) {
@@ -316,11 +338,9 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
         status = begin_epoch(trainer);
     }
     while (status == CDDP_OK && !is_finished(trainer)) {
-        bool epoch_ended = false;
-
-        status = run_step(trainer, &epoch_ended);
+        status = run_step(trainer);
         if (status == CDDP_OK) {
-            status = after_step(trainer, epoch_ended);
+            status = after_step(trainer);
         }
     }
     cddpi_loader_cancel(trainer->loader);

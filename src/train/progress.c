@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/log.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     int64_t now = cddpi_now_ns();
     char left[32];
     char mfu[32] = "";
+    char exposed[40] = "";
     char line[288];
 
     if (progress->mode == CDDPI_PROGRESS_OFF ||
@@ -62,14 +64,15 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     if (state->mfu_percent > 0) {
         snprintf(mfu, sizeof mfu, "  MFU %.1f %%", state->mfu_percent);
     }
-    snprintf(line, sizeof line,
-             "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f %s/s%s  exposed comm %.1f %%  "
-             "%s left%s",
-             progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "",
-             (unsigned long long)state->epoch, (unsigned long long)state->epochs,
-             (unsigned long long)state->step, (unsigned long long)state->steps, state->loss,
-             state->rate, state->unit, mfu, state->exposed_percent, left,
-             progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
+    if (isfinite(state->exposed_percent)) {
+        snprintf(exposed, sizeof exposed, "  exposed comm %.1f %%", state->exposed_percent);
+    }
+    snprintf(
+        line, sizeof line, "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f %s/s%s%s  %s left%s",
+        progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "", (unsigned long long)state->epoch,
+        (unsigned long long)state->epochs, (unsigned long long)state->step,
+        (unsigned long long)state->steps, state->loss, state->rate, state->unit, mfu, exposed, left,
+        progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
     put(line);
     progress->shown_ns = now;
     progress->open_line = progress->mode == CDDPI_PROGRESS_TTY;

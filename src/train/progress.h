@@ -20,7 +20,7 @@ struct cddpi_progress_state {
     double rate; /* of so many `unit` a second */
     const char *unit;
     double mfu_percent;     /* of what the devices could compute; 0: not known, and not shown */
-    double exposed_percent; /* waiting for communication, of the time of a step */
+    double exposed_percent; /* waiting for communication, of the time of a step; NaN: not known */
     double seconds_left;
 };
 

@@ -7,6 +7,7 @@
 #include "train/peak.h"
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -85,7 +86,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     static const char *const always[] = {
         "loss",    "accuracy",   "lr",          "grad_norm",       "samples_per_s", "step_ms",
         "data_ms", "forward_ms", "backward_ms", "exposed_comm_ms", "optimizer_ms"};
-    enum { ALWAYS = sizeof always / sizeof always[0], MOST = ALWAYS + 2 };
+    enum { ALWAYS = sizeof always / sizeof always[0], MOST = ALWAYS + 3 };
     const char *names[MOST];
     size_t count = ALWAYS;
     struct cddpi_interval *interval = &trainer->interval;
@@ -94,6 +95,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     double values[MOST];
     double rate;  /* predictions a second */
     double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
+    double parts; /* the same of steps whose parts' times are known; NaN: of none are */
     double step_ms;
     double mfu;
     cddp_status status = cddp_ddp_get_stats(trainer->ddp, &stats);
@@ -116,6 +118,9 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
         return status;
     }
     scale = 1e-6 / ((double)interval->steps * trainer->world_size);
+    parts = interval->steps > interval->whole
+                ? scale * (double)interval->steps / (double)(interval->steps - interval->whole)
+                : NAN;
     step_ms = (double)interval->step_ns * 1e-6 / (double)interval->steps;
     trainer->last_loss = sums[LOSS] / sums[COUNT];
     values[0] = trainer->last_loss;
@@ -126,7 +131,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     values[4] = rate / trainer->predictions;
     values[5] = step_ms;
     for (int i = DATA; i < SUMS; i++) {
-        values[6 + i - DATA] = sums[i] * scale;
+        values[6 + i - DATA] = sums[i] * (i == DATA ? scale : parts);
     }
     mfu = cddpi_mfu(cddpi_model_work(trainer->model), values[4], 1, trainer->peak_flops);
     memcpy(names, always, sizeof always);
@@ -138,11 +143,15 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
         names[count] = "mfu";
         values[count++] = mfu;
     }
+    if (trainer->graphs != NULL) {
+        names[count] = "replayed_steps";
+        values[count++] = (double)interval->replayed;
+    }
     if (trainer->metrics != NULL) {
         cddpi_metrics_add(trainer->metrics, "train", trainer->at.step,
                           trainer->at.epoch + (trainer->at.position > 0), names, values, count);
     }
-    show_progress(trainer, step_ms, sums[EXPOSED] * scale, rate, mfu);
+    show_progress(trainer, step_ms, sums[EXPOSED] * parts, rate, mfu);
     memset(interval, 0, sizeof *interval);
     return CDDP_OK;
 }

@@ -156,6 +156,18 @@ const struct cddpi_key cddpi_config_keys[] = {
              "processor has it and $CDDP_THREADS is 1: with each factor the sum of three bf16 "
              "parts, as exact as f32 and nearly twice as fast. *fma*: always plain f32 arithmetic, "
              "for comparisons and for numbers below 1e-33 that matter."},
+    {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|always|never",
+     .text =
+         "On GPUs: record a step as CUDA graphs and replay them, which costs the processor next "
+         "to nothing. The results are the same. *auto*: after 5 steps, 5 are timed that "
+         "are not replayed and 5 that are, in turns and on all ranks, and what was faster stays; "
+         "the choice "
+         "and both times are told. Steps that have fewer samples, at an epoch's end, are never "
+         "replayed. *always*: from the third step on, without timing; an error that says why "
+         "where it cannot be: on the processor, and between several ranks with $CDDP_BACKEND *ipc* "
+         "or *staged*. "
+         "*never*: not. Of replayed steps, *forward_ms*, *backward_ms*, *exposed_comm_ms* and "
+         "*optimizer_ms* are not known: metrics have means over the others, or null."},
     {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,

@@ -2,6 +2,7 @@
  * already has the next step's work. */
 #include "base/error.h"
 #include "train/device_step.h"
+#include "train/step_graphs.h"
 #include "train/trainer.h"
 
 /* The oldest step whose results were not taken. */
@@ -30,6 +31,9 @@ static cddp_status settle_one(struct cddpi_trainer *trainer, double *out_norm)
         cddpi_trainer_warn(trainer,
                            "step %llu was skipped: a gradient overflowed; the loss scale is %g now",
                            (unsigned long long)step, (double)trainer->loss_scale.scale);
+    }
+    if (ended.timed) {
+        cddpi_step_graphs_time(trainer->graphs, ended.replayed, ended.step_ns);
     }
     if (out_norm != NULL) {
         *out_norm = ended.norm;

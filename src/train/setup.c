@@ -5,6 +5,7 @@
 #include "group/device.h"
 #include "nn/weights.h"
 #include "train/device_step.h"
+#include "train/step_graphs.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -280,7 +281,7 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
 
     cddpi_loss_scale_init(&trainer->loss_scale);
     if (!cddpi_is_cuda(trainer->device)) {
-        return CDDP_OK;
+        return cddpi_step_graphs_create(trainer, &trainer->graphs);
     }
     status = cddpi_optim_to_device(trainer->optim, trainer->device,
                                    cddp_group_timeout_ms(trainer->group));
@@ -291,7 +292,7 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
         cddpi_model_bind_loss_scale(trainer->model,
                                     cddpi_device_step_loss_scale(trainer->device_step));
     }
-    return status;
+    return status == CDDP_OK ? cddpi_step_graphs_create(trainer, &trainer->graphs) : status;
 }
 
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
@@ -425,6 +426,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_loader_destroy(trainer->loader);
     cddp_sampler_destroy(trainer->test_sampler);
     cddp_sampler_destroy(trainer->sampler);
+    cddpi_step_graphs_destroy(trainer->graphs);
     cddpi_device_step_destroy(trainer->device_step);
     cddpi_trainer_drop_mirror(trainer);
     cddpi_optim_destroy(trainer->optim);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "train/device_step.h"
+#include "train/step_graphs.h"
 #include "train/trainer.h"
 
 #include <assert.h>
@@ -73,10 +74,9 @@ static cddp_status say_what_micro_batches_take(const struct cddpi_trainer *train
     return cddpi_trainer_say_what_helps(status, text);
 }
 
-/* Forward and backward of one micro-batch; the gradients are added to those of the @p done ones
- * before it. On a device all of this only puts work into streams. */
-static cddp_status compute_micro_batch(struct cddpi_trainer *trainer, const struct cddpi_fed *fed,
-                                       uint64_t done)
+/* The gradients are added to those of the @p done micro-batches before it. */
+cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
+                                          const struct cddpi_fed *fed, uint64_t done)
 {
     struct cddpi_interval *interval = &trainer->interval;
     cddp_step step = CDDP_STEP_INIT;
@@ -112,7 +112,6 @@ static cddp_status compute_micro_batch(struct cddpi_trainer *trainer, const stru
         interval->correct += result.correct;
         interval->count += result.count;
     }
-    trainer->step_predictions += result.count;
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp)
                              : say_what_micro_batches_take(trainer, status);
 }
@@ -137,7 +136,9 @@ cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer)
             assert(fed.batch.label != NULL); /* as many batches as steps */
             trainer->interval.data_ns += fed.waited_ns;
             keep_samples(trainer, &fed.batch);
-            status = compute_micro_batch(trainer, &fed, done);
+            trainer->step_predictions += fed.batch.count * trainer->predictions;
+            status = trainer->replays ? cddpi_step_graphs_micro_batch(trainer->graphs, &fed, done)
+                                      : cddpi_trainer_run_micro_batch(trainer, &fed, done);
         }
         if (status == CDDP_OK) {
             status = cddpi_feed_used(trainer->feed);

@@ -28,6 +28,8 @@ struct cddpi_interval {
     int64_t data_ns, forward_ns, backward_ns, exposed_ns, optimizer_ns;
     int64_t step_ns;
     uint64_t steps;
+    uint64_t whole;    /* of these, whose parts' times are not known */
+    uint64_t replayed; /* of these, that were done by recordings */
 };
 
 struct cddpi_trainer {
@@ -51,6 +53,7 @@ struct cddpi_trainer {
     void **grads; /* param_count, in the buckets */
     struct cddpi_optim *optim;
     struct cddpi_device_step *device_step; /* NULL: on the processor */
+    struct cddpi_step_graphs *graphs;      /* NULL: steps are never replayed */
     struct cddpi_loss_scale loss_scale;    /* fp16 */
     void **mirror;        /* on a device: copies of parameters and buffers; NULL: not held */
     int unsettled;        /* on a device: steps whose results were not taken yet */
@@ -64,9 +67,17 @@ struct cddpi_trainer {
     bool bound;          /* the gradients' final places are known to the model */
     bool stopped;        /* by a signal */
 
-    uint8_t wish;        /* what this rank wants after the step: enum cddpi_wish */
-    uint8_t agreed;      /* the greatest wish of all ranks */
+    /* of the present step */
+    double lr;
+    bool ends_epoch;
+    bool replays; /* by recordings, as far as that can be; whole steps only */
+    bool timed;   /* to choose whether steps are replayed */
+    struct {
+        uint8_t wish;    /* what is to be done after the step: enum cddpi_wish */
+        uint8_t stale;   /* recordings are of no use any more */
+    } own, agreed;       /* this rank's, and the greatest of all ranks */
     cddp_work *agreeing; /* the collective that finds it, while a step runs */
+    bool reported;       /* known once it is found */
 
     int64_t saved_ns;    /* when the last checkpoint was written or tried */
     uint64_t saved_step; /* and of which step it is; ~0: none */
@@ -113,6 +124,15 @@ int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_s
 /** The next step's gradients: the mean over all samples of its batch, on every rank. Collective.
  *  step.c */
 CDDP_CHECKED cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer);
+
+/** Forward and backward of one micro-batch, behind @p done ones of the step. On a device only work
+ *  for its streams: also part of a recording. step.c */
+CDDP_CHECKED cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
+                                                       const struct cddpi_fed *fed, uint64_t done);
+
+/** Wait for what all ranks wish; nothing if that is known. Then it is known, too, whether the step
+ *  will be reported. loop.c */
+CDDP_CHECKED cddp_status cddpi_trainer_agree(struct cddpi_trainer *trainer);
 
 /** CDDP_ERR_STATE unless the losses of step @p step are numbers. step.c */
 CDDP_CHECKED cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer,

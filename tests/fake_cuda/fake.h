@@ -112,7 +112,7 @@ struct fake_config {
     int visible[FAKE_MAX_DEVICES]; /* which of the machine's */
     int driver;
     size_t memory;
-    long fail_alloc, fail_launch, refuse_launch, fail_pin;
+    long fail_alloc, fail_launch, refuse_launch, fail_pin, refuse_capture, fail_graph;
     bool ipc, peers, pools, wait_value, parts;
     char name[64]; /* "": each has its own */
     int64_t idle_ns;
@@ -139,7 +139,7 @@ struct fake_state {
     struct fake_demand *demands;
     struct fake_capture *capture; /* one at a time */
     uint64_t captures;
-    long launches, runs, allocs, pins;
+    long launches, runs, allocs, pins, captured, graphs;
     size_t used[FAKE_MAX_DEVICES];
 };
 

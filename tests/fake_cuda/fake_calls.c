@@ -60,6 +60,15 @@ static cudaError_t check_outside(cudaStream_t stream)
     return stream->capture != NULL ? fake_capture_refuse(stream) : fake_capture_forbids();
 }
 
+/* The thread that records may ask and wait for nothing at all. */
+static cudaError_t check_event(const struct CUevent_st *event)
+{
+    if (event->capture != 0) {
+        return cudaErrorCapturedEvent;
+    }
+    return fake_capturing_here() ? fake_capture_refuse(fake.capture->origin) : cudaSuccess;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     cudaError_t error = fake_enter_context();
@@ -228,8 +237,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (error != cudaSuccess) {
         return error;
     }
-    if (event->capture != 0) {
-        return fake_leave(cudaErrorCapturedEvent);
+    error = check_event(event);
+    if (error != cudaSuccess) {
+        return fake_leave(error);
     }
     error = fake_capture_forbids();
     if (error == cudaSuccess && event->point != NULL && !event->point->done) {
@@ -247,8 +257,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (error != cudaSuccess) {
         return error;
     }
-    if (event->capture != 0) {
-        return fake_leave(cudaErrorCapturedEvent);
+    error = check_event(event);
+    if (error != cudaSuccess) {
+        return fake_leave(error);
     }
     error = fake_capture_forbids();
     return fake_leave(error == cudaSuccess && event->point != NULL ? fake_await(event->point)

@@ -22,6 +22,8 @@
  *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel that runs fails: an illegal address
  *   CDDP_FAKE_CUDA_REFUSE_LAUNCH   the n-th launch is refused: too many resources
  *   CDDP_FAKE_CUDA_FAIL_PIN        the n-th allocation of pinned memory fails
+ *   CDDP_FAKE_CUDA_REFUSE_CAPTURE  the n-th piece of work that is captured cannot be
+ *   CDDP_FAKE_CUDA_FAIL_GRAPH      the n-th graph that is made executable finds no memory
  *   CDDP_FAKE_CUDA_IPC             0: memory cannot be opened by other processes
  *   CDDP_FAKE_CUDA_PEERS           0: devices do not reach each other
  *   CDDP_FAKE_CUDA_PARTS           1: all are parts of one card (MIG)

@@ -39,6 +39,10 @@ cudaError_t fake_capture_put(cudaStream_t stream, const struct fake_work *work)
     struct fake_work copy = *work;
     struct fake_node *node;
 
+    if (++fake.captured == fake.config.refuse_capture) {
+        fake_work_drop(&copy);
+        return fake_capture_refuse(stream);
+    }
     if (capture->broken != cudaSuccess) {
         fake_work_drop(&copy);
         return cudaErrorStreamCaptureInvalidated;
@@ -215,6 +219,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     (void)flags;
     if (error != cudaSuccess) {
         return error;
+    }
+    if (++fake.graphs == fake.config.fail_graph) {
+        return fake_leave(cudaErrorMemoryAllocation);
     }
     graph->refs++;
     *out = (cudaGraphExec_t)graph; /* nothing differs between them here */

@@ -92,6 +92,8 @@ static void begin(void)
     config->fail_launch = (long)setting("FAIL_LAUNCH", 0);
     config->refuse_launch = (long)setting("REFUSE_LAUNCH", 0);
     config->fail_pin = (long)setting("FAIL_PIN", 0);
+    config->refuse_capture = (long)setting("REFUSE_CAPTURE", 0);
+    config->fail_graph = (long)setting("FAIL_GRAPH", 0);
     config->ipc = setting("IPC", 1) != 0;
     config->peers = setting("PEERS", 1) != 0;
     config->pools = setting("POOLS", 1) != 0;

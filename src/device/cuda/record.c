@@ -61,7 +61,9 @@ cddp_status cuda_record_end(struct cddpi_device *device, struct cddpi_recording 
         status = cuda_fail(device, CDDP_ERR_NO_MEMORY, "recording: no memory for %zu bytes",
                            sizeof *recording);
     } else {
-        status = CUDA_CHECK(device, cudaGraphInstantiate(&recording->exec, graph, 0));
+        /* with the streams' priorities, so that collectives go first in it, too */
+        status = CUDA_CHECK(device, cudaGraphInstantiate(&recording->exec, graph,
+                                                         cudaGraphInstantiateFlagUseNodePriority));
     }
     (void)cudaGraphDestroy(graph);
     if (status == CDDP_OK) {

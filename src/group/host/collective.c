@@ -26,6 +26,9 @@ void cddpi_host_describe(const struct host_descriptor *what, char *out, size_t b
     case CDDPI_ALLOC:
         snprintf(out, bytes, "%s of %llu bytes", name, count);
         break;
+    case CDDPI_REPLAY:
+        snprintf(out, bytes, "%s of recording %016llx", name, count);
+        break;
     case CDDPI_ALL_REDUCE:
     case CDDPI_REDUCE_SCATTER:
         snprintf(out, bytes, "%s %s %s x %llu", name, op, type, count);
