@@ -376,6 +376,42 @@ static enum fake_cublaslt_algorithm chosen(struct layer *l, size_t calls)
     return (enum fake_cublaslt_algorithm)found;
 }
 
+static uint64_t started_in_all(void)
+{
+    uint64_t sum = 0;
+
+    for (int a = 0; a < FAKE_CUBLASLT_ALGORITHMS; a++) {
+        sum += started((enum fake_cublaslt_algorithm)a);
+    }
+    return sum;
+}
+
+/* Buckets are planned anew after the first step, and gradients with them. */
+static void a_gradient_that_has_moved_needs_no_new_choice(void **state)
+{
+    const size_t step = 64 / sizeof(float);
+    struct layer l;
+    struct numbers dweight;
+    uint64_t before;
+
+    (void)state;
+    NEEDS_FAKE();
+    layer_make(&l, CDDP_BF16, usual);
+    dweight = no_numbers(CDDP_F32, l.dweight.count + 4 * step);
+    cuda_ok(cuda->kernels->linear_weight(cuda, &l.shape, l.dy.device, l.x.device, false,
+                                         dweight.device, NULL));
+    cuda_ok(cuda->ops->finish(cuda, 60000));
+    for (size_t i = 1; i <= 4; i++) {
+        before = started_in_all();
+        cuda_ok(cuda->kernels->linear_weight(cuda, &l.shape, l.dy.device, l.x.device, false,
+                                             (float *)dweight.device + i * step, NULL));
+        assert_int_equal(started_in_all() - before, 1);
+    }
+    cuda_ok(cuda->ops->finish(cuda, 60000));
+    numbers_free(&dweight);
+    layer_free(&l);
+}
+
 static void the_librarys_choice_is_taken_if_that_is_asked_for(void **state)
 {
     struct layer l;
@@ -621,6 +657,7 @@ int main(void)
         cmocka_unit_test(gradients_of_weights_replace_or_add),
         cmocka_unit_test(no_rows_have_no_gradients),
         cmocka_unit_test(shapes_that_cannot_be_are_errors),
+        CHOICE(a_gradient_that_has_moved_needs_no_new_choice),
         CHOICE(the_librarys_choice_is_taken_if_that_is_asked_for),
         CHOICE(the_fastest_that_gives_the_same_bits_is_chosen),
         CHOICE(a_few_elements_of_16_bits_do_not_decide),

@@ -24,12 +24,13 @@ static int32_t library_type(cddp_type type)
     return type == CDDP_F32 ? CUDA_R_32F : type == CDDP_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/* Of a pointer, in bytes; 256 is as good as any more. NULL: 0. */
+/* Of a pointer, in bytes. No algorithm wants more than 16; gradients lie in buckets at multiples of
+ * 64, so that they may move (as they do when buckets are planned anew) without a new choice. */
 static int32_t alignment(const void *pointer)
 {
-    uintptr_t at = (uintptr_t)pointer & 255;
+    uintptr_t at = (uintptr_t)pointer & 63;
 
-    return pointer == NULL ? 0 : at == 0 ? 256 : (int32_t)(at & (~at + 1));
+    return pointer == NULL ? 0 : at == 0 ? 64 : (int32_t)(at & (~at + 1));
 }
 
 /* What the three kinds of call share. */

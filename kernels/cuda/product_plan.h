@@ -7,12 +7,12 @@
 #include "kernels/cuda/kernels_module.h"
 
 /* D (m x n) = epilogue(op(A) op(B)), all that a choice depends on. Plain numbers without gaps, so
- * that two can be compared as memory. Alignments are of pointers, in bytes, 256 at most. */
+ * that two can be compared as memory. Alignments are of pointers, in bytes, 64 at most. */
 struct cddpi_product_shape {
     int32_t m, n, k;
     int32_t transpose_a, transpose_b;
     int32_t type;   /* cudaDataType of A, B, and of what the epilogue reads */
-    int32_t result; /* of D, and of the bias's gradient */
+    int32_t result; /* of D */
     int32_t epilogue;
     int32_t align_a, align_b, align_d, align_bias, align_aux;
 };
