@@ -46,11 +46,6 @@ static bool writes_aux(const struct cddpi_product_shape *shape)
            shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
-static bool sums_bias(const struct cddpi_product_shape *shape)
-{
-    return shape->epilogue == CUBLASLT_EPILOGUE_BGRADB;
-}
-
 /* All that the product has written, as two numbers. Waits for it. */
 static cudaError_t take_print(const struct cddpi_cuda_products *products,
                               const struct cddpi_product_plan *plan,
@@ -68,11 +63,6 @@ static cudaError_t take_print(const struct cddpi_cuda_products *products,
     if (error == cudaSuccess && writes_aux(shape)) {
         error = cddpi_cuda_fingerprint(stream, operands->aux, elements * bytes_of(shape->type),
                                        elements + 2, print);
-    }
-    if (error == cudaSuccess && sums_bias(shape)) {
-        error = cddpi_cuda_fingerprint(stream, operands->bias,
-                                       (size_t)shape->n * bytes_of(shape->result), elements + 3,
-                                       print);
     }
     if (error == cudaSuccess) {
         error = cudaMemcpyAsync(out, print, sizeof *out, cudaMemcpyDeviceToHost, stream);

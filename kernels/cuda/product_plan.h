@@ -20,7 +20,7 @@ struct cddpi_product_shape {
 struct cddpi_product_operands {
     const void *a, *b;
     void *d;
-    const void *bias; /* or where its gradient goes; NULL: the epilogue has none */
+    const void *bias; /* NULL: the epilogue has none */
     void *aux;        /* m x n; NULL: the epilogue has none */
     bool add;         /* D += */
 };
