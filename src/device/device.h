@@ -107,6 +107,12 @@ struct cddpi_device {
     bool can_share;  /* its memory can be opened by other processes of this machine (CUDA IPC) */
 };
 
+/** Whether that is a CUDA device: not the processor, and not NULL, which stands for it. */
+static inline bool cddpi_is_cuda(const struct cddpi_device *device)
+{
+    return device != NULL && device->kernels != NULL;
+}
+
 /** The processor; there is one, it is never closed, and any thread may use it. */
 struct cddpi_device *cddpi_device_cpu(void);
 

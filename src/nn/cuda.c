@@ -3,19 +3,13 @@
 #include "nn/cuda.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "nn/model_state.h"
-
-enum { WAIT_MS = 300000 };
 
 static size_t aligned(size_t bytes)
 {
     return (bytes + CDDPI_CUDA_ALIGNMENT - 1) / CDDPI_CUDA_ALIGNMENT * CDDPI_CUDA_ALIGNMENT;
-}
-
-bool cddpi_is_cuda(const struct cddpi_device *device)
-{
-    return device != NULL && device->kernels != NULL;
 }
 
 cddp_type cddpi_model_type(const struct cddpi_model *model)
@@ -27,7 +21,7 @@ cddp_status cddpi_cuda_wait(const struct cddpi_model *model, struct cddpi_event 
 {
     struct cddpi_device *device = model->cuda->device;
 
-    return device->ops->wait(device, event, WAIT_MS);
+    return device->ops->wait(device, event, model->cuda->timeout_ms);
 }
 
 /* Move @p tensors, which lie on the host, into one new block of the device. */
@@ -52,7 +46,7 @@ static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *t
         offset += aligned(length);
     }
     if (status == CDDP_OK) {
-        status = device->ops->finish(device, WAIT_MS); /* the host's memory goes */
+        status = device->ops->finish(device, model->cuda->timeout_ms); /* the host's memory goes */
     }
     if (status != CDDP_OK) {
         device->ops->release(device, block);
@@ -193,6 +187,8 @@ cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *de
     model->cuda->device = device;
     model->cuda->kernels = device->kernels;
     model->cuda->type = types[model->precision];
+    model->cuda->timeout_ms = model->group != NULL ? cddp_group_timeout_ms(model->group)
+                                                   : cddpi_env_timeout_ms();
     status = check_ops(model);
     if (status == CDDP_OK) {
         status = move(model, &model->params, "parameters", &model->cuda->params);
