@@ -271,6 +271,19 @@ static void batch_norm_has_the_same_bits_in_every_run(void **state)
     norm_free(&b);
 }
 
+/* 528 pieces of 34 rows are more than 17429 rows: the last ones would begin behind the end. */
+static void no_piece_begins_behind_the_last_row(void **state)
+{
+    struct norm n;
+
+    (void)state;
+    NEEDS_CUDA();
+    norm_make(&n, CDDP_F32, 17429, 31, true, false, 0.5F, 2);
+    check_forward(&n);
+    check_backward(&n, false);
+    norm_free(&n);
+}
+
 static void a_nan_goes_through_the_relu(void **state)
 {
     struct norm n;
@@ -318,6 +331,7 @@ int main(void)
         cmocka_unit_test(evaluation_takes_the_running_statistics),
         cmocka_unit_test(a_small_variance_beside_a_large_mean_survives),
         cmocka_unit_test(batch_norm_has_the_same_bits_in_every_run),
+        cmocka_unit_test(no_piece_begins_behind_the_last_row),
         cmocka_unit_test(a_nan_goes_through_the_relu),
         cmocka_unit_test(no_rows_give_no_gradient),
     };

@@ -45,8 +45,8 @@ inline grid grid_of(size_t rows, int channels, int width)
         grid.across *= 2;
     }
     grid.strips = (unsigned)cddpi_ceil((size_t)vectors, (size_t)grid.across);
-    grid.pieces = pieces_of(rows, grid.strips, (size_t)(THREADS / grid.across));
-    grid.piece = cddpi_ceil(rows, grid.pieces);
+    grid.piece = cddpi_ceil(rows, pieces_of(rows, grid.strips, (size_t)(THREADS / grid.across)));
+    grid.pieces = (unsigned)cddpi_ceil(rows, grid.piece); /* rounded up, fewer may do */
     return grid;
 }
 

@@ -42,18 +42,14 @@ static void build_attention_grad(struct cddpi_cudnn_graph *graph, const void *sh
     const struct cddpi_cuda_attention *attention = shape;
 
     graph->status = cddpi_cudnn_attention_fits(graph->cudnn, shape);
-    cddpi_cudnn_attention_backward(graph, attention, attention->any_order);
+    cddpi_cudnn_attention_backward(graph, attention);
 }
 
 static struct cddpi_cudnn_key attention_key(const struct cddpi_cuda_attention *shape,
                                             enum cddpi_cudnn_kind kind)
 {
-    bool any_order = kind == CDDPI_CUDNN_ATTENTION_GRAD && shape->any_order;
-
     return (struct cddpi_cudnn_key){
-        kind,
-        (int32_t)shape->type,
-        {shape->batch, shape->heads, shape->length, shape->head, any_order}};
+        kind, (int32_t)shape->type, {shape->batch, shape->heads, shape->length, shape->head}};
 }
 
 /* Values in host memory are read when the call is made. */
@@ -114,8 +110,9 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     return execute(&use, &p, workspace, out_done);
 }
 
-/* Without any_order, cuDNN keeps all scores' gradients, of 2 bytes each: sequences are then done a
- * few at a time. Some versions also fail to compile such a plan beyond 1 GiB. */
+/* So that the gradient of queries has one order, cuDNN keeps all scores' gradients, of 2 bytes
+ * each: sequences are done a few at a time. Some versions also fail to compile such a plan beyond
+ * 1 GiB. */
 static int sequences_at_once(const struct cddpi_cuda_attention *shape)
 {
     const size_t most_bytes = (size_t)1 << 30;
@@ -123,19 +120,16 @@ static int sequences_at_once(const struct cddpi_cuda_attention *shape)
     size_t each = (size_t)shape->heads * length * length * 2;
     int count = shape->batch;
 
-    if (shape->any_order) {
-        return count;
-    }
     while (count > 1 && (shape->batch % count != 0 || (size_t)count * each > most_bytes)) {
         count--;
     }
     return count;
 }
 
-/* Scratch of one call: the plan's own, the rows' dot products, the sums of dq. */
+/* Scratch of one call: the plan's own, the rows' dot products. */
 struct backward_scratch {
     void *workspace;
-    float *dots, *sums;
+    float *dots;
 };
 
 static cddp_status get_scratch(struct cddpi_device *device,
@@ -144,15 +138,11 @@ static cddp_status get_scratch(struct cddpi_device *device,
 {
     size_t rows = (size_t)shape->batch * (size_t)shape->heads * (size_t)shape->length;
     size_t dots = rounded_up(rows * sizeof(float));
-    size_t sums = shape->any_order ? rounded_up(rows * (size_t)shape->head * sizeof(float)) : 0;
-    char *memory;
-    void *made;
-    cddp_status status = cddpi_cuda_scratch(device, dots + sums + plan->workspace_bytes, &made);
+    void *memory;
+    cddp_status status = cddpi_cuda_scratch(device, dots + plan->workspace_bytes, &memory);
 
     if (status == CDDP_OK) {
-        memory = made;
-        *out = (struct backward_scratch){memory + dots + sums, (float *)(void *)memory,
-                                         (float *)(void *)(memory + dots)};
+        *out = (struct backward_scratch){(char *)memory + dots, memory};
     }
     return status;
 }
@@ -185,9 +175,6 @@ static cddp_status run_backward(const struct cddpi_cudnn_use *use,
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_SCALE, &constants.scale);
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_HIDDEN, &constants.hidden);
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_ONE, &constants.one);
-    if (shape->any_order) {
-        cddpi_cudnn_give(&p, CDDPI_ATTENTION_DQ_SUMS, scratch->sums);
-    }
     return execute(use, &p, scratch->workspace, out_done);
 }
 
