@@ -186,6 +186,9 @@ static void attentions(size_t rows)
     job.work = attention_grad;
     job.flops *= 2.5;
     run(&job);
+    job.op = "attention_grad, any order";
+    job.as.attention.any_order = true;
+    run(&job);
 }
 
 static void gpt2(void)

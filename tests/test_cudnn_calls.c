@@ -357,6 +357,22 @@ static void the_gradient_of_attention_is_done_a_few_sequences_at_a_time(void **s
     }
 }
 
+static void a_gradient_in_any_order_is_done_at_once_with_sums_of_its_own(void **state)
+{
+    struct cddpi_cuda_attention shape = gpt2;
+    bool done = false;
+
+    (void)state;
+    shape.any_order = true;
+    assert_int_equal(cddpi_cudnn_attention_grad(device, &shape, qkv, out, stats, dout, dqkv, &done),
+                     CDDP_OK);
+    assert_int_equal(fake.call_count, 1);
+    assert_int_equal(place_of(0, CDDPI_ATTENTION_DQ_SUMS) - place_of(0, CDDPI_ATTENTION_DOTS),
+                     64 * 12 * 1024 * 4);
+    assert_int_equal((const char *)fake.workspaces[0] - place_of(0, CDDPI_ATTENTION_DQ_SUMS),
+                     64 * 12 * 1024 * 64 * 4);
+}
+
 static const struct cddpi_cuda_conv conv = {CDDP_BF16, 2, 8, 6, 6, 16, 3, 1, 1};
 
 static void a_plan_is_made_once_a_shape_and_pass(void **state)
@@ -491,6 +507,7 @@ int main(void)
         CASE(attention_gets_the_parts_of_packed_rows),
         CASE(evaluation_keeps_statistics_to_itself),
         CASE(the_gradient_of_attention_is_done_a_few_sequences_at_a_time),
+        CASE(a_gradient_in_any_order_is_done_at_once_with_sums_of_its_own),
         CASE(a_plan_is_made_once_a_shape_and_pass),
         CASE(gradients_of_filters_become_float32_behind_cudnn),
         CASE(what_cudnn_cannot_do_is_asked_once_and_left_to_others),

@@ -40,6 +40,9 @@ struct cddpi_cuda_attention {
     int batch, heads, length, head; /* sequences, heads, rows of each, width of a head */
     /* qkv: batch x length x 3 x heads x head, as linear makes it; out: batch x length x heads x
      * head; scaled by 1 / sqrt(head); causal. stats: batch x heads x length float32. */
+    /* The gradient may be summed in any order, where that is faster and takes less memory: then it
+     * has not the same bits in every run. */
+    bool any_order;
 };
 
 /* Images are N x H x W x C (channels last). */
