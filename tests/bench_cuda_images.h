@@ -63,8 +63,8 @@ static void convs(int channels, int outputs, int side, int kernel, int stride)
         struct cddpi_cuda_conv *c = &job.as.conv;
         double flops;
 
-        *c = (struct cddpi_cuda_conv){CDDP_BF16, size.images, channels, side,      side,
-                                      outputs,   kernel,      stride,   kernel / 2};
+        *c = (struct cddpi_cuda_conv){CDDP_BF16, size.images, channels, side,       side,
+                                      outputs,   kernel,      stride,   kernel / 2, true};
         flops = 2.0 * (double)conv_y(c) * channels * kernel * kernel;
         job.bytes = 2.0 * (double)(conv_x(c) + conv_y(c) + conv_w(c));
         job.flops = flops / product_rate >= job.bytes / copy_rate ? flops : 0;

@@ -291,13 +291,13 @@ static void no_rows_have_no_gradients(void **state)
 
 static void shapes_that_cannot_be_are_errors(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F64, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F64, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_CUDA();
     assert_int_equal(cuda->kernels->linear(cuda, &shape, NULL, NULL, NULL, NULL, NULL),
                      CDDP_ERR_ARGUMENT);
-    shape = (struct cddpi_cuda_linear){CDDP_F32, 1, 0, 1, CDDPI_EPILOGUE_NONE};
+    shape = (struct cddpi_cuda_linear){CDDP_F32, 1, 0, 1, CDDPI_EPILOGUE_NONE, false};
     assert_int_equal(cuda->kernels->linear(cuda, &shape, NULL, NULL, NULL, NULL, NULL),
                      CDDP_ERR_ARGUMENT);
     assert_non_null(strstr(cddp_last_error(), "1 rows, 0 inputs and 1 outputs"));
@@ -319,7 +319,9 @@ static void reopen(const char *choice, const char *faults)
     }
     cddpi_device_close(cuda);
     cuda = NULL;
-    setenv("CDDP_PRODUCTS", choice, 1);
+    if (choice != NULL) {
+        setenv("CDDP_PRODUCTS", choice, 1);
+    }
     setenv("CDDP_FAKE_CUBLASLT", faults, 1);
     cuda_ok(cddpi_device_open("cuda", -1, 0, 1, true, &cuda));
 }
@@ -476,6 +478,24 @@ static void the_fastest_of_all_is_chosen_if_that_is_asked_for(void **state)
     layer_free(&l);
 }
 
+static void the_fastest_of_all_is_chosen_for_who_takes_any_order(void **state)
+{
+    struct layer l;
+    enum fake_cublaslt_algorithm algorithm;
+
+    (void)state;
+    NEEDS_FAKE();
+    unsetenv("CDDP_PRODUCTS");
+    reopen(NULL, "slow");
+    layer_make(&l, CDDP_BF16, usual);
+    algorithm = chosen(&l, 2);
+    assert_true(algorithm == FAKE_CUBLASLT_WIDE || algorithm == FAKE_CUBLASLT_NARROW);
+    l.shape.any_order = true;
+    algorithm = chosen(&l, 2);
+    assert_true(algorithm == FAKE_CUBLASLT_SPLIT || algorithm == FAKE_CUBLASLT_ANYTHING);
+    layer_free(&l);
+}
+
 static void an_algorithm_that_gives_other_bits_each_time_is_not_chosen(void **state)
 {
     struct layer l;
@@ -542,7 +562,7 @@ static void without_epilogues_there_are_kernels_of_our_own(void **state)
 
 static void a_library_that_does_not_start_is_an_error(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
     void *memory;
 
     (void)state;
@@ -557,7 +577,7 @@ static void a_library_that_does_not_start_is_an_error(void **state)
 
 static void without_the_library_a_product_says_so(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_FAKE();
@@ -572,7 +592,7 @@ static void without_the_library_a_product_says_so(void **state)
 
 static void a_choice_that_is_none_is_an_error(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_CUDA();
@@ -586,7 +606,7 @@ static void a_choice_that_is_none_is_an_error(void **state)
 /* 1 + 2^-12 is 1 in TF32. */
 static void factors_are_rounded_to_tf32_only_if_that_is_asked_for(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 16, 16, 16, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 16, 16, 16, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_CUDA();
@@ -662,6 +682,7 @@ int main(void)
         CHOICE(the_fastest_that_gives_the_same_bits_is_chosen),
         CHOICE(a_few_elements_of_16_bits_do_not_decide),
         CHOICE(the_fastest_of_all_is_chosen_if_that_is_asked_for),
+        CHOICE(the_fastest_of_all_is_chosen_for_who_takes_any_order),
         CHOICE(an_algorithm_that_gives_other_bits_each_time_is_not_chosen),
         CHOICE(sums_are_not_split_in_the_outputs_type),
         CHOICE(data_that_tells_nothing_decides_nothing),

@@ -373,7 +373,7 @@ static void a_gradient_in_any_order_is_done_at_once_with_sums_of_its_own(void **
                      64 * 12 * 1024 * 64 * 4);
 }
 
-static const struct cddpi_cuda_conv conv = {CDDP_BF16, 2, 8, 6, 6, 16, 3, 1, 1};
+static const struct cddpi_cuda_conv conv = {CDDP_BF16, 2, 8, 6, 6, 16, 3, 1, 1, false};
 
 static void a_plan_is_made_once_a_shape_and_pass(void **state)
 {

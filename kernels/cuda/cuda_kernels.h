@@ -33,6 +33,8 @@ struct cddpi_cuda_linear {
     cddp_type type; /* of x, W, y and bias */
     size_t rows, inputs, outputs;
     enum cddpi_cuda_epilogue epilogue;
+    bool
+        any_order; /* the fastest algorithm, whatever its bits, where $CDDP_PRODUCTS says nothing */
 };
 
 struct cddpi_cuda_attention {
@@ -50,6 +52,8 @@ struct cddpi_cuda_conv {
     cddp_type type;
     int count, channels, height, width; /* of the input */
     int outputs, kernel, stride, padding;
+    /* The engine may be chosen by time, and need not give the same bits in every run. */
+    bool any_order;
 };
 
 struct cddpi_cuda_pool {
@@ -105,8 +109,9 @@ struct cddpi_cuda_update {
 struct cddpi_cuda_kernels {
     /* --- products: cuBLASLt. An algorithm is chosen for each shape by its first call outside a
      * recording and kept for the process: the fastest of those that give the same bits as the
-     * library's own choice, so that results do not depend on what was measured. $CDDP_PRODUCTS
-     * (src/base/env.h) asks for no measuring, or for the fastest whatever its bits; $CDDP_TF32
+     * library's own choice, so that results do not depend on what was measured. any_order, or
+     * $CDDP_PRODUCTS (src/base/env.h), asks for the fastest whatever its bits; the latter also for
+     * no measuring; $CDDP_TF32
      * rounds factors of float32 products to TF32. No output may overlap an input. Workspace is the
      * module's own. --- */
 

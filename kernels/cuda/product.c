@@ -63,6 +63,12 @@ static cddp_status begin(struct cddpi_device *device, const struct cddpi_cuda_li
 static cddp_status run(const struct call *call, struct cddpi_product_shape shape,
                        const struct cddpi_product_operands *operands, bool *out_missing)
 {
+    enum cddpi_product_choice choice = call->products->choice;
+
+    if (choice == CDDPI_PRODUCTS_UNSET) {
+        choice = call->linear->any_order ? CDDPI_PRODUCTS_FAST : CDDPI_PRODUCTS_SAME;
+    }
+    shape.choice = (int32_t)choice;
     shape.type = library_type(call->linear->type);
     shape.align_a = alignment(operands->a);
     shape.align_b = alignment(operands->b);

@@ -155,7 +155,7 @@ static cudaError_t try_candidate(struct cddpi_device *device,
                                  const struct watch *watch, struct tally *tally)
 {
     const cublasLtMatmulAlgo_t *algorithm = &candidates[index].algo;
-    bool any_bits = products->choice == CDDPI_PRODUCTS_FAST;
+    bool any_bits = plan->shape.choice == CDDPI_PRODUCTS_FAST;
     struct print before = {0, 0};
     struct print after = {0, 0};
     float ms = 0;
@@ -216,7 +216,7 @@ static cudaError_t try_all(struct cddpi_device *device, const struct cddpi_cuda_
     if (tally.best < 0) { /* none runs, or none gives the same bits twice */
         plan->missing = true;
         plan->tries = CDDPI_PRODUCT_TRIES;
-    } else if (products->choice == CDDPI_PRODUCTS_FAST || is_telling(plan, &tally.first)) {
+    } else if (plan->shape.choice == CDDPI_PRODUCTS_FAST || is_telling(plan, &tally.first)) {
         plan->chosen = candidates[tally.best];
         plan->tries = CDDPI_PRODUCT_TRIES;
     } else {

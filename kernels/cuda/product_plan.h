@@ -14,6 +14,7 @@ struct cddpi_product_shape {
     int32_t type;   /* cudaDataType of A, B, and of what the epilogue reads */
     int32_t result; /* of D */
     int32_t epilogue;
+    int32_t choice; /* enum cddpi_product_choice */
     int32_t align_a, align_b, align_d, align_bias, align_aux;
 };
 
@@ -25,8 +26,13 @@ struct cddpi_product_operands {
     bool add;         /* D += */
 };
 
-/* $CDDP_PRODUCTS */
-enum cddpi_product_choice { CDDPI_PRODUCTS_FIRST, CDDPI_PRODUCTS_SAME, CDDPI_PRODUCTS_FAST };
+/* $CDDP_PRODUCTS; unset: what the caller asks for. */
+enum cddpi_product_choice {
+    CDDPI_PRODUCTS_UNSET,
+    CDDPI_PRODUCTS_FIRST,
+    CDDPI_PRODUCTS_SAME,
+    CDDPI_PRODUCTS_FAST
+};
 
 enum {
     CDDPI_PRODUCT_CANDIDATES = 16,

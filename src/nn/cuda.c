@@ -174,7 +174,7 @@ static cddp_status check_ops(struct cddpi_model *model)
     return CDDP_OK;
 }
 
-cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *device)
+cddp_status cddpi_cuda_create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
     static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
     cddp_status status;
@@ -184,9 +184,10 @@ cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *de
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes",
                           sizeof *model->cuda);
     }
-    model->cuda->device = device;
-    model->cuda->kernels = device->kernels;
+    model->cuda->device = spec->device;
+    model->cuda->kernels = spec->device->kernels;
     model->cuda->type = types[model->precision];
+    model->cuda->any_order = spec->any_order;
     model->cuda->timeout_ms = model->group != NULL ? cddp_group_timeout_ms(model->group)
                                                    : cddpi_env_timeout_ms();
     status = check_ops(model);

@@ -93,6 +93,8 @@ struct cddpi_model_spec {
     enum cddpi_precision precision;
     struct cddpi_device *device; /* borrowed, outlives the model; NULL: the processor */
     enum cddpi_products products;
+    bool any_order; /* on a device: sums in the order that is fastest, which need not be the same in
+                       every run */
 };
 
 struct cddpi_model;
