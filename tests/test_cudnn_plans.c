@@ -205,6 +205,33 @@ static void convolutions_have_engines_that_are_exact(void **state)
     }
 }
 
+static void convolutions_have_rivals_for_who_takes_the_fastest(void **state)
+{
+    struct cddpi_cudnn_target any = h200;
+
+    (void)state;
+    NEEDS_CUDNN();
+    any.rivals = true;
+    for (size_t i = 0; i < 6; i++) {
+        struct cddpi_cuda_conv shape = convs[i];
+
+        shape.type = CDDP_BF16;
+        for (int pass = CDDPI_CONV_FORWARD; pass <= CDDPI_CONV_WEIGHT; pass++) {
+            struct cddpi_cudnn_plan plan = {.plan = NULL};
+
+            cddpi_cudnn_graph_init(&plan.graph, &cudnn, "convolution");
+            cddpi_cudnn_conv_build(&plan.graph, (enum cddpi_cudnn_conv_pass)pass, &shape);
+            assert_int_equal(cddpi_cudnn_plan_choose(&plan, &any), CDDP_OK);
+            assert_true(plan.rival_count >= 2);
+            for (int r = 0; r < plan.rival_count; r++) {
+                assert_non_null(plan.rivals[r].plan);
+                assert_ptr_not_equal(plan.rivals[r].plan, plan.plan);
+            }
+            cddpi_cudnn_plan_fini(&plan);
+        }
+    }
+}
+
 /* What cuDNN refuses is told with its version, the node and its reason. */
 static void a_graph_that_makes_no_sense_is_an_error_that_names_it(void **state)
 {
@@ -232,6 +259,7 @@ int main(void)
         cmocka_unit_test(the_gradient_of_attention_has_an_engine),
         cmocka_unit_test(what_attention_does_not_take_is_said_before_cudnn_is_asked),
         cmocka_unit_test(convolutions_have_engines_that_are_exact),
+        cmocka_unit_test(convolutions_have_rivals_for_who_takes_the_fastest),
         cmocka_unit_test(a_graph_that_makes_no_sense_is_an_error_that_names_it),
     };
 

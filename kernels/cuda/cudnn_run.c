@@ -23,8 +23,14 @@ static cddp_status execute(const struct cddpi_cudnn_use *use,
                            const struct cddpi_cudnn_pointers *pointers, void *workspace,
                            bool *out_done)
 {
-    cddp_status status = cddpi_cudnn_plan_execute(use->plan, use->handle, pointers, workspace);
+    cddp_status status = CDDP_OK;
 
+    if (use->plan->rival_count > 0 && !cddpi_cuda_recording(use->cudnn->device)) {
+        status = cddpi_cudnn_plan_measure(use->plan, use->handle, pointers, workspace);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_cudnn_plan_execute(use->plan, use->handle, pointers, workspace);
+    }
     *out_done = status == CDDP_OK;
     return status;
 }
@@ -50,10 +56,10 @@ static struct cddpi_cudnn_key attention_key(const struct cddpi_cuda_attention *s
 {
     bool any_order = kind == CDDPI_CUDNN_ATTENTION_GRAD && shape->any_order;
 
-    return (struct cddpi_cudnn_key){
-        kind,
-        (int32_t)shape->type,
-        {shape->batch, shape->heads, shape->length, shape->head, any_order}};
+    return (struct cddpi_cudnn_key){kind,
+                                    (int32_t)shape->type,
+                                    {shape->batch, shape->heads, shape->length, shape->head},
+                                    any_order};
 }
 
 /* Values in host memory are read when the call is made. */
@@ -245,7 +251,8 @@ static cddp_status find_conv(struct cddpi_device *device, enum cddpi_cudnn_conv_
     struct cddpi_cudnn_key key = {CDDPI_CUDNN_CONV + (int32_t)pass,
                                   (int32_t)shape->type,
                                   {shape->count, shape->channels, shape->height, shape->width,
-                                   shape->outputs, shape->kernel, shape->stride, shape->padding}};
+                                   shape->outputs, shape->kernel, shape->stride, shape->padding},
+                                  shape->any_order};
 
     return cddpi_cudnn_find(device, &key, build_conv, &call, out);
 }
