@@ -88,8 +88,8 @@ static cddp_status batch_norm_grad(const struct job *job)
     size_t count = job->rows * job->columns;
     size_t c = job->columns;
 
-    return k->batch_norm_grad(cuda, &job->as.norm, in(count), in(count), in(count), in(2 * c),
-                              in(2 * c), in(2 * c), false, out(count), NULL, out(2 * c),
+    return k->batch_norm_grad(cuda, &job->as.norm, in(count), NULL, in(count), NULL, in(2 * c),
+                              in(2 * c), in(2 * c), in(2 * c), false, out(count), NULL, out(2 * c),
                               out(2 * c));
 }
 
@@ -104,7 +104,7 @@ static void norms(int channels, int side)
     run(&job);
     job.op = "batch_norm_grad + relu";
     job.work = batch_norm_grad;
-    job.bytes = 2.0 * 7 * (double)job.rows * channels; /* dy, x and y twice, dx */
+    job.bytes = 2.0 * 5 * (double)job.rows * channels; /* dy and x twice, dx */
     run(&job);
 }
 

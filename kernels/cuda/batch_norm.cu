@@ -2,10 +2,11 @@
  * sum before the relu and the relu; and its gradient. The main way, not a fallback: all of it is
  * bound by memory.
  *
- * Bytes an element of 2 (bf16): forward reads x twice and the residual once and writes y: 6 or 8;
- * backward reads dy, x and y twice and writes dx and the residual's gradient: 14 or 16. An
- * activation of ResNet-50 with 256 images is 822 MB at its largest, so the second pass finds
- * nothing in the cache: 90 % of 4.8 TB/s is the target for each.
+ * Bytes an element of 2 (bf16): forward reads x twice and the residual once and writes y: 6 or 8.
+ * Backward reads dy and x twice and writes dx: 10, the relu's mask being made of x; behind a sum it
+ * reads dy (in two parts where two ops read y), x and y, writes the residual's gradient, and reads
+ * that and x again: 14 or 16. An activation of ResNet-50 with 256 images is 822 MB at its largest,
+ * so the second pass finds nothing in the cache: 90 % of 4.8 TB/s is the target for each.
  *
  * A block takes a strip of channels, 16 bytes a thread, and a piece of all rows; threads side by
  * side read side by side. Sums are those of the distance from the piece's first row, so a variance

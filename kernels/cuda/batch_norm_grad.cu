@@ -4,54 +4,113 @@
 
 namespace
 {
-/* The gradient behind the relu, whose outputs are y. */
-template <class T, int W, int ROWS>
-__device__ __forceinline__ void load_gradients(const T *dy, const T *y, const grid &grid,
-                                               const place &at, size_t row, float (&out)[ROWS][W])
-{
-    load_rows<T, W, ROWS>(dy, grid, at, row, out);
-    if (y != nullptr) {
-        float outputs[ROWS][W];
+/* Where a gradient comes from. */
+template <class T> struct sources {
+    const T *dy, *other; /* other: nullptr, or a second part of it */
+    const T *y;          /* the relu's outputs, for its mask; nullptr: none, or masks */
+    bool masks;          /* the relu's outputs are made of x again: nothing was added before it */
+};
 
-        load_rows<T, W, ROWS>(y, grid, at, row, outputs);
+/* What forward made outputs of, in the same way. */
+template <int W> struct channel_factors {
+    float mean[W], factor[W], shift[W];
+};
+
+template <int W>
+__device__ __forceinline__ channel_factors<W> load_factors(const factors &by, const place &at)
+{
+    channel_factors<W> out;
+
+    CDDPI_UNROLL
+    for (int j = 0; j < W; j++) {
+        out.mean[j] = by.mean[at.channel + j];
+        out.factor[j] = by.weight[at.channel + j] * by.inverse[at.channel + j];
+        out.shift[j] = by.bias[at.channel + j];
+    }
+    return out;
+}
+
+/* As memory will have them. */
+template <class T, int W, int ROWS>
+__device__ __forceinline__ void round_all(float (&values)[ROWS][W])
+{
+    CDDPI_UNROLL
+    for (int r = 0; r < ROWS; r++) {
         CDDPI_UNROLL
-        for (int r = 0; r < ROWS; r++) {
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                out[r][j] = outputs[r][j] > 0 ? out[r][j] : 0;
-            }
+        for (int j = 0; j < W; j++) {
+            values[r][j] = to_float(from_float<T>(values[r][j]));
         }
     }
 }
 
-/* parts[piece][channel] = sums of dy and of dy (x - mean). */
+/* The gradient behind the relu. */
+template <class T, int W, int ROWS>
+__device__ __forceinline__ void load_gradients(const sources<T> &from, const float (&x)[ROWS][W],
+                                               const channel_factors<W> &by, const grid &grid,
+                                               const place &at, size_t row, float (&out)[ROWS][W])
+{
+    float more[ROWS][W];
+
+    load_rows<T, W, ROWS>(from.dy, grid, at, row, out);
+    if (from.other != nullptr) {
+        load_rows<T, W, ROWS>(from.other, grid, at, row, more);
+        CDDPI_UNROLL
+        for (int r = 0; r < ROWS; r++) {
+            CDDPI_UNROLL
+            for (int j = 0; j < W; j++) {
+                out[r][j] += more[r][j];
+            }
+        }
+    }
+    if (from.y != nullptr) {
+        load_rows<T, W, ROWS>(from.y, grid, at, row, more);
+    } else if (!from.masks) {
+        return;
+    }
+    CDDPI_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            float output = from.y != nullptr
+                               ? more[r][j]
+                               : fmaf(x[r][j] - by.mean[j], by.factor[j], by.shift[j]);
+
+            out[r][j] = output > 0 ? out[r][j] : 0;
+        }
+    }
+}
+
+/* parts[piece][channel] = sums of dy and of dy (x - mean). The gradient of what was added goes to
+ * dsum, from where the second pass reads it. */
 template <class T, int W>
-__global__ void norm_grad_sums(const T *dy, const T *x, const T *y, const float *mean, float *parts,
+__global__ void norm_grad_sums(sources<T> from, const T *x, factors by, T *dsum, float *parts,
                                grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
     bool there = at.channel < grid.channels;
-    float centre[W] = {0};
     float sum[W] = {0};
     float products[W] = {0};
 
     if (there) {
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            centre[j] = mean[at.channel + j];
-        }
+        channel_factors<W> channels = load_factors<W>(by, at);
+
         for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
             float gradient[WRITTEN][W], values[WRITTEN][W];
 
             load_rows<T, W, WRITTEN>(x, grid, at, row, values);
-            load_gradients<T, W, WRITTEN>(dy, y, grid, at, row, gradient);
+            load_gradients<T, W, WRITTEN>(from, values, channels, grid, at, row, gradient);
+            if (dsum != nullptr) {
+                store_rows<T, W, WRITTEN>(dsum, grid, at, row, gradient);
+                round_all<T, W, WRITTEN>(gradient);
+            }
             CDDPI_UNROLL
             for (int r = 0; r < WRITTEN; r++) { /* behind the last row, gradients are 0 */
                 CDDPI_UNROLL
                 for (int j = 0; j < W; j++) {
                     sum[j] += gradient[r][j];
-                    products[j] = fmaf(gradient[r][j], values[r][j] - centre[j], products[j]);
+                    products[j] = fmaf(gradient[r][j], values[r][j] - channels.mean[j],
+                                       products[j]);
                 }
             }
         }
@@ -110,49 +169,44 @@ __global__ void norm_grad_join(const float *parts, grid grid, gradients to)
 }
 
 template <class T, int W>
-__global__ void norm_grad_inputs(const T *dy, const T *x, const T *y, factors by,
-                                 const float *means, T *dx, T *dsum, grid grid)
+__global__ void norm_grad_inputs(sources<T> from, const T *x, factors by, const float *means, T *dx,
+                                 grid grid)
 {
     place at = place_of<W>(grid);
-    float mean[W], factor[W], offset[W], slope[W];
+    float offset[W], slope[W];
 
     if (at.channel >= grid.channels) {
         return;
     }
+    channel_factors<W> channels = load_factors<W>(by, at);
+
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
-        int channel = at.channel + j;
-
-        mean[j] = by.mean[channel];
-        factor[j] = by.weight[channel] * by.inverse[channel];
-        offset[j] = means[2 * channel];
-        slope[j] = means[2 * channel + 1];
+        offset[j] = means[2 * (at.channel + j)];
+        slope[j] = means[2 * (at.channel + j) + 1];
     }
     for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
         float gradient[WRITTEN][W], values[WRITTEN][W];
 
         load_rows<T, W, WRITTEN>(x, grid, at, row, values);
-        load_gradients<T, W, WRITTEN>(dy, y, grid, at, row, gradient);
+        load_gradients<T, W, WRITTEN>(from, values, channels, grid, at, row, gradient);
         CDDPI_UNROLL
         for (int r = 0; r < WRITTEN; r++) {
             CDDPI_UNROLL
             for (int j = 0; j < W; j++) {
-                float slide = (values[r][j] - mean[j]) * slope[j];
+                float slide = (values[r][j] - channels.mean[j]) * slope[j];
 
-                values[r][j] = factor[j] * (gradient[r][j] - offset[j] - slide);
+                values[r][j] = channels.factor[j] * (gradient[r][j] - offset[j] - slide);
             }
         }
         store_rows<T, W, WRITTEN>(dx, grid, at, row, values);
-        if (dsum != nullptr) {
-            store_rows<T, W, WRITTEN>(dsum, grid, at, row, gradient);
-        }
     }
 }
 
 /* Everything that the entry is given. */
 struct arguments {
     const struct cddpi_cuda_norm *shape;
-    const void *dy, *x, *y;
+    const void *dy, *other, *x, *y;
     factors by;
     gradients made;
     void *out, *dsum;
@@ -162,20 +216,24 @@ struct arguments {
 template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
+    bool relu = a.shape->relu;
     const T *x = static_cast<const T *>(a.x);
-    const T *dy = static_cast<const T *>(a.dy);
-    const T *y = static_cast<const T *>(a.shape->relu ? a.y : nullptr);
+    T *dsum = static_cast<T *>(a.dsum);
+    sources<T> from = {static_cast<const T *>(a.dy), static_cast<const T *>(a.other),
+                       static_cast<const T *>(relu ? a.y : nullptr), relu && a.y == nullptr};
     cudaError_t error = CDDPI_LAUNCH((norm_grad_sums<T, W>), blocks_of(grid), THREADS,
-                                     shared_bytes<W>(), stream, dy, x, y, a.by.mean, a.parts, grid);
+                                     shared_bytes<W>(), stream, from, x, a.by, dsum, a.parts, grid);
 
     if (error == cudaSuccess) {
         error = CDDPI_LAUNCH(norm_grad_join, join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
                              stream, static_cast<const float *>(a.parts), grid, a.made);
     }
     if (error == cudaSuccess) {
-        error = CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, dy, x,
-                             y, a.by, static_cast<const float *>(a.made.means),
-                             static_cast<T *>(a.out), static_cast<T *>(a.dsum), grid);
+        sources<T> again = dsum == nullptr ? from : sources<T>{dsum, nullptr, nullptr, false};
+
+        error = CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, again,
+                             x, a.by, static_cast<const float *>(a.made.means),
+                             static_cast<T *>(a.out), grid);
     }
     return error;
 }
@@ -197,7 +255,8 @@ size_t cddpi_cuda_batch_norm_scratch(int channels)
 
 cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
                                            const struct cddpi_cuda_norm *shape, const void *dy,
-                                           const void *x, const void *y, const float *weight,
+                                           const void *other, const void *x, const void *y,
+                                           const float *weight, const float *bias,
                                            const float *mean, const float *inverse, bool add,
                                            void *dx, void *dsum, float *dweight, float *dbias,
                                            float *scratch)
@@ -206,9 +265,10 @@ cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
 
     a.shape = shape;
     a.dy = dy;
+    a.other = other;
     a.x = x;
     a.y = y;
-    a.by = {mean, inverse, weight, nullptr, shape->epsilon};
+    a.by = {mean, inverse, weight, bias, shape->epsilon};
     a.made = {inverse, dweight, dbias, scratch + part_floats((size_t)shape->channels), add};
     a.out = dx;
     a.dsum = dsum;

@@ -155,11 +155,14 @@ struct cddpi_cuda_kernels {
                                    const void *x, const void *sum, const float *weight,
                                    const float *bias, const float *running_mean,
                                    const float *running_variance, void *y);
-    /* @p y: the output, for the relu's mask. @p dsum (NULL: none): the gradient behind the relu. */
+    /* @p other (NULL: none): a second part of the gradient dy. @p y: the output, for the relu's
+     * mask; NULL: nothing was added before the relu, and x tells. @p dsum (NULL: none): the
+     * gradient behind the relu; of memory of its own. */
     cddp_status (*batch_norm_grad)(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
-                                   const void *dy, const void *x, const void *y,
-                                   const float *weight, const float *mean, const float *inverse,
-                                   bool add, void *dx, void *dsum, float *dweight, float *dbias);
+                                   const void *dy, const void *other, const void *x, const void *y,
+                                   const float *weight, const float *bias, const float *mean,
+                                   const float *inverse, bool add, void *dx, void *dsum,
+                                   float *dweight, float *dbias);
 
     /* --- own kernels: activations --- */
 
