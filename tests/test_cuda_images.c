@@ -121,6 +121,27 @@ static void of_equal_maxima_the_first_gets_the_gradient(void **state)
 }
 
 /* A NaN comes out of its window, and takes the gradient. */
+/* Nothing is read: the kernels' 32-bit counts do not reach. */
+static void more_images_than_can_be_counted_are_refused(void **state)
+{
+    struct cddpi_cuda_pool pool = {CDDP_BF16, 1 << 20, 3, 64, 64, 2, 2, 0, false};
+    struct numbers some;
+
+    (void)state;
+    NEEDS_CUDA();
+    some = no_numbers(CDDP_BF16, 8);
+    assert_int_equal(cuda->kernels->pool(cuda, &pool, some.device, some.device), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "1048576 images of 64 x 64 with 3 channels"));
+    assert_int_equal(
+        cuda->kernels->pool_grad(cuda, &pool, some.device, some.device, some.device, some.device),
+        CDDP_ERR_ARGUMENT);
+    assert_int_equal(cuda->kernels->add_bias(cuda, CDDP_BF16, some.device, some.device, false,
+                                             (size_t)1 << 32, 3, some.device),
+                     CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "4294967296 rows of 3"));
+    numbers_free(&some);
+}
+
 static void a_nan_is_the_maximum(void **state)
 {
     static const struct cddpi_cuda_pool pool = {CDDP_F32, 1, 4, 2, 2, 2, 2, 0, false};
@@ -252,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_are_those_of_float64),
         cmocka_unit_test(of_equal_maxima_the_first_gets_the_gradient),
+        cmocka_unit_test(more_images_than_can_be_counted_are_refused),
         cmocka_unit_test(a_nan_is_the_maximum),
         cmocka_unit_test(global_pools_are_means_over_the_image),
         cmocka_unit_test(images_go_to_channels_last_and_back),

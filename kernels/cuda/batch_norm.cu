@@ -17,7 +17,8 @@
 namespace
 {
 /* parts[piece][channel] = sums of x - origin and of its square, origin being the piece's first. */
-template <class T, int W> __global__ void norm_sums(const T *x, float *parts, grid grid)
+template <class T, int W>
+__global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float *parts, grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
@@ -95,7 +96,8 @@ __device__ __forceinline__ void keep(const statistics &to, int channel, const mo
 
 /* Blocks of JOIN_CHANNELS x JOIN_ROWS threads. */
 template <class T>
-__global__ void norm_join(const T *x, const float *parts, grid grid, statistics to)
+__global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
+    norm_join(const T *x, const float *parts, grid grid, statistics to)
 {
     __shared__ moments shared[JOIN_ROWS][JOIN_CHANNELS];
     int column = (int)(threadIdx.x % JOIN_CHANNELS);
@@ -131,41 +133,50 @@ __global__ void norm_join(const T *x, const float *parts, grid grid, statistics 
 
 /* VARIANCE: `inverse` is a variance yet. */
 template <class T, int W, bool VARIANCE>
-__global__ void normalize(const T *x, const T *sum, factors by, bool relu, T *y, grid grid)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
+    normalize(const T *x, const T *sum, factors by, bool relu, T *y, grid grid)
 {
     place at = place_of<W>(grid);
-    float mean[W], factor[W], shift[W];
+    float mean[W], inverse[W], factor[W], shift[W];
 
     if (at.channel >= grid.channels) {
         return;
     }
+    load_floats(by.mean + at.channel, mean);
+    load_floats(by.inverse + at.channel, inverse);
+    load_floats(by.weight + at.channel, factor);
+    load_floats(by.bias + at.channel, shift);
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
-        float inverse = by.inverse[at.channel + j];
-
-        mean[j] = by.mean[at.channel + j];
-        factor[j] = by.weight[at.channel + j] *
-                    (VARIANCE ? 1.0f / sqrtf(inverse + by.epsilon) : inverse);
-        shift[j] = by.bias[at.channel + j];
+        factor[j] *= VARIANCE ? 1.0f / sqrtf(inverse[j] + by.epsilon) : inverse[j];
     }
     for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
-        float values[WRITTEN][W];
-        float added[WRITTEN][W] = {{0}};
+        typename wide<T, W>::raw words[WRITTEN], added[WRITTEN];
 
-        load_rows<T, W, WRITTEN>(x, grid, at, row, values);
+        fetch_rows<T, W, WRITTEN>(x, grid, at, row, words);
         if (sum != nullptr) {
-            load_rows<T, W, WRITTEN>(sum, grid, at, row, added);
+            fetch_rows<T, W, WRITTEN>(sum, grid, at, row, added);
         }
         CDDPI_UNROLL
         for (int r = 0; r < WRITTEN; r++) {
+            float values[W];
+            float others[W] = {0};
+
+            wide<T, W>::unpack(words[r], values);
+            if (sum != nullptr) {
+                wide<T, W>::unpack(added[r], others);
+            }
             CDDPI_UNROLL
             for (int j = 0; j < W; j++) {
-                float value = fmaf(values[r][j] - mean[j], factor[j], shift[j]) + added[r][j];
+                float value = fmaf(values[j] - mean[j], factor[j], shift[j]) + others[j];
 
-                values[r][j] = relu && value < 0 ? 0 : value; /* a NaN stays one */
+                values[j] = relu && value < 0 ? 0 : value; /* a NaN stays one */
+            }
+            if (row + (size_t)r * at.step < at.end) {
+                wide<T, W>::store(y + (row + (size_t)r * at.step) * grid.channels + at.channel,
+                                  values);
             }
         }
-        store_rows<T, W, WRITTEN>(y, grid, at, row, values);
     }
 }
 

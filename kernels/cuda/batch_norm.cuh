@@ -8,8 +8,12 @@
 
 namespace
 {
-/* Blocks have THREADS threads: `across` of them side by side, the rest below each other. */
-enum { THREADS = 256, WIDEST = 32, JOIN_CHANNELS = 8, JOIN_ROWS = 32, WANTED_BLOCKS = 4 * 132 };
+/* Blocks have THREADS threads: `across` of them side by side, the rest below each other. An H200
+ * has 132 multiprocessors, and all blocks of a grid are there at once: RESIDENT on each, or twice
+ * half of that where two inputs and their factors take more than 64 registers. A few blocks more
+ * would run alone at the end, with too little under way. */
+enum { THREADS = 256, WIDEST = 32, JOIN_CHANNELS = 8, JOIN_ROWS = 32 };
+enum { RESIDENT = 4, WANTED_BLOCKS = RESIDENT * 132 };
 /* Rows a thread asks for at once: when it only sums, and when it has two inputs or more. */
 enum { SUMMED = 4, WRITTEN = 2 };
 
@@ -30,7 +34,7 @@ template <class T> bool is_whole(int channels)
 
 inline unsigned pieces_of(size_t rows, unsigned strips, size_t below)
 {
-    size_t wanted = cddpi_ceil(WANTED_BLOCKS, strips);
+    size_t wanted = strips < WANTED_BLOCKS ? WANTED_BLOCKS / strips : 1;
     size_t most = cddpi_ceil(rows, 4 * below); /* at least four rows a thread */
 
     return (unsigned)(wanted < most ? wanted : most > 0 ? most : 1);
@@ -69,24 +73,32 @@ template <int W> __device__ __forceinline__ place place_of(const grid &grid)
     return at;
 }
 
-/* Rows row, row + step ... as floats; zeros behind the last. All are asked for before the first is
- * used: that is what keeps the memory busy. */
+/* Rows row, row + step ... as they are; zeros behind the last. All are asked for before the first
+ * is used: that is what keeps the memory busy. */
 template <class T, int W, int ROWS>
-__device__ __forceinline__ void load_rows(const T *from, const grid &grid, const place &at,
-                                          size_t row, float (&out)[ROWS][W])
+__device__ __forceinline__ void fetch_rows(const T *from, const grid &grid, const place &at,
+                                           size_t row, typename wide<T, W>::raw (&out)[ROWS])
 {
     CDDPI_UNROLL
     for (int r = 0; r < ROWS; r++) {
         size_t i = row + (size_t)r * at.step;
 
-        if (i < at.end) {
-            wide<T, W>::load(from + i * grid.channels + at.channel, out[r]);
-        } else {
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                out[r][j] = 0;
-            }
-        }
+        out[r] = i < at.end ? wide<T, W>::fetch(from + i * grid.channels + at.channel)
+                            : typename wide<T, W>::raw{};
+    }
+}
+
+/* The same as floats. */
+template <class T, int W, int ROWS>
+__device__ __forceinline__ void load_rows(const T *from, const grid &grid, const place &at,
+                                          size_t row, float (&out)[ROWS][W])
+{
+    typename wide<T, W>::raw words[ROWS];
+
+    fetch_rows<T, W, ROWS>(from, grid, at, row, words);
+    CDDPI_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        wide<T, W>::unpack(words[r], out[r]);
     }
 }
 
@@ -158,7 +170,7 @@ inline unsigned join_blocks(const grid &grid)
 }
 
 /* Floats of all pieces of any shape with so many channels, whatever the width of vectors: a grid
- * has no more than WANTED_BLOCKS blocks, but for what rounding up adds. */
+ * has no more than WANTED_BLOCKS blocks, if there are not more strips. */
 inline size_t part_floats(size_t channels)
 {
     size_t strips = cddpi_ceil(channels, WIDEST * packed<cddpi_bf16>::N);

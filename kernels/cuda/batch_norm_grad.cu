@@ -20,12 +20,15 @@ template <int W>
 __device__ __forceinline__ channel_factors<W> load_factors(const factors &by, const place &at)
 {
     channel_factors<W> out;
+    float inverse[W];
 
+    load_floats(by.mean + at.channel, out.mean);
+    load_floats(by.inverse + at.channel, inverse);
+    load_floats(by.weight + at.channel, out.factor);
+    load_floats(by.bias + at.channel, out.shift);
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
-        out.mean[j] = by.mean[at.channel + j];
-        out.factor[j] = by.weight[at.channel + j] * by.inverse[at.channel + j];
-        out.shift[j] = by.bias[at.channel + j];
+        out.factor[j] *= inverse[j];
     }
     return out;
 }
@@ -43,39 +46,42 @@ __device__ __forceinline__ void round_all(float (&values)[ROWS][W])
     }
 }
 
-/* The gradient behind the relu. */
+/* x, and the gradient behind the relu. All that is read is asked for before any of it is used. */
 template <class T, int W, int ROWS>
-__device__ __forceinline__ void load_gradients(const sources<T> &from, const float (&x)[ROWS][W],
-                                               const channel_factors<W> &by, const grid &grid,
-                                               const place &at, size_t row, float (&out)[ROWS][W])
+__device__ __forceinline__ void
+load_both(const sources<T> &from, const T *x, const channel_factors<W> &by, const grid &grid,
+          const place &at, size_t row, float (&values)[ROWS][W], float (&gradient)[ROWS][W])
 {
-    float more[ROWS][W];
+    typename wide<T, W>::raw words[ROWS], dy[ROWS], other[ROWS], outputs[ROWS];
 
-    load_rows<T, W, ROWS>(from.dy, grid, at, row, out);
+    fetch_rows<T, W, ROWS>(x, grid, at, row, words);
+    fetch_rows<T, W, ROWS>(from.dy, grid, at, row, dy);
     if (from.other != nullptr) {
-        load_rows<T, W, ROWS>(from.other, grid, at, row, more);
-        CDDPI_UNROLL
-        for (int r = 0; r < ROWS; r++) {
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                out[r][j] += more[r][j];
-            }
-        }
+        fetch_rows<T, W, ROWS>(from.other, grid, at, row, other);
     }
     if (from.y != nullptr) {
-        load_rows<T, W, ROWS>(from.y, grid, at, row, more);
-    } else if (!from.masks) {
-        return;
+        fetch_rows<T, W, ROWS>(from.y, grid, at, row, outputs);
     }
     CDDPI_UNROLL
     for (int r = 0; r < ROWS; r++) {
+        float more[W] = {0};
+
+        wide<T, W>::unpack(words[r], values[r]);
+        wide<T, W>::unpack(dy[r], gradient[r]);
+        if (from.other != nullptr) {
+            wide<T, W>::unpack(other[r], more);
+        }
         CDDPI_UNROLL
         for (int j = 0; j < W; j++) {
-            float output = from.y != nullptr
-                               ? more[r][j]
-                               : fmaf(x[r][j] - by.mean[j], by.factor[j], by.shift[j]);
-
-            out[r][j] = output > 0 ? out[r][j] : 0;
+            gradient[r][j] += more[j];
+            more[j] = from.masks ? fmaf(values[r][j] - by.mean[j], by.factor[j], by.shift[j]) : 1;
+        }
+        if (from.y != nullptr) {
+            wide<T, W>::unpack(outputs[r], more);
+        }
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            gradient[r][j] = more[j] > 0 ? gradient[r][j] : 0;
         }
     }
 }
@@ -83,8 +89,8 @@ __device__ __forceinline__ void load_gradients(const sources<T> &from, const flo
 /* parts[piece][channel] = sums of dy and of dy (x - mean). The gradient of what was added goes to
  * dsum, from where the second pass reads it. */
 template <class T, int W>
-__global__ void norm_grad_sums(sources<T> from, const T *x, factors by, T *dsum, float *parts,
-                               grid grid)
+__global__ void __launch_bounds__(THREADS, RESIDENT / 2)
+    norm_grad_sums(sources<T> from, const T *x, factors by, T *dsum, float *parts, grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
@@ -98,8 +104,7 @@ __global__ void norm_grad_sums(sources<T> from, const T *x, factors by, T *dsum,
         for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
             float gradient[WRITTEN][W], values[WRITTEN][W];
 
-            load_rows<T, W, WRITTEN>(x, grid, at, row, values);
-            load_gradients<T, W, WRITTEN>(from, values, channels, grid, at, row, gradient);
+            load_both<T, W, WRITTEN>(from, x, channels, grid, at, row, values, gradient);
             if (dsum != nullptr) {
                 store_rows<T, W, WRITTEN>(dsum, grid, at, row, gradient);
                 round_all<T, W, WRITTEN>(gradient);
@@ -130,11 +135,12 @@ __global__ void norm_grad_sums(sources<T> from, const T *x, factors by, T *dsum,
 struct gradients {
     const float *inverse;
     float *dweight, *dbias;
-    float *means; /* per channel: the mean of dy, and the slope along x - mean */
+    float *means; /* of dy, all channels'; then all slopes along x - mean */
     bool add;
 };
 
-__global__ void norm_grad_join(const float *parts, grid grid, gradients to)
+__global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
+    norm_grad_join(const float *parts, grid grid, gradients to)
 {
     __shared__ double shared[JOIN_ROWS][JOIN_CHANNELS][2];
     int column = (int)(threadIdx.x % JOIN_CHANNELS);
@@ -163,14 +169,15 @@ __global__ void norm_grad_join(const float *parts, grid grid, gradients to)
         }
         to.dweight[channel] = (to.add ? to.dweight[channel] : 0) + (float)(products * inverse);
         to.dbias[channel] = (to.add ? to.dbias[channel] : 0) + (float)sum;
-        to.means[2 * channel] = (float)(sum / (double)grid.rows);
-        to.means[2 * channel + 1] = (float)(products * inverse * inverse / (double)grid.rows);
+        to.means[channel] = (float)(sum / (double)grid.rows);
+        to.means[grid.channels + channel] = (float)(products * inverse * inverse /
+                                                    (double)grid.rows);
     }
 }
 
 template <class T, int W>
-__global__ void norm_grad_inputs(sources<T> from, const T *x, factors by, const float *means, T *dx,
-                                 grid grid)
+__global__ void __launch_bounds__(THREADS, RESIDENT / 2)
+    norm_grad_inputs(sources<T> from, const T *x, factors by, const float *means, T *dx, grid grid)
 {
     place at = place_of<W>(grid);
     float offset[W], slope[W];
@@ -180,16 +187,12 @@ __global__ void norm_grad_inputs(sources<T> from, const T *x, factors by, const 
     }
     channel_factors<W> channels = load_factors<W>(by, at);
 
-    CDDPI_UNROLL
-    for (int j = 0; j < W; j++) {
-        offset[j] = means[2 * (at.channel + j)];
-        slope[j] = means[2 * (at.channel + j) + 1];
-    }
+    load_floats(means + at.channel, offset);
+    load_floats(means + grid.channels + at.channel, slope);
     for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
         float gradient[WRITTEN][W], values[WRITTEN][W];
 
-        load_rows<T, W, WRITTEN>(x, grid, at, row, values);
-        load_gradients<T, W, WRITTEN>(from, values, channels, grid, at, row, gradient);
+        load_both<T, W, WRITTEN>(from, x, channels, grid, at, row, values, gradient);
         CDDPI_UNROLL
         for (int r = 0; r < WRITTEN; r++) {
             CDDPI_UNROLL

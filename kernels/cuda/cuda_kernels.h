@@ -33,8 +33,8 @@ struct cddpi_cuda_linear {
     cddp_type type; /* of x, W, y and bias */
     size_t rows, inputs, outputs;
     enum cddpi_cuda_epilogue epilogue;
-    bool
-        any_order; /* the fastest algorithm, whatever its bits, where $CDDP_PRODUCTS says nothing */
+    /* The fastest algorithm, whatever its bits, where $CDDP_PRODUCTS says nothing. */
+    bool any_order;
 };
 
 struct cddpi_cuda_attention {

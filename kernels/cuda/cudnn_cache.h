@@ -14,8 +14,8 @@ enum cddpi_cudnn_kind {
 struct cddpi_cudnn_key {
     int32_t kind, type;
     int32_t sizes[8];
-    int32_t
-        any_order; /* not 0: engines are chosen by time, which cddpi_cudnn_plan_measure() does */
+    /* Not 0: engines are chosen by time, which cddpi_cudnn_plan_measure() does. */
+    int32_t any_order;
 };
 
 struct cddpi_cudnn_use {

@@ -230,8 +230,8 @@ cudaError_t start_rows(cddpi_device *device, const void *x, const float *bias, b
     const T *from = static_cast<const T *>(x);
     T *to = static_cast<T *>(y);
 
-    if (vectors == 0 || vectors > UINT32_MAX - 4 * BLOCK) {
-        return vectors == 0 ? cudaSuccess : cudaErrorInvalidValue;
+    if (vectors == 0) {
+        return cudaSuccess;
     }
     return with_relu ? CDDPI_LAUNCH((map_rows<T, W, true>), blocks, BLOCK, 0, stream, from, bias,
                                     (unsigned)vectors, (unsigned)(columns / W), to)
@@ -244,6 +244,12 @@ cddp_status add_bias_as(cddpi_device *device, const void *x, const float *bias, 
                         size_t rows, size_t columns, void *y)
 {
     constexpr int N = packed<T>::N;
+    size_t vectors = rows * (columns / (columns % N == 0 ? N : 1));
+
+    if (vectors > UINT32_MAX - 4 * BLOCK) { /* which the kernel counts by 32 bits */
+        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
+                               "add_bias: %zu rows of %zu are too many at once", rows, columns);
+    }
     cudaError_t error = columns % N == 0
                             ? start_rows<T, N>(device, x, bias, with_relu, rows, columns, y)
                             : start_rows<T, 1>(device, x, bias, with_relu, rows, columns, y);

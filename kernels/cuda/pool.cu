@@ -284,12 +284,20 @@ unsigned blocks_of(size_t vectors)
 }
 
 /* Places x vectors of channels, of the input and of the output, must be counted by 32 bits. */
-bool fits(const cddpi_cuda_pool &shape, const window &w, int width)
+template <class T> cddp_status check(cddpi_device *device, const cddpi_cuda_pool &shape)
 {
-    size_t in = (size_t)shape.height * shape.width;
-    size_t out = (size_t)w.out_height * w.out_width;
+    constexpr int N = packed<T>::N;
+    window w = describe(shape);
+    size_t in = (size_t)shape.height * (size_t)shape.width;
+    size_t out = (size_t)w.out_height * (size_t)w.out_width;
+    size_t vectors = (size_t)shape.channels / (shape.channels % N == 0 ? N : 1);
 
-    return (in > out ? in : out) * shape.count * (shape.channels / width) <= UINT32_MAX - BLOCK;
+    if ((in > out ? in : out) * (size_t)shape.count * vectors <= UINT32_MAX - BLOCK) {
+        return CDDP_OK;
+    }
+    return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
+                           "pool: %d images of %d x %d with %d channels are too many at once",
+                           shape.count, shape.height, shape.width, shape.channels);
 }
 
 template <class T, int W>
@@ -301,9 +309,6 @@ cudaError_t start_forward(cddpi_device *device, const cddpi_cuda_pool &shape, co
     const T *from = static_cast<const T *>(x);
     T *to = static_cast<T *>(y);
 
-    if (!fits(shape, w, W)) {
-        return cudaErrorInvalidValue;
-    }
     w.vectors = (unsigned)shape.count * w.out_height * w.out_width * (shape.channels / W);
     if (w.vectors == 0) {
         return cudaSuccess;
@@ -318,6 +323,11 @@ template <class T>
 cddp_status pool_as(cddpi_device *device, const cddpi_cuda_pool &shape, const void *x, void *y)
 {
     constexpr int N = packed<T>::N;
+    cddp_status status = check<T>(device, shape);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
     cudaError_t error = shape.channels % N == 0 ? start_forward<T, N>(device, shape, x, y)
                                                 : start_forward<T, 1>(device, shape, x, y);
 
@@ -340,9 +350,6 @@ cudaError_t start_backward(cddpi_device *device, const cddpi_cuda_pool &shape, c
     const T *out = static_cast<const T *>(y);
     T *to = static_cast<T *>(dx);
 
-    if (!fits(shape, w, W)) {
-        return cudaErrorInvalidValue;
-    }
     w.vectors = (unsigned)shape.count * w.height * w.width * (shape.channels / W);
     if (w.vectors == 0) {
         return cudaSuccess;
@@ -358,6 +365,11 @@ cddp_status pool_grad_as(cddpi_device *device, const cddpi_cuda_pool &shape, con
                          const void *x, const void *y, void *dx)
 {
     constexpr int N = packed<T>::N;
+    cddp_status status = check<T>(device, shape);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
     cudaError_t error = shape.channels % N == 0 ? start_backward<T, N>(device, shape, dy, x, y, dx)
                                                 : start_backward<T, 1>(device, shape, dy, x, y, dx);
 

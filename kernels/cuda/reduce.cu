@@ -80,6 +80,35 @@ __device__ inline double factor_of(const shares &shares, double weight)
     return shares.total > 0 ? weight / shares.total : 0;
 }
 
+/* What ranks that are there have from `first` on: all of it is asked for before one is looked at,
+ * so nothing here may depend on what comes. */
+template <class T, int RANKS>
+__device__ __forceinline__ void fetch_ranks(const sources &sources, const bool (&there)[RANKS],
+                                            size_t first, size_t left, bool packed,
+                                            pack<T> (&out)[RANKS])
+{
+    enum { COUNT = pack<T>::COUNT };
+
+    if (packed && left >= COUNT) {
+        CDDPI_UNROLL
+        for (int r = 0; r < RANKS; r++) {
+            if (there[r]) {
+                out[r] = *(const pack<T> *)((const T *)sources.at[r] + first);
+            }
+        }
+        return;
+    }
+    CDDPI_UNROLL
+    for (int r = 0; r < RANKS; r++) {
+        CDDPI_UNROLL
+        for (int k = 0; k < COUNT; k++) {
+            if (there[r] && (size_t)k < left) {
+                out[r].at[k] = ((const T *)sources.at[r])[first + k];
+            }
+        }
+    }
+}
+
 /* Sums and means of at most MOST_FAST ranks. The tree over x[0 ... RANKS): neighbours first, an odd
  * one out goes up alone. */
 template <class T, int RANKS>
@@ -94,6 +123,7 @@ __global__ void __launch_bounds__(THREADS)
     bool there[RANKS];
     shares shares = {true, 0};
     real x[RANKS][COUNT];
+    pack<T> read[RANKS] = {};
     pack<T> result;
 
     if (left == 0) {
@@ -110,22 +140,12 @@ __global__ void __launch_bounds__(THREADS)
         factors[r] = (real)factor;
         there[r] = factor != 0; /* else it is not read */
     }
+    fetch_ranks<T, RANKS>(sources, there, first, left, packed, read);
     CDDPI_UNROLL
     for (int r = 0; r < RANKS; r++) {
-        const T *in = (const T *)sources.at[r] + first;
-        pack<T> read = {};
-
-        if (there[r] && packed && left >= COUNT) {
-            read = *(const pack<T> *)in;
-        } else if (there[r]) {
-            CDDPI_UNROLL
-            for (int k = 0; k < COUNT; k++) {
-                read.at[k] = (size_t)k < left ? in[k] : T();
-            }
-        }
         CDDPI_UNROLL
         for (int k = 0; k < COUNT; k++) {
-            x[r][k] = number<T>::load(read.at[k]);
+            x[r][k] = number<T>::load(read[r].at[k]);
             x[r][k] = shares.equal ? x[r][k] : x[r][k] * factors[r];
         }
     }

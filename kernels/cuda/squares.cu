@@ -10,7 +10,7 @@
 namespace
 {
 
-enum { THREADS = 256, LAST_THREADS = 1024 };
+enum { THREADS = 256, AHEAD = 4, LAST_THREADS = 1024 };
 
 /* The sum of all threads' values, in thread 0. */
 template <int COUNT> __device__ static double sum_block(double value)
@@ -35,19 +35,51 @@ template <int COUNT> __device__ static double sum_block(double value)
     return value;
 }
 
-/* Four elements from @p i on, or what there are and zeros. */
-__device__ pack<float> load_four(const float *x, size_t i, size_t n, bool packed)
+/* A thread's four sums; those of four elements are added. */
+__device__ __forceinline__ void add_four(const pack<float> &four, double (&sums)[4])
 {
-    pack<float> four;
-
-    if (packed && i + 4 <= n) {
-        return *(const pack<float> *)(x + i);
-    }
     CDDPI_UNROLL
     for (int k = 0; k < 4; k++) {
-        four.at[k] = i + k < n ? x[i + k] : 0;
+        sums[k] += (double)four.at[k] * four.at[k];
     }
-    return four;
+}
+
+/* Vectors i, i + THREADS ... below @p end: AHEAD are asked for before one is used. Zeros change no
+ * sum. */
+__device__ __forceinline__ void add_vectors(const float *x, size_t end, double (&sums)[4])
+{
+    for (size_t i = (size_t)threadIdx.x * 4; i < end; i += AHEAD * THREADS * 4) {
+        pack<float> some[AHEAD];
+
+        CDDPI_UNROLL
+        for (int a = 0; a < AHEAD; a++) {
+            size_t at = i + (size_t)a * THREADS * 4;
+
+            some[a] = at < end ? *(const pack<float> *)(x + at) : pack<float>{};
+        }
+        CDDPI_UNROLL
+        for (int a = 0; a < AHEAD; a++) {
+            add_four(some[a], sums);
+        }
+    }
+}
+
+/* The same from @p begin on, a multiple of 4, element after element. */
+__device__ __forceinline__ void add_elements(const float *x, size_t begin, size_t end,
+                                             double (&sums)[4])
+{
+    for (size_t i = (size_t)threadIdx.x * 4; i < end; i += THREADS * 4) {
+        pack<float> four = {};
+
+        if (i < begin) {
+            continue;
+        }
+        CDDPI_UNROLL
+        for (int k = 0; k < 4; k++) {
+            four.at[k] = i + k < end ? x[i + k] : 0;
+        }
+        add_four(four, sums);
+    }
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -59,17 +91,11 @@ __global__ void __launch_bounds__(THREADS)
     size_t left = entry.count - first;
     size_t n = left < CDDPI_PIECE ? left : CDDPI_PIECE;
     const float *x = entry.grad + first;
-    bool packed = packs(x);
+    size_t whole = packs(x) ? n / 4 * 4 : 0;
     double lanes[4] = {0, 0, 0, 0};
 
-    for (size_t i = (size_t)threadIdx.x * 4; i < n; i += THREADS * 4) {
-        pack<float> four = load_four(x, i, n, packed);
-
-        CDDPI_UNROLL
-        for (int k = 0; k < 4; k++) {
-            lanes[k] += (double)four.at[k] * four.at[k];
-        }
-    }
+    add_vectors(x, whole, lanes);
+    add_elements(x, whole, n, lanes);
     double sum = sum_block<THREADS>((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]));
 
     if (threadIdx.x == 0) {

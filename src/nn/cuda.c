@@ -307,12 +307,19 @@ void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index)
     return copy->form == CDDPI_COPY_CAST ? copy->data : NULL;
 }
 
+cddp_type cddpi_model_copy_type(const struct cddpi_model *model)
+{
+    return model->cuda != NULL ? model->cuda->type : CDDP_F32;
+}
+
+/* An update that writes copies may have left some parameters as they were, so what was stale before
+ * it still is. */
 void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written)
 {
     for (size_t i = 0; model->cuda != NULL && i < model->params.count; i++) {
         struct cddpi_param_copy *copy = &model->cuda->copies[i];
 
-        copy->stale = copy->form == CDDPI_COPY_CHANNELS_LAST ||
+        copy->stale = copy->stale || copy->form == CDDPI_COPY_CHANNELS_LAST ||
                       (copy->form == CDDPI_COPY_CAST && !copies_written);
     }
 }
