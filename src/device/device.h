@@ -89,9 +89,13 @@ struct cddpi_device_ops {
     void (*range_push)(struct cddpi_device *device, const char *name);
     void (*range_pop)(struct cddpi_device *device);
 
-    /* Let the compute stream be @p stream, a cudaStream_t of this device that outlives it and stays
-     * the caller's; before anything was put into the compute stream. NULL on the processor. */
+    /* Let the compute stream be @p stream, a cudaStream_t of this device that outlives it (or the
+     * next call) and stays the caller's. It goes on behind what the compute stream held.
+     * CDDP_ERR_ARGUMENT: it is another device's; CDDP_ERR_STATE: it is being captured, or this
+     * device records. NULL on the processor. */
     cddp_status (*adopt)(struct cddpi_device *device, void *stream);
+    /* The compute stream, a cudaStream_t. NULL on the processor. */
+    void *(*compute_stream)(struct cddpi_device *device);
 };
 
 /* The start of every device; what is behind it is the implementation's. */

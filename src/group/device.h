@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "group/group.h"
 #include "group/host/host.h"
+#include "group/on_device.h"
 #include "group/plane.h"
 
 enum {
@@ -90,13 +91,6 @@ struct cddpi_group_device {
 };
 
 /* --- what the rest of cddp asks --- */
-
-/** The device of @p group's memory; NULL: the processor. It lives as long as the group. */
-struct cddpi_device *cddpi_group_on_device(const cddp_group *group);
-
-/** What the next operations on the device are for, in texts of failures ("bucket 3 of 20"), copied;
- *  NULL: nothing in particular. Nothing happens on the processor. */
-void cddpi_group_label(cddp_group *group, const char *label);
 
 /** CDDP_OK, or why nothing works any more; does not wait, costs next to nothing. Only on a device.
  */

@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "nn/model_state.h"
+#include "nn/ops/batch_norm.h"
 
 static size_t aligned(size_t bytes)
 {
@@ -155,23 +156,11 @@ static cddp_status create_results(struct cddpi_model *model)
     return status == CDDP_OK ? device->ops->event_create(device, false, &cuda->read_event) : status;
 }
 
-static cddp_status check_ops(struct cddpi_model *model)
+static void count_draws(struct cddpi_model *model)
 {
-    const struct cddpi_graph *graph = &model->graph;
-
-    for (int i = 0; i < graph->op_count; i++) {
-        const struct cddpi_op *op = &graph->ops[i];
-
-        if (op->ops == &cddpi_op_batch_norm && op->layer.sync && model->group != NULL &&
-            cddp_group_world_size(model->group) > 1) {
-            return cddpi_fail(CDDP_ERR_CONFIG,
-                              "layer \"%s\": batch_norm with sync (statistics over all ranks) runs "
-                              "on processors only, and this model is on %s: leave sync out",
-                              op->layer.name, model->cuda->device->title);
-        }
-        model->cuda->dropouts += op->ops == &cddpi_op_dropout ? 1 : 0;
+    for (int i = 0; i < model->graph.op_count; i++) {
+        model->cuda->dropouts += model->graph.ops[i].ops == &cddpi_op_dropout ? 1 : 0;
     }
-    return CDDP_OK;
 }
 
 cddp_status cddpi_cuda_create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
@@ -190,7 +179,8 @@ cddp_status cddpi_cuda_create(struct cddpi_model *model, const struct cddpi_mode
     model->cuda->any_order = spec->any_order;
     model->cuda->timeout_ms = model->group != NULL ? cddp_group_timeout_ms(model->group)
                                                    : cddpi_env_timeout_ms();
-    status = check_ops(model);
+    count_draws(model);
+    status = cddpi_cuda_sync_norm_create(model);
     if (status == CDDP_OK) {
         status = move(model, &model->params, "parameters", &model->cuda->params);
     }
@@ -235,6 +225,7 @@ void cddpi_cuda_destroy(struct cddpi_model *model)
     ops->release(cuda->device, cuda->buffers);
     ops->release(cuda->device, cuda->copy_block);
     ops->release(cuda->device, cuda->sums);
+    ops->release(cuda->device, cuda->exchange);
     ops->release(cuda->device, model->arena);
     model->arena = NULL;
     cddpi_free(cuda->copies);

@@ -30,7 +30,9 @@ struct cddpi_model_cuda {
     float *read;             /* pinned: outputs on their way to the host */
     size_t read_bytes;
     struct cddpi_event *read_event;
-    uint32_t timeout_ms; /* of waiting for the device */
+    double *exchange;       /* what ranks tell each other: ops/sync_norm_cuda.c */
+    size_t exchange_record; /* room for one rank's, in doubles */
+    uint32_t timeout_ms;    /* of waiting for the device */
 };
 
 /** Move a model that was made on the host to the device of @p spec: parameters, buffers, and room

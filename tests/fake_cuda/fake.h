@@ -94,6 +94,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     struct fake_point *point; /* of its last record; NULL: none yet */
+    int device;
     bool timed;
     uint64_t capture; /* id of the capture it was recorded in; 0: outside */
     struct fake_tips tips;

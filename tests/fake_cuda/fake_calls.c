@@ -110,6 +110,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
         return error;
     }
     *out = fake_zalloc(sizeof **out);
+    (*out)->device = fake_device;
     (*out)->timed = (flags & cudaEventDisableTiming) == 0;
     return fake_leave(cudaSuccess);
 }
@@ -155,6 +156,9 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         return error;
     }
     stream = fake_stream_of(stream);
+    if (event->device != stream->device) {
+        return fake_leave(cudaErrorInvalidResourceHandle);
+    }
     if (stream->capture != NULL) {
         return fake_leave(record_captured(event, stream, flags));
     }

@@ -28,6 +28,8 @@
 #ifndef CDDP_TESTS_FAKE_CUDA_H
 #define CDDP_TESTS_FAKE_CUDA_H
 
+/* For programs that link the emulated module, as a trainer that calls CUDA itself. */
+#pragma GCC visibility push(default)
 #include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
@@ -42,4 +44,5 @@ void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *clo
 #ifdef __cplusplus
 }
 #endif
+#pragma GCC visibility pop
 #endif

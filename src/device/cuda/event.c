@@ -41,6 +41,20 @@ cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cd
     return CDDP_OK;
 }
 
+/* A caller that captures its own stream would put half of an operation into its graph. */
+static cddp_status check_capture(struct cddpi_device *device, cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cddp_status status = CUDA_CHECK(device, cudaStreamIsCapturing(stream, &capture));
+
+    if (status == CDDP_OK && capture != cudaStreamCaptureStatusNone) {
+        status = cuda_fail(device, CDDP_ERR_STATE,
+                           "the compute stream is being captured by the caller: a graph of the "
+                           "caller's cannot hold operations of cddp");
+    }
+    return status;
+}
+
 cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *event,
                               enum cddpi_stream stream)
 {
@@ -50,7 +64,11 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *e
     unsigned flags = self->recording != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
     cddp_status status = CDDP_OK;
 
-    if (event->clock != NULL) { /* first, so that the time is known when the event is done */
+    if (self->adopted && self->recording == 0 && stream == CDDPI_STREAM_COMPUTE) {
+        status = check_capture(device, in);
+    }
+    if (status == CDDP_OK &&
+        event->clock != NULL) { /* first, so that the time is known when the event is done */
         status = CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags));
     }
     if (status == CDDP_OK) {

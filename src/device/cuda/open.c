@@ -113,6 +113,7 @@ static const struct cddpi_device_ops cuda_ops = {
     .range_push = cuda_range_push,
     .range_pop = cuda_range_pop,
     .adopt = cuda_adopt,
+    .compute_stream = cuda_compute_stream,
 };
 
 /* As nvidia-smi -L prints it. */

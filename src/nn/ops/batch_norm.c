@@ -283,14 +283,20 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 
 static cddp_status idle_forward(struct cddpi_run *run)
 {
-    return cddpi_sync_norm_wanted(run->model, run->op) ? cddpi_sync_norm_idle_forward(run)
-                                                       : CDDP_OK;
+    if (!cddpi_sync_norm_wanted(run->model, run->op)) {
+        return CDDP_OK;
+    }
+    return run->model->cuda != NULL ? cddpi_cuda_sync_norm_idle_forward(run)
+                                    : cddpi_sync_norm_idle_forward(run);
 }
 
 static cddp_status idle_backward(struct cddpi_run *run)
 {
-    return cddpi_sync_norm_wanted(run->model, run->op) ? cddpi_sync_norm_idle_backward(run)
-                                                       : CDDP_OK;
+    if (!cddpi_sync_norm_wanted(run->model, run->op)) {
+        return CDDP_OK;
+    }
+    return run->model->cuda != NULL ? cddpi_cuda_sync_norm_idle_backward(run)
+                                    : cddpi_sync_norm_idle_backward(run);
 }
 
 const struct cddpi_op_ops cddpi_op_batch_norm = {.name = "batch_norm",
