@@ -22,12 +22,11 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
-    bool there = at.channel < grid.channels;
     float origin[W] = {0};
     float sum[W] = {0};
     float squares[W] = {0};
 
-    if (there) {
+    if (at.channel < grid.channels) {
         wide<T, W>::load(x + blockIdx.y * grid.piece * grid.channels + at.channel, origin);
         for (size_t row = at.row; row < at.end; row += SUMMED * at.step) {
             float values[SUMMED][W];
@@ -46,16 +45,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float
             }
         }
     }
-    sum_rows<W>(grid, sum, squares, shared);
-    if (there && threadIdx.x < (unsigned)grid.across) {
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            float *to = parts + 2 * ((size_t)blockIdx.y * grid.channels + at.channel + j);
-
-            to[0] = sum[j];
-            to[1] = squares[j];
-        }
-    }
+    leave_part<W>(grid, at, sum, squares, shared, parts);
 }
 
 /* A thread's share of a channel's pieces; then all shares, in turn. */

@@ -99,11 +99,10 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
-    bool there = at.channel < grid.channels;
     float sum[W] = {0};
     float products[W] = {0};
 
-    if (there) {
+    if (at.channel < grid.channels) {
         channel_factors<W> channels = load_factors<W>(by, at);
 
         for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
@@ -125,16 +124,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
             }
         }
     }
-    sum_rows<W>(grid, sum, products, shared);
-    if (there && threadIdx.x < (unsigned)grid.across) {
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            float *to = parts + 2 * ((size_t)blockIdx.y * grid.channels + at.channel + j);
-
-            to[0] = sum[j];
-            to[1] = products[j];
-        }
-    }
+    leave_part<W>(grid, at, sum, products, shared, parts);
 }
 
 struct gradients {
