@@ -47,8 +47,8 @@ static double products(size_t rows, int inputs, int outputs, enum cddpi_cuda_epi
         struct job job = {.op = names[i], .work = works[i]};
 
         job.flops = 2.0 * (double)rows * inputs * outputs;
-        job.as.linear = (struct cddpi_cuda_linear){CDDP_BF16, rows, (size_t)inputs, (size_t)outputs,
-                                                   epilogue};
+        job.as.linear = (struct cddpi_cuda_linear){CDDP_BF16,       rows,     (size_t)inputs,
+                                                   (size_t)outputs, epilogue, true};
         snprintf(job.shape, sizeof job.shape, "%zu x %d to %d%s", rows, inputs, outputs,
                  epilogue == CDDPI_EPILOGUE_GELU && i == 0 ? ", gelu" : "");
         rate = run(&job);
@@ -185,6 +185,9 @@ static void attentions(size_t rows)
     job.op = "attention_grad";
     job.work = attention_grad;
     job.flops *= 2.5;
+    run(&job);
+    job.op = "attention_grad, any order";
+    job.as.attention.any_order = true;
     run(&job);
 }
 

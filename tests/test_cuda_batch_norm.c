@@ -13,8 +13,8 @@ static const struct {
 struct norm {
     struct cddpi_cuda_norm shape;
     size_t count;
-    bool has_sum;
-    struct numbers x, sum, dy, weight, bias, running_mean, running_variance, mean, inverse;
+    bool has_sum, has_other;
+    struct numbers x, sum, dy, other, weight, bias, running_mean, running_variance, mean, inverse;
     struct numbers y, dx, dsum, dweight, dbias;
 };
 
@@ -34,6 +34,7 @@ static void norm_make(struct norm *n, cddp_type type, size_t rows, int channels,
     n->x = random_numbers(type, 1, n->count, scale, offset);
     n->sum = random_numbers(type, 2, n->count, 1, 0);
     n->dy = random_numbers(type, 3, n->count, 1, 0.25F);
+    n->other = random_numbers(type, 10, n->count, 1, 0.25F);
     n->weight = random_numbers(CDDP_F32, 4, c, 0.5F, 1);
     n->bias = random_numbers(CDDP_F32, 5, c, 0.5F, 0);
     n->running_mean = random_numbers(CDDP_F32, 6, c, 1, 0);
@@ -49,11 +50,21 @@ static void norm_make(struct norm *n, cddp_type type, size_t rows, int channels,
 
 static void norm_free(struct norm *n)
 {
-    struct numbers *all[] = {&n->x,       &n->sum,     &n->dy,
-                             &n->weight,  &n->bias,    &n->running_mean,
-                             &n->mean,    &n->inverse, &n->running_variance,
-                             &n->y,       &n->dx,      &n->dsum,
-                             &n->dweight, &n->dbias};
+    struct numbers *all[] = {&n->other,
+                             &n->x,
+                             &n->sum,
+                             &n->dy,
+                             &n->weight,
+                             &n->bias,
+                             &n->running_mean,
+                             &n->mean,
+                             &n->inverse,
+                             &n->running_variance,
+                             &n->y,
+                             &n->dx,
+                             &n->dsum,
+                             &n->dweight,
+                             &n->dbias};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         numbers_free(all[i]);
@@ -70,10 +81,11 @@ static cddp_status forward_whole(struct norm *n)
 
 static cddp_status backward_whole(struct norm *n, bool add)
 {
-    return cuda->kernels->batch_norm_grad(cuda, &n->shape, n->dy.device, n->x.device, n->y.device,
-                                          n->weight.device, n->mean.device, n->inverse.device, add,
-                                          n->dx.device, n->has_sum ? n->dsum.device : NULL,
-                                          n->dweight.device, n->dbias.device);
+    return cuda->kernels->batch_norm_grad(
+        cuda, &n->shape, n->dy.device, n->has_other ? n->other.device : NULL, n->x.device,
+        n->has_sum ? n->y.device : NULL, n->weight.device, n->bias.device, n->mean.device,
+        n->inverse.device, add, n->dx.device, n->has_sum ? n->dsum.device : NULL, n->dweight.device,
+        n->dbias.device);
 }
 
 /* --- in the parts of ranks, one after the other on this device --- */
@@ -260,9 +272,18 @@ static void check_backward(struct norm *n, bool add)
     double *dbias = calloc(channels, sizeof *dbias);
 
     for (size_t i = 0; i < n->count; i++) {
+        dsum[i] = n->shape.relu && !(n->y.host[i] > 0)
+                      ? 0
+                      : (double)n->dy.host[i] + (n->has_other ? (double)n->other.host[i] : 0);
+    }
+    cuda_ok(backward(n, add));
+    if (n->has_sum) { /* where it is rounded once */
+        numbers_near(&n->dsum, dsum, n->has_other ? 1e-7 : 0, 0, "the sum's gradient");
+    }
+    for (size_t i = 0; i < n->count; i++) {
         size_t c = i % channels;
 
-        dsum[i] = n->shape.relu && !(n->y.host[i] > 0) ? 0 : (double)n->dy.host[i];
+        dsum[i] = n->has_sum ? (double)n->dsum.host[i] : dsum[i];
         dbias[c] += dsum[i];
         dweight[c] += dsum[i] * ((double)n->x.host[i] - (double)n->mean.host[c]) *
                       (double)n->inverse.host[c];
@@ -279,13 +300,9 @@ static void check_backward(struct norm *n, bool add)
         dweight[c] += (double)n->dweight.host[c];
         dbias[c] += (double)n->dbias.host[c];
     }
-    cuda_ok(backward(n, add));
     numbers_near(&n->dx, dx, 1e-5, 1e-5, "the gradient");
     numbers_near(&n->dweight, dweight, 1e-5, 2e-6 * rows + 1e-6, "the weight's gradient");
     numbers_near(&n->dbias, dbias, 1e-5, 1e-6 * rows + 1e-6, "the bias's gradient");
-    if (n->has_sum) {
-        numbers_near(&n->dsum, dsum, 0, 0, "the sum's gradient");
-    }
     free(dx);
     free(dsum);
     free(dweight);
@@ -298,13 +315,14 @@ static void batch_norm_and_its_gradient_are_those_of_the_formulas(void **state)
     NEEDS_CUDA();
     for (size_t t = 0; t < sizeof cuda_types / sizeof cuda_types[0]; t++) {
         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-            for (int way = 0; way < 4; way++) {
+            for (int way = 0; way < 8; way++) {
                 struct norm n;
 
                 norm_make(&n, cuda_types[t], shapes[s].rows, shapes[s].channels, way & 1, way & 2,
                           0.5F, 2);
+                n.has_other = !by_ranks && (way & 4) != 0; /* ranks take one part */
                 check_forward(&n);
-                check_backward(&n, way == 0 || way == 3);
+                check_backward(&n, way == 0 || way == 3 || way == 5);
                 norm_free(&n);
             }
         }
@@ -445,8 +463,8 @@ static void no_rows_give_no_gradient(void **state)
     NEEDS_CUDA();
     dweight = no_numbers(CDDP_F32, 3);
     dbias = no_numbers(CDDP_F32, 3);
-    cuda_ok(cuda->kernels->batch_norm_grad(cuda, &shape, NULL, NULL, NULL, NULL, NULL, NULL, false,
-                                           NULL, NULL, dweight.device, dbias.device));
+    cuda_ok(cuda->kernels->batch_norm_grad(cuda, &shape, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                           NULL, false, NULL, NULL, dweight.device, dbias.device));
     numbers_near(&dweight, zeros, 0, 0, "the weight's gradient");
     numbers_near(&dbias, zeros, 0, 0, "the bias's gradient");
     numbers_free(&dweight);

@@ -291,13 +291,13 @@ static void no_rows_have_no_gradients(void **state)
 
 static void shapes_that_cannot_be_are_errors(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F64, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F64, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_CUDA();
     assert_int_equal(cuda->kernels->linear(cuda, &shape, NULL, NULL, NULL, NULL, NULL),
                      CDDP_ERR_ARGUMENT);
-    shape = (struct cddpi_cuda_linear){CDDP_F32, 1, 0, 1, CDDPI_EPILOGUE_NONE};
+    shape = (struct cddpi_cuda_linear){CDDP_F32, 1, 0, 1, CDDPI_EPILOGUE_NONE, false};
     assert_int_equal(cuda->kernels->linear(cuda, &shape, NULL, NULL, NULL, NULL, NULL),
                      CDDP_ERR_ARGUMENT);
     assert_non_null(strstr(cddp_last_error(), "1 rows, 0 inputs and 1 outputs"));
@@ -319,7 +319,9 @@ static void reopen(const char *choice, const char *faults)
     }
     cddpi_device_close(cuda);
     cuda = NULL;
-    setenv("CDDP_PRODUCTS", choice, 1);
+    if (choice != NULL) {
+        setenv("CDDP_PRODUCTS", choice, 1);
+    }
     setenv("CDDP_FAKE_CUBLASLT", faults, 1);
     cuda_ok(cddpi_device_open("cuda", -1, 0, 1, true, &cuda));
 }
@@ -374,6 +376,42 @@ static enum fake_cublaslt_algorithm chosen(struct layer *l, size_t calls)
         }
     }
     return (enum fake_cublaslt_algorithm)found;
+}
+
+static uint64_t started_in_all(void)
+{
+    uint64_t sum = 0;
+
+    for (int a = 0; a < FAKE_CUBLASLT_ALGORITHMS; a++) {
+        sum += started((enum fake_cublaslt_algorithm)a);
+    }
+    return sum;
+}
+
+/* Buckets are planned anew after the first step, and gradients with them. */
+static void a_gradient_that_has_moved_needs_no_new_choice(void **state)
+{
+    const size_t step = 64 / sizeof(float);
+    struct layer l;
+    struct numbers dweight;
+    uint64_t before;
+
+    (void)state;
+    NEEDS_FAKE();
+    layer_make(&l, CDDP_BF16, usual);
+    dweight = no_numbers(CDDP_F32, l.dweight.count + 4 * step);
+    cuda_ok(cuda->kernels->linear_weight(cuda, &l.shape, l.dy.device, l.x.device, false,
+                                         dweight.device, NULL));
+    cuda_ok(cuda->ops->finish(cuda, 60000));
+    for (size_t i = 1; i <= 4; i++) {
+        before = started_in_all();
+        cuda_ok(cuda->kernels->linear_weight(cuda, &l.shape, l.dy.device, l.x.device, false,
+                                             (float *)dweight.device + i * step, NULL));
+        assert_int_equal(started_in_all() - before, 1);
+    }
+    cuda_ok(cuda->ops->finish(cuda, 60000));
+    numbers_free(&dweight);
+    layer_free(&l);
 }
 
 static void the_librarys_choice_is_taken_if_that_is_asked_for(void **state)
@@ -435,6 +473,24 @@ static void the_fastest_of_all_is_chosen_if_that_is_asked_for(void **state)
     NEEDS_FAKE();
     reopen("fast", "slow");
     layer_make(&l, CDDP_BF16, usual);
+    algorithm = chosen(&l, 2);
+    assert_true(algorithm == FAKE_CUBLASLT_SPLIT || algorithm == FAKE_CUBLASLT_ANYTHING);
+    layer_free(&l);
+}
+
+static void the_fastest_of_all_is_chosen_for_who_takes_any_order(void **state)
+{
+    struct layer l;
+    enum fake_cublaslt_algorithm algorithm;
+
+    (void)state;
+    NEEDS_FAKE();
+    unsetenv("CDDP_PRODUCTS");
+    reopen(NULL, "slow");
+    layer_make(&l, CDDP_BF16, usual);
+    algorithm = chosen(&l, 2);
+    assert_true(algorithm == FAKE_CUBLASLT_WIDE || algorithm == FAKE_CUBLASLT_NARROW);
+    l.shape.any_order = true;
     algorithm = chosen(&l, 2);
     assert_true(algorithm == FAKE_CUBLASLT_SPLIT || algorithm == FAKE_CUBLASLT_ANYTHING);
     layer_free(&l);
@@ -506,7 +562,7 @@ static void without_epilogues_there_are_kernels_of_our_own(void **state)
 
 static void a_library_that_does_not_start_is_an_error(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
     void *memory;
 
     (void)state;
@@ -521,7 +577,7 @@ static void a_library_that_does_not_start_is_an_error(void **state)
 
 static void without_the_library_a_product_says_so(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_FAKE();
@@ -536,7 +592,7 @@ static void without_the_library_a_product_says_so(void **state)
 
 static void a_choice_that_is_none_is_an_error(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 1, 1, 1, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_CUDA();
@@ -550,7 +606,7 @@ static void a_choice_that_is_none_is_an_error(void **state)
 /* 1 + 2^-12 is 1 in TF32. */
 static void factors_are_rounded_to_tf32_only_if_that_is_asked_for(void **state)
 {
-    struct cddpi_cuda_linear shape = {CDDP_F32, 16, 16, 16, CDDPI_EPILOGUE_NONE};
+    struct cddpi_cuda_linear shape = {CDDP_F32, 16, 16, 16, CDDPI_EPILOGUE_NONE, false};
 
     (void)state;
     NEEDS_CUDA();
@@ -621,10 +677,12 @@ int main(void)
         cmocka_unit_test(gradients_of_weights_replace_or_add),
         cmocka_unit_test(no_rows_have_no_gradients),
         cmocka_unit_test(shapes_that_cannot_be_are_errors),
+        CHOICE(a_gradient_that_has_moved_needs_no_new_choice),
         CHOICE(the_librarys_choice_is_taken_if_that_is_asked_for),
         CHOICE(the_fastest_that_gives_the_same_bits_is_chosen),
         CHOICE(a_few_elements_of_16_bits_do_not_decide),
         CHOICE(the_fastest_of_all_is_chosen_if_that_is_asked_for),
+        CHOICE(the_fastest_of_all_is_chosen_for_who_takes_any_order),
         CHOICE(an_algorithm_that_gives_other_bits_each_time_is_not_chosen),
         CHOICE(sums_are_not_split_in_the_outputs_type),
         CHOICE(data_that_tells_nothing_decides_nothing),

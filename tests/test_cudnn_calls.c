@@ -29,12 +29,17 @@ static struct {
     bool changes;            /* its engines are not reproducible */
     cudaStream_t compute;    /* the device's */
     cudaStream_t stream;     /* the handle's */
+    int configs;             /* what each of its heuristics offers */
+    float ms[MOST_CALLS];    /* what the n-th plan takes to execute; below 0: it fails */
+    float clock;
+    int last; /* which plan was executed last */
 } fake;
 
 struct descriptor {
     cudnnBackendDescriptorType_t type;
     struct cddpi_cudnn_pointers pack;
     void *workspace;
+    int number; /* of a plan, from 1 on */
 };
 
 EXPORT size_t cudnnGetVersion(void)
@@ -119,7 +124,7 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const fro
     (void)from;
     (void)type;
     (void)wanted;
-    *count = 1;
+    *count = name == CUDNN_ATTR_ENGINEHEUR_RESULTS ? fake.configs : 1;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
         memcpy(out, &fake.workspace_bytes, sizeof fake.workspace_bytes);
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
@@ -132,7 +137,7 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const fro
 EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
     if (((struct descriptor *)descriptor)->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
-        fake.plans++;
+        ((struct descriptor *)descriptor)->number = ++fake.plans;
         return fake.plan_code;
     }
     return CUDNN_STATUS_SUCCESS;
@@ -146,6 +151,11 @@ EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescr
     assert_ptr_equal(handle, &fake);
     assert_int_equal(((struct descriptor *)plan)->type, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     assert_true(fake.call_count < MOST_CALLS);
+    fake.last = ((struct descriptor *)plan)->number;
+    if (fake.ms[fake.last] < 0) {
+        return CUDNN_STATUS_EXECUTION_FAILED;
+    }
+    fake.clock += fake.ms[fake.last];
     fake.calls[fake.call_count] = given->pack;
     fake.workspaces[fake.call_count++] = given->workspace;
     return CUDNN_STATUS_SUCCESS;
@@ -225,6 +235,46 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
     return cudaSuccess;
 }
 
+/* Events show the fake's clock. */
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    *out = calloc(1, sizeof fake.clock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    (void)stream;
+    memcpy(event, &fake.clock, sizeof fake.clock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    assert_non_null(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    *ms = *(const float *)(const void *)end - *(const float *)(const void *)begin;
+    return cudaSuccess;
+}
+
+cddp_status cddpi_cuda_status(struct cddpi_device *of, cudaError_t error, const char *call,
+                              const char *file, int line)
+{
+    (void)of;
+    (void)file;
+    return error == cudaSuccess ? CDDP_OK : cddpi_fail(CDDP_ERR_DEVICE, "%s: line %d", call, line);
+}
+
 cddp_status cuda_library_open(const struct cddpi_module_host *host, enum cuda_library library,
                               void **out)
 {
@@ -259,6 +309,7 @@ static int start(void **state)
     memset(&added, 0, sizeof added);
     fake.version = 91900;
     fake.workspace_bytes = 1000;
+    fake.configs = 1;
     recording = false;
     installed = true;
     return 0;
@@ -359,7 +410,23 @@ static void the_gradient_of_attention_is_done_a_few_sequences_at_a_time(void **s
     }
 }
 
-static const struct cddpi_cuda_conv conv = {CDDP_BF16, 2, 8, 6, 6, 16, 3, 1, 1};
+static void a_gradient_in_any_order_is_done_at_once_with_sums_of_its_own(void **state)
+{
+    struct cddpi_cuda_attention shape = gpt2;
+    bool done = false;
+
+    (void)state;
+    shape.any_order = true;
+    assert_int_equal(cddpi_cudnn_attention_grad(device, &shape, qkv, out, stats, dout, dqkv, &done),
+                     CDDP_OK);
+    assert_int_equal(fake.call_count, 1);
+    assert_int_equal(place_of(0, CDDPI_ATTENTION_DQ_SUMS) - place_of(0, CDDPI_ATTENTION_DOTS),
+                     64 * 12 * 1024 * 4);
+    assert_int_equal((const char *)fake.workspaces[0] - place_of(0, CDDPI_ATTENTION_DQ_SUMS),
+                     64 * 12 * 1024 * 64 * 4);
+}
+
+static const struct cddpi_cuda_conv conv = {CDDP_BF16, 2, 8, 6, 6, 16, 3, 1, 1, false};
 
 static void a_plan_is_made_once_a_shape_and_pass(void **state)
 {
@@ -441,6 +508,62 @@ static void an_engine_that_is_not_reproducible_is_better_than_none(void **state)
     assert_true(done);
 }
 
+/* Three plans are made, all run, and two go. */
+static void in_any_order_the_fastest_engine_is_kept(void **state)
+{
+    struct cddpi_cuda_conv any = conv;
+    bool done = false;
+    int descriptors;
+
+    (void)state;
+    any.any_order = true;
+    fake.configs = 3;
+    fake.ms[1] = 3;
+    fake.ms[2] = 1;
+    fake.ms[3] = 2;
+    assert_int_equal(cddpi_cudnn_conv(device, &any, qkv, out, dout, &done), CDDP_OK);
+    assert_true(done);
+    assert_int_equal(fake.plans, 3);
+    assert_int_equal(fake.last, 2);
+    descriptors = fake.descriptors;
+    fake.call_count = 0;
+    assert_int_equal(cddpi_cudnn_conv(device, &any, qkv, out, dout, &done), CDDP_OK);
+    assert_int_equal(fake.call_count, 1);
+    assert_int_equal(fake.last, 2);
+    assert_int_equal(fake.plans, 3);
+    assert_int_equal(fake.descriptors, descriptors);
+}
+
+static void with_an_order_nothing_is_measured(void **state)
+{
+    bool done = false;
+
+    (void)state;
+    fake.configs = 3;
+    fake.ms[1] = 3;
+    assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
+    assert_int_equal(fake.call_count, 1);
+    assert_int_equal(fake.last, 1);
+    assert_int_equal(fake.plans, 1);
+}
+
+static void an_engine_that_does_not_run_is_not_kept(void **state)
+{
+    struct cddpi_cuda_conv any = conv;
+    bool done = false;
+
+    (void)state;
+    any.any_order = true;
+    fake.configs = 3;
+    fake.ms[1] = -1;
+    fake.ms[2] = 5;
+    fake.ms[3] = -1;
+    assert_int_equal(cddpi_cudnn_conv_weight(device, &any, qkv, out, false, (float *)stats, &done),
+                     CDDP_OK);
+    assert_true(done);
+    assert_int_equal(fake.last, 2);
+}
+
 static void without_cudnn_everything_is_left_to_others(void **state)
 {
     bool done = false;
@@ -506,11 +629,15 @@ int main(void)
         CASE(attention_gets_the_parts_of_packed_rows),
         CASE(evaluation_keeps_statistics_to_itself),
         CASE(the_gradient_of_attention_is_done_a_few_sequences_at_a_time),
+        CASE(a_gradient_in_any_order_is_done_at_once_with_sums_of_its_own),
         CASE(a_plan_is_made_once_a_shape_and_pass),
         CASE(another_compute_stream_is_cudnns_too),
         CASE(gradients_of_filters_become_float32_behind_cudnn),
         CASE(what_cudnn_cannot_do_is_asked_once_and_left_to_others),
         CASE(an_engine_that_is_not_reproducible_is_better_than_none),
+        CASE(in_any_order_the_fastest_engine_is_kept),
+        CASE(with_an_order_nothing_is_measured),
+        CASE(an_engine_that_does_not_run_is_not_kept),
         CASE(without_cudnn_everything_is_left_to_others),
         CASE(a_version_that_is_too_old_is_not_used),
         CASE(a_new_shape_cannot_be_recorded),

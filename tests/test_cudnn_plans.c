@@ -137,14 +137,20 @@ static void the_gradient_of_attention_has_an_engine(void **state)
         size_t scores = (size_t)shape->batch * (size_t)shape->heads * (size_t)shape->length *
                         (size_t)shape->length * 2;
 
-        struct cddpi_cudnn_plan plan = {.plan = NULL};
+        for (int any_order = 0; any_order < 2; any_order++) {
+            struct cddpi_cudnn_plan plan = {.plan = NULL};
 
-        cddpi_cudnn_graph_init(&plan.graph, &cudnn, "gradient of attention");
-        cddpi_cudnn_attention_backward(&plan.graph, shape);
-        choose(&plan, "gradient of attention");
-        assert_true(plan.reproducible);
-        assert_true(plan.workspace_bytes >= scores);
-        cddpi_cudnn_plan_fini(&plan);
+            cddpi_cudnn_graph_init(&plan.graph, &cudnn, "gradient of attention");
+            cddpi_cudnn_attention_backward(&plan.graph, shape, any_order);
+            choose(&plan, "gradient of attention");
+            if (any_order) {
+                assert_true(plan.workspace_bytes < scores);
+            } else {
+                assert_true(plan.reproducible);
+                assert_true(plan.workspace_bytes >= scores);
+            }
+            cddpi_cudnn_plan_fini(&plan);
+        }
     }
 }
 
@@ -169,11 +175,11 @@ static void what_attention_does_not_take_is_said_before_cudnn_is_asked(void **st
 
 /* ResNet-50's, and some that no tile divides. */
 static const struct cddpi_cuda_conv convs[] = {
-    {0, 256, 3, 224, 224, 64, 7, 2, 3},  {0, 256, 64, 56, 56, 64, 3, 1, 1},
-    {0, 256, 64, 56, 56, 256, 1, 1, 0},  {0, 256, 256, 56, 56, 512, 1, 2, 0},
-    {0, 256, 128, 56, 56, 128, 3, 2, 1}, {0, 256, 512, 7, 7, 512, 3, 1, 1},
-    {0, 128, 3, 32, 32, 16, 3, 1, 1},    {0, 8, 5, 9, 9, 7, 3, 1, 1},
-    {0, 64, 1, 28, 28, 32, 5, 1, 2},
+    {0, 256, 3, 224, 224, 64, 7, 2, 3, false},  {0, 256, 64, 56, 56, 64, 3, 1, 1, false},
+    {0, 256, 64, 56, 56, 256, 1, 1, 0, false},  {0, 256, 256, 56, 56, 512, 1, 2, 0, false},
+    {0, 256, 128, 56, 56, 128, 3, 2, 1, false}, {0, 256, 512, 7, 7, 512, 3, 1, 1, false},
+    {0, 128, 3, 32, 32, 16, 3, 1, 1, false},    {0, 8, 5, 9, 9, 7, 3, 1, 1, false},
+    {0, 64, 1, 28, 28, 32, 5, 1, 2, false},
 };
 
 static void convolutions_have_engines_that_are_exact(void **state)
@@ -194,6 +200,33 @@ static void convolutions_have_engines_that_are_exact(void **state)
             choose(&plan, "convolution");
             assert_true(plan.reproducible);
             assert_true(plan.exact);
+            cddpi_cudnn_plan_fini(&plan);
+        }
+    }
+}
+
+static void convolutions_have_rivals_for_who_takes_the_fastest(void **state)
+{
+    struct cddpi_cudnn_target any = h200;
+
+    (void)state;
+    NEEDS_CUDNN();
+    any.rivals = true;
+    for (size_t i = 0; i < 6; i++) {
+        struct cddpi_cuda_conv shape = convs[i];
+
+        shape.type = CDDP_BF16;
+        for (int pass = CDDPI_CONV_FORWARD; pass <= CDDPI_CONV_WEIGHT; pass++) {
+            struct cddpi_cudnn_plan plan = {.plan = NULL};
+
+            cddpi_cudnn_graph_init(&plan.graph, &cudnn, "convolution");
+            cddpi_cudnn_conv_build(&plan.graph, (enum cddpi_cudnn_conv_pass)pass, &shape);
+            assert_int_equal(cddpi_cudnn_plan_choose(&plan, &any), CDDP_OK);
+            assert_true(plan.rival_count >= 2);
+            for (int r = 0; r < plan.rival_count; r++) {
+                assert_non_null(plan.rivals[r].plan);
+                assert_ptr_not_equal(plan.rivals[r].plan, plan.plan);
+            }
             cddpi_cudnn_plan_fini(&plan);
         }
     }
@@ -226,6 +259,7 @@ int main(void)
         cmocka_unit_test(the_gradient_of_attention_has_an_engine),
         cmocka_unit_test(what_attention_does_not_take_is_said_before_cudnn_is_asked),
         cmocka_unit_test(convolutions_have_engines_that_are_exact),
+        cmocka_unit_test(convolutions_have_rivals_for_who_takes_the_fastest),
         cmocka_unit_test(a_graph_that_makes_no_sense_is_an_error_that_names_it),
     };
 

@@ -424,7 +424,39 @@ static void the_description_tells_what_is_done_in_one_pass(void **state)
 static const struct cddpi_cuda_kernels *real_kernels;
 static struct passes {
     int adds, gelus, gelu_grads, relus, relu_grads, norms_of_sums;
+    int sums, sums_in_any_order; /* of products, convolutions and attention's gradient */
 } passes;
+
+static void count_sums(bool any_order)
+{
+    passes.sums++;
+    passes.sums_in_any_order += any_order ? 1 : 0;
+}
+
+static cddp_status count_linear_weight(struct cddpi_device *where,
+                                       const struct cddpi_cuda_linear *shape, const void *dy,
+                                       const void *x, bool add, float *dweight, float *dbias)
+{
+    count_sums(shape->any_order);
+    return real_kernels->linear_weight(where, shape, dy, x, add, dweight, dbias);
+}
+
+static cddp_status count_conv_weight(struct cddpi_device *where,
+                                     const struct cddpi_cuda_conv *shape, const void *dy,
+                                     const void *x, bool add, float *dweight)
+{
+    count_sums(shape->any_order);
+    return real_kernels->conv_weight(where, shape, dy, x, add, dweight);
+}
+
+static cddp_status count_attention_grad(struct cddpi_device *where,
+                                        const struct cddpi_cuda_attention *shape, const void *qkv,
+                                        const void *out, const float *stats, const void *dout,
+                                        void *dqkv)
+{
+    count_sums(shape->any_order);
+    return real_kernels->attention_grad(where, shape, qkv, out, stats, dout, dqkv);
+}
 
 static cddp_status count_add(struct cddpi_device *where, cddp_type type, const void *a,
                              const void *b, bool relu, size_t count, void *out)
@@ -484,6 +516,9 @@ static int count_passes(void **state)
     counting.relu = count_relu;
     counting.relu_grad = count_relu_grad;
     counting.layer_norm = count_norm;
+    counting.linear_weight = count_linear_weight;
+    counting.conv_weight = count_conv_weight;
+    counting.attention_grad = count_attention_grad;
     device->kernels = &counting;
     return 0;
 }
@@ -523,7 +558,24 @@ static void sums_gelus_and_relus_take_no_passes_of_their_own(void **state)
     assert_int_equal(seen.norms_of_sums, 3 * gpt2.blocks);
     seen = passes_of(&resnet20);
     assert_int_equal(seen.relus + seen.relu_grads, 0);
-    assert_int_equal(seen.adds, 9); /* in backward, of the gradients of each block's input */
+    assert_int_equal(seen.adds, 0); /* batch_norm takes gradients in two parts */
+}
+
+static void sums_have_an_order_unless_the_model_wants_none(void **state)
+{
+    const struct cddpi_model_spec *const specs[] = {&gpt2, &resnet20};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        struct cddpi_model_spec spec = *specs[i];
+        struct passes seen = passes_of(&spec);
+
+        assert_true(seen.sums > 0);
+        assert_int_equal(seen.sums_in_any_order, 0);
+        spec.any_order = true;
+        seen = passes_of(&spec);
+        assert_int_equal(seen.sums_in_any_order, seen.sums);
+    }
 }
 
 static void plans_overlap_nothing_that_is_alive(void **state)
@@ -572,6 +624,8 @@ int main(void)
         cmocka_unit_test(a_larger_batch_moves_the_arena),
         cmocka_unit_test(the_description_tells_what_is_done_in_one_pass),
         cmocka_unit_test_setup_teardown(sums_gelus_and_relus_take_no_passes_of_their_own,
+                                        count_passes, count_passes_no_more),
+        cmocka_unit_test_setup_teardown(sums_have_an_order_unless_the_model_wants_none,
                                         count_passes, count_passes_no_more),
         cmocka_unit_test(plans_overlap_nothing_that_is_alive),
     };

@@ -282,6 +282,77 @@ static void skipped_updates_change_neither_parameters_nor_counts(void **state)
     assert_int_equal(orders_that_fail(some_skipped_rank, ORDERS), 0);
 }
 
+/* Copies of the parameters, one of them at an odd place, and what a cast makes of the parameters.
+ */
+static int check_copies(const struct side *there, cddp_type type, void *const *copies)
+{
+    size_t bytes = (size_t)counts[0] * sizeof(uint16_t);
+    void *cast = memory_for(there, bytes);
+    char *expected = malloc(bytes);
+    char *got = malloc(bytes);
+
+    for (size_t i = 0; i < PARAMS; i++) {
+        size_t own = (size_t)counts[i] * sizeof(uint16_t);
+
+        if (copies[i] == NULL) {
+            continue;
+        }
+        CHECK(there->device->kernels->cast(there->device, CDDP_F32, there->params[i].data, type,
+                                           cast, (size_t)counts[i]) == CDDP_OK);
+        CHECK(get_side(there, expected, cast, own) == 0);
+        CHECK(get_side(there, got, copies[i], own) == 0);
+        CHECK(memcmp(got, expected, own) == 0);
+    }
+    there->device->ops->release(there->device, cast);
+    free(expected);
+    free(got);
+    return 0;
+}
+
+static int copies_of(struct side *host, struct side *there, cddp_type type)
+{
+    void *block = memory_for(there, bytes_of_param(0));
+    int32_t *skip = memory_for(there, sizeof *skip);
+    void *copies[PARAMS] = {(uint16_t *)block + 1, (uint16_t *)block + 20100};
+
+    cddpi_optim_device_copies(there->optim, type, copies);
+    for (unsigned step = 0; step < 6; step++) {
+        const int32_t skipped = step == 3;
+
+        CHECK(put_side(there, skip, &skipped, sizeof skipped) == 0);
+        CHECK(step_side(there, step, 1, NULL, skip) == 0);
+        if (skipped) {
+            cddpi_optim_skipped(there->optim, 0);
+        } else {
+            CHECK(step_side(host, step, 1, NULL, NULL) == 0);
+        }
+        if (step == 4) { /* to another place, between two steps */
+            copies[1] = (uint16_t *)block + 20032;
+            cddpi_optim_device_copies(there->optim, type, copies);
+        } else {
+            CHECK(check_copies(there, type, copies) == 0);
+        }
+    }
+    there->device->ops->release(there->device, block);
+    there->device->ops->release(there->device, skip);
+    return 0;
+}
+
+static int copies_of_both_types(struct side *host, struct side *there)
+{
+    CHECK(copies_of(host, there, CDDP_BF16) == 0);
+    CHECK(copies_of(host, there, CDDP_F16) == 0);
+    return 0;
+}
+IN_ALL_ORDERS(copies_of_both_types)
+
+static void updates_write_what_a_cast_would(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(orders_that_fail(copies_of_both_types_rank, ORDERS), 0);
+}
+
 /* As buckets that are built again move gradients; the old place gets other contents. */
 static int gradients_that_move(struct side *host, struct side *there)
 {
@@ -424,10 +495,23 @@ static int open_sharded(struct sharded *s, cddp_group *group, struct cddpi_devic
     cddpi_optim_destroy(s->side.optim);
     memcpy(s->params, s->side.params, sizeof s->params);
     CHECK(cddp_ddp_create(group, s->params, PARAMS, NULL, 0, &options, &s->ddp) == CDDP_OK);
+    for (size_t i = 0; i < PARAMS; i++) {
+        s->params[i].data = cddp_ddp_param(s->ddp, i);
+    }
     CHECK(cddpi_optim_create_sharded(&specs[2], s->params, NULL, PARAMS, group, s->ddp,
                                      &s->side.optim) == CDDP_OK);
     CHECK(device == NULL ||
           cddpi_optim_to_device(s->side.optim, device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    return 0;
+}
+
+/* Whether the first parameter has moved at all. */
+static int moved_sharded(struct sharded *s)
+{
+    float first = 0;
+
+    CHECK(get_side(&s->side, &first, cddp_ddp_param(s->ddp, 0), sizeof first) == 0);
+    CHECK(fabsf(first - noise(1, 0, 0, 0)) > 0.01F);
     return 0;
 }
 
@@ -487,8 +571,57 @@ static int same_shards(struct sharded *host, struct sharded *there, int rank)
     return 0;
 }
 
+/* Of what another rank updates, nothing is written. */
+static int check_shards_of_copies(struct sharded *there, int rank, void *const *copies)
+{
+    const struct cddpi_device_ops *ops = there->side.device->ops;
+    size_t span_count = 0;
+    const cddp_span *spans = cddp_ddp_spans(there->ddp, rank, &span_count);
+
+    for (size_t i = 0; i < PARAMS; i++) {
+        size_t bytes = (size_t)counts[i] * sizeof(uint16_t);
+        void *cast = memory_for(&there->side, bytes);
+        uint16_t *all = malloc(bytes + 1);
+        uint16_t *expected = calloc(1, bytes + 1);
+        uint16_t *got = malloc(bytes + 1);
+
+        CHECK(there->side.device->kernels->cast(there->side.device, CDDP_F32,
+                                                cddp_ddp_param(there->ddp, i), CDDP_BF16, cast,
+                                                (size_t)counts[i]) == CDDP_OK);
+        CHECK(get_side(&there->side, all, cast, bytes) == 0);
+        for (size_t s = 0; s < span_count; s++) {
+            if (spans[s].param == i) {
+                memcpy(expected + spans[s].first, all + spans[s].first,
+                       spans[s].count * sizeof *all);
+            }
+        }
+        CHECK(get_side(&there->side, got, copies[i], bytes) == 0);
+        CHECK(memcmp(got, expected, bytes) == 0);
+        ops->release(there->side.device, cast);
+        free(all);
+        free(expected);
+        free(got);
+    }
+    return 0;
+}
+
+static int make_copies(struct sharded *there, void **out)
+{
+    struct cddpi_device *device = there->side.device;
+
+    for (size_t i = 0; i < PARAMS; i++) {
+        out[i] = memory_for(&there->side, bytes_of_param(i));
+        CHECK(out[i] != NULL);
+        CHECK(device->ops->clear(device, CDDPI_STREAM_COMPUTE, out[i], bytes_of_param(i)) ==
+              CDDP_OK);
+    }
+    cddpi_optim_device_copies(there->side.optim, CDDP_BF16, out);
+    return 0;
+}
+
 static int shard_rank(int rank, int world_size, void *argument)
 {
+    void *copies[PARAMS];
     const struct meet_twice *meeting = argument;
     struct sharded host = {.group = NULL};
     struct sharded there = {.group = NULL};
@@ -499,11 +632,17 @@ static int shard_rank(int rank, int world_size, void *argument)
     CHECK(open_sharded(&host, group, NULL) == 0);
     CHECK(stage_enter(&meeting->stage, rank, world_size, &group) == CDDP_OK);
     CHECK(open_sharded(&there, group, cddpi_group_on_device(group)) == 0);
+    CHECK(make_copies(&there, copies) == 0);
     for (unsigned step = 0; step < 5; step++) {
         CHECK(step_sharded(&host, rank, step) == 0);
         CHECK(step_sharded(&there, rank, step) == 0);
     }
     CHECK(same_shards(&host, &there, rank) == 0);
+    CHECK(moved_sharded(&there) == 0);
+    CHECK(check_shards_of_copies(&there, rank, copies) == 0);
+    for (size_t i = 0; i < PARAMS; i++) {
+        there.side.device->ops->release(there.side.device, copies[i]);
+    }
     cddpi_optim_destroy(there.side.optim);
     cddp_ddp_destroy(there.ddp);
     cddp_group_destroy(there.group);
@@ -537,6 +676,7 @@ int main(void)
         cmocka_unit_test(updates_are_those_of_the_processor_to_the_bit),
         cmocka_unit_test(each_update_has_its_own_learning_rate),
         cmocka_unit_test(skipped_updates_change_neither_parameters_nor_counts),
+        cmocka_unit_test(updates_write_what_a_cast_would),
         cmocka_unit_test(gradients_may_move_between_steps),
         cmocka_unit_test(state_goes_to_the_processor_and_back),
         cmocka_unit_test(squares_are_those_of_the_gradients_that_are_there),

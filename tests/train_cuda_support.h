@@ -53,7 +53,7 @@ static inline struct run run_named(const char *conf, int ranks, const char *name
     struct run_options options = {
         .ranks = ranks, .conf = conf, .arguments = {run_dir_argument(name), device}};
 
-    for (int i = 0; arguments != NULL && arguments[i] != NULL && i < MOST_ARGUMENTS; i++) {
+    for (int i = 0; arguments != NULL && i < MOST_ARGUMENTS && arguments[i] != NULL; i++) {
         options.arguments[2 + i] = arguments[i];
     }
     return run_well(&options);

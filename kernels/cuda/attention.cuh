@@ -32,37 +32,34 @@ template <class T> __device__ __forceinline__ float power(float x)
     return sizeof(T) == 4 ? expf(x) : __expf(x);
 }
 
-/* Rows first ... first + ROWS - 1 of a head into shared memory; zeros behind the last. */
+/* Rows first ... first + ROWS - 1 of a head into shared memory; zeros behind the last row and the
+ * last column. */
+template <class T, int D, int ROWS, int W>
+__device__ __forceinline__ void load_vectors(const T *from, size_t stride, int first,
+                                             const layout &at, float *to)
+{
+    for (int i = (int)threadIdx.x; i < ROWS * (D / W); i += (int)blockDim.x) {
+        int row = i / (D / W);
+        int column = i % (D / W) * W;
+        float values[W] = {0};
+
+        if (first + row < at.length && column < at.head) {
+            wide<T, W>::load(from + (size_t)(first + row) * stride + column, values);
+        }
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            to[row * (D + 1) + column + j] = values[j];
+        }
+    }
+}
+
 template <class T, int D, int ROWS>
 __device__ void load_tile(const T *from, size_t stride, int first, const layout &at, float *to)
 {
-    constexpr int W = packed<T>::N;
-
-    if (at.head % W == 0) {
-        int vectors = at.head / W;
-
-        for (int i = (int)threadIdx.x; i < ROWS * vectors; i += (int)blockDim.x) {
-            int row = i / vectors;
-            int column = i % vectors * W;
-            float values[W] = {0};
-
-            if (first + row < at.length) {
-                wide<T, W>::load(from + (size_t)(first + row) * stride + column, values);
-            }
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                to[row * (D + 1) + column + j] = values[j];
-            }
-        }
-        return;
-    }
-    for (int i = (int)threadIdx.x; i < ROWS * at.head; i += (int)blockDim.x) {
-        int row = i / at.head;
-        int column = i % at.head;
-
-        to[row * (D + 1) + column] = first + row < at.length
-                                         ? to_float(from[(size_t)(first + row) * stride + column])
-                                         : 0;
+    if (at.head % packed<T>::N == 0) {
+        load_vectors<T, D, ROWS, packed<T>::N>(from, stride, first, at, to);
+    } else {
+        load_vectors<T, D, ROWS, 1>(from, stride, first, at, to);
     }
 }
 

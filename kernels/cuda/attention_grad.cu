@@ -10,7 +10,7 @@ template <class T>
 __global__ void attention_dots(const T *out, const T *dout, float *dots, size_t rows, layout at)
 {
     size_t i = (size_t)blockIdx.x * (blockDim.x / CDDPI_WARP) + threadIdx.x / CDDPI_WARP;
-    size_t sequence = i / (size_t)(at.heads * at.length);
+    size_t sequence = i / (size_t)at.length / (size_t)at.heads;
     size_t head = i / (size_t)at.length % (size_t)at.heads;
     size_t row = i % (size_t)at.length;
     size_t start = ((sequence * at.length + row) * at.heads + head) * at.head;

@@ -2,10 +2,11 @@
  * sum before the relu and the relu; and its gradient. The main way, not a fallback: all of it is
  * bound by memory.
  *
- * Bytes an element of 2 (bf16): forward reads x twice and the residual once and writes y: 6 or 8;
- * backward reads dy, x and y twice and writes dx and the residual's gradient: 14 or 16. An
- * activation of ResNet-50 with 256 images is 822 MB at its largest, so the second pass finds
- * nothing in the cache: 90 % of 4.8 TB/s is the target for each.
+ * Bytes an element of 2 (bf16): forward reads x twice and the residual once and writes y: 6 or 8.
+ * Backward reads dy and x twice and writes dx: 10, the relu's mask being made of x; behind a sum it
+ * reads dy (in two parts where two ops read y), x and y, writes the residual's gradient, and reads
+ * that and x again: 14 or 16. An activation of ResNet-50 with 256 images is 822 MB at its largest,
+ * so the second pass finds nothing in the cache: 90 % of 4.8 TB/s is the target for each.
  *
  * A block takes a strip of channels, 16 bytes a thread, and a piece of all rows; threads side by
  * side read side by side. Sums are those of the distance from the piece's first row, so a variance
@@ -21,12 +22,11 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
-    bool there = at.channel < grid.channels;
     float origin[W] = {0};
     float sum[W] = {0};
     float squares[W] = {0};
 
-    if (there) {
+    if (at.channel < grid.channels) {
         wide<T, W>::load(x + blockIdx.y * grid.piece * grid.channels + at.channel, origin);
         for (size_t row = at.row; row < at.end; row += SUMMED * at.step) {
             float values[SUMMED][W];
@@ -45,16 +45,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float
             }
         }
     }
-    sum_rows<W>(grid, sum, squares, shared);
-    if (there && threadIdx.x < (unsigned)grid.across) {
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            float *to = parts + 2 * ((size_t)blockIdx.y * grid.channels + at.channel + j);
-
-            to[0] = sum[j];
-            to[1] = squares[j];
-        }
-    }
+    leave_part<W>(grid, at, sum, squares, shared, parts);
 }
 
 /* A thread's share of a channel's pieces; then all shares, in turn. */

@@ -146,6 +146,23 @@ __device__ __forceinline__ void sum_rows(const grid &grid, float (&a)[W], float 
     }
 }
 
+/* parts[piece][channel] = the block's two sums. */
+template <int W>
+__device__ __forceinline__ void leave_part(const grid &grid, const place &at, float (&a)[W],
+                                           float (&b)[W], float *shared, float *parts)
+{
+    sum_rows<W>(grid, a, b, shared);
+    if (at.channel < grid.channels && threadIdx.x < (unsigned)grid.across) {
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            float *to = parts + 2 * ((size_t)blockIdx.y * grid.channels + at.channel + j);
+
+            to[0] = a[j];
+            to[1] = b[j];
+        }
+    }
+}
+
 /* What a channel's numbers are made of. */
 struct factors {
     const float *mean, *inverse, *weight, *bias;

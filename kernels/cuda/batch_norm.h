@@ -24,7 +24,8 @@ cddp_status cddpi_cuda_own_batch_norm_eval(struct cddpi_device *device,
                                            void *y);
 cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
                                            const struct cddpi_cuda_norm *shape, const void *dy,
-                                           const void *x, const void *y, const float *weight,
+                                           const void *other, const void *x, const void *y,
+                                           const float *weight, const float *bias,
                                            const float *mean, const float *inverse, bool add,
                                            void *dx, void *dsum, float *dweight, float *dbias,
                                            float *scratch);

@@ -4,65 +4,127 @@
 
 namespace
 {
-/* The gradient behind the relu, whose outputs are y. */
-template <class T, int W, int ROWS>
-__device__ __forceinline__ void load_gradients(const T *dy, const T *y, const grid &grid,
-                                               const place &at, size_t row, float (&out)[ROWS][W])
-{
-    load_rows<T, W, ROWS>(dy, grid, at, row, out);
-    if (y != nullptr) {
-        float outputs[ROWS][W];
+/* Where a gradient comes from. */
+template <class T> struct sources {
+    const T *dy, *other; /* other: nullptr, or a second part of it */
+    const T *y;          /* the relu's outputs, for its mask; nullptr: none, or masks */
+    bool masks;          /* the relu's outputs are made of x again: nothing was added before it */
+};
 
-        load_rows<T, W, ROWS>(y, grid, at, row, outputs);
+/* What forward made outputs of, in the same way; 0 for what nobody asks for. */
+template <int W> struct channel_factors {
+    float mean[W], factor[W], shift[W];
+};
+
+template <int W>
+__device__ __forceinline__ channel_factors<W> load_factors(const factors &by, const place &at)
+{
+    channel_factors<W> out = {};
+
+    load_floats(by.mean + at.channel, out.mean);
+    if (by.weight != nullptr) {
+        float inverse[W];
+
+        load_floats(by.weight + at.channel, out.factor);
+        load_floats(by.inverse + at.channel, inverse);
         CDDPI_UNROLL
-        for (int r = 0; r < ROWS; r++) {
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                out[r][j] = outputs[r][j] > 0 ? out[r][j] : 0;
-            }
+        for (int j = 0; j < W; j++) {
+            out.factor[j] *= inverse[j];
+        }
+    }
+    if (by.bias != nullptr) {
+        load_floats(by.bias + at.channel, out.shift);
+    }
+    return out;
+}
+
+/* As memory will have them. */
+template <class T, int W, int ROWS>
+__device__ __forceinline__ void round_all(float (&values)[ROWS][W])
+{
+    CDDPI_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            values[r][j] = to_float(from_float<T>(values[r][j]));
         }
     }
 }
 
-/* parts[piece][channel] = sums of dy and of dy (x - mean). */
+/* x, and the gradient behind the relu. All that is read is asked for before any of it is used. */
+template <class T, int W, int ROWS>
+__device__ __forceinline__ void
+load_both(const sources<T> &from, const T *x, const channel_factors<W> &by, const grid &grid,
+          const place &at, size_t row, float (&values)[ROWS][W], float (&gradient)[ROWS][W])
+{
+    typename wide<T, W>::raw words[ROWS], dy[ROWS], other[ROWS], outputs[ROWS];
+
+    fetch_rows<T, W, ROWS>(x, grid, at, row, words);
+    fetch_rows<T, W, ROWS>(from.dy, grid, at, row, dy);
+    if (from.other != nullptr) {
+        fetch_rows<T, W, ROWS>(from.other, grid, at, row, other);
+    }
+    if (from.y != nullptr) {
+        fetch_rows<T, W, ROWS>(from.y, grid, at, row, outputs);
+    }
+    CDDPI_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        float more[W] = {0};
+
+        wide<T, W>::unpack(words[r], values[r]);
+        wide<T, W>::unpack(dy[r], gradient[r]);
+        if (from.other != nullptr) {
+            wide<T, W>::unpack(other[r], more);
+        }
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            gradient[r][j] += more[j];
+            more[j] = from.masks ? fmaf(values[r][j] - by.mean[j], by.factor[j], by.shift[j]) : 1;
+        }
+        if (from.y != nullptr) {
+            wide<T, W>::unpack(outputs[r], more);
+        }
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            gradient[r][j] = more[j] > 0 ? gradient[r][j] : 0;
+        }
+    }
+}
+
+/* parts[piece][channel] = sums of dy and of dy (x - mean). The gradient of what was added goes to
+ * dsum, from where the second pass reads it. */
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
-    norm_grad_sums(const T *dy, const T *x, const T *y, const float *mean, float *parts, grid grid)
+    norm_grad_sums(sources<T> from, const T *x, factors by, T *dsum, float *parts, grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
-    bool there = at.channel < grid.channels;
-    float centre[W] = {0};
     float sum[W] = {0};
     float products[W] = {0};
 
-    if (there) {
-        load_floats(mean + at.channel, centre);
+    if (at.channel < grid.channels) {
+        channel_factors<W> channels = load_factors<W>(by, at);
+
         for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
             float gradient[WRITTEN][W], values[WRITTEN][W];
 
-            load_rows<T, W, WRITTEN>(x, grid, at, row, values);
-            load_gradients<T, W, WRITTEN>(dy, y, grid, at, row, gradient);
+            load_both<T, W, WRITTEN>(from, x, channels, grid, at, row, values, gradient);
+            if (dsum != nullptr) {
+                store_rows<T, W, WRITTEN>(dsum, grid, at, row, gradient);
+                round_all<T, W, WRITTEN>(gradient);
+            }
             CDDPI_UNROLL
             for (int r = 0; r < WRITTEN; r++) { /* behind the last row, gradients are 0 */
                 CDDPI_UNROLL
                 for (int j = 0; j < W; j++) {
                     sum[j] += gradient[r][j];
-                    products[j] = fmaf(gradient[r][j], values[r][j] - centre[j], products[j]);
+                    products[j] = fmaf(gradient[r][j], values[r][j] - channels.mean[j],
+                                       products[j]);
                 }
             }
         }
     }
-    sum_rows<W>(grid, sum, products, shared);
-    if (there && threadIdx.x < (unsigned)grid.across) {
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            float *to = parts + 2 * ((size_t)blockIdx.y * grid.channels + at.channel + j);
-
-            to[0] = sum[j];
-            to[1] = products[j];
-        }
-    }
+    leave_part<W>(grid, at, sum, products, shared, parts);
 }
 
 struct gradients {
@@ -137,40 +199,34 @@ __global__ void norm_grad_merge(const double *sums, int ranks, int channels, con
 
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
-    norm_grad_inputs(const T *dy, const T *x, const T *y, factors by, const float *means, T *dx,
-                     T *dsum, grid grid)
+    norm_grad_inputs(sources<T> from, const T *x, factors by, const float *means, T *dx, T *dsum,
+                     grid grid)
 {
     place at = place_of<W>(grid);
-    float mean[W], inverse[W], factor[W], offset[W], slope[W];
+    float offset[W], slope[W];
 
     if (at.channel >= grid.channels) {
         return;
     }
-    load_floats(by.mean + at.channel, mean);
-    load_floats(by.inverse + at.channel, inverse);
-    load_floats(by.weight + at.channel, factor);
+    channel_factors<W> channels = load_factors<W>(by, at);
+
     load_floats(means + at.channel, offset);
     load_floats(means + grid.channels + at.channel, slope);
-    CDDPI_UNROLL
-    for (int j = 0; j < W; j++) {
-        factor[j] *= inverse[j];
-    }
     for (size_t row = at.row; row < at.end; row += WRITTEN * at.step) {
         float gradient[WRITTEN][W], values[WRITTEN][W];
 
-        load_rows<T, W, WRITTEN>(x, grid, at, row, values);
-        load_gradients<T, W, WRITTEN>(dy, y, grid, at, row, gradient);
+        load_both<T, W, WRITTEN>(from, x, channels, grid, at, row, values, gradient);
         CDDPI_UNROLL
         for (int r = 0; r < WRITTEN; r++) {
             CDDPI_UNROLL
             for (int j = 0; j < W; j++) {
-                float slide = (values[r][j] - mean[j]) * slope[j];
+                float slide = (values[r][j] - channels.mean[j]) * slope[j];
 
-                values[r][j] = factor[j] * (gradient[r][j] - offset[j] - slide);
+                values[r][j] = channels.factor[j] * (gradient[r][j] - offset[j] - slide);
             }
         }
         store_rows<T, W, WRITTEN>(dx, grid, at, row, values);
-        if (dsum != nullptr) {
+        if (dsum != nullptr) { /* which the first pass of another call did not write */
             store_rows<T, W, WRITTEN>(dsum, grid, at, row, gradient);
         }
     }
@@ -179,7 +235,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
 /* Everything that the entry is given. */
 struct arguments {
     const struct cddpi_cuda_norm *shape;
-    const void *dy, *x, *y;
+    const void *dy, *other, *x, *y;
     factors by;
     gradients made;
     void *out, *dsum; /* out NULL: sums only */
@@ -189,23 +245,28 @@ struct arguments {
 template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
+    bool relu = a.shape->relu;
     const T *x = static_cast<const T *>(a.x);
-    const T *dy = static_cast<const T *>(a.dy);
-    const T *y = static_cast<const T *>(a.shape->relu ? a.y : nullptr);
+    T *dsum = static_cast<T *>(a.dsum);
+    sources<T> from = {static_cast<const T *>(a.dy), static_cast<const T *>(a.other),
+                       static_cast<const T *>(relu ? a.y : nullptr), relu && a.y == nullptr};
     cudaError_t error = cudaSuccess;
 
     if (a.parts != nullptr) {
         error = CDDPI_LAUNCH((norm_grad_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(),
-                             stream, dy, x, y, a.by.mean, a.parts, grid);
+                             stream, from, x, a.by, dsum, a.parts, grid);
         if (error == cudaSuccess) {
             error = CDDPI_LAUNCH(norm_grad_join, join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
                                  stream, static_cast<const float *>(a.parts), grid, a.made);
         }
     }
     if (error == cudaSuccess && a.out != nullptr) {
-        error = CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, dy, x,
-                             y, a.by, static_cast<const float *>(a.made.means),
-                             static_cast<T *>(a.out), static_cast<T *>(a.dsum), grid);
+        bool written = a.parts != nullptr && dsum != nullptr;
+        sources<T> again = written ? sources<T>{dsum, nullptr, nullptr, false} : from;
+
+        error = CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, again,
+                             x, a.by, static_cast<const float *>(a.made.means),
+                             static_cast<T *>(a.out), written ? nullptr : dsum, grid);
     }
     return error;
 }
@@ -227,7 +288,8 @@ size_t cddpi_cuda_batch_norm_scratch(int channels)
 
 cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
                                            const struct cddpi_cuda_norm *shape, const void *dy,
-                                           const void *x, const void *y, const float *weight,
+                                           const void *other, const void *x, const void *y,
+                                           const float *weight, const float *bias,
                                            const float *mean, const float *inverse, bool add,
                                            void *dx, void *dsum, float *dweight, float *dbias,
                                            float *scratch)
@@ -236,9 +298,10 @@ cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
 
     a.shape = shape;
     a.dy = dy;
+    a.other = other;
     a.x = x;
     a.y = y;
-    a.by = {mean, inverse, weight, nullptr, shape->epsilon};
+    a.by = {mean, inverse, weight, bias, shape->epsilon};
     a.made = {inverse, dweight, dbias, scratch + part_floats((size_t)shape->channels),
               add,     nullptr, 1};
     a.out = dx;

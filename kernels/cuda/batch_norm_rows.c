@@ -44,9 +44,10 @@ static cddp_status clear(struct cddpi_device *device, size_t channels, float *dw
 }
 
 static cddp_status backward(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
-                            const void *dy, const void *x, const void *y, const float *weight,
-                            const float *mean, const float *inverse, bool add, void *dx, void *dsum,
-                            float *dweight, float *dbias)
+                            const void *dy, const void *other, const void *x, const void *y,
+                            const float *weight, const float *bias, const float *mean,
+                            const float *inverse, bool add, void *dx, void *dsum, float *dweight,
+                            float *dbias)
 {
     void *scratch;
     cddp_status status;
@@ -57,8 +58,8 @@ static cddp_status backward(struct cddpi_device *device, const struct cddpi_cuda
     status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
     return status != CDDP_OK
                ? status
-               : cddpi_cuda_own_batch_norm_grad(device, shape, dy, x, y, weight, mean, inverse, add,
-                                                dx, dsum, dweight, dbias, scratch);
+               : cddpi_cuda_own_batch_norm_grad(device, shape, dy, other, x, y, weight, bias, mean,
+                                                inverse, add, dx, dsum, dweight, dbias, scratch);
 }
 
 /* --- over ranks --- */

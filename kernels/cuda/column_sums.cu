@@ -45,16 +45,7 @@ __global__ void __launch_bounds__(WARPS *CDDPI_WARP)
                 row[i] = r < end ? wide<T, W>::fetch(x + r * columns + column)
                                  : typename wide<T, W>::raw{};
             }
-            CDDPI_UNROLL
-            for (int i = 0; i < AHEAD; i++) {
-                float element[W];
-
-                wide<T, W>::unpack(row[i], element);
-                CDDPI_UNROLL
-                for (int j = 0; j < W; j++) {
-                    sum[j] += element[j];
-                }
-            }
+            add_vectors<T, W>(row, sum);
         }
     }
     CDDPI_UNROLL

@@ -39,7 +39,8 @@ static struct cddpi_cuda_linear product_of(const struct cddpi_cuda_conv *shape, 
                                       .rows = turned ? inside : places_of(shape),
                                       .inputs = window * (turned ? outputs : channels),
                                       .outputs = turned ? channels : outputs,
-                                      .epilogue = CDDPI_EPILOGUE_NONE};
+                                      .epilogue = CDDPI_EPILOGUE_NONE,
+                                      .any_order = shape->any_order};
 }
 
 static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,

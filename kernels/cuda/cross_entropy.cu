@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(S::threads, 1024 / S::threads)
     all = join_block<T, S>(read_row<T, S>(row, start, held, shared, a.held_shared), warps);
     if (labelled == all.most) {
         if (has_earlier<T, S>(row, held, shared, a.held_shared, label, all.most)) {
-            earlier = 1; /* whoever writes it, it is 1 */
+            atomicOr(&earlier, 1);
         }
         __syncthreads();
     }

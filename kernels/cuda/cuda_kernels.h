@@ -33,6 +33,8 @@ struct cddpi_cuda_linear {
     cddp_type type; /* of x, W, y and bias */
     size_t rows, inputs, outputs;
     enum cddpi_cuda_epilogue epilogue;
+    /* The fastest algorithm, whatever its bits, where $CDDP_PRODUCTS says nothing. */
+    bool any_order;
 };
 
 struct cddpi_cuda_attention {
@@ -40,6 +42,9 @@ struct cddpi_cuda_attention {
     int batch, heads, length, head; /* sequences, heads, rows of each, width of a head */
     /* qkv: batch x length x 3 x heads x head, as linear makes it; out: batch x length x heads x
      * head; scaled by 1 / sqrt(head); causal. stats: batch x heads x length float32. */
+    /* The gradient may be summed in any order, where that is faster and takes less memory: then it
+     * has not the same bits in every run. */
+    bool any_order;
 };
 
 /* Images are N x H x W x C (channels last). */
@@ -47,6 +52,8 @@ struct cddpi_cuda_conv {
     cddp_type type;
     int count, channels, height, width; /* of the input */
     int outputs, kernel, stride, padding;
+    /* The engine may be chosen by time, and need not give the same bits in every run. */
+    bool any_order;
 };
 
 struct cddpi_cuda_pool {
@@ -102,8 +109,9 @@ struct cddpi_cuda_update {
 struct cddpi_cuda_kernels {
     /* --- products: cuBLASLt. An algorithm is chosen for each shape by its first call outside a
      * recording and kept for the process: the fastest of those that give the same bits as the
-     * library's own choice, so that results do not depend on what was measured. $CDDP_PRODUCTS
-     * (src/base/env.h) asks for no measuring, or for the fastest whatever its bits; $CDDP_TF32
+     * library's own choice, so that results do not depend on what was measured. any_order, or
+     * $CDDP_PRODUCTS (src/base/env.h), asks for the fastest whatever its bits; the latter also for
+     * no measuring; $CDDP_TF32
      * rounds factors of float32 products to TF32. No output may overlap an input. Workspace is the
      * module's own. --- */
 
@@ -147,11 +155,14 @@ struct cddpi_cuda_kernels {
                                    const void *x, const void *sum, const float *weight,
                                    const float *bias, const float *running_mean,
                                    const float *running_variance, void *y);
-    /* @p y: the output, for the relu's mask. @p dsum (NULL: none): the gradient behind the relu. */
+    /* @p other (NULL: none): a second part of the gradient dy. @p y: the output, for the relu's
+     * mask; NULL: nothing was added before the relu, and x tells. @p dsum (NULL: none): the
+     * gradient behind the relu; of memory of its own. */
     cddp_status (*batch_norm_grad)(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
-                                   const void *dy, const void *x, const void *y,
-                                   const float *weight, const float *mean, const float *inverse,
-                                   bool add, void *dx, void *dsum, float *dweight, float *dbias);
+                                   const void *dy, const void *other, const void *x, const void *y,
+                                   const float *weight, const float *bias, const float *mean,
+                                   const float *inverse, bool add, void *dx, void *dsum,
+                                   float *dweight, float *dbias);
 
     /* The same over ranks, whose batches are normalised as one: each makes a record of its own, the
      * caller brings those of all @p ranks together, in rank order, and each goes on with them.

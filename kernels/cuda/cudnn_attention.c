@@ -222,16 +222,33 @@ static void turned_product(const struct builder *b, cddpi_cudnn_node from, cddpi
     cddpi_cudnn_matmul(b->graph, turned, x, to);
 }
 
-static void make_dq(const struct builder *b, const struct gradients *g, cddpi_cudnn_node ds)
+static void make_dq(const struct builder *b, const struct gradients *g, cddpi_cudnn_node ds,
+                    bool sums_dq)
 {
-    cddpi_cudnn_node keys = cddpi_cudnn_between(b->graph, CUDNN_DATA_FLOAT, &b->packed);
+    struct cddpi_cudnn_graph *graph = b->graph;
+    cddpi_cudnn_node keys = cddpi_cudnn_between(graph, CUDNN_DATA_FLOAT, &b->packed);
+    cddpi_cudnn_node sums;
 
-    cddpi_cudnn_reshape(b->graph, g->k, keys);
-    cddpi_cudnn_matmul(b->graph, ds, keys, g->dq);
+    cddpi_cudnn_reshape(graph, g->k, keys);
+    if (!sums_dq) {
+        cddpi_cudnn_matmul(graph, ds, keys, g->dq);
+        return;
+    }
+    sums = cddpi_cudnn_memory(
+        graph, CDDPI_ATTENTION_DQ_SUMS, CUDNN_DATA_FLOAT,
+        &(struct cddpi_cudnn_layout){
+            {b->plain.dims[0], b->plain.dims[1], b->plain.dims[2], b->plain.dims[3]},
+            {b->plain.dims[1] * b->plain.dims[2] * b->plain.dims[3],
+             b->plain.dims[2] * b->plain.dims[3], b->plain.dims[3], 1}});
+    cddpi_cudnn_matmul(graph, ds, keys, sums);
+    cddpi_cudnn_pointwise(graph, &(struct cddpi_cudnn_pointwise){.mode = CUDNN_POINTWISE_IDENTITY,
+                                                                 .x = sums,
+                                                                 .y = g->dq,
+                                                                 .math = CUDNN_DATA_FLOAT});
 }
 
 void cddpi_cudnn_attention_backward(struct cddpi_cudnn_graph *graph,
-                                    const struct cddpi_cuda_attention *shape)
+                                    const struct cddpi_cuda_attention *shape, bool sums_dq)
 {
     struct builder b = make_builder(graph, shape);
     struct gradients g = make_gradients(&b);
@@ -247,5 +264,5 @@ void cddpi_cudnn_attention_backward(struct cddpi_cudnn_graph *graph,
     ds = pointwise(&b, CUDNN_POINTWISE_MUL, ds, p, &b.scores);
     ds = pointwise(&b, CUDNN_POINTWISE_MUL, ds, b.scale, &b.scores);
     turned_product(&b, ds, g.q, g.dk);
-    make_dq(&b, &g, ds);
+    make_dq(&b, &g, ds, sums_dq);
 }

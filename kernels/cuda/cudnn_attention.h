@@ -18,8 +18,9 @@ enum cddpi_cudnn_attention_id {
     CDDPI_ATTENTION_DQ,
     CDDPI_ATTENTION_DK,
     CDDPI_ATTENTION_DV,
-    CDDPI_ATTENTION_ONE, /* 1, in host memory */
-    CDDPI_ATTENTION_DOTS /* scratch: batch x heads x length float32 */
+    CDDPI_ATTENTION_ONE,    /* 1, in host memory */
+    CDDPI_ATTENTION_DOTS,   /* scratch: batch x heads x length float32 */
+    CDDPI_ATTENTION_DQ_SUMS /* scratch: batch x heads x length x head float32, if there is one */
 };
 
 /** Whether cuDNN is to be asked at all: 16-bit types, heads of a multiple of 8 up to 128, and none
@@ -30,9 +31,9 @@ cddp_status cddpi_cudnn_attention_fits(const struct cddpi_cudnn *cudnn,
 /** Add the operations of a graph that is empty yet. Look at graph->status. */
 void cddpi_cudnn_attention_forward(struct cddpi_cudnn_graph *graph,
                                    const struct cddpi_cuda_attention *shape);
-/* The gradient of queries is a product like the others. cuDNN would also sum it in float32 scratch
- * by several blocks at once, with less memory, but in another order each time. */
+/** @p sums_dq: the gradient of the queries is summed in float32 scratch, by several blocks in any
+ * order: for devices where cuDNN has nothing else. */
 void cddpi_cudnn_attention_backward(struct cddpi_cudnn_graph *graph,
-                                    const struct cddpi_cuda_attention *shape);
+                                    const struct cddpi_cuda_attention *shape, bool sums_dq);
 
 #endif

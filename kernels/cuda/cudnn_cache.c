@@ -124,7 +124,8 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
                        void (*build)(struct cddpi_cudnn_graph *graph, const void *shape),
                        const void *shape, struct entry **out)
 {
-    struct cddpi_cudnn_target target = {.handle = cache->handle, .properties = NULL};
+    struct cddpi_cudnn_target target = {
+        .handle = cache->handle, .properties = NULL, .rivals = key->any_order != 0};
     struct entry *entry;
     cddp_status status;
 
@@ -144,7 +145,7 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
         status = cddpi_cudnn_plan_choose(&entry->plan, &target);
         if (status != CDDP_OK) {
             warn_slow();
-        } else if (!entry->plan.reproducible) {
+        } else if (!entry->plan.reproducible && key->any_order == 0) {
             cddpi_log(CDDPI_LOG_WARN,
                       "cuDNN: %s: this device has only engines whose results "
                       "differ from run to run",

@@ -14,12 +14,14 @@ enum cddpi_cudnn_kind {
 struct cddpi_cudnn_key {
     int32_t kind, type;
     int32_t sizes[8];
+    /* Not 0: engines are chosen by time, which cddpi_cudnn_plan_measure() does. */
+    int32_t any_order;
 };
 
 struct cddpi_cudnn_use {
     const struct cddpi_cudnn *cudnn;
     cudnnHandle_t handle;
-    const struct cddpi_cudnn_plan *plan;
+    struct cddpi_cudnn_plan *plan;
 };
 
 /** The plan for @p key, whose graph @p build makes from @p shape the first time. @p out->plan NULL:

@@ -7,7 +7,12 @@
 
 #include <string.h>
 
-enum { CONFIGS_OF_A_MODE = 32, MOST_CONFIGS = 2 * CONFIGS_OF_A_MODE, MOST_WORKSPACE = 1 << 30 };
+enum {
+    CONFIGS_OF_A_MODE = 32,
+    MOST_CONFIGS = 2 * CONFIGS_OF_A_MODE,
+    MOST_WORKSPACE = 1 << 30,
+    MOST_FOR_A_RIVAL = 256 << 20 /* bytes of workspace that speed may cost */
+};
 
 /* What an engine is taken for, best first. */
 enum grade { CLEAN, ROUNDS, CHANGES, GRADES };
@@ -16,7 +21,9 @@ struct candidates {
     cudnnBackendDescriptor_t config[MOST_CONFIGS];
     enum grade grade[MOST_CONFIGS];
     int64_t engine[MOST_CONFIGS];
+    bool rounds[MOST_CONFIGS];
     int count;
+    int taken; /* by the plan */
 };
 
 static cudnnBackendDescriptor_t finish_graph(struct cddpi_cudnn_graph *graph,
@@ -37,7 +44,7 @@ static cudnnBackendDescriptor_t finish_graph(struct cddpi_cudnn_graph *graph,
 
 /* Numerical notes of a configuration's engine. */
 static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescriptor_t config,
-                           int64_t *out_engine)
+                           int64_t *out_engine, bool *out_rounds)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = NULL;
@@ -45,6 +52,7 @@ static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescript
     int64_t count = 0;
 
     *out_engine = -1;
+    *out_rounds = true;
     if (cudnn->make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS) {
         return CHANGES;
     }
@@ -54,6 +62,8 @@ static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescript
                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS) {
         grade = CHANGES;
         count = 0;
+    } else {
+        *out_rounds = false;
     }
     for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
         switch (notes[i]) {
@@ -66,6 +76,7 @@ static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescript
         case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
         case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
             grade = grade < ROUNDS ? ROUNDS : grade;
+            *out_rounds = true;
             break;
         default:
             break;
@@ -110,7 +121,7 @@ static void ask(struct cddpi_cudnn_graph *graph, const struct cddpi_cudnn_target
         int at = found->count++;
 
         found->config[at] = configs[i];
-        found->grade[at] = grade_of(cudnn, configs[i], &found->engine[at]);
+        found->grade[at] = grade_of(cudnn, configs[i], &found->engine[at], &found->rounds[at]);
     }
 }
 
@@ -138,8 +149,7 @@ static cudnnBackendDescriptor_t build(const struct cddpi_cudnn *cudnn,
 }
 
 /* The first that can be built and wants little memory, else the first that can be built. */
-static bool build_first(struct cddpi_cudnn_plan *plan, const struct candidates *found,
-                        enum grade grade)
+static bool build_first(struct cddpi_cudnn_plan *plan, struct candidates *found, enum grade grade)
 {
     const struct cddpi_cudnn *cudnn = plan->graph.cudnn;
 
@@ -162,13 +172,37 @@ static bool build_first(struct cddpi_cudnn_plan *plan, const struct candidates *
         plan->plan = made;
         plan->workspace_bytes = (size_t)workspace;
         plan->engine = found->engine[i];
+        found->taken = i;
         plan->reproducible = grade != CHANGES;
-        plan->exact = grade == CLEAN;
+        plan->exact = !found->rounds[i];
         if (workspace <= MOST_WORKSPACE) {
             break;
         }
     }
     return plan->plan != NULL;
+}
+
+/* Of the first @p count, those that are as exact and want little memory. */
+static void build_rivals(struct cddpi_cudnn_plan *plan, const struct candidates *found, int count)
+{
+    const struct cddpi_cudnn *cudnn = plan->graph.cudnn;
+
+    for (int i = 0; i < count && plan->rival_count < CDDPI_CUDNN_RIVALS; i++) {
+        int64_t workspace = 0;
+        cudnnBackendDescriptor_t made = i == found->taken || (found->rounds[i] && plan->exact)
+                                            ? NULL
+                                            : build(cudnn, found->config[i], &workspace);
+
+        if (made != NULL && workspace > MOST_FOR_A_RIVAL) {
+            cudnn->unmake(made);
+        } else if (made != NULL) {
+            plan->rivals[plan->rival_count++] = (struct cddpi_cudnn_rival){
+                made, found->engine[i], found->grade[i] != CHANGES};
+            if ((size_t)workspace > plan->workspace_bytes) {
+                plan->workspace_bytes = (size_t)workspace;
+            }
+        }
+    }
 }
 
 cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
@@ -178,8 +212,10 @@ cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
     cudnnBackendDescriptor_t operations = finish_graph(graph, target);
     struct candidates found = {.count = 0};
     char why[256] = "";
+    int first_mode;
 
     ask(graph, target, operations, CUDNN_HEUR_MODE_A, &found);
+    first_mode = found.count;
     ask(graph, target, operations, CUDNN_HEUR_MODE_FALLBACK, &found);
     if (graph->status != CDDP_OK) {
         return graph->status;
@@ -187,6 +223,9 @@ cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
     plan->tried = found.count;
     for (int grade = CLEAN; grade < GRADES; grade++) {
         if (build_first(plan, &found, (enum grade)grade)) {
+            if (target->rivals) {
+                build_rivals(plan, &found, first_mode);
+            }
             return CDDP_OK;
         }
     }
@@ -200,6 +239,9 @@ cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
 
 void cddpi_cudnn_plan_fini(struct cddpi_cudnn_plan *plan)
 {
+    while (plan->rival_count > 0) {
+        plan->graph.cudnn->unmake(plan->rivals[--plan->rival_count].plan);
+    }
     if (plan->plan != NULL) {
         plan->graph.cudnn->unmake(plan->plan);
         plan->plan = NULL;

@@ -5,16 +5,26 @@
 
 #include "kernels/cuda/cudnn_nodes.h"
 
-enum { CDDPI_CUDNN_POINTERS = 16 };
+enum { CDDPI_CUDNN_POINTERS = 16, CDDPI_CUDNN_RIVALS = 9 };
+
+/* An engine that could do the work, too. */
+struct cddpi_cudnn_rival {
+    cudnnBackendDescriptor_t plan;
+    int64_t engine;
+    bool reproducible;
+};
 
 struct cddpi_cudnn_plan {
     struct cddpi_cudnn_graph graph; /* keeps all descriptors */
     cudnnBackendDescriptor_t plan;
-    size_t workspace_bytes;
-    int64_t engine;    /* cuDNN's number of it, for people */
-    bool reproducible; /* the same bits in every run, as cuDNN says */
-    bool exact;        /* inputs and sums are not rounded on the way */
-    int tried;         /* configurations that were looked at */
+    size_t workspace_bytes; /* as much as rivals want, too */
+    int64_t engine;         /* cuDNN's number of it, for people */
+    bool reproducible;      /* the same bits in every run, as cuDNN says */
+    bool exact;             /* inputs and sums are not rounded on the way */
+    int tried;              /* configurations that were looked at */
+    /* Those that may be faster, until they are measured. */
+    struct cddpi_cudnn_rival rivals[CDDPI_CUDNN_RIVALS];
+    int rival_count;
 };
 
 /* Where plans are made for: a handle; or, without a device, a DEVICEPROP descriptor that describes
@@ -22,6 +32,7 @@ struct cddpi_cudnn_plan {
 struct cddpi_cudnn_target {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t properties;
+    bool rivals; /* keep some of the next best engines, which need not be reproducible */
 };
 
 /** Choose an engine for @p plan->graph, whose operations are complete: the first that cuDNN's
@@ -40,6 +51,11 @@ struct cddpi_cudnn_pointers {
 };
 
 void cddpi_cudnn_give(struct cddpi_cudnn_pointers *pointers, int64_t id, const void *pointer);
+
+/** Measure @p plan's engine and its rivals on what @p pointers show, which is written over, and
+ * keep the fastest alone. Waits; not in a recording. */
+cddp_status cddpi_cudnn_plan_measure(struct cddpi_cudnn_plan *plan, cudnnHandle_t handle,
+                                     const struct cddpi_cudnn_pointers *pointers, void *workspace);
 
 /** Puts it into the handle's stream. @p workspace: of plan->workspace_bytes. */
 cddp_status cddpi_cudnn_plan_execute(const struct cddpi_cudnn_plan *plan, cudnnHandle_t handle,

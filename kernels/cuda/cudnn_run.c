@@ -23,8 +23,14 @@ static cddp_status execute(const struct cddpi_cudnn_use *use,
                            const struct cddpi_cudnn_pointers *pointers, void *workspace,
                            bool *out_done)
 {
-    cddp_status status = cddpi_cudnn_plan_execute(use->plan, use->handle, pointers, workspace);
+    cddp_status status = CDDP_OK;
 
+    if (use->plan->rival_count > 0 && !cddpi_cuda_recording(use->cudnn->device)) {
+        status = cddpi_cudnn_plan_measure(use->plan, use->handle, pointers, workspace);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_cudnn_plan_execute(use->plan, use->handle, pointers, workspace);
+    }
     *out_done = status == CDDP_OK;
     return status;
 }
@@ -42,14 +48,18 @@ static void build_attention_grad(struct cddpi_cudnn_graph *graph, const void *sh
     const struct cddpi_cuda_attention *attention = shape;
 
     graph->status = cddpi_cudnn_attention_fits(graph->cudnn, shape);
-    cddpi_cudnn_attention_backward(graph, attention);
+    cddpi_cudnn_attention_backward(graph, attention, attention->any_order);
 }
 
 static struct cddpi_cudnn_key attention_key(const struct cddpi_cuda_attention *shape,
                                             enum cddpi_cudnn_kind kind)
 {
-    return (struct cddpi_cudnn_key){
-        kind, (int32_t)shape->type, {shape->batch, shape->heads, shape->length, shape->head}};
+    bool any_order = kind == CDDPI_CUDNN_ATTENTION_GRAD && shape->any_order;
+
+    return (struct cddpi_cudnn_key){kind,
+                                    (int32_t)shape->type,
+                                    {shape->batch, shape->heads, shape->length, shape->head},
+                                    any_order};
 }
 
 /* Values in host memory are read when the call is made. */
@@ -110,9 +120,8 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     return execute(&use, &p, workspace, out_done);
 }
 
-/* So that the gradient of queries has one order, cuDNN keeps all scores' gradients, of 2 bytes
- * each: sequences are done a few at a time. Some versions also fail to compile such a plan beyond
- * 1 GiB. */
+/* Without any_order, cuDNN keeps all scores' gradients, of 2 bytes each: sequences are then done a
+ * few at a time. Some versions also fail to compile such a plan beyond 1 GiB. */
 static int sequences_at_once(const struct cddpi_cuda_attention *shape)
 {
     const size_t most_bytes = (size_t)1 << 30;
@@ -120,16 +129,19 @@ static int sequences_at_once(const struct cddpi_cuda_attention *shape)
     size_t each = (size_t)shape->heads * length * length * 2;
     int count = shape->batch;
 
+    if (shape->any_order) {
+        return count;
+    }
     while (count > 1 && (shape->batch % count != 0 || (size_t)count * each > most_bytes)) {
         count--;
     }
     return count;
 }
 
-/* Scratch of one call: the plan's own, the rows' dot products. */
+/* Scratch of one call: the plan's own, the rows' dot products, the sums of dq. */
 struct backward_scratch {
     void *workspace;
-    float *dots;
+    float *dots, *sums;
 };
 
 static cddp_status get_scratch(struct cddpi_device *device,
@@ -138,11 +150,15 @@ static cddp_status get_scratch(struct cddpi_device *device,
 {
     size_t rows = (size_t)shape->batch * (size_t)shape->heads * (size_t)shape->length;
     size_t dots = rounded_up(rows * sizeof(float));
-    void *memory;
-    cddp_status status = cddpi_cuda_scratch(device, dots + plan->workspace_bytes, &memory);
+    size_t sums = shape->any_order ? rounded_up(rows * (size_t)shape->head * sizeof(float)) : 0;
+    char *memory;
+    void *made;
+    cddp_status status = cddpi_cuda_scratch(device, dots + sums + plan->workspace_bytes, &made);
 
     if (status == CDDP_OK) {
-        *out = (struct backward_scratch){(char *)memory + dots, memory};
+        memory = made;
+        *out = (struct backward_scratch){memory + dots + sums, (float *)(void *)memory,
+                                         (float *)(void *)(memory + dots)};
     }
     return status;
 }
@@ -175,6 +191,9 @@ static cddp_status run_backward(const struct cddpi_cudnn_use *use,
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_SCALE, &constants.scale);
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_HIDDEN, &constants.hidden);
     cddpi_cudnn_give(&p, CDDPI_ATTENTION_ONE, &constants.one);
+    if (shape->any_order) {
+        cddpi_cudnn_give(&p, CDDPI_ATTENTION_DQ_SUMS, scratch->sums);
+    }
     return execute(use, &p, scratch->workspace, out_done);
 }
 
@@ -232,7 +251,8 @@ static cddp_status find_conv(struct cddpi_device *device, enum cddpi_cudnn_conv_
     struct cddpi_cudnn_key key = {CDDPI_CUDNN_CONV + (int32_t)pass,
                                   (int32_t)shape->type,
                                   {shape->count, shape->channels, shape->height, shape->width,
-                                   shape->outputs, shape->kernel, shape->stride, shape->padding}};
+                                   shape->outputs, shape->kernel, shape->stride, shape->padding},
+                                  shape->any_order};
 
     return cddpi_cudnn_find(device, &key, build_conv, &call, out);
 }

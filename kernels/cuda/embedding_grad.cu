@@ -158,16 +158,7 @@ __global__ void __launch_bounds__(BLOCK)
                                ? wide<T, W>::fetch(dy + from * columns + v * W)
                                : typename wide<T, W>::raw{};
             }
-            CDDPI_UNROLL
-            for (int i = 0; i < AHEAD; i++) {
-                float element[W];
-
-                wide<T, W>::unpack(words[i], element);
-                CDDPI_UNROLL
-                for (int j = 0; j < W; j++) {
-                    sum[j] += element[j];
-                }
-            }
+            add_vectors<T, W>(words, sum);
         }
         if (v < vectors) {
             add_to(dtable + (size_t)token * columns + v * W, sum);
@@ -202,25 +193,21 @@ __global__ void __launch_bounds__(BLOCK)
     }
     for (size_t base = first + (size_t)lane; base < end; base += (size_t)LANES * AHEAD) {
         typename wide<T, W>::raw words[AHEAD];
+        size_t from[AHEAD];
 
         CDDPI_UNROLL
-        for (int i = 0; i < AHEAD; i++) {
+        for (int i = 0; i < AHEAD; i++) { /* all before a row is asked for, which needs them */
             size_t at = base + (size_t)i * LANES;
 
-            words[i] = at < end && v < vectors
-                           ? wide<T, W>::fetch(dy + row_of(keys[at]) * columns + v * W)
-                           : typename wide<T, W>::raw{};
+            from[i] = at < end ? row_of(keys[at]) : rows;
         }
         CDDPI_UNROLL
         for (int i = 0; i < AHEAD; i++) {
-            float element[W];
-
-            wide<T, W>::unpack(words[i], element);
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                sum[j] += element[j];
-            }
+            words[i] = from[i] < rows && v < vectors
+                           ? wide<T, W>::fetch(dy + from[i] * columns + v * W)
+                           : typename wide<T, W>::raw{};
         }
+        add_vectors<T, W>(words, sum);
     }
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
@@ -262,16 +249,7 @@ __global__ void __launch_bounds__(BLOCK)
                            ? wide<T, W>::fetch(dy + at + (size_t)i * length * columns)
                            : typename wide<T, W>::raw{};
         }
-        CDDPI_UNROLL
-        for (int i = 0; i < AHEAD; i++) {
-            float element[W];
-
-            wide<T, W>::unpack(words[i], element);
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                sum[j] += element[j];
-            }
-        }
+        add_vectors<T, W>(words, sum);
         at += AHEAD * length * columns;
     }
     if (add) {

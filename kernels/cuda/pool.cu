@@ -229,16 +229,7 @@ __global__ void __launch_bounds__(BLOCK)
                            ? wide<T, W>::fetch(from + (base + (size_t)i) * channels)
                            : typename wide<T, W>::raw{};
         }
-        CDDPI_UNROLL
-        for (int i = 0; i < AHEAD; i++) {
-            float element[W];
-
-            wide<T, W>::unpack(words[i], element);
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                sum[j] += element[j];
-            }
-        }
+        add_vectors<T, W>(words, sum);
     }
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {

@@ -24,12 +24,13 @@ static int32_t library_type(cddp_type type)
     return type == CDDP_F32 ? CUDA_R_32F : type == CDDP_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/* Of a pointer, in bytes; 256 is as good as any more. NULL: 0. */
+/* Of a pointer, in bytes. No algorithm wants more than 16; gradients lie in buckets at multiples of
+ * 64, so that they may move (as they do when buckets are planned anew) without a new choice. */
 static int32_t alignment(const void *pointer)
 {
-    uintptr_t at = (uintptr_t)pointer & 255;
+    uintptr_t at = (uintptr_t)pointer & 63;
 
-    return pointer == NULL ? 0 : at == 0 ? 256 : (int32_t)(at & (~at + 1));
+    return pointer == NULL ? 0 : at == 0 ? 64 : (int32_t)(at & (~at + 1));
 }
 
 /* What the three kinds of call share. */
@@ -62,6 +63,12 @@ static cddp_status begin(struct cddpi_device *device, const struct cddpi_cuda_li
 static cddp_status run(const struct call *call, struct cddpi_product_shape shape,
                        const struct cddpi_product_operands *operands, bool *out_missing)
 {
+    enum cddpi_product_choice choice = call->products->choice;
+
+    if (choice == CDDPI_PRODUCTS_UNSET) {
+        choice = call->linear->any_order ? CDDPI_PRODUCTS_FAST : CDDPI_PRODUCTS_SAME;
+    }
+    shape.choice = (int32_t)choice;
     shape.type = library_type(call->linear->type);
     shape.align_a = alignment(operands->a);
     shape.align_b = alignment(operands->b);
@@ -219,7 +226,7 @@ static cddp_status linear_input(struct cddpi_device *device, const struct cddpi_
 /* --- dW = or += dy^T x; dbias = or += column sums of dy --- */
 
 static cddp_status weight_with(const struct call *call, const void *dy, const void *x, bool add,
-                               float *dweight, float *dbias, bool *out_missing)
+                               float *dweight, bool *out_missing)
 {
     const struct cddpi_cuda_linear *l = call->linear;
     struct cddpi_product_shape shape = {.m = (int32_t)l->inputs,
@@ -227,35 +234,16 @@ static cddp_status weight_with(const struct call *call, const void *dy, const vo
                                         .k = (int32_t)l->rows,
                                         .transpose_b = 1,
                                         .result = CUDA_R_32F,
-                                        .epilogue = dbias != NULL ? CUBLASLT_EPILOGUE_BGRADB
-                                                                  : CUBLASLT_EPILOGUE_DEFAULT};
-    struct cddpi_product_operands operands = {x, dy, dweight, dbias, NULL, add};
+                                        .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    struct cddpi_product_operands operands = {x, dy, dweight, NULL, NULL, add};
 
     return run(call, shape, &operands, out_missing);
 }
 
-/* The library's sums replace; they are added from scratch. */
-static cddp_status weight_and_bias(const struct call *call, const void *dy, const void *x, bool add,
-                                   float *dweight, float *dbias, bool *out_missing)
-{
-    size_t outputs = call->linear->outputs;
-    void *sums = dbias;
-    cddp_status status = CDDP_OK;
-
-    if (add) {
-        status = cddpi_products_scratch(call->device, call->products, outputs * sizeof *dbias,
-                                        &sums);
-    }
-    if (status == CDDP_OK) {
-        status = weight_with(call, dy, x, add, dweight, sums, out_missing);
-    }
-    if (status == CDDP_OK && add && !*out_missing) {
-        status = check(call, cddpi_cuda_add_vector(call->stream, sums, outputs, dbias), __LINE__);
-    }
-    return status;
-}
-
-static cddp_status bias_apart(const struct call *call, const void *dy, bool add, float *dbias)
+/* Not by the product's epilogue (CUBLASLT_EPILOGUE_BGRADB): for bf16, cuBLASLt 13.0 to 13.2 have it
+ * in Ampere's kernels only (sm80, mma.sync), which reach half of what Hopper's do. One more read of
+ * dy is a fiftieth of a step of GPT-2; a weight's gradient at half speed would be a tenth. */
+static cddp_status sum_bias(const struct call *call, const void *dy, bool add, float *dbias)
 {
     const struct cddpi_cuda_linear *l = call->linear;
     const struct cddpi_cuda_kernels *kernels = call->device->kernels;
@@ -297,15 +285,9 @@ static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi
     if (shape->rows == 0) {
         return add ? CDDP_OK : clear(&call, dweight, dbias);
     }
-    if (dbias != NULL) {
-        status = weight_and_bias(&call, dy, x, add, dweight, dbias, &missing);
-    }
-    if (status != CDDP_OK || !missing) {
-        return status;
-    }
-    status = weight_with(&call, dy, x, add, dweight, NULL, &missing);
+    status = weight_with(&call, dy, x, add, dweight, &missing);
     status = need(&call, status, missing);
-    return status == CDDP_OK && dbias != NULL ? bias_apart(&call, dy, add, dbias) : status;
+    return status == CDDP_OK && dbias != NULL ? sum_bias(&call, dy, add, dbias) : status;
 }
 
 void cddpi_cuda_fill_product(struct cddpi_cuda_kernels *out)

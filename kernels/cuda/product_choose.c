@@ -46,11 +46,6 @@ static bool writes_aux(const struct cddpi_product_shape *shape)
            shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
-static bool sums_bias(const struct cddpi_product_shape *shape)
-{
-    return shape->epilogue == CUBLASLT_EPILOGUE_BGRADB;
-}
-
 /* All that the product has written, as two numbers. Waits for it. */
 static cudaError_t take_print(const struct cddpi_cuda_products *products,
                               const struct cddpi_product_plan *plan,
@@ -68,11 +63,6 @@ static cudaError_t take_print(const struct cddpi_cuda_products *products,
     if (error == cudaSuccess && writes_aux(shape)) {
         error = cddpi_cuda_fingerprint(stream, operands->aux, elements * bytes_of(shape->type),
                                        elements + 2, print);
-    }
-    if (error == cudaSuccess && sums_bias(shape)) {
-        error = cddpi_cuda_fingerprint(stream, operands->bias,
-                                       (size_t)shape->n * bytes_of(shape->result), elements + 3,
-                                       print);
     }
     if (error == cudaSuccess) {
         error = cudaMemcpyAsync(out, print, sizeof *out, cudaMemcpyDeviceToHost, stream);
@@ -165,7 +155,7 @@ static cudaError_t try_candidate(struct cddpi_device *device,
                                  const struct watch *watch, struct tally *tally)
 {
     const cublasLtMatmulAlgo_t *algorithm = &candidates[index].algo;
-    bool any_bits = products->choice == CDDPI_PRODUCTS_FAST;
+    bool any_bits = plan->shape.choice == CDDPI_PRODUCTS_FAST;
     struct print before = {0, 0};
     struct print after = {0, 0};
     float ms = 0;
@@ -226,7 +216,7 @@ static cudaError_t try_all(struct cddpi_device *device, const struct cddpi_cuda_
     if (tally.best < 0) { /* none runs, or none gives the same bits twice */
         plan->missing = true;
         plan->tries = CDDPI_PRODUCT_TRIES;
-    } else if (products->choice == CDDPI_PRODUCTS_FAST || is_telling(plan, &tally.first)) {
+    } else if (plan->shape.choice == CDDPI_PRODUCTS_FAST || is_telling(plan, &tally.first)) {
         plan->chosen = candidates[tally.best];
         plan->tries = CDDPI_PRODUCT_TRIES;
     } else {

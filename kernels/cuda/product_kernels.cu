@@ -26,15 +26,6 @@ __global__ void __launch_bounds__(THREADS)
     y[i] = number<T>::store(relu && value < 0 ? 0 : value);
 }
 
-__global__ void __launch_bounds__(THREADS) add_vector(const float *from, size_t count, float *to)
-{
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-
-    if (i < count) {
-        to[i] += from[i];
-    }
-}
-
 /* splitmix64's last step */
 __device__ inline uint64_t mix(uint64_t x)
 {
@@ -82,12 +73,6 @@ cudaError_t cddpi_cuda_add_bias(cudaStream_t stream, cddp_type type, const void 
     default:
         return cudaErrorInvalidValue;
     }
-}
-
-cudaError_t cddpi_cuda_add_vector(cudaStream_t stream, const float *from, size_t count, float *to)
-{
-    return CDDPI_LAUNCH(add_vector, blocks_for(count, THREADS, 1), THREADS, 0, stream, from, count,
-                        to);
 }
 
 cudaError_t cddpi_cuda_fingerprint(cudaStream_t stream, const void *memory, size_t bytes,

@@ -17,9 +17,6 @@ extern "C" {
 cudaError_t cddpi_cuda_add_bias(cudaStream_t stream, cddp_type type, const void *bias, bool relu,
                                 size_t rows, size_t columns, void *y);
 
-/** to += from */
-cudaError_t cddpi_cuda_add_vector(cudaStream_t stream, const float *from, size_t count, float *to);
-
 /** Add a fingerprint of @p bytes (a multiple of 2) to out[0], and the number of 2-byte words that
  * are not 0 to out[1]. */
 cudaError_t cddpi_cuda_fingerprint(cudaStream_t stream, const void *memory, size_t bytes,

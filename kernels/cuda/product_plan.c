@@ -76,7 +76,9 @@ static cddp_status read_environment(struct cddpi_device *device,
     const char *choice = getenv("CDDP_PRODUCTS");
     const char *tf32 = getenv("CDDP_TF32");
 
-    if (choice == NULL || choice[0] == '\0' || strcmp(choice, "same") == 0) {
+    if (choice == NULL || choice[0] == '\0') {
+        products->choice = CDDPI_PRODUCTS_UNSET;
+    } else if (strcmp(choice, "same") == 0) {
         products->choice = CDDPI_PRODUCTS_SAME;
     } else if (strcmp(choice, "first") == 0) {
         products->choice = CDDPI_PRODUCTS_FIRST;
@@ -294,8 +296,8 @@ static cublasStatus_t propose(const struct cddpi_cuda_products *products,
     error = prefer(products, &plan->shape, preference);
     THEN(error,
          lt->heuristic(products->handle, plan->desc, plan->a, plan->b, plan->d, plan->d, preference,
-                       products->choice == CDDPI_PRODUCTS_FIRST ? 1 : CDDPI_PRODUCT_CANDIDATES, out,
-                       &found));
+                       plan->shape.choice == CDDPI_PRODUCTS_FIRST ? 1 : CDDPI_PRODUCT_CANDIDATES,
+                       out, &found));
     lt->preference_destroy(preference);
     if (error == CUBLAS_STATUS_NOT_SUPPORTED) {
         error = CUBLAS_STATUS_SUCCESS;
@@ -379,7 +381,7 @@ static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_product
         return CDDP_OK;
     }
     plan->chosen = candidates[0];
-    if (products->choice == CDDPI_PRODUCTS_FIRST) {
+    if (plan->shape.choice == CDDPI_PRODUCTS_FIRST) {
         plan->tries = CDDPI_PRODUCT_TRIES;
     } else if (!recording) {
         plan->tries++;

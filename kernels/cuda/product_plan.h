@@ -7,26 +7,32 @@
 #include "kernels/cuda/kernels_module.h"
 
 /* D (m x n) = epilogue(op(A) op(B)), all that a choice depends on. Plain numbers without gaps, so
- * that two can be compared as memory. Alignments are of pointers, in bytes, 256 at most. */
+ * that two can be compared as memory. Alignments are of pointers, in bytes, 64 at most. */
 struct cddpi_product_shape {
     int32_t m, n, k;
     int32_t transpose_a, transpose_b;
     int32_t type;   /* cudaDataType of A, B, and of what the epilogue reads */
-    int32_t result; /* of D, and of the bias's gradient */
+    int32_t result; /* of D */
     int32_t epilogue;
+    int32_t choice; /* enum cddpi_product_choice */
     int32_t align_a, align_b, align_d, align_bias, align_aux;
 };
 
 struct cddpi_product_operands {
     const void *a, *b;
     void *d;
-    const void *bias; /* or where its gradient goes; NULL: the epilogue has none */
+    const void *bias; /* NULL: the epilogue has none */
     void *aux;        /* m x n; NULL: the epilogue has none */
     bool add;         /* D += */
 };
 
-/* $CDDP_PRODUCTS */
-enum cddpi_product_choice { CDDPI_PRODUCTS_FIRST, CDDPI_PRODUCTS_SAME, CDDPI_PRODUCTS_FAST };
+/* $CDDP_PRODUCTS; unset: what the caller asks for. */
+enum cddpi_product_choice {
+    CDDPI_PRODUCTS_UNSET,
+    CDDPI_PRODUCTS_FIRST,
+    CDDPI_PRODUCTS_SAME,
+    CDDPI_PRODUCTS_FAST
+};
 
 enum {
     CDDPI_PRODUCT_CANDIDATES = 16,

@@ -173,6 +173,23 @@ template <class T> struct wide<T, 1> {
     }
 };
 
+/* sum += each of several vectors, one after the other. */
+template <class T, int W, int COUNT>
+static __device__ __forceinline__ void add_vectors(const typename wide<T, W>::raw (&words)[COUNT],
+                                                   float (&sum)[W])
+{
+    CDDPI_UNROLL
+    for (int i = 0; i < COUNT; i++) {
+        float element[W];
+
+        wide<T, W>::unpack(words[i], element);
+        CDDPI_UNROLL
+        for (int j = 0; j < W; j++) {
+            sum[j] += element[j];
+        }
+    }
+}
+
 /* W floats (a multiple of 4, aligned to 16 bytes, or 1): what goes with W elements of a type. */
 template <int W>
 static __device__ __forceinline__ void load_floats(const float *from, float (&out)[W])

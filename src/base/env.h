@@ -47,10 +47,10 @@
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
       "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
-    X(PRODUCTS, "CDDP_PRODUCTS", "same",                                                           \
+    X(PRODUCTS, "CDDP_PRODUCTS", "",                                                               \
       "how products on a CUDA device are chosen: first (the library's own choice), same (the "     \
       "fastest that gives the same bits as that one) or fast (the fastest: bits may differ "       \
-      "between runs)")                                                                             \
+      "between runs); unset: same, or fast without ddp.deterministic")                             \
     X(TF32, "CDDP_TF32", "0",                                                                      \
       "1: float32 products on a CUDA device round their factors to TF32, which is faster")         \
     X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")

@@ -163,7 +163,7 @@ static void count_draws(struct cddpi_model *model)
     }
 }
 
-cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *device)
+cddp_status cddpi_cuda_create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
     static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
     cddp_status status;
@@ -173,9 +173,10 @@ cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *de
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes",
                           sizeof *model->cuda);
     }
-    model->cuda->device = device;
-    model->cuda->kernels = device->kernels;
+    model->cuda->device = spec->device;
+    model->cuda->kernels = spec->device->kernels;
     model->cuda->type = types[model->precision];
+    model->cuda->any_order = spec->any_order;
     model->cuda->timeout_ms = model->group != NULL ? cddp_group_timeout_ms(model->group)
                                                    : cddpi_env_timeout_ms();
     count_draws(model);
@@ -297,12 +298,19 @@ void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index)
     return copy->form == CDDPI_COPY_CAST ? copy->data : NULL;
 }
 
+cddp_type cddpi_model_copy_type(const struct cddpi_model *model)
+{
+    return model->cuda != NULL ? model->cuda->type : CDDP_F32;
+}
+
+/* An update that writes copies may have left some parameters as they were, so what was stale before
+ * it still is. */
 void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written)
 {
     for (size_t i = 0; model->cuda != NULL && i < model->params.count; i++) {
         struct cddpi_param_copy *copy = &model->cuda->copies[i];
 
-        copy->stale = copy->form == CDDPI_COPY_CHANNELS_LAST ||
+        copy->stale = copy->stale || copy->form == CDDPI_COPY_CHANNELS_LAST ||
                       (copy->form == CDDPI_COPY_CAST && !copies_written);
     }
 }

@@ -20,6 +20,7 @@ struct cddpi_model_cuda {
     struct cddpi_device *device;
     const struct cddpi_cuda_kernels *kernels;
     cddp_type type;                  /* of activations and copies */
+    bool any_order;                  /* sums need not have the same order in every run */
     void *params, *buffers;          /* blocks of memory; params: NULL once they are the caller's */
     void *copy_block;                /* that of all copies */
     struct cddpi_param_copy *copies; /* one a parameter */
@@ -34,10 +35,11 @@ struct cddpi_model_cuda {
     uint32_t timeout_ms;    /* of waiting for the device */
 };
 
-/** Move a model that was made on the host to @p device: parameters, buffers, and room for copies
- *  and results. CDDP_ERR_CONFIG names a layer that cannot be there. Half of it is released by
- *  cddpi_cuda_destroy(). */
-CDDP_CHECKED cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *device);
+/** Move a model that was made on the host to the device of @p spec: parameters, buffers, and room
+ * for copies and results. CDDP_ERR_CONFIG names a layer that cannot be there. Half of it is
+ * released by cddpi_cuda_destroy(). */
+CDDP_CHECKED cddp_status cddpi_cuda_create(struct cddpi_model *model,
+                                           const struct cddpi_model_spec *spec);
 void cddpi_cuda_destroy(struct cddpi_model *model); /* accepts a model of the processor */
 
 /** Choose what images become, before the ops are planned. */

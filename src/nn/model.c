@@ -135,7 +135,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
         status = build(model, spec);
     }
     if (status == CDDP_OK && cddpi_is_cuda(spec->device)) {
-        status = cddpi_cuda_create(model, spec->device);
+        status = cddpi_cuda_create(model, spec);
     } else if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
         status = cddpi_bf16_probe(model);
     }

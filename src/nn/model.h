@@ -93,6 +93,8 @@ struct cddpi_model_spec {
     enum cddpi_precision precision;
     struct cddpi_device *device; /* borrowed, outlives the model; NULL: the processor */
     enum cddpi_products products;
+    bool any_order; /* on a device: sums in the order that is fastest, which need not be the same in
+                       every run */
 };
 
 struct cddpi_model;
@@ -136,12 +138,14 @@ void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
 void cddpi_model_bind_params(struct cddpi_model *model, void *const *data);
 
 /** On a device: parameters have new values, so that the copies of them that products read (of the
- *  model's type) are made again, each before it is next read. @p copies_written: all that
- *  cddpi_model_param_copy() tells have them already. */
+ *  model's type) are made again, each before it is next read. @p copies_written: those that
+ *  cddpi_model_param_copy() tells have them already, wherever the parameter has changed. */
 void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written);
 /** Where an update may write parameter @p index in the model's type, too (the same order of
  *  elements); NULL: nowhere, there is no such copy, or it has another order. */
 void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index);
+/** The type of all these copies. */
+cddp_type cddpi_model_copy_type(const struct cddpi_model *model);
 /** Make stale copies now: before a recording is replayed that was made without. */
 CDDP_CHECKED cddp_status cddpi_model_refresh_copies(struct cddpi_model *model);
 /** On a device: a recording of a training forward and backward was replayed. If it was recorded

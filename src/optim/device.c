@@ -19,7 +19,10 @@ struct cddpi_optim_device {
     struct cddpi_event *sent[RATES];
     uint64_t rates_sent;
     bool *counted; /* RATES x moved parameters: which ones the host has counted an update of */
+    cddp_type copy_type;
+    void **copies; /* by slot: written by updates, too; NULL: none */
     void **grads;  /* by slot: what the table below was made for; NULL: none */
+    bool outdated; /* it was made for other copies */
     void *table;
     size_t table_bytes;
     struct cddpi_cuda_tensors tensors;
@@ -42,6 +45,7 @@ void cddpi_optim_leave_device(struct cddpi_optim *optim)
     device->ops->release(device, on->rate);
     device->ops->release(device, on->table);
     device->ops->unpin(device, on->rates);
+    cddpi_free(on->copies);
     cddpi_free(on->grads);
     cddpi_free(on->counted);
     cddpi_free(on);
@@ -88,9 +92,11 @@ cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device
     on->device = device;
     on->timeout_ms = timeout_ms;
     optim->device = on;
+    on->copy_type = CDDP_F32; /* of none */
+    on->copies = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->copies);
     on->grads = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->grads);
     on->counted = cddpi_zalloc_array(optim->moved_count + 1, RATES * sizeof *on->counted);
-    status = on->grads != NULL && on->counted != NULL
+    status = on->copies != NULL && on->grads != NULL && on->counted != NULL
                  ? allocate(optim, on)
                  : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
                               optim->slot_count);
@@ -101,6 +107,20 @@ cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device
         cddpi_optim_leave_device(optim);
     }
     return status;
+}
+
+void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *const *copies)
+{
+    struct cddpi_optim_device *on = optim->device;
+
+    on->copy_type = type;
+    on->outdated = true;
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+        char *copy = copies[slot->index];
+
+        on->copies[i] = copy != NULL ? copy + slot->first * cddp_type_bytes(type) : NULL;
+    }
 }
 
 /* Where the gradient of @p slot lies: all of it, or the part in this rank's shard. */
@@ -114,7 +134,7 @@ static float *grad_of(const struct cddpi_optim_slot *slot, void *const *grads)
 static bool has_table_for(const struct cddpi_optim *optim, void *const *grads)
 {
     const struct cddpi_optim_device *on = optim->device;
-    bool same = on->table != NULL;
+    bool same = on->table != NULL && !on->outdated;
 
     for (size_t i = 0; same && i < optim->slot_count; i++) {
         same = on->grads[i] == grad_of(&optim->slots[i], grads);
@@ -139,6 +159,7 @@ static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
         }
         out[count] = (struct cddpi_cuda_slot){.param = slot->data,
                                               .grad = grad,
+                                              .copy = on->copies[i],
                                               .count = slot->count,
                                               .decays = slot->decays,
                                               .steps = on->steps + i};
@@ -187,6 +208,7 @@ static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)
     if (status == CDDP_OK) {
         status = kernels->tensors(on->device, slots, count, on->table, &on->tensors);
     }
+    on->outdated = status != CDDP_OK; /* half of it may have been written */
     cddpi_free(slots);
     return status;
 }
@@ -239,7 +261,7 @@ cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *sc
 {
     struct cddpi_optim_device *on = optim->device;
     struct cddpi_cuda_update update = {.adamw = optim->spec.type == CDDPI_OPTIM_ADAMW,
-                                       .copy_type = CDDP_F32,
+                                       .copy_type = on->copy_type,
                                        .lr = on->rate,
                                        .weight_decay = optim->spec.weight_decay,
                                        .momentum = optim->spec.momentum,

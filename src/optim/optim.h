@@ -81,6 +81,12 @@ void cddpi_optim_drop_whole(struct cddpi_optim *optim);
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_DEVICE, CDDP_ERR_TIMEOUT. */
 CDDP_CHECKED cddp_status cddpi_optim_to_device(struct cddpi_optim *optim,
                                                struct cddpi_device *device, uint32_t timeout_ms);
+/** Let updates write new values of parameter i in @p type (CDDP_F32, CDDP_BF16 or CDDP_F16) to
+ *  @p copies[i], too, rounded as the kernel `cast` does it: memory of the device for the whole
+ *  parameter, which outlives the optimizer; NULL: nowhere. As many as create was given parameters;
+ *  the array is read by the call. What an update leaves as it is (skipped, no gradient, another
+ *  rank's shard), it leaves in the copy, too. */
+void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *const *copies);
 /** The learning rate of the updates that are put into the stream from now on, and where the
  *  gradients are: those of the step before, or others if the reducer has moved them. */
 CDDP_CHECKED cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads,

@@ -21,7 +21,9 @@ struct cddpi_ended {
 /* What the compute stream comes to. */
 enum cddpi_mark { CDDPI_MARK_FORWARD, CDDPI_MARK_BACKWARD };
 
-/** @param scales  Losses are scaled (fp16): by trainer->loss_scale, which follows the device's. */
+/** The trainer's optimizer is on the device already, and writes the copies of parameters from now
+ * on that its model's products read.
+ *  @param scales  Losses are scaled (fp16): by trainer->loss_scale, which follows the device's. */
 CDDP_CHECKED cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                                   struct cddpi_device_step **out);
 void cddpi_device_step_destroy(struct cddpi_device_step *step); /* accepts NULL */

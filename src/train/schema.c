@@ -206,9 +206,9 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Parameters may get no gradient in a step."},
     {KEY(ddp.deterministic), CDDPI_KEY_BOOL, "true",
      .text =
-         "On GPUs: sums over ranks are taken in one order, in f32 for 16-bit types, so that two "
-         "runs give the same bits; false: in the order that is fastest. On the processor they "
-         "always are."},
+         "On GPUs: sums over ranks are taken in one order, in f32 for 16-bit types, and sums of "
+         "attention, convolutions and products, too, so that two runs give the same bits; false: "
+         "in the order that is fastest. On the processor they always are."},
     {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
      .text =
          "Each rank updates its part of the parameters, and keeps the optimizer's state of that "

@@ -127,6 +127,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .heads = config->model.heads,
         .embed = config->model.embed,
         .recompute = config->model.recompute,
+        .any_order = !config->ddp.deterministic,
     };
 }
 

@@ -42,6 +42,7 @@ struct warp {
     /* A meeting of lanes that has begun; mask 0: none. */
     meeting kind;
     unsigned mask, present;
+    uint16_t syncs; /* of all lanes so far */
 };
 
 /* Stacks that nobody uses. */
@@ -77,6 +78,9 @@ struct block {
     struct fiber_pool fibers;
 };
 
+struct standing now;
+thread_local bool running_here;
+
 static std::mutex one_at_a_time;
 static struct block block;
 static uint64_t seed_now;
@@ -100,7 +104,7 @@ static void shuffle_order(std::vector<unsigned> &order)
     }
 }
 
-[[noreturn]] __attribute__((format(printf, 1, 2))) static void refuse(const char *format, ...)
+void refuse(const char *format, ...)
 {
     va_list arguments;
 
@@ -151,6 +155,7 @@ void sync_block()
         return;
     }
     block.at_barrier = 0;
+    now.barriers++;
     for (struct thread &thread : block.threads) {
         warp_of(&thread).ready += thread.waits != waiting::no;
         thread.waits = waiting::no;
@@ -171,7 +176,7 @@ static const char *name_of(meeting kind)
 }
 
 /* All lanes of the meeting are there: each gets its result. */
-static void conclude(struct warp &warp, struct thread *lanes)
+static void conclude(struct warp &warp, struct thread *lanes, unsigned everyone)
 {
     uint64_t words[WARP] = {0};
     uint64_t votes = 0;
@@ -199,6 +204,7 @@ static void conclude(struct warp &warp, struct thread *lanes)
         warp.ready += lanes[i].waits != waiting::no;
         lanes[i].waits = waiting::no;
     }
+    warp.syncs += warp.kind == meeting::sync && warp.mask == everyone;
     warp.mask = warp.present = 0;
 }
 
@@ -223,7 +229,7 @@ uint64_t meet(meeting kind, unsigned mask, uint64_t word, int source)
     self->word = word;
     self->source = source;
     if (warp.present == mask) {
-        conclude(warp, &block.threads[first]);
+        conclude(warp, &block.threads[first], existing);
         return self->word;
     }
     rest(waiting::warp);
@@ -246,11 +252,18 @@ static void run_thread(struct thread &thread)
     thread_index = thread.index;
     if (!thread.begun) {
         thread.fiber = block.fibers.take();
+    }
+    now.thread = (uint16_t)number_of(&thread);
+    now.syncs = &warp_of(&thread).syncs;
+    fiber_stack(thread.fiber, &now.stack_begin, &now.stack_end);
+    running_here = true;
+    if (!thread.begun) {
         thread.begun = true;
         fiber_start(thread.fiber, thread_body, const_cast<call *>(block.what));
     } else {
         fiber_resume(thread.fiber);
     }
+    running_here = false;
     block.now = nullptr;
     if (fiber_ended(thread.fiber)) {
         thread.ended = true;
@@ -283,6 +296,8 @@ static void prepare_block(uint3 index)
     size_t i = 0;
 
     block_index = index;
+    now.block = index.x + grid_size.x * (index.y + grid_size.y * index.z);
+    now.barriers = 0;
     block.ended = block.at_barrier = 0;
     for (unsigned z = 0; z < block_size.z; z++) {
         for (unsigned y = 0; y < block_size.y; y++) {
@@ -294,7 +309,7 @@ static void prepare_block(uint3 index)
     for (size_t w = 0; w < block.warps.size(); w++) {
         size_t lanes = std::min<size_t>(WARP, block.threads.size() - w * WARP);
 
-        block.warps[w] = {(unsigned)lanes, meeting::sync, 0, 0};
+        block.warps[w] = {(unsigned)lanes, meeting::sync, 0, 0, 0};
     }
     /* whatever was there before: no number */
     std::fill(block.shared.begin(), block.shared.end(), ~(uint64_t)0);
@@ -367,6 +382,11 @@ static void run_launch(const call &what)
     block.order.resize(block.warps.size());
     std::iota(block.order.begin(), block.order.end(), 0u);
     std::vector<uint64_t>((shape.shared_bytes + 7) / 8).swap(block.shared);
+    now.launch = (uint32_t)launch_count;
+    now.call_begin = reinterpret_cast<const char *>(&what);
+    now.call_end = now.call_begin + what.bytes;
+    now.shared_begin = reinterpret_cast<const char *>(block.shared.data());
+    now.shared_end = now.shared_begin + shape.shared_bytes;
     block_size = shape.block;
     grid_size = shape.grid;
     std::iota(order.begin(), order.end(), 0u);

@@ -7,7 +7,7 @@
  * promise gives other results with other seeds. Shared memory lies in ordinary memory: a sanitizer
  * sees what goes beyond it. What CUDA leaves undefined ends the program with a sentence: threads of
  * a block or warp that meet at different barriers or have left, shuffles from lanes that take no
- * part.
+ * part; and, where kernels are compiled for it, races (watch.cpp).
  *
  * One launch runs at a time in a process. */
 #ifndef CDDP_TESTS_CUDA_ON_CPU_H
@@ -62,12 +62,29 @@ struct config {
 /* A kernel with its arguments. */
 struct call {
     config shape;
+    size_t bytes; /* of all of it */
     virtual void run() const = 0;
     virtual ~call() = default;
 };
 
 /* Takes @p what. What is wrong with the shape is an error here, as with CUDA. */
 cudaError_t queue(call *what, cudaStream_t stream);
+/* What CUDA leaves undefined: a sentence, and the end of the program. */
+[[noreturn]] void refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The thread that runs now, for those who watch what it does. */
+struct standing {
+    uint32_t launch, block; /* numbers; of launches, from 1 on */
+    uint16_t thread;        /* in its block */
+    uint16_t barriers;      /* that the block's threads have passed */
+    const uint16_t *syncs;  /* __syncwarp() of all lanes that its warp has passed */
+    const char *stack_begin, *stack_end;
+    const char *call_begin, *call_end;     /* with the arguments */
+    const char *shared_begin, *shared_end; /* the launch's dynamic shared memory */
+};
+extern struct standing now;
+/* Whether this thread of the processor runs it: others may put in launches meanwhile. */
+extern thread_local bool running_here;
 void *dynamic_shared();
 
 template <class... P> struct call_of final : call {
@@ -91,6 +108,7 @@ cudaError_t launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block
     auto *what = new call_of<P...>(kernel, arguments...);
 
     what->shape = {name, grid, block, shared_bytes};
+    what->bytes = sizeof *what;
     return queue(what, stream);
 }
 
@@ -180,8 +198,10 @@ static inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width
     return cuda_on_cpu::shuffle(mask, value, from < lane / width * width ? lane : from);
 }
 
-/* One thread runs at a time, so these are plain. The value before. */
-template <class T, class V> static inline T atomicAdd(T *at, V value)
+/* One thread runs at a time, so these are plain, and not for those who watch loads and stores. The
+ * value before. */
+#define CUDA_ON_CPU_ATOMIC __attribute__((noinline, no_sanitize("thread")))
+template <class T, class V> CUDA_ON_CPU_ATOMIC static T atomicAdd(T *at, V value)
 {
     static_assert(!std::is_floating_point<T>::value, "sums of numbers must not depend on timing");
     T before = *at;
@@ -189,35 +209,35 @@ template <class T, class V> static inline T atomicAdd(T *at, V value)
     *at = (T)(before + (T)value);
     return before;
 }
-template <class T, class V> static inline T atomicMax(T *at, V value)
+template <class T, class V> CUDA_ON_CPU_ATOMIC static T atomicMax(T *at, V value)
 {
     T before = *at;
 
     *at = before < (T)value ? (T)value : before;
     return before;
 }
-template <class T, class V> static inline T atomicMin(T *at, V value)
+template <class T, class V> CUDA_ON_CPU_ATOMIC static T atomicMin(T *at, V value)
 {
     T before = *at;
 
     *at = (T)value < before ? (T)value : before;
     return before;
 }
-template <class T, class V> static inline T atomicOr(T *at, V value)
+template <class T, class V> CUDA_ON_CPU_ATOMIC static T atomicOr(T *at, V value)
 {
     T before = *at;
 
     *at = before | (T)value;
     return before;
 }
-template <class T, class V> static inline T atomicExch(T *at, V value)
+template <class T, class V> CUDA_ON_CPU_ATOMIC static T atomicExch(T *at, V value)
 {
     T before = *at;
 
     *at = (T)value;
     return before;
 }
-template <class T, class V> static inline T atomicCAS(T *at, V expected, V value)
+template <class T, class V> CUDA_ON_CPU_ATOMIC static T atomicCAS(T *at, V expected, V value)
 {
     T before = *at;
 

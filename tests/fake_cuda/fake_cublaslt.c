@@ -208,7 +208,7 @@ static bool is_real(int32_t type)
 
 static bool has_bias(uint32_t epilogue)
 {
-    return (epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB)) != 0;
+    return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
 }
 
 /* Sizes that fit each other, in a job that gets m, n and k. */
@@ -263,7 +263,6 @@ static cublasStatus_t check_epilogue(const struct fake_product *job, bool plain)
     case CUBLASLT_EPILOGUE_GELU_AUX:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
     case CUBLASLT_EPILOGUE_DGELU:
-    case CUBLASLT_EPILOGUE_BGRADB:
         break;
     default:
         return CUBLAS_STATUS_NOT_SUPPORTED;

@@ -116,6 +116,12 @@ bool fiber_ended(const struct fiber *fiber)
     return fiber->ended;
 }
 
+void fiber_stack(const struct fiber *fiber, const char **out_begin, const char **out_end)
+{
+    *out_begin = fiber->stack;
+    *out_end = fiber->stack + STACK_BYTES;
+}
+
 static void switch_stacks(context *from, context *to)
 {
 #ifdef __x86_64__

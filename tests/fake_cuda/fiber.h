@@ -15,5 +15,7 @@ void fiber_resume(struct fiber *fiber);
 /** Called by what runs in a fiber: back to whoever started or resumed it. */
 void fiber_rest(struct fiber *fiber);
 bool fiber_ended(const struct fiber *fiber);
+/** Where its stack lies. */
+void fiber_stack(const struct fiber *fiber, const char **out_begin, const char **out_end);
 
 #endif

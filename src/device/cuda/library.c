@@ -9,8 +9,10 @@
 
 #if CUDART_VERSION >= 13000
 #define LT_NAME "libcublasLt.so.13"
+#define COMPILER_NAME "libnvrtc.so.13"
 #else
 #define LT_NAME "libcublasLt.so.12"
+#define COMPILER_NAME "libnvrtc.so.12"
 #endif
 
 static struct {
@@ -24,6 +26,26 @@ static struct {
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* cuDNN opens cuBLASLt, and the compiler of its attention, by name and from its own folders, which
+ * in a toolkit's do not lead to them; what is open already it takes. Without them it has fewer
+ * engines, which shows when one is wanted. */
+static void open_helpers(void)
+{
+    void *compiler = dlopen(COMPILER_NAME, RTLD_NOW | RTLD_LOCAL);
+    int (*version)(int *major, int *minor) = NULL;
+    char name[64];
+    int major, minor;
+
+    dlopen(LT_NAME, RTLD_NOW | RTLD_LOCAL);
+    if (compiler != NULL) {
+        *(void **)&version = dlsym(compiler, "nvrtcVersion");
+    }
+    if (version != NULL && version(&major, &minor) == 0) {
+        snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", major, minor);
+        dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+}
+
 cddp_status cuda_library_open(const struct cddpi_module_host *host, enum cuda_library library,
                               void **out)
 {
@@ -31,6 +53,9 @@ cddp_status cuda_library_open(const struct cddpi_module_host *host, enum cuda_li
 
     pthread_mutex_lock(&lock);
     if (libraries[library].handle == NULL) {
+        if (library == CUDA_LIBRARY_CUDNN) {
+            open_helpers();
+        }
         libraries[library].handle = dlopen(libraries[library].name, RTLD_NOW | RTLD_LOCAL);
     }
     if (libraries[library].handle == NULL) {

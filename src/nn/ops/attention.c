@@ -146,7 +146,8 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
                                                  .batch = plan->count,
                                                  .heads = op->layer.heads,
                                                  .length = op->in.height,
-                                                 .head = op->out.channels / op->layer.heads};
+                                                 .head = op->out.channels / op->layer.heads,
+                                                 .any_order = plan->model->cuda->any_order};
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
     return cddpi_plan_buffer(plan, index,

@@ -18,7 +18,10 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
     size_t bytes = (size_t)op->in.channels * sizeof(float);
     cddp_status status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->norm.mean);
 
-    plan->ops[index].flags = CDDPI_NEEDS_FIRST | (op->relu ? CDDPI_NEEDS_OUTPUT : 0u);
+    /* without a sum, the input tells what the relu let through; over ranks it is the output */
+    plan->ops[index].flags = CDDPI_NEEDS_FIRST | (state->sync ? 0u : CDDPI_SUMS_GRADS) |
+                             (op->relu && (state->sync || op->input_count > 1) ? CDDPI_NEEDS_OUTPUT
+                                                                               : 0u);
     if (status == CDDP_OK) {
         status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->norm.inverse);
     }
@@ -92,9 +95,10 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     }
     status = cddpi_run_kernels(run)->batch_norm_grad(
         cddpi_run_device(run), &state->norm.shape, cddpi_run_grad_output(run, 0),
-        cddpi_run_input(run, 0), cddpi_run_output(run), cddpi_run_param(run, 0),
-        cddpi_run_buffer(run, state->norm.mean), cddpi_run_buffer(run, state->norm.inverse),
-        cddpi_run_adds(run, 0), grad_input,
+        cddpi_run_grad_output(run, 1), cddpi_run_input(run, 0),
+        run->op->input_count > 1 ? cddpi_run_output(run) : NULL, cddpi_run_param(run, 0),
+        cddpi_run_param(run, 1), cddpi_run_buffer(run, state->norm.mean),
+        cddpi_run_buffer(run, state->norm.inverse), cddpi_run_adds(run, 0), grad_input,
         run->op->input_count > 1 ? cddpi_run_grad_input(run, 1) : NULL, cddpi_run_grad(run, 0),
         cddpi_run_grad(run, 1));
     return status == CDDP_OK ? cddpi_run_ready_both(run) : status;

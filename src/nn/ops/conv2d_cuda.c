@@ -57,7 +57,8 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
                                             .outputs = op->out.channels,
                                             .kernel = op->layer.kernel,
                                             .stride = op->layer.stride,
-                                            .padding = op->layer.padding};
+                                            .padding = op->layer.padding,
+                                            .any_order = plan->model->cuda->any_order};
     state->pixels = (size_t)plan->count * (size_t)op->out.height * (size_t)op->out.width;
     cddpi_plan_output(plan, index, op->out.channels);
     return plan->training ? plan_training(plan, index, state) : CDDP_OK;

@@ -100,7 +100,8 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
                                               .outputs = cddpi_linear_outputs(plan->model, op),
                                               .epilogue = op->relu   ? CDDPI_EPILOGUE_RELU
                                                           : op->gelu ? CDDPI_EPILOGUE_GELU
-                                                                     : CDDPI_EPILOGUE_NONE};
+                                                                     : CDDPI_EPILOGUE_NONE,
+                                              .any_order = plan->model->cuda->any_order};
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
     if (state->shape.outputs != (size_t)op->out.channels) {
         plan->values[op->output].stride = state->shape.outputs;
