@@ -3,12 +3,12 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/number.h"
+#include "base/options.h"
 
 #include <string.h>
 
-enum { HELP_COLUMN = 26, HELP_WIDTH = 96 };
+enum { HELP_COLUMN = 26 };
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
@@ -49,116 +49,20 @@ enum option_id {
         OPTION_COUNT
 };
 
-static const struct option_row {
-    const char *name;
-    char letter;
-    const char *argument;
-    const char *text;
-} rows[OPTION_COUNT] = {
+static const struct cddpi_option rows[OPTION_COUNT] = {
 #define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
     OPTION_MAP(OPTION_ROW)};
 
-/* The known option that @name may have meant, or NULL. */
-static const char *nearest(const char *name)
+static const struct cddpi_options table = {"cddp-run", rows, OPTION_COUNT};
+
+static cddp_status read_int(const char *const values[OPTION_COUNT], enum option_id id, int low,
+                            int high, int *out)
 {
-    const char *best = NULL;
-    unsigned best_distance = (unsigned)strlen(name) / 3 + 2;
+    int64_t number = *out;
+    cddp_status status = cddpi_option_whole(&table, values, (int)id, low, high, &number);
 
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        size_t length = strlen(rows[id].name);
-        unsigned distance = cddpi_edit_distance(name, rows[id].name);
-
-        if (length > 3 && strncmp(name, rows[id].name, length) == 0) {
-            distance = 1; /* such as --nproc-per-node of torchrun */
-        }
-        if (distance < best_distance) {
-            best_distance = distance;
-            best = rows[id].name;
-        }
-    }
-    return best;
-}
-
-static cddp_status unknown_option(const char *argument, const char *name)
-{
-    const char *known = name[0] != '\0' ? nearest(name) : NULL;
-
-    if (known != NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: did you mean --%s?", argument,
-                          known);
-    }
-    return cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: see cddp-run --help", argument);
-}
-
-static int find_row(const char *name, size_t length, char letter)
-{
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        if (letter != '\0'
-                ? rows[id].letter == letter
-                : strlen(rows[id].name) == length && strncmp(rows[id].name, name, length) == 0) {
-            return id;
-        }
-    }
-    return -1;
-}
-
-/* Read the option at argv[*index], and its argument, into values. */
-static cddp_status read_option(char **argv, int *index, const char *values[OPTION_COUNT])
-{
-    char *argument = argv[*index];
-    bool is_long = argument[1] == '-';
-    char *name = argument + (is_long ? 2 : 1);
-    size_t length = strcspn(name, "=");
-    const char *value = NULL;
-    int id;
-
-    if (is_long) {
-        id = find_row(name, length, '\0');
-        value = name[length] == '=' ? name + length + 1 : NULL;
-    } else {
-        id = find_row(NULL, 0, name[0]);
-        value = name[0] != '\0' && name[1] != '\0' ? name + 1 : NULL; /* as in -n4 */
-        if (id >= 0 && rows[id].argument == NULL && value != NULL) {
-            id = -1;
-        }
-    }
-    if (id < 0) {
-        char text[64];
-
-        snprintf(text, sizeof text, "%.*s", (int)(length < 63 ? length : 63), name);
-        return unknown_option(argument, text);
-    }
-    if (rows[id].argument == NULL) {
-        if (value != NULL) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s takes no value", rows[id].name);
-        }
-        value = "";
-    } else if (value == NULL) {
-        value = argv[*index + 1];
-        if (value == NULL || strcmp(value, "--") == 0) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs a value: %s", rows[id].name,
-                              rows[id].argument);
-        }
-        (*index)++;
-    }
-    values[id] = value;
-    return CDDP_OK;
-}
-
-static cddp_status read_whole(const char *const values[OPTION_COUNT], enum option_id id,
-                              int64_t low, int64_t high, int *out)
-{
-    int64_t number;
-
-    if (values[id] == NULL) {
-        return CDDP_OK;
-    }
-    if (!cddpi_parse_integer(values[id], low, high, &number)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: not a whole number from %lld to %lld",
-                          rows[id].name, values[id], (long long)low, (long long)high);
-    }
     *out = (int)number;
-    return CDDP_OK;
+    return status;
 }
 
 static cddp_status read_seconds(const char *const values[OPTION_COUNT], enum option_id id,
@@ -201,10 +105,10 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
     options->per_gpu = values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "gpu") == 0;
     if (values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "auto") != 0 &&
         !options->per_gpu) {
-        status = read_whole(values, OPTION_NPROC, 1, CDDPI_MAX_RANKS, &options->nproc);
+        status = read_int(values, OPTION_NPROC, 1, CDDPI_MAX_RANKS, &options->nproc);
     }
     if (status == CDDP_OK) {
-        status = read_whole(values, OPTION_MAX_RESTARTS, 0, 1000000, &options->max_restarts);
+        status = read_int(values, OPTION_MAX_RESTARTS, 0, 1000000, &options->max_restarts);
     }
     if (status == CDDP_OK) {
         status = read_seconds(values, OPTION_GRACE, 0, 86400, &options->grace_ms);
@@ -290,7 +194,7 @@ cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launc
         } else if (!after_dashes && argv[i][0] == '-' && argv[i][1] != '\0') {
             int first = i;
 
-            status = read_option(argv, &i, values);
+            status = cddpi_option_read(&table, argv, &i, values);
             while (first <= i) {
                 options.words[word_count++] = argv[first++];
             }
@@ -320,28 +224,6 @@ void cddpi_launch_options_fini(struct cddpi_launch_options *options)
     options->words = NULL;
 }
 
-/* Print @text from HELP_COLUMN on, broken at spaces. */
-static void print_wrapped(FILE *to, const char *text)
-{
-    int column = HELP_COLUMN;
-
-    while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
-
-        if (column > HELP_COLUMN && column + 1 + length > HELP_WIDTH) {
-            fprintf(to, "\n%*s", HELP_COLUMN, "");
-            column = HELP_COLUMN;
-        } else if (column > HELP_COLUMN) {
-            fputc(' ', to);
-            column++;
-        }
-        fwrite(text, 1, (size_t)length, to);
-        column += length;
-        text += length + (text[length] == ' ' ? 1 : 0);
-    }
-    fputc('\n', to);
-}
-
 void cddpi_launch_options_help(FILE *to)
 {
     fputs(
@@ -350,22 +232,7 @@ void cddpi_launch_options_help(FILE *to)
         "\nStarts the ranks of a job on this machine and owns them: when one fails the others are\n"
         "told and ended, and when cddp-run dies they die.\n\n",
         to);
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        char left[64];
-        int used = rows[id].letter != '\0'
-                       ? snprintf(left, sizeof left, "  -%c, --%s", rows[id].letter, rows[id].name)
-                       : snprintf(left, sizeof left, "  --%s", rows[id].name);
-
-        if (rows[id].argument != NULL) {
-            snprintf(left + used, sizeof left - (size_t)used, " %s", rows[id].argument);
-        }
-        if (strlen(left) < HELP_COLUMN) {
-            fprintf(to, "%-*s", HELP_COLUMN, left);
-        } else {
-            fprintf(to, "%s\n%*s", left, HELP_COLUMN, "");
-        }
-        print_wrapped(to, rows[id].text);
-    }
+    cddpi_options_print(&table, HELP_COLUMN, to);
     fputs(
         "\nThe exit status is 0 when every rank ended with 0, else that of the rank that failed "
         "first\n"

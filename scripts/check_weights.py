@@ -15,8 +15,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PYTHONS = [os.environ.get("CDDP_TEST_PYTHON"), os.path.join(ROOT, ".venv-bench", "bin", "python"),
-           "/work/venv/torch/bin/python"]
+PYTHONS = [os.environ.get("CDDP_TEST_PYTHON"), os.path.join(ROOT, ".venv-bench", "bin", "python")]
 TOLERANCE = 1e-4
 VOCAB, CONTEXT, BLOCKS, HEADS, EMBED = 389, 24, 3, 4, 64
 

@@ -6,10 +6,10 @@
  * of the steps. Not a test. */
 #include "base/clock.h"
 #include "bench_products.h"
+#include "nn/dnnl.h"
 #include "nn/model_state.h"
 
 #include <math.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static double time_f32(const struct product *p, int steps)
 static dnnl_memory_t make_memory(dnnl_engine_t engine, const_dnnl_primitive_desc_t desc,
                                  dnnl_query_t what)
 {
-    const dnnl_memory_desc_t *layout = dnnl_primitive_desc_query_md(desc, what, 0);
+    cddpi_md layout = cddpi_dnnl_query(desc, what);
     dnnl_memory_t memory;
     void *data;
 
@@ -89,21 +89,21 @@ static dnnl_memory_t make_memory(dnnl_engine_t engine, const_dnnl_primitive_desc
     return memory;
 }
 
-static dnnl_memory_desc_t any_matrix(size_t rows, size_t columns, dnnl_data_type_t type)
+static cddpi_md any_matrix(struct cddpi_mds *holder, size_t rows, size_t columns,
+                           dnnl_data_type_t type)
 {
-    const dnnl_dims_t sizes = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
-    dnnl_memory_desc_t out;
+    const dnnl_dim_t sizes[] = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
 
-    check(dnnl_memory_desc_init_by_tag(&out, 2, sizes, type, dnnl_format_tag_any), "a layout");
-    return out;
+    return cddpi_md_tagged(holder, 2, sizes, type, dnnl_format_tag_any);
 }
 
 static double time_bf16(const struct product *p, int steps)
 {
-    dnnl_memory_desc_t a = any_matrix(p->m, p->k, dnnl_bf16);
-    dnnl_memory_desc_t b = any_matrix(p->k, p->n, dnnl_bf16);
-    dnnl_memory_desc_t c = any_matrix(p->m, p->n, dnnl_f32);
-    dnnl_matmul_desc_t matmul;
+    struct cddpi_mds layouts = {.last = NULL};
+    const struct cddpi_dnnl_wish wish = {.kind = CDDPI_DNNL_PRODUCT,
+                                         .src = any_matrix(&layouts, p->m, p->k, dnnl_bf16),
+                                         .weight = any_matrix(&layouts, p->k, p->n, dnnl_bf16),
+                                         .dst = any_matrix(&layouts, p->m, p->n, dnnl_f32)};
     dnnl_primitive_desc_t desc;
     dnnl_primitive_t primitive;
     dnnl_engine_t engine;
@@ -113,8 +113,7 @@ static double time_bf16(const struct product *p, int steps)
 
     check(dnnl_engine_create(&engine, dnnl_cpu, 0), "the engine");
     check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "the stream");
-    check(dnnl_matmul_desc_init(&matmul, &a, &b, NULL, &c), "a product");
-    check(dnnl_primitive_desc_create(&desc, &matmul, NULL, engine, NULL), "a product of bf16");
+    check(cddpi_dnnl_make(engine, &wish, NULL, &desc), "a product of bf16");
     check(dnnl_primitive_create(&primitive, desc), "a primitive");
     arguments[0] = (dnnl_exec_arg_t){DNNL_ARG_SRC, make_memory(engine, desc, dnnl_query_src_md)};
     arguments[1] = (dnnl_exec_arg_t){DNNL_ARG_WEIGHTS,
@@ -134,6 +133,7 @@ static double time_bf16(const struct product *p, int steps)
     dnnl_primitive_desc_destroy(desc);
     dnnl_stream_destroy(stream);
     dnnl_engine_destroy(engine);
+    cddpi_mds_drop(&layouts);
     return least;
 }
 

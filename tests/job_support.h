@@ -67,9 +67,27 @@ static inline void assert_no_orphan(const char *run_dir)
     }
 }
 
-static inline void wait_for_checkpoint(const char *run_dir)
+/* Wait until @job's run has a checkpoint; that the job ends before is a failure at once. */
+static inline void wait_for_checkpoint(struct launched *job, const char *run_dir)
 {
-    launcher_await_text(in_work("%s/checkpoints", run_dir), "latest", "step-");
+    const char *folder = in_work("%s/checkpoints", run_dir);
+    siginfo_t ended = {.si_pid = 0};
+
+    for (long waited_ms = 0;; waited_ms += 2) {
+        char *text = launcher_read(folder, "latest");
+        bool found = text != NULL && strstr(text, "step-") != NULL;
+
+        free(text);
+        if (found) {
+            return;
+        }
+        assert_int_equal(waitid(P_PID, (id_t)job->pid, &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+        if (ended.si_pid != 0 || waited_ms >= SUPPORT_TIMEOUT_MS) {
+            launcher_wait(job);
+            fail_msg("no checkpoint in %s; status %d: %s", folder, job->exit_status, job->err);
+        }
+        support_sleep_ms(2);
+    }
 }
 
 /* Use a new folder for temporary files, so that one sees what is left there. */

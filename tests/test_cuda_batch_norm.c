@@ -1,5 +1,6 @@
 /* test_cuda_batch_norm.c - batch normalisation on the device, with the sum before the relu and the
- * relu, and its gradient: against float64. */
+ * relu, and its gradient: against float64. The same in the parts of ranks, of which one is empty.
+ */
 #include "cuda_support.h"
 
 /* Channels around vectors of 4 and 8 and strips of 256, rows around what one block takes. */
@@ -59,7 +60,7 @@ static void norm_free(struct norm *n)
     }
 }
 
-static cddp_status forward(struct norm *n)
+static cddp_status forward_whole(struct norm *n)
 {
     return cuda->kernels->batch_norm(
         cuda, &n->shape, n->x.device, n->has_sum ? n->sum.device : NULL, n->weight.device,
@@ -67,12 +68,120 @@ static cddp_status forward(struct norm *n)
         n->inverse.device, n->y.device);
 }
 
-static cddp_status backward(struct norm *n, bool add)
+static cddp_status backward_whole(struct norm *n, bool add)
 {
     return cuda->kernels->batch_norm_grad(cuda, &n->shape, n->dy.device, n->x.device, n->y.device,
                                           n->weight.device, n->mean.device, n->inverse.device, add,
                                           n->dx.device, n->has_sum ? n->dsum.device : NULL,
                                           n->dweight.device, n->dbias.device);
+}
+
+/* --- in the parts of ranks, one after the other on this device --- */
+
+enum { RANKS = 4 };
+static bool by_ranks;
+
+/* Rows of rank @p r; rank 1 has none. */
+static size_t first_row(const struct norm *n, int r)
+{
+    static const size_t sevenths[RANKS + 1] = {0, 3, 3, 5, 7};
+
+    return n->shape.rows * sevenths[r] / 7;
+}
+
+static struct cddpi_cuda_norm part_of(const struct norm *n, int r)
+{
+    struct cddpi_cuda_norm part = n->shape;
+
+    part.rows = first_row(n, r + 1) - first_row(n, r);
+    return part;
+}
+
+static void *rows_of(const struct norm *n, const struct numbers *all, int r)
+{
+    return (char *)all->device +
+           first_row(n, r) * (size_t)n->shape.channels * cddp_type_bytes(all->type);
+}
+
+/* Memory for records of all ranks, and for how many rows there are; it holds garbage. */
+static double *make_records(const struct norm *n)
+{
+    size_t bytes = (RANKS * (1 + 2 * (size_t)n->shape.channels) + 1) * sizeof(double);
+    void *garbage = malloc(bytes);
+    double *records;
+
+    memset(garbage, 0xff, bytes);
+    records = cuda_upload(garbage, bytes);
+    free(garbage);
+    return records;
+}
+
+static cddp_status forward_ranks(struct norm *n)
+{
+    size_t words = 1 + 2 * (size_t)n->shape.channels;
+    double *records = make_records(n);
+    cddp_status status = CDDP_OK;
+
+    for (int r = 0; r < RANKS && status == CDDP_OK; r++) {
+        struct cddpi_cuda_norm part = part_of(n, r);
+
+        status = cuda->kernels->batch_norm_record(cuda, &part, rows_of(n, &n->x, r),
+                                                  records + (size_t)r * words);
+    }
+    if (status == CDDP_OK) {
+        status = cuda->kernels->batch_norm_merge(
+            cuda, &n->shape, records, RANKS, n->running_mean.device, n->running_variance.device,
+            n->mean.device, n->inverse.device, records + RANKS * words);
+    }
+    for (int r = 0; r < RANKS && status == CDDP_OK; r++) {
+        struct cddpi_cuda_norm part = part_of(n, r);
+
+        status = cuda->kernels->batch_norm_apply(cuda, &part, rows_of(n, &n->x, r),
+                                                 n->has_sum ? rows_of(n, &n->sum, r) : NULL,
+                                                 n->weight.device, n->bias.device, n->mean.device,
+                                                 n->inverse.device, rows_of(n, &n->y, r));
+    }
+    cuda_release(records);
+    return status;
+}
+
+static cddp_status backward_ranks(struct norm *n, bool add)
+{
+    size_t words = 2 * (size_t)n->shape.channels;
+    double rows = (double)n->shape.rows;
+    double *sums = make_records(n);
+    double *count = cuda_upload(&rows, sizeof rows);
+    cddp_status status = CDDP_OK;
+
+    for (int r = 0; r < RANKS && status == CDDP_OK; r++) {
+        struct cddpi_cuda_norm part = part_of(n, r);
+
+        status = cuda->kernels->batch_norm_grad_record(
+            cuda, &part, rows_of(n, &n->dy, r), rows_of(n, &n->x, r), rows_of(n, &n->y, r),
+            n->mean.device, n->inverse.device, add || r > 0, 0.5, n->dweight.device,
+            n->dbias.device, sums + (size_t)r * words);
+    }
+    for (int r = 0; r < RANKS && status == CDDP_OK; r++) {
+        struct cddpi_cuda_norm part = part_of(n, r);
+
+        status = cuda->kernels->batch_norm_grad_apply(
+            cuda, &part, rows_of(n, &n->dy, r), rows_of(n, &n->x, r), rows_of(n, &n->y, r),
+            n->weight.device, n->mean.device, n->inverse.device, sums, RANKS, count, 0.5,
+            rows_of(n, &n->dx, r), n->has_sum ? rows_of(n, &n->dsum, r) : NULL);
+    }
+    cuda_release(sums);
+    cuda_release(count);
+    return status;
+}
+
+static cddp_status forward(struct norm *n)
+{
+    return by_ranks ? forward_ranks(n) : forward_whole(n);
+}
+
+static cddp_status backward(struct norm *n, bool add)
+{
+    return by_ranks ? backward_ranks(n, add) : backward_whole(n, add);
 }
 
 /* What a channel's statistics are. */
@@ -201,6 +310,26 @@ static void batch_norm_and_its_gradient_are_those_of_the_formulas(void **state)
         }
     }
 }
+
+/* Each test by ranks, too. */
+static int set_by_ranks(void **state)
+{
+    (void)state;
+    by_ranks = true;
+    return 0;
+}
+
+static int set_whole(void **state)
+{
+    (void)state;
+    by_ranks = false;
+    return 0;
+}
+
+#define BY_RANKS(test)                                                                             \
+    {                                                                                              \
+        "by ranks: " #test, test, set_by_ranks, set_whole, NULL                                    \
+    }
 
 static void evaluation_takes_the_running_statistics(void **state)
 {
@@ -334,6 +463,11 @@ int main(void)
         cmocka_unit_test(no_piece_begins_behind_the_last_row),
         cmocka_unit_test(a_nan_goes_through_the_relu),
         cmocka_unit_test(no_rows_give_no_gradient),
+        BY_RANKS(batch_norm_and_its_gradient_are_those_of_the_formulas),
+        BY_RANKS(a_small_variance_beside_a_large_mean_survives),
+        BY_RANKS(batch_norm_has_the_same_bits_in_every_run),
+        BY_RANKS(no_piece_begins_behind_the_last_row),
+        BY_RANKS(a_nan_goes_through_the_relu),
     };
 
     return cmocka_run_group_tests(tests, cuda_open, cuda_close);

@@ -27,6 +27,8 @@ static struct {
     int64_t workspace_bytes;
     cudnnStatus_t plan_code; /* what making a plan gives */
     bool changes;            /* its engines are not reproducible */
+    cudaStream_t compute;    /* the device's */
+    cudaStream_t stream;     /* the handle's */
 } fake;
 
 struct descriptor {
@@ -64,8 +66,8 @@ EXPORT cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 
 EXPORT cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
-    (void)stream;
     assert_ptr_equal(handle, &fake);
+    fake.stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -195,7 +197,7 @@ cddp_status cddpi_cuda_fail(struct cddpi_device *of, cddp_status status, const c
 cudaStream_t cddpi_cuda_compute_stream(struct cddpi_device *of)
 {
     (void)of;
-    return NULL;
+    return fake.compute;
 }
 
 void *cddpi_cuda_host_alloc(struct cddpi_device *of, size_t bytes)
@@ -378,6 +380,19 @@ static void a_plan_is_made_once_a_shape_and_pass(void **state)
     assert_ptr_equal(place_of(1, CDDPI_CONV_Y), dout);
 }
 
+static void another_compute_stream_is_cudnns_too(void **state)
+{
+    bool done = false;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fake.compute = (cudaStream_t)(void *)(qkv + i);
+        assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
+        assert_ptr_equal(fake.stream, fake.compute);
+    }
+    assert_int_equal(fake.plans, 1);
+}
+
 static void gradients_of_filters_become_float32_behind_cudnn(void **state)
 {
     struct cddpi_cuda_conv single = conv;
@@ -492,6 +507,7 @@ int main(void)
         CASE(evaluation_keeps_statistics_to_itself),
         CASE(the_gradient_of_attention_is_done_a_few_sequences_at_a_time),
         CASE(a_plan_is_made_once_a_shape_and_pass),
+        CASE(another_compute_stream_is_cudnns_too),
         CASE(gradients_of_filters_become_float32_behind_cudnn),
         CASE(what_cudnn_cannot_do_is_asked_once_and_left_to_others),
         CASE(an_engine_that_is_not_reproducible_is_better_than_none),

@@ -284,7 +284,7 @@ static inline int is_mean(cddp_ddp *ddp, const struct model *model, int world_si
     cddp_type type = model->params[p].type;
 
     for (size_t i = 0; i < model->elements[p]; i++) {
-        double values[RANKS_MOST];
+        double values[RANKS_MOST] = {0};
         double expected;
 
         for (int rank = 0; rank < world_size; rank++) {

@@ -368,6 +368,44 @@ static void ranks_that_disagree_about_shards_hear_of_it(void **state)
     assert_int_equal(meet(*state, 3, disagreeing_rank, NULL, NULL), 0);
 }
 
+/* Where reductions come late no collective would find it: rank 0 weighs its mean, the others do
+ * not. */
+static int unweighted_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    cddp_step how = CDDP_STEP_INIT;
+    cddp_group *group;
+    struct model model;
+    cddp_ddp *ddp;
+
+    setenv("CDDP_COMM_THREAD", "0", 1);
+    group = join_group(meeting, rank, world_size);
+    CHECK(group != NULL);
+    ddp = make_sharded(group, meeting->argument, &model);
+    CHECK(ddp != NULL);
+    CHECK(is_late_as(meeting->argument, ddp, rank, world_size));
+    how.weight = rank == 0 ? 5 : -1;
+    CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
+    for (size_t p = model.count; p-- > 0;) {
+        CHECK(p == FROZEN || cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
+    }
+    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), "disagree about the weight of backward 0: it is 5 on rank 0, "
+                                    "-1 on rank 1") != NULL);
+    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_CLOSED);
+    cddp_ddp_destroy(ddp);
+    free_model(&model);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void ranks_that_disagree_about_weights_hear_of_it(void **state)
+{
+    static const struct scene scene = {.memory = OWNED, .bytes = 4096, .late = true};
+
+    assert_int_equal(meet(*state, 3, unweighted_rank, &scene, NULL), 0);
+}
+
 /* Rank 1 ends between its backward and its update. */
 static int deserted_rank(int rank, int world_size, void *argument)
 {
@@ -414,6 +452,7 @@ int main(void)
         RANKS_TEST(spans_hold_each_element_once),
         RANKS_TEST(wrong_use_is_told),
         RANKS_TEST(ranks_that_disagree_about_shards_hear_of_it),
+        RANKS_TEST(ranks_that_disagree_about_weights_hear_of_it),
         RANKS_TEST(a_rank_that_ends_before_its_update_is_named),
     };
 

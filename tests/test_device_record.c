@@ -2,6 +2,8 @@
  * processor. */
 #include "device_support.h"
 
+#include <pthread.h>
+
 enum { COUNT = 1000, BYTES = COUNT * 4, LIMIT_MS = SUPPORT_TIMEOUT_MS };
 
 struct stage {
@@ -181,6 +183,93 @@ static void work_that_cannot_be_recorded_is_not_done(void **state)
     assert_int_equal(in_process(record_what_cannot_be, NULL, NULL), 0);
 }
 
+/* The next batch comes while a step is recorded: nothing has ordered its stream after compute. */
+static int record_beside_a_copy(int rank, int world_size, void *argument)
+{
+    struct stage stage;
+    struct cddpi_device *device;
+    struct cddpi_recording *recording = NULL;
+    bool done = false;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(stage_open(&stage) == 0);
+    device = stage.device;
+    fill(stage.from, 3);
+    CHECK(stage.ops->record(device, stage.back, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK(stage.ops->record_begin(device) == CDDP_OK);
+    CHECK(stage.ops->clear(device, CDDPI_STREAM_COMPUTE, stage.b, BYTES) == CDDP_OK);
+    CHECK(stage.ops->order(device, CDDPI_STREAM_COPY, stage.back) == CDDP_OK);
+    CHECK(stage.ops->record(device, stage.begin, CDDPI_STREAM_COPY) == CDDP_OK);
+    CHECK(put_batch(&stage, 3) == 0);
+    CHECK(stage.ops->record(device, stage.end, CDDPI_STREAM_COPY) == CDDP_OK);
+    CHECK(stage.ops->record_end(device, &recording) == CDDP_OK);
+    /* it has come, whether the recording is replayed or not */
+    CHECK(stage.ops->wait(device, stage.end, LIMIT_MS) == CDDP_OK);
+    CHECK(stage.ops->query(device, stage.batch, &done) == CDDP_OK && done);
+    CHECK(stage.ops->order(device, CDDPI_STREAM_COMPUTE, stage.batch) == CDDP_OK);
+    CHECK(stage.ops->copy(device, CDDPI_STREAM_COMPUTE, stage.to, stage.a, BYTES) == CDDP_OK);
+    CHECK(stage.ops->finish(device, LIMIT_MS) == CDDP_OK);
+    CHECK(stage.to[0] == 3 && stage.to[COUNT - 1] == 3);
+    stage.ops->recording_destroy(device, recording);
+    return stage_close(&stage);
+}
+
+static void streams_beside_a_recording_go_on(void **state)
+{
+    (void)state;
+    NEEDS_DEVICE();
+    assert_int_equal(orders_that_fail(record_beside_a_copy, 10), 0);
+}
+
+struct other_thread {
+    struct stage *stage;
+    struct cddpi_event *event;
+    struct cddpi_recording *recording;
+    cddp_status elapsed;
+    float ms;
+};
+
+static void *tidy_up(void *argument)
+{
+    struct other_thread *other = argument;
+    struct cddpi_device *device = other->stage->device;
+
+    other->elapsed = device->ops->elapsed(device, other->stage->begin, other->stage->end,
+                                          &other->ms);
+    device->ops->event_destroy(device, other->event);
+    device->ops->recording_destroy(device, other->recording);
+    return NULL;
+}
+
+/* On a device that is not the first: a call that forgot to choose it would go there. */
+static int tidy_up_in_a_thread(int rank, int world_size, void *argument)
+{
+    struct stage stage;
+    struct other_thread other = {.stage = &stage, .ms = -1};
+    pthread_t thread;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(stage_open(&stage) == 0);
+    CHECK(stage.ops->event_create(stage.device, true, &other.event) == CDDP_OK);
+    CHECK(stage.ops->record(stage.device, stage.begin, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK(stage.ops->record(stage.device, stage.end, CDDPI_STREAM_COMPUTE) == CDDP_OK);
+    CHECK(stage.ops->wait(stage.device, stage.end, LIMIT_MS) == CDDP_OK);
+    CHECK(stage.ops->record_begin(stage.device) == CDDP_OK);
+    CHECK(stage.ops->clear(stage.device, CDDPI_STREAM_COMPUTE, stage.b, BYTES) == CDDP_OK);
+    CHECK(stage.ops->record_end(stage.device, &other.recording) == CDDP_OK);
+    CHECK(pthread_create(&thread, NULL, tidy_up, &other) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(other.elapsed == CDDP_OK && other.ms >= 0);
+    return stage_close(&stage);
+}
+
+static void a_new_thread_may_tidy_up(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(tidy_up_in_a_thread, NULL, NULL), 0);
+}
+
 static int close_while_recording(int rank, int world_size, void *argument)
 {
     struct stage stage;
@@ -205,6 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recorded_step_is_done_at_each_replay),
         cmocka_unit_test(work_that_cannot_be_recorded_is_not_done),
+        cmocka_unit_test(streams_beside_a_recording_go_on),
+        cmocka_unit_test(a_new_thread_may_tidy_up),
         cmocka_unit_test(a_device_can_be_closed_in_the_middle_of_a_recording),
     };
 

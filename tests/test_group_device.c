@@ -538,6 +538,49 @@ static void a_late_rank_is_named_when_the_deadline_passes(void **state)
     assert_int_equal(stage_run(late_rank, stage, 2, 1, -1), 0);
 }
 
+/* The first operation may have to connect the ranks: then its call waits for one that never comes,
+ * because it is late (0) or dead (1). */
+static int first_rank(int rank, int n, void *argument)
+{
+    const struct stage *stage = argument;
+    float *there;
+    cddp_group *group;
+    cddp_status status;
+
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    there = on_device(group, sizeof(float));
+    if (rank == 1 && stage->which == 1) {
+        raise(SIGKILL);
+    }
+    if (rank != 1) {
+        status = cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL);
+        status = status == CDDP_OK ? await_failure(group) : status;
+        CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
+        CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: ") != NULL);
+        CHECK(strstr(cddp_last_error(), stage->which == 0 ? "ms for rank 1 (pid" : "rank 1 (pid") !=
+              NULL);
+        CHECK(stage->which == 0 || strstr(cddp_last_error(), "died") != NULL);
+    } else {
+        CHECK(await_failure(group) == CDDP_ERR_PEER);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_misses_the_first_operation_is_named(void **state)
+{
+    struct stage stage = on_module(2);
+
+    (void)state;
+    need_emulated_module();
+    assert_string_equal(stage.module_plane, "nccl");
+    stage.timeout_ms = 5000;
+    assert_int_equal(stage_run(first_rank, stage, 2, 1, -1), 0);
+    stage.timeout_ms = SUPPORT_TIMEOUT_MS;
+    stage.which = 1;
+    assert_int_equal(stage_run(first_rank, stage, 2, 1, 1), 0);
+}
+
 static int stuck_rank(int rank, int n, void *argument)
 {
     const struct stage *stage = argument;
@@ -642,6 +685,7 @@ int main(void)
         cmocka_unit_test(the_emulated_module_is_watched_likewise),
         cmocka_unit_test(operations_are_recorded_where_the_plane_can),
         cmocka_unit_test(a_late_rank_is_named_when_the_deadline_passes),
+        cmocka_unit_test(a_rank_that_misses_the_first_operation_is_named),
         cmocka_unit_test(devices_that_stand_still_or_fail_end_the_group),
         cmocka_unit_test(handles_outlive_their_group),
     };

@@ -161,7 +161,7 @@ static void a_job_whose_worker_dies_once_is_restarted_and_finishes(void **state)
     (void)state;
     JOB_START(&job, "--nproc", "2", "--max-restarts", "1", LONG_RUN, run_dir_argument("again"),
               "train.checkpoint_steps=20", "train.resume=auto");
-    wait_for_checkpoint("again");
+    wait_for_checkpoint(&job, "again");
     pid = find_rank("again", 1);
     assert_true(pid > 0);
     kill(pid, SIGKILL);

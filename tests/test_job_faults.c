@@ -136,7 +136,7 @@ static void a_killed_worker_ends_the_job(void **state)
     (void)state;
     set_tmpdir();
     JOB_START(&job, "--nproc", "3", LONG_JOB("killed"));
-    wait_for_checkpoint("killed");
+    wait_for_checkpoint(&job, "killed");
     pid = find_rank("killed", 1);
     assert_true(pid > 0);
     kill(pid, SIGKILL);
@@ -159,7 +159,7 @@ static void a_stopped_worker_ends_the_job_within_the_deadline(void **state)
     (void)state;
     set_tmpdir();
     JOB_START(&job, "--nproc", "2", "--timeout", "15", LONG_JOB("stopped"));
-    wait_for_checkpoint("stopped");
+    wait_for_checkpoint(&job, "stopped");
     pid = find_rank("stopped", 1);
     assert_true(pid > 0);
     kill(pid, SIGSTOP);
@@ -179,7 +179,7 @@ static void no_rank_outlives_a_killed_launcher(void **state)
     (void)state;
     set_tmpdir();
     JOB_START(&job, "--nproc", "2", LONG_JOB("headless"));
-    wait_for_checkpoint("headless");
+    wait_for_checkpoint(&job, "headless");
     kill(job.pid, SIGKILL);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 128 + SIGKILL);
@@ -235,7 +235,7 @@ static void a_full_disk_costs_no_older_checkpoint(void **state)
         skip(); /* only root can make a small disk */
     }
     JOB_START(&job, "--nproc", "2", LONG_JOB("disk/run"), "train.log_steps=1000000");
-    wait_for_checkpoint("disk/run");
+    wait_for_checkpoint(&job, "disk/run");
     fill(in_work("disk/filler"));
     launcher_await_text(job.dir, "err", "No space left on device; training goes on");
     kill(job.pid, SIGTERM);

@@ -154,22 +154,6 @@ static void every_failing_allocation_of_the_device_is_an_error(void **state)
     }
 }
 
-static void statistics_over_ranks_are_refused(void **state)
-{
-    struct cddpi_model_spec spec = resnet20;
-    int two[256] = {0, 2}; /* a group begins with rank and world size, and no more is asked */
-    struct cddpi_model *model = NULL;
-
-    (void)state;
-    spec.sync_batch_norm = true;
-    spec.device = device;
-    assert_int_equal(cddpi_model_create(&spec, 1, (cddp_group *)(void *)two, &model),
-                     CDDP_ERR_CONFIG);
-    assert_non_null(strstr(cddp_last_error(), "layer \"bn1\": batch_norm with sync"));
-    assert_non_null(strstr(cddp_last_error(), device->title));
-    assert_null(model);
-}
-
 static void a_recorded_step_does_the_same_with_each_replay(void **state)
 {
     struct cddpi_recording *recording = NULL;
@@ -577,7 +561,6 @@ int main(void)
                                         count_no_more),
         cmocka_unit_test_setup_teardown(every_failing_allocation_of_the_device_is_an_error,
                                         count_calls, count_no_more),
-        cmocka_unit_test(statistics_over_ranks_are_refused),
         cmocka_unit_test(a_recorded_step_does_the_same_with_each_replay),
         cmocka_unit_test(results_come_in_the_order_in_which_they_were_collected),
         cmocka_unit_test(the_processor_collects_results_too),

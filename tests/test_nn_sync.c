@@ -1,51 +1,6 @@
 /* test_nn_sync.c - batch normalisation over ranks: together they do what one rank does with all
  * their samples, however unevenly these are spread. */
-#include "nn_support.h"
-
-#include <cddp/group.h>
-
-enum { TOTAL = 7 };
-
-static const struct cddpi_layer layers[] = {
-    {.type = CDDPI_LAYER_BATCH_NORM, .sync = true},
-    {.type = CDDPI_LAYER_CONV2D, .units = 20, .kernel = 3, .padding = 1},
-    {.type = CDDPI_LAYER_BATCH_NORM, .sync = true},
-    {.type = CDDPI_LAYER_RELU},
-    {.type = CDDPI_LAYER_CONV2D, .units = 16, .kernel = 3},
-    {.type = CDDPI_LAYER_BATCH_NORM, .name = "a", .sync = true},
-    {.type = CDDPI_LAYER_BATCH_NORM, .name = "b", .input = "a", .sync = true},
-    {.type = CDDPI_LAYER_ADD, .input2 = "a"},
-    {.type = CDDPI_LAYER_RELU},
-    {.type = CDDPI_LAYER_FLATTEN},
-    {.type = CDDPI_LAYER_LINEAR, .units = 9},
-    {.type = CDDPI_LAYER_BATCH_NORM, .sync = true},
-    {.type = CDDPI_LAYER_RELU},
-    {.type = CDDPI_LAYER_LINEAR, .units = 3},
-};
-static const struct cddpi_model_spec spec = {.layers = layers,
-                                             .layer_count = COUNT_OF(layers),
-                                             .channels = 3,
-                                             .height = 5,
-                                             .width = 6,
-                                             .classes = 3};
-
-struct spread {
-    const char *url;
-    int counts[4]; /* samples of each rank */
-};
-
-static int join(const struct spread *spread, int rank, int n, cddp_group **out)
-{
-    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-
-    options.rendezvous = spread->url;
-    options.token = "secret";
-    options.rank = rank;
-    options.world_size = n;
-    options.timeout_ms = SUPPORT_TIMEOUT_MS;
-    CHECK(cddp_group_create(&options, out) == CDDP_OK);
-    return 0;
-}
+#include "nn_sync_support.h"
 
 static int compare_grads(cddp_group *group, const struct fixture *mine, const struct fixture *whole)
 {
@@ -87,14 +42,9 @@ static int sync_rank(int rank, int n, void *argument)
     struct fixture mine, whole;
     cddp_group *group;
     int count = spread->counts[rank];
-    int first = 0;
+    int first = first_sample(spread, rank);
 
-    for (int r = 0; r < rank; r++) {
-        first += spread->counts[r];
-    }
-    if (join(spread, rank, n, &group) != 0) {
-        return 1;
-    }
+    CHECK(join(spread, "host", "cpu", NULL, rank, n, &group) == 0);
     CHECK(fixture_init(&whole, &spec, 3, NULL, 0, TOTAL));
     CHECK(fixture_init(&mine, &spec, 3, group, first, count));
     for (int step = 0; step < 2; step++) {
@@ -115,33 +65,22 @@ static int sync_rank(int rank, int n, void *argument)
     return 0;
 }
 
-static void run_spread(int n, struct spread spread)
-{
-    char *folder = support_mkdtemp();
-    char url[4200];
-
-    snprintf(url, sizeof url, "file://%s/store", folder);
-    spread.url = url;
-    assert_int_equal(run_ranks(n, sync_rank, &spread), 0);
-    support_rmdir(folder);
-}
-
 static void two_ranks_normalise_as_one_does(void **state)
 {
     (void)state;
-    run_spread(2, (struct spread){NULL, {5, 2}});
+    run_spread(2, (struct spread){NULL, {5, 2}}, sync_rank);
 }
 
 static void three_ranks_normalise_as_one_does(void **state)
 {
     (void)state;
-    run_spread(3, (struct spread){NULL, {1, 4, 2}});
+    run_spread(3, (struct spread){NULL, {1, 4, 2}}, sync_rank);
 }
 
 static void a_rank_without_samples_takes_part(void **state)
 {
     (void)state;
-    run_spread(3, (struct spread){NULL, {3, 0, 4}});
+    run_spread(3, (struct spread){NULL, {3, 0, 4}}, sync_rank);
 }
 
 int main(void)

@@ -86,6 +86,22 @@ static void nccl_on_a_shared_device_names_the_ranks_and_the_way_out(void **state
         0);
 }
 
+static void nccl_on_parts_of_one_card_names_the_ranks_likewise(void **state)
+{
+    (void)state;
+    use_devices("3");
+    with("CDDP_FAKE_CUDA_PARTS", "1");
+    assert_int_equal(
+        run_job(3, refused_rank,
+                (struct job){.plane = "nccl",
+                             .culprit = -1,
+                             .text = "ranks 0 and 1 share the device GPU-cacacaca-caca-caca-caca-"
+                                     "cacacacaca00 (PCI 0000:01:00.0): NCCL 2.28.9 cannot"},
+                false),
+        0);
+    without("CDDP_FAKE_CUDA_PARTS");
+}
+
 static void versions_of_nccl_that_differ_are_told_on_every_rank(void **state)
 {
     (void)state;
@@ -677,6 +693,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nccl_on_a_shared_device_names_the_ranks_and_the_way_out),
+        cmocka_unit_test(nccl_on_parts_of_one_card_names_the_ranks_likewise),
         cmocka_unit_test(versions_of_nccl_that_differ_are_told_on_every_rank),
         cmocka_unit_test(a_missing_or_old_library_is_told_on_every_rank),
         cmocka_unit_test(memory_that_cannot_be_shared_is_told_on_every_rank),

@@ -31,7 +31,7 @@ static void a_wrong_command_line_gives_two_and_says_why(void **state)
         {{"--decode"}, "of what? Name files\n"},
         {{"-o", "t", "--vocabulry", "v", "text"}, "--vocabulry: did you mean --vocabulary?"},
         {{"-x", "text"}, "unknown option -x: see cddp-tokenize --help"},
-        {{"text", "-o"}, "-o needs a value"},
+        {{"text", "-o"}, "--output needs a value: NAME"},
         {{"--train", "256", "-o", "t", "text"}, "--train 256: not a whole number from 257 to"},
         {{"--train", "many", "-o", "t", "text"}, "--train many: not a whole number"},
         {{"--shard-tokens", "0", "-o", "t", "text"}, "--shard-tokens 0: not a whole number from 1"},

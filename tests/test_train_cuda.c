@@ -50,6 +50,21 @@ static void losses_of_convolutions_are_the_processors(void **state)
     compare_devices("small.conf", "cnn", arguments, 4, 1e-5);
 }
 
+/* 600 samples: the last batch of the epoch has 2, so of three ranks one has none. */
+static void statistics_over_all_ranks_are_those_of_one(void **state)
+{
+    const char *const arguments[MOST_ARGUMENTS + 1] = {
+        "model.type=layers",
+        "model.layers=({type=\"conv2d\";units=4;kernel=3;stride=2;},"
+        "{type=\"batch_norm\";sync=true;},{type=\"relu\";},{type=\"max_pool\";},"
+        "{type=\"flatten\";},{type=\"linear\";units=4;})",
+        "train.batch_size=46", "train.max_steps=15"};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    compare_devices("small.conf", "norm", arguments, 15, 1e-4);
+}
+
 /* The text that the model wrote after @p step; free(). */
 static char *written(const char *run_dir, int64_t step)
 {
@@ -429,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_of_an_mlp_are_the_processors_at_any_number_of_ranks),
         cmocka_unit_test(losses_of_convolutions_are_the_processors),
+        cmocka_unit_test(statistics_over_all_ranks_are_those_of_one),
         cmocka_unit_test(a_language_model_learns_and_writes_what_it_does_on_the_processor),
         cmocka_unit_test(a_checkpoint_writes_the_same_text_on_a_device),
         cmocka_unit_test(half_precision_follows_float32),

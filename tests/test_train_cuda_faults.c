@@ -15,7 +15,7 @@ static void a_killed_rank_ends_all(void **state)
     (void)state;
     NEEDS_EMULATED_MODULE();
     JOB_START(&job, LONG("killed"));
-    wait_for_checkpoint("killed");
+    wait_for_checkpoint(&job, "killed");
     pid = find_rank("killed", 1);
     assert_true(pid > 0);
     kill(pid, SIGKILL);

@@ -15,7 +15,9 @@
  * it, and what is put there behind wait (or param_wait) sees the mean (or the parameter). The
  * ranks' threads meet in wait, so that a gradient that lacks somewhere is an error of that very
  * step; what fails on a device is an error of the next call. Everything else is the same, to the
- * bit if the group is deterministic. */
+ * bit if the group is deterministic. The caller's own memory (`grad`, `flat_grads`) may come from
+ * any allocator of the device's; backends but nccl reduce memory of cddp_group_alloc() with a copy
+ * less. */
 #ifndef CDDP_DDP_H
 #define CDDP_DDP_H
 

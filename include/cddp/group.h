@@ -17,13 +17,15 @@
  * caller's kernels run (options.stream). Buffers in the processor's memory
  * are treated as above. Buffers in the device's are reduced there, in a stream of the group's that
  * begins behind all that the compute stream held at the call; no call waits for the device or for a
- * peer:
+ * peer (but NCCL's first operations, which connect the ranks):
  *   - with `work` NULL the compute stream goes on behind the operation: what is put into it from
  *     then on sees the result;
  *   - with `work`, cddp_work_wait(work, 0) does the same, and cddp_work_test() asks the device;
  *   - errors of peers are found by a thread of the group's, within a second if ranks disagree or
  *     one is gone. The next call gives them, whatever it is; what was computed from the results of
  *     the operations that failed is undefined.
+ * Which device that is and which stream, cddp_group_device() and cddp_group_stream() say, and
+ * cddp_group_set_stream() changes; calls leave that device as the calling thread's current one.
  * All buffers of one operation lie in the same kind of memory, on all ranks. The order of sums is
  * that from above with options.deterministic; otherwise it is what is fastest. send and recv are
  * for the processor's memory, and cddp_barrier() is about ranks, not about their devices' work. */
@@ -63,7 +65,9 @@ typedef struct cddp_group_options {
                             N-th of this process; NULL: $CDDP_DEVICE, else cpu */
     bool deterministic;  /* on a device: sums in the order from above, whatever it costs */
     void *stream; /* on a CUDA device: the compute stream, a cudaStream_t of the caller's (also
-                     cudaStreamLegacy) that outlives the group and its parts; NULL: one of cddp's */
+                     cudaStreamLegacy) that outlives the group and its parts; NULL: one of cddp's,
+                     until cddp_group_set_stream(). Kernels in any other stream, the default one
+                     included, are not waited for */
 } cddp_group_options;
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
@@ -96,6 +100,22 @@ CDDP_API uint32_t cddp_group_generation(const cddp_group *group);
 CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group); /* of each collective */
 /** A static string: what carries the device's memory if the group is on one. */
 CDDP_API const char *cddp_group_backend(const cddp_group *group);
+/** The device of the group's memory and compute stream, as cudaSetDevice() numbers those that this
+ *  process sees; -1: the processor. */
+CDDP_API int cddp_group_device(const cddp_group *group);
+
+/** The compute stream, a cudaStream_t: the caller's, or cddp's own, in which the caller may work,
+ *  too. NULL on the processor. */
+CDDP_API void *cddp_group_stream(const cddp_group *group);
+/** Let @p stream be the compute stream from now on, also that of groups that were split off: for
+ *  trainers that learn from the group which device is theirs, and make their streams there. What is
+ *  put into it begins behind all that the compute stream held so far. Not collective, does not
+ * wait.
+ *  @param stream  A cudaStream_t of the group's device (cudaStreamLegacy for the default stream);
+ *                 outlives the group and its parts, or the next call of this.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL, a stream of another device, a group on the processor)
+ *          or CDDP_ERR_STATE (it is being captured): then all is as before; CDDP_ERR_DEVICE. */
+CDDP_CHECKED cddp_status cddp_group_set_stream(cddp_group *group, void *stream);
 
 /** Ranks with the same @p color form a new group, ordered by (@p key, rank here). Collective; a
  * negative color joins none and gets *out = NULL. The new group's generation, deadline, backend and

@@ -67,10 +67,21 @@ __device__ __forceinline__ moments joined(const moments &a, const moments &b)
 struct statistics {
     float *mean, *inverse, *running_mean, *running_variance;
     float epsilon, momentum;
+    double *record; /* instead of all others: rows, means, squares, for the other ranks */
+    int channels;
 };
 
 __device__ __forceinline__ void keep(const statistics &to, int channel, const moments &all)
 {
+    if (to.record != nullptr) {
+        to.record[1 + channel] = all.mean;
+        to.record[1 + to.channels + channel] = all.squares;
+        if (channel == 0) {
+            to.record[0] = all.count;
+        }
+        return;
+    }
+
     double variance = all.squares / all.count;
     double unbiased = all.squares / (all.count > 1 ? all.count - 1 : 1);
     double momentum = to.momentum;
@@ -116,6 +127,28 @@ __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
             all = joined(all, shared[i][column]);
         }
         all.squares = all.squares > 0 ? all.squares : all.squares == all.squares ? 0 : all.squares;
+        keep(to, channel, all);
+    }
+}
+
+/* All ranks' records, in rank order: a thread for each channel. */
+__global__ void norm_merge(const double *records, int ranks, double *rows, statistics to)
+{
+    int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    moments all = {0, 0, 0};
+
+    if (channel >= to.channels) {
+        return;
+    }
+    for (int r = 0; r < ranks; r++) {
+        const double *from = records + (size_t)r * (1 + 2 * (size_t)to.channels);
+
+        all = joined(all, {from[0], from[1 + channel], from[1 + to.channels + channel]});
+    }
+    if (channel == 0) {
+        *rows = all.count;
+    }
+    if (all.count > 0) {
         keep(to, channel, all);
     }
 }
@@ -175,22 +208,25 @@ struct arguments {
     const void *x, *sum;
     factors by;
     statistics kept;
-    void *out;
-    float *parts;
+    void *out;    /* NULL: statistics only */
+    float *parts; /* NULL: statistics are there */
 };
 
 template <class T, int W> cudaError_t run_forward(cudaStream_t stream, const arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
     const T *x = static_cast<const T *>(a.x);
-    cudaError_t error = CDDPI_LAUNCH((norm_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(),
-                                     stream, x, a.parts, grid);
+    cudaError_t error = cudaSuccess;
 
-    if (error == cudaSuccess) {
-        error = CDDPI_LAUNCH((norm_join<T>), join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
-                             stream, x, static_cast<const float *>(a.parts), grid, a.kept);
+    if (a.parts != nullptr) {
+        error = CDDPI_LAUNCH((norm_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(), stream,
+                             x, a.parts, grid);
+        if (error == cudaSuccess) {
+            error = CDDPI_LAUNCH((norm_join<T>), join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
+                                 stream, x, static_cast<const float *>(a.parts), grid, a.kept);
+        }
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess && a.out != nullptr) {
         error = CDDPI_LAUNCH((normalize<T, W, false>), blocks_of(grid), THREADS, 0, stream, x,
                              static_cast<const T *>(a.sum), a.by, a.shape->relu,
                              static_cast<T *>(a.out), grid);
@@ -238,7 +274,8 @@ cddp_status cddpi_cuda_own_batch_norm(struct cddpi_device *device,
     a.x = x;
     a.sum = sum;
     a.by = {mean, inverse, weight, bias, shape->epsilon};
-    a.kept = {mean, inverse, running_mean, running_variance, shape->epsilon, shape->momentum};
+    a.kept = {mean,           inverse,         running_mean, running_variance,
+              shape->epsilon, shape->momentum, nullptr,      shape->channels};
     a.out = y;
     a.parts = scratch;
     return CDDPI_BY_TYPE(shape->type, forward, device, a);
@@ -258,4 +295,48 @@ cddp_status cddpi_cuda_own_batch_norm_eval(struct cddpi_device *device,
     a.by = {running_mean, running_variance, weight, bias, shape->epsilon};
     a.out = y;
     return CDDPI_BY_TYPE(shape->type, evaluate, device, a);
+}
+
+cddp_status cddpi_cuda_own_batch_norm_record(struct cddpi_device *device,
+                                             const struct cddpi_cuda_norm *shape, const void *x,
+                                             double *record, float *scratch)
+{
+    arguments a = {};
+
+    a.shape = shape;
+    a.x = x;
+    a.kept.record = record;
+    a.kept.channels = shape->channels;
+    a.parts = scratch;
+    return CDDPI_BY_TYPE(shape->type, forward, device, a);
+}
+
+cddp_status cddpi_cuda_own_batch_norm_merge(struct cddpi_device *device,
+                                            const struct cddpi_cuda_norm *shape,
+                                            const double *records, int ranks, float *running_mean,
+                                            float *running_variance, float *mean, float *inverse,
+                                            double *rows)
+{
+    statistics to = {mean,           inverse,         running_mean, running_variance,
+                     shape->epsilon, shape->momentum, nullptr,      shape->channels};
+
+    return CDDPI_STARTED(device, "batch norm over ranks",
+                         CDDPI_LAUNCH(norm_merge,
+                                      (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,
+                                      cddpi_cuda_compute_stream(device), records, ranks, rows, to));
+}
+
+cddp_status cddpi_cuda_own_batch_norm_apply(struct cddpi_device *device,
+                                            const struct cddpi_cuda_norm *shape, const void *x,
+                                            const void *sum, const float *weight, const float *bias,
+                                            const float *mean, const float *inverse, void *y)
+{
+    arguments a = {};
+
+    a.shape = shape;
+    a.x = x;
+    a.sum = sum;
+    a.by = {mean, inverse, weight, bias, shape->epsilon};
+    a.out = y;
+    return CDDPI_BY_TYPE(shape->type, forward, device, a);
 }

@@ -60,6 +60,8 @@ struct gradients {
     float *dweight, *dbias;
     float *means; /* of dy, all channels'; then all slopes along x - mean */
     bool add;
+    double *sums; /* instead of means: of dy and of dy (x - mean), without the scale */
+    double scale;
 };
 
 __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
@@ -92,10 +94,35 @@ __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
         }
         to.dweight[channel] = (to.add ? to.dweight[channel] : 0) + (float)(products * inverse);
         to.dbias[channel] = (to.add ? to.dbias[channel] : 0) + (float)sum;
+        if (to.sums != nullptr) {
+            to.sums[channel] = to.scale != 0 ? sum / to.scale : 0;
+            to.sums[grid.channels + channel] = to.scale != 0 ? products / to.scale : 0;
+            return;
+        }
         to.means[channel] = (float)(sum / (double)grid.rows);
         to.means[grid.channels + channel] = (float)(products * inverse * inverse /
                                                     (double)grid.rows);
     }
+}
+
+/* All ranks' sums, in rank order, to `means` of a batch of *rows: a thread for each channel. */
+__global__ void norm_grad_merge(const double *sums, int ranks, int channels, const double *rows,
+                                const float *inverse, double scale, float *means)
+{
+    int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    double sum = 0;
+    double products = 0;
+
+    if (channel >= channels) {
+        return;
+    }
+    for (int r = 0; r < ranks; r++) {
+        sum += sums[(size_t)r * 2 * channels + channel];
+        products += sums[((size_t)r * 2 + 1) * channels + channel];
+    }
+    products *= (double)inverse[channel] * (double)inverse[channel];
+    means[channel] = (float)(scale * sum / *rows);
+    means[channels + channel] = (float)(scale * products / *rows);
 }
 
 template <class T, int W>
@@ -145,8 +172,8 @@ struct arguments {
     const void *dy, *x, *y;
     factors by;
     gradients made;
-    void *out, *dsum;
-    float *parts;
+    void *out, *dsum; /* out NULL: sums only */
+    float *parts;     /* NULL: means are there */
 };
 
 template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const arguments &a)
@@ -155,14 +182,17 @@ template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const argume
     const T *x = static_cast<const T *>(a.x);
     const T *dy = static_cast<const T *>(a.dy);
     const T *y = static_cast<const T *>(a.shape->relu ? a.y : nullptr);
-    cudaError_t error = CDDPI_LAUNCH((norm_grad_sums<T, W>), blocks_of(grid), THREADS,
-                                     shared_bytes<W>(), stream, dy, x, y, a.by.mean, a.parts, grid);
+    cudaError_t error = cudaSuccess;
 
-    if (error == cudaSuccess) {
-        error = CDDPI_LAUNCH(norm_grad_join, join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
-                             stream, static_cast<const float *>(a.parts), grid, a.made);
+    if (a.parts != nullptr) {
+        error = CDDPI_LAUNCH((norm_grad_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(),
+                             stream, dy, x, y, a.by.mean, a.parts, grid);
+        if (error == cudaSuccess) {
+            error = CDDPI_LAUNCH(norm_grad_join, join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
+                                 stream, static_cast<const float *>(a.parts), grid, a.made);
+        }
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess && a.out != nullptr) {
         error = CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, dy, x,
                              y, a.by, static_cast<const float *>(a.made.means),
                              static_cast<T *>(a.out), static_cast<T *>(a.dsum), grid);
@@ -199,9 +229,52 @@ cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
     a.x = x;
     a.y = y;
     a.by = {mean, inverse, weight, nullptr, shape->epsilon};
-    a.made = {inverse, dweight, dbias, scratch + part_floats((size_t)shape->channels), add};
+    a.made = {inverse, dweight, dbias, scratch + part_floats((size_t)shape->channels),
+              add,     nullptr, 1};
     a.out = dx;
     a.dsum = dsum;
     a.parts = scratch;
     return CDDPI_BY_TYPE(shape->type, backward, device, a);
+}
+
+cddp_status cddpi_cuda_own_batch_norm_grad_record(struct cddpi_device *device,
+                                                  const struct cddpi_cuda_norm *shape,
+                                                  const void *dy, const void *x, const void *y,
+                                                  const float *mean, const float *inverse, bool add,
+                                                  double scale, float *dweight, float *dbias,
+                                                  double *sums, float *scratch)
+{
+    arguments a = {};
+
+    a.shape = shape;
+    a.dy = dy;
+    a.x = x;
+    a.y = y;
+    a.by.mean = mean;
+    a.made = {inverse, dweight, dbias, nullptr, add, sums, scale};
+    a.parts = scratch;
+    return CDDPI_BY_TYPE(shape->type, backward, device, a);
+}
+
+cddp_status cddpi_cuda_own_batch_norm_grad_apply(
+    struct cddpi_device *device, const struct cddpi_cuda_norm *shape, const void *dy, const void *x,
+    const void *y, const float *weight, const float *mean, const float *inverse, const double *sums,
+    int ranks, const double *rows, double scale, void *dx, void *dsum, float *scratch)
+{
+    arguments a = {};
+    cddp_status status = CDDPI_STARTED(
+        device, "gradient of batch norm over ranks",
+        CDDPI_LAUNCH(norm_grad_merge, (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,
+                     cddpi_cuda_compute_stream(device), sums, ranks, shape->channels, rows, inverse,
+                     scale, scratch));
+
+    a.shape = shape;
+    a.dy = dy;
+    a.x = x;
+    a.y = y;
+    a.by = {mean, inverse, weight, nullptr, shape->epsilon};
+    a.made.means = scratch;
+    a.out = dx;
+    a.dsum = dsum;
+    return status != CDDP_OK ? status : CDDPI_BY_TYPE(shape->type, backward, device, a);
 }

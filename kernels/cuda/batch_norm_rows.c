@@ -61,9 +61,88 @@ static cddp_status backward(struct cddpi_device *device, const struct cddpi_cuda
                                                 dx, dsum, dweight, dbias, scratch);
 }
 
+/* --- over ranks --- */
+
+static cddp_status record(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
+                          const void *x, double *record)
+{
+    void *scratch;
+    cddp_status status;
+
+    if (shape->rows == 0) {
+        return device->ops->clear(device, CDDPI_STREAM_COMPUTE, record,
+                                  (1 + 2 * (size_t)shape->channels) * sizeof *record);
+    }
+    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
+    return status != CDDP_OK ? status
+                             : cddpi_cuda_own_batch_norm_record(device, shape, x, record, scratch);
+}
+
+static cddp_status merge(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
+                         const double *records, int ranks, float *running_mean,
+                         float *running_variance, float *mean, float *inverse, double *rows)
+{
+    return cddpi_cuda_own_batch_norm_merge(device, shape, records, ranks, running_mean,
+                                           running_variance, mean, inverse, rows);
+}
+
+static cddp_status apply(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
+                         const void *x, const void *sum, const float *weight, const float *bias,
+                         const float *mean, const float *inverse, void *y)
+{
+    return shape->rows == 0 ? CDDP_OK
+                            : cddpi_cuda_own_batch_norm_apply(device, shape, x, sum, weight, bias,
+                                                              mean, inverse, y);
+}
+
+static cddp_status grad_record(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
+                               const void *dy, const void *x, const void *y, const float *mean,
+                               const float *inverse, bool add, double scale, float *dweight,
+                               float *dbias, double *sums)
+{
+    size_t channels = (size_t)shape->channels;
+    void *scratch;
+    cddp_status status;
+
+    if (shape->rows == 0) {
+        status = add ? CDDP_OK : clear(device, channels, dweight, dbias);
+        return status != CDDP_OK ? status
+                                 : device->ops->clear(device, CDDPI_STREAM_COMPUTE, sums,
+                                                      2 * channels * sizeof *sums);
+    }
+    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
+    return status != CDDP_OK
+               ? status
+               : cddpi_cuda_own_batch_norm_grad_record(device, shape, dy, x, y, mean, inverse, add,
+                                                       scale, dweight, dbias, sums, scratch);
+}
+
+static cddp_status grad_apply(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
+                              const void *dy, const void *x, const void *y, const float *weight,
+                              const float *mean, const float *inverse, const double *sums,
+                              int ranks, const double *rows, double scale, void *dx, void *dsum)
+{
+    void *scratch;
+    cddp_status status;
+
+    if (shape->rows == 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
+    return status != CDDP_OK ? status
+                             : cddpi_cuda_own_batch_norm_grad_apply(device, shape, dy, x, y, weight,
+                                                                    mean, inverse, sums, ranks,
+                                                                    rows, scale, dx, dsum, scratch);
+}
+
 void cddpi_cuda_fill_batch_norm(struct cddpi_cuda_kernels *out)
 {
     out->batch_norm = forward;
     out->batch_norm_eval = evaluate;
     out->batch_norm_grad = backward;
+    out->batch_norm_record = record;
+    out->batch_norm_merge = merge;
+    out->batch_norm_apply = apply;
+    out->batch_norm_grad_record = grad_record;
+    out->batch_norm_grad_apply = grad_apply;
 }

@@ -153,6 +153,38 @@ struct cddpi_cuda_kernels {
                                    const float *weight, const float *mean, const float *inverse,
                                    bool add, void *dx, void *dsum, float *dweight, float *dbias);
 
+    /* The same over ranks, whose batches are normalised as one: each makes a record of its own, the
+     * caller brings those of all @p ranks together, in rank order, and each goes on with them.
+     * Sums are in float64 and in that order: all ranks have the same bits.
+     * @p record: 1 + 2 x channels numbers: rows (may be 0), means, squares of distances from them.
+     */
+    cddp_status (*batch_norm_record)(struct cddpi_device *device,
+                                     const struct cddpi_cuda_norm *shape, const void *x,
+                                     double *record);
+    /* As batch_norm with the statistics; @p rows: of all ranks. Nothing but that if there are none.
+     */
+    cddp_status (*batch_norm_merge)(struct cddpi_device *device,
+                                    const struct cddpi_cuda_norm *shape, const double *records,
+                                    int ranks, float *running_mean, float *running_variance,
+                                    float *mean, float *inverse, double *rows);
+    cddp_status (*batch_norm_apply)(struct cddpi_device *device,
+                                    const struct cddpi_cuda_norm *shape, const void *x,
+                                    const void *sum, const float *weight, const float *bias,
+                                    const float *mean, const float *inverse, void *y);
+    /* dweight and dbias of this rank alone. @p sums: 2 x channels numbers, of dy and of dy (x -
+     * mean); without @p scale, which is in dy and may be another on each rank. */
+    cddp_status (*batch_norm_grad_record)(struct cddpi_device *device,
+                                          const struct cddpi_cuda_norm *shape, const void *dy,
+                                          const void *x, const void *y, const float *mean,
+                                          const float *inverse, bool add, double scale,
+                                          float *dweight, float *dbias, double *sums);
+    cddp_status (*batch_norm_grad_apply)(struct cddpi_device *device,
+                                         const struct cddpi_cuda_norm *shape, const void *dy,
+                                         const void *x, const void *y, const float *weight,
+                                         const float *mean, const float *inverse,
+                                         const double *sums, int ranks, const double *rows,
+                                         double scale, void *dx, void *dsum);
+
     /* --- own kernels: activations --- */
 
     /* out = layer norm of x + residual (NULL: of x), whose sum goes to @p sum (NULL: not wanted).

@@ -18,6 +18,7 @@ struct entry {
 struct cache {
     struct cddpi_cudnn cudnn;
     cudnnHandle_t handle; /* NULL: there is no cuDNN here */
+    cudaStream_t stream;  /* in which the handle works */
     struct entry *entries;
 };
 
@@ -46,7 +47,6 @@ static void warn_slow(void)
 
 static void open_library(struct cddpi_device *device, struct cache *cache)
 {
-    cudaStream_t stream = cddpi_cuda_compute_stream(device); /* makes the device this thread's */
     void *library;
     cudnnStatus_t code;
 
@@ -55,9 +55,10 @@ static void open_library(struct cddpi_device *device, struct cache *cache)
         warn_slow();
         return;
     }
+    cache->stream = cddpi_cuda_compute_stream(device); /* makes the device this thread's */
     code = cache->cudnn.create(&cache->handle);
     if (code == CUDNN_STATUS_SUCCESS) {
-        code = cache->cudnn.set_stream(cache->handle, stream);
+        code = cache->cudnn.set_stream(cache->handle, cache->stream);
     } else {
         cache->handle = NULL;
     }
@@ -160,6 +161,22 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
     return CDDP_OK;
 }
 
+/* The compute stream may have become another. */
+static cddp_status follow_stream(struct cddpi_device *device, struct cache *cache)
+{
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+
+    if (stream != cache->stream) {
+        code = cache->cudnn.set_stream(cache->handle, stream);
+    }
+    if (code != CUDNN_STATUS_SUCCESS) {
+        return cddpi_cudnn_failed(&cache->cudnn, code, "stream of the handle");
+    }
+    cache->stream = stream;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cudnn_key *key,
                              void (*build)(struct cddpi_cudnn_graph *graph, const void *shape),
                              const void *shape, struct cddpi_cudnn_use *out)
@@ -170,6 +187,10 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
 
     out->plan = NULL;
     if (status != CDDP_OK || cache->handle == NULL) {
+        return status;
+    }
+    status = follow_stream(device, cache);
+    if (status != CDDP_OK) {
         return status;
     }
     entry = look(cache, key);

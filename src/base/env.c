@@ -36,3 +36,10 @@ int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, in
     }
     return number;
 }
+
+uint32_t cddpi_env_timeout_ms(void)
+{
+    enum { DEFAULT_MS = 300000 }; /* as the table says; for a text that is no number */
+
+    return (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, INT32_MAX, DEFAULT_MS);
+}

@@ -77,4 +77,7 @@ const char *cddpi_env(enum cddpi_env variable);
  *  text that is no number in [@p low, @p high], after a warning in the log. */
 int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, int64_t otherwise);
 
+/** CDDP_TIMEOUT_MS: how long to wait for what another rank, thread or device should do soon. */
+uint32_t cddpi_env_timeout_ms(void);
+
 #endif

@@ -221,7 +221,7 @@ cddp_status cddpi_loader_create(const struct cddpi_loader_options *options,
     }
     loader->device = options->device != NULL ? options->device : cddpi_device_cpu();
     loader->max_count = options->max_count;
-    loader->timeout_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, UINT32_MAX, 300000);
+    loader->timeout_ms = cddpi_env_timeout_ms();
     loader->slot_count = 1; /* the caller's */
     if (options->threads > 0) {
         loader->slot_count += options->prefetch > 0 ? (uint64_t)options->prefetch

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "ddp/manifest.h"
 #include "group/device.h"
 
@@ -308,13 +309,10 @@ static cddp_status broadcast_tensors(cddp_group *group, const char *what, const 
                                      size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        size_t elements = 1;
-        cddp_status status;
+        size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
+        cddp_status status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0,
+                                            NULL);
 
-        for (int d = 0; d < tensors[i].dims; d++) {
-            elements *= (size_t)tensors[i].shape[d];
-        }
-        status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL);
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "ddp: broadcast of %s %zu (%.200s)", what, i,
                                      tensors[i].name);

@@ -11,9 +11,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { ANSWER_BYTES = 65536 };
+enum { ANSWER_BYTES = 65536, PAUSE_NS = 5000000, KILL_MS = 2000 };
 
 static void child(void (*question)(int fd), int fd)
 {
@@ -48,9 +49,35 @@ static bool read_answer(int fd, char *answer, int64_t deadline_ns)
     return true;
 }
 
+/* Until @p deadline_ns, and a little longer once it was killed: a process that hangs inside a
+ * driver does not even die. It stays a zombie then, or what it is. */
+static bool await_end(pid_t pid, int64_t deadline_ns, int *state)
+{
+    struct timespec pause = {0, PAUSE_NS};
+    bool killed = false;
+
+    for (;;) {
+        pid_t ended = waitpid(pid, state, WNOHANG);
+
+        if (ended == pid || (ended < 0 && errno != EINTR)) {
+            return ended == pid && !killed;
+        }
+        if (cddpi_now_ns() >= deadline_ns) {
+            if (killed) {
+                return false;
+            }
+            kill(pid, SIGKILL);
+            killed = true;
+            deadline_ns = cddpi_deadline_ns(KILL_MS);
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
 char *cddpi_ask_child(void (*question)(int fd), uint32_t timeout_ms)
 {
     char *answer = cddpi_zalloc(ANSWER_BYTES);
+    int64_t deadline_ns = cddpi_deadline_ns(timeout_ms);
     int ends[2];
     int state = 0;
     bool in_time;
@@ -71,13 +98,10 @@ char *cddpi_ask_child(void (*question)(int fd), uint32_t timeout_ms)
         child(question, ends[1]);
     }
     close(ends[1]);
-    in_time = pid > 0 && read_answer(ends[0], answer, cddpi_deadline_ns(timeout_ms));
+    in_time = pid > 0 && read_answer(ends[0], answer, deadline_ns);
     close(ends[0]);
-    if (pid > 0 && !in_time) {
-        kill(pid, SIGKILL);
-    }
-    while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) {
-    }
+    /* without an answer there is nothing to wait for */
+    in_time = pid > 0 && await_end(pid, in_time ? deadline_ns : 0, &state) && in_time;
     if (in_time && WIFEXITED(state) && WEXITSTATUS(state) == 0) {
         return answer;
     }

@@ -75,11 +75,11 @@ struct cddpi_device_ops {
     cddp_status (*finish)(struct cddpi_device *device, uint32_t timeout_ms);
 
     /* Record what is put into the compute stream (and into streams that are ordered after it by
-     * events, and before its end again) instead of doing it. CDDP_ERR_UNAVAILABLE: what was put
-     * there cannot be recorded; the work has then not been done. Nothing can be allocated and
-     * nobody can wait meanwhile. Events that were recorded before are waited for anew at each
-     * replay; those that are recorded in it order what is in it, and can be asked and waited for
-     * by the processor only if they are timed. NULL on the processor. */
+     * events, and before its end again) instead of doing it; other streams go on.
+     * CDDP_ERR_UNAVAILABLE: what was put there cannot be recorded; the work has then not been done.
+     * Nothing can be allocated and nobody can wait meanwhile. Events that were recorded before are
+     * waited for anew at each replay; those that are recorded in it order what is in it, and can be
+     * asked and waited for by the processor only if they are timed. NULL on the processor. */
     cddp_status (*record_begin)(struct cddpi_device *device);
     cddp_status (*record_end)(struct cddpi_device *device, struct cddpi_recording **out);
     cddp_status (*replay)(struct cddpi_device *device, struct cddpi_recording *recording);
@@ -89,9 +89,13 @@ struct cddpi_device_ops {
     void (*range_push)(struct cddpi_device *device, const char *name);
     void (*range_pop)(struct cddpi_device *device);
 
-    /* Let the compute stream be @p stream, a cudaStream_t of this device that outlives it and stays
-     * the caller's; before anything was put into the compute stream. NULL on the processor. */
+    /* Let the compute stream be @p stream, a cudaStream_t of this device that outlives it (or the
+     * next call) and stays the caller's. It goes on behind what the compute stream held.
+     * CDDP_ERR_ARGUMENT: it is another device's; CDDP_ERR_STATE: it is being captured, or this
+     * device records. NULL on the processor. */
     cddp_status (*adopt)(struct cddpi_device *device, void *stream);
+    /* The compute stream, a cudaStream_t. NULL on the processor. */
+    void *(*compute_stream)(struct cddpi_device *device);
 };
 
 /* The start of every device; what is behind it is the implementation's. */
@@ -104,8 +108,13 @@ struct cddpi_device {
     char title[96];  /* "NVIDIA H200", for people */
     char unique[48]; /* "GPU-0a1b...": tells cards apart on all machines; cpu: "" */
     int rank;        /* for texts; -1: none */
-    bool can_share;  /* its memory can be opened by other processes of this machine (CUDA IPC) */
 };
+
+/** Whether that is a CUDA device: not the processor, and not NULL, which stands for it. */
+static inline bool cddpi_is_cuda(const struct cddpi_device *device)
+{
+    return device != NULL && device->kernels != NULL;
+}
 
 /** The processor; there is one, it is never closed, and any thread may use it. */
 struct cddpi_device *cddpi_device_cpu(void);

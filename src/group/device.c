@@ -171,7 +171,9 @@ static cddp_status run(struct cddpi_group_device *side, const struct cddpi_op *o
     }
     status = cddpi_watch_call(side, flight);
     if (status == CDDP_OK) {
+        cddpi_watch_begin(side, flight);
         status = enqueue(side, flight);
+        cddpi_watch_begin(side, NULL);
         if (status == CDDP_OK && out == NULL) {
             status = follow(side, flight);
         }

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "group/group.h"
 #include "group/host/host.h"
+#include "group/on_device.h"
 #include "group/plane.h"
 
 enum {
@@ -75,28 +76,25 @@ struct cddpi_group_device {
 
     /* the watchdog */
     pthread_t thread;
-    bool watched; /* the thread runs */
+    pthread_t monitor;
+    bool watched; /* the threads run */
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
+    pthread_cond_t wake; /* to the watchdog */
+    pthread_cond_t over; /* to the monitor: stop */
     bool stop, idle;
+    _Atomic int64_t asked_ns; /* since when the watchdog is in a call of the device; 0: it is not */
     struct cddpi_flight *first, *last; /* under way, in order */
+    struct cddpi_flight *starting; /* being put into the stream, where a plane may have to wait */
     struct cddpi_flight *free;
-    pthread_mutex_t looking; /* one thread at a time asks plane and peers */
-    int64_t looked_ns;       /* when the watchdog last asked the system about peers */
-    _Atomic bool failed;     /* then `failure` and its text are set and do not change */
-    bool told;               /* the caller has had `failure` */
+    pthread_mutex_t looking;   /* one thread at a time asks plane and peers */
+    _Atomic int64_t looked_ns; /* when the system was last asked about peers */
+    _Atomic bool failed;       /* then `failure` and its text are set and do not change */
+    bool told;                 /* the caller has had `failure` */
     cddp_status failure;
     char failure_text[CDDPI_FAILURE_BYTES];
 };
 
 /* --- what the rest of cddp asks --- */
-
-/** The device of @p group's memory; NULL: the processor. It lives as long as the group. */
-struct cddpi_device *cddpi_group_on_device(const cddp_group *group);
-
-/** What the next operations on the device are for, in texts of failures ("bucket 3 of 20"), copied;
- *  NULL: nothing in particular. Nothing happens on the processor. */
-void cddpi_group_label(cddp_group *group, const char *label);
 
 /** CDDP_OK, or why nothing works any more; does not wait, costs next to nothing. Only on a device.
  */
@@ -106,7 +104,8 @@ cddp_status cddpi_group_healthy(cddp_group *group);
 cddp_status cddpi_group_verify(cddp_group *group);
 
 /** As record_begin and record_end of the device, with the operations of the group as part of the
- *  recording. All ranks do the same. Only on a device.
+ *  recording. All ranks do the same. Only on a device. Recordings go before the group: NCCL lets no
+ *  communicator go while there are any with its work (the group then leaves it behind, late).
  *  @return CDDP_ERR_UNAVAILABLE when the plane's operations cannot be recorded; else as these. */
 cddp_status cddpi_group_record_begin(cddp_group *group);
 cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_recording **out);
@@ -152,6 +151,8 @@ void cddpi_device_free_all(struct cddpi_group_device *side);
 cddp_status cddpi_watch_start(struct cddpi_group_device *side);
 /** Wait for what is under way if @p finish, else end it; then stop. */
 void cddpi_watch_stop(struct cddpi_group_device *side, bool finish);
+/** @p flight has its number and is about to be put into the stream (NULL: that is over). */
+void cddpi_watch_begin(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** @p flight was put into the stream. */
 void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** Everything ends, here and on all ranks, for the stored text. Returns the status to be given.

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000 };
+enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000, STUCK_NS = 1000000000 };
 
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status)
 {
@@ -88,12 +88,12 @@ struct look {
     char title[200];
 };
 
-static bool first_under_way(struct cddpi_group_device *side, struct look *out)
+static bool first_under_way(struct cddpi_group_device *side, bool starting, struct look *out)
 {
     const struct cddpi_flight *flight;
 
     pthread_mutex_lock(&side->mutex);
-    flight = side->first;
+    flight = starting ? side->starting : side->first;
     if (flight != NULL) {
         out->done = flight->done;
         out->start_ns = flight->op.start_ns;
@@ -135,10 +135,13 @@ static cddp_status verify(struct cddpi_group_device *side)
 static cddp_status retire_done(struct cddpi_group_device *side, struct look *look, bool *out_left)
 {
     *out_left = false;
-    while (first_under_way(side, look)) {
+    while (first_under_way(side, false, look)) {
         bool done = false;
-        cddp_status status = side->device->ops->query(side->device, look->done, &done);
+        cddp_status status;
 
+        atomic_store_explicit(&side->asked_ns, cddpi_now_ns(), memory_order_relaxed);
+        status = side->device->ops->query(side->device, look->done, &done);
+        atomic_store_explicit(&side->asked_ns, 0, memory_order_relaxed);
         if (status == CDDP_OK && done) {
             status = verify(side);
         }
@@ -219,6 +222,9 @@ static cddp_status look_around(struct cddpi_group_device *side)
     if (status == CDDP_OK) {
         status = cddpi_watch_compare(side);
     }
+    if (status == CDDP_OK && !left) {
+        left = first_under_way(side, true, &look);
+    }
     if (status == CDDP_OK && left) {
         status = check_peers(side, &look);
     }
@@ -251,17 +257,31 @@ static bool has_work(const struct cddpi_group_device *side)
     const struct cddpi_calls *own = cddpi_own_calls(side);
 
     return !atomic_load_explicit(&side->failed, memory_order_relaxed) &&
-           (side->first != NULL || atomic_load_explicit(&own->compared, memory_order_relaxed) !=
-                                       atomic_load_explicit(&own->called, memory_order_relaxed));
+           (side->first != NULL || side->starting != NULL ||
+            atomic_load_explicit(&own->compared, memory_order_relaxed) !=
+                atomic_load_explicit(&own->called, memory_order_relaxed));
+}
+
+/* The next moment that is @p ns away, for waiting on a condition. */
+static struct timespec in_ns(long ns)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return until;
 }
 
 static void *watch_main(void *argument)
 {
     struct cddpi_group_device *side = argument;
-    struct timespec until;
 
     pthread_mutex_lock(&side->mutex);
     while (!side->stop) {
+        struct timespec until;
+
         if (!has_work(side)) {
             side->idle = true;
             pthread_cond_wait(&side->wake, &side->mutex);
@@ -270,10 +290,7 @@ static void *watch_main(void *argument)
         }
         pthread_mutex_unlock(&side->mutex);
         cddpi_watch_look(side);
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += PERIOD_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        until = in_ns(PERIOD_NS);
         pthread_mutex_lock(&side->mutex);
         while (!side->stop &&
                pthread_cond_timedwait(&side->wake, &side->mutex, &until) != ETIMEDOUT) {
@@ -281,6 +298,62 @@ static void *watch_main(void *argument)
     }
     pthread_mutex_unlock(&side->mutex);
     return NULL;
+}
+
+/* --- the monitor --- */
+
+/* A call of CUDA may hold up those of all other threads: a launch that finds no room waits for the
+ * streams, which wait for a peer that has died, and the watchdog's question waits for the launch.
+ * So this looks after peers and deadlines without a call of the device while the watchdog is stuck.
+ */
+static void look_without_device(struct cddpi_group_device *side)
+{
+    struct look look;
+    cddp_status status = side->group->ops->broken(side->group->backend);
+
+    if (status == CDDP_OK &&
+        (first_under_way(side, false, &look) || first_under_way(side, true, &look))) {
+        status = check_peers(side, &look);
+        if (status == CDDP_OK && cddpi_now_ns() >= look.deadline_ns) {
+            status = expired(side, &look);
+        }
+    }
+    if (status != CDDP_OK) {
+        (void)cddpi_watch_fail(side, status);
+    }
+}
+
+static void *monitor_main(void *argument)
+{
+    struct cddpi_group_device *side = argument;
+
+    pthread_mutex_lock(&side->mutex);
+    while (!side->stop) {
+        int64_t asked_ns = atomic_load_explicit(&side->asked_ns, memory_order_relaxed);
+        struct timespec until = in_ns(STUCK_NS / 2);
+
+        if (asked_ns != 0 && cddpi_now_ns() - asked_ns > STUCK_NS &&
+            !atomic_load_explicit(&side->failed, memory_order_relaxed)) {
+            pthread_mutex_unlock(&side->mutex);
+            look_without_device(side);
+            pthread_mutex_lock(&side->mutex);
+        }
+        if (!side->stop) {
+            (void)pthread_cond_timedwait(&side->over, &side->mutex, &until);
+        }
+    }
+    pthread_mutex_unlock(&side->mutex);
+    return NULL;
+}
+
+void cddpi_watch_begin(struct cddpi_group_device *side, struct cddpi_flight *flight)
+{
+    pthread_mutex_lock(&side->mutex);
+    side->starting = flight;
+    if (flight != NULL && side->idle) {
+        pthread_cond_signal(&side->wake);
+    }
+    pthread_mutex_unlock(&side->mutex);
 }
 
 void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *flight)
@@ -309,20 +382,45 @@ void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *fligh
     pthread_mutex_unlock(&side->mutex);
 }
 
+static void stop_threads(struct cddpi_group_device *side, bool monitored)
+{
+    pthread_mutex_lock(&side->mutex);
+    side->stop = true;
+    pthread_cond_signal(&side->wake);
+    pthread_cond_signal(&side->over);
+    pthread_mutex_unlock(&side->mutex);
+    pthread_join(side->thread, NULL);
+    if (monitored) {
+        pthread_join(side->monitor, NULL);
+    }
+}
+
+static void fini(struct cddpi_group_device *side)
+{
+    pthread_cond_destroy(&side->wake);
+    pthread_cond_destroy(&side->over);
+    pthread_mutex_destroy(&side->looking);
+    pthread_mutex_destroy(&side->mutex);
+}
+
 cddp_status cddpi_watch_start(struct cddpi_group_device *side)
 {
     pthread_condattr_t attributes;
+    bool watches;
 
     pthread_mutex_init(&side->mutex, NULL);
     pthread_mutex_init(&side->looking, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&side->wake, &attributes);
+    pthread_cond_init(&side->over, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (pthread_create(&side->thread, NULL, watch_main, side) != 0) {
-        pthread_cond_destroy(&side->wake);
-        pthread_mutex_destroy(&side->looking);
-        pthread_mutex_destroy(&side->mutex);
+    watches = pthread_create(&side->thread, NULL, watch_main, side) == 0;
+    if (!watches || pthread_create(&side->monitor, NULL, monitor_main, side) != 0) {
+        if (watches) {
+            stop_threads(side, false);
+        }
+        fini(side);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: the device's watchdog did not start",
                           side->group->rank);
     }
@@ -354,14 +452,8 @@ void cddpi_watch_stop(struct cddpi_group_device *side, bool finish)
         atomic_store_explicit(&cddpi_own_calls(side)->left, 1, memory_order_release);
         side->ops->abort(side->plane, "this rank has left the group");
     }
-    pthread_mutex_lock(&side->mutex);
-    side->stop = true;
-    pthread_cond_signal(&side->wake);
-    pthread_mutex_unlock(&side->mutex);
-    pthread_join(side->thread, NULL);
-    pthread_cond_destroy(&side->wake);
-    pthread_mutex_destroy(&side->looking);
-    pthread_mutex_destroy(&side->mutex);
+    stop_threads(side, true);
+    fini(side);
     atomic_store_explicit(&cddpi_own_calls(side)->left, 1, memory_order_release);
     side->watched = false;
 }

@@ -91,6 +91,41 @@ const char *cddp_group_backend(const cddp_group *group)
     return group->device != NULL ? cddpi_device_plane_name(group) : group->ops->name;
 }
 
+int cddp_group_device(const cddp_group *group)
+{
+    const struct cddpi_device *device = cddpi_group_on_device(group);
+
+    return device != NULL ? device->index : -1;
+}
+
+void *cddp_group_stream(const cddp_group *group)
+{
+    struct cddpi_device *device = cddpi_group_on_device(group);
+
+    return device != NULL && device->ops->compute_stream != NULL
+               ? device->ops->compute_stream(device)
+               : NULL;
+}
+
+cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
+{
+    struct cddpi_device *device;
+
+    if (group == NULL || stream == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "set_stream: %s is NULL%s",
+                          group == NULL ? "the group" : "the stream",
+                          group == NULL ? "" : " (the default stream is cudaStreamLegacy)");
+    }
+    device = cddpi_group_on_device(group);
+    if (device == NULL || device->ops->adopt == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "set_stream: rank %d's group is on the processor, which has no streams: "
+                          "ask for options.device = \"cuda\"",
+                          group->rank);
+    }
+    return device->ops->adopt(device, stream);
+}
+
 void cddp_group_abort(cddp_group *group, const char *reason)
 {
     group->ops->abort(group->backend, CDDP_ERR_PEER, reason != NULL ? reason : "aborted");

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 1 << 20, DEFAULT_TIMEOUT_MS = 300000 };
+enum { MAX_RANKS = 1 << 20 };
 
 static const char *variable(const char *name)
 {
@@ -329,10 +329,7 @@ cddp_status cddpi_join_read(const cddp_group_options *given, struct cddpi_join *
     join.generation = options->generation != 0
                           ? options->generation
                           : (uint32_t)cddpi_env_integer(CDDPI_ENV_GENERATION, 0, UINT32_MAX, 0);
-    join.timeout_ms = options->timeout_ms != 0
-                          ? options->timeout_ms
-                          : (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, INT32_MAX,
-                                                        DEFAULT_TIMEOUT_MS);
+    join.timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : cddpi_env_timeout_ms();
     status = options->world_size != 0 ? from_options(options, &join) : from_environment(&join);
     if (status != CDDP_OK) {
         return status;

@@ -4,7 +4,8 @@
  * lies in the processor's memory: manifests, verdicts, the planes' own set-up. The plane carries
  * what lies in device memory, in the communication stream, ordered against the compute stream by
  * events; the group does that ordering (group/device.c), a plane only puts work into
- * CDDPI_STREAM_COMM. No call here waits for a peer or for the device, but open, alloc and split.
+ * CDDPI_STREAM_COMM. No call here waits for a peer or for the device, but open and alloc; and
+ * NCCL's first operations, which connect the ranks.
  *
  * Planes: "nccl"; "ipc" (ranks of one machine whose devices can reach each other's memory, one
  * device among them: CUDA IPC and kernels that reduce in fixed order); "staged" (through pinned
@@ -37,7 +38,8 @@ struct cddpi_plane_ops {
     /* Collective: every rank succeeds or every rank fails with the same status. Says what is wrong
      * on which rank: two ranks on one device (nccl), versions that differ, no library. */
     cddp_status (*open)(const struct cddpi_plane_seat *seat, struct cddpi_plane **out);
-    /* Not collective, does not wait for peers; after abort, too. */
+    /* Not collective, does not wait for peers, and ends in bounded time; after abort, too. Any
+     * thread, as alloc and free_memory: they choose the device. */
     void (*close)(struct cddpi_plane *plane);
     /* Put @p op into the communication stream. in and out are device memory; kinds: all but send,
      * recv and barrier may be asked for (CDDP_ERR_UNAVAILABLE for what a plane has not got, always

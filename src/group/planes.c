@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 extern const struct cddpi_plane_ops *const cddpi_cuda_planes[];
 const struct cddpi_plane_ops *const cddpi_cuda_planes[] = {
@@ -48,6 +49,33 @@ cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct c
                                                  : "alloc";
 
     return cddpi_plane_fail(device, CDDP_ERR_UNAVAILABLE, "%s of device memory", name);
+}
+
+void cddpi_plane_enter(struct cddpi_device *device)
+{
+    (void)cuda_device_stream(device, CDDPI_STREAM_COMM);
+}
+
+bool cddpi_plane_drain(struct cddpi_device *device, cudaStream_t stream, uint32_t timeout_ms)
+{
+    struct timespec pause = {0, 1000000};
+
+    cddpi_plane_enter(device);
+    for (uint32_t ms = 0; cuda_asked(cudaStreamQuery(stream)) == cudaErrorNotReady; ms++) {
+        if (ms >= timeout_ms) {
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+void cddpi_plane_warn(const struct cddpi_device *device, const char *text)
+{
+    char line[CDDPI_PLANE_TEXT];
+
+    snprintf(line, sizeof line, "rank %d: %s", device->rank, text);
+    host_of(device)->warn(line);
 }
 
 void *cddpi_plane_zalloc(const struct cddpi_device *device, size_t bytes)

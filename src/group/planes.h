@@ -15,6 +15,14 @@ const char *cddpi_plane_last_error(const struct cddpi_device *device);
 /** What no plane does: barrier, send, recv, and group_alloc's allocation, in words. */
 cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_op *op);
 
+/** Make the device the calling thread's. */
+void cddpi_plane_enter(struct cddpi_device *device);
+/** Wait until the work in @p stream is done, or has failed: whether it came to that in time. Memory
+ *  that is freed before would be waited for without an end. */
+bool cddpi_plane_drain(struct cddpi_device *device, cudaStream_t stream, uint32_t timeout_ms);
+/** One line into the log: "rank 2: <text>". */
+void cddpi_plane_warn(const struct cddpi_device *device, const char *text);
+
 /** Zeroed memory of the host, or NULL. */
 void *cddpi_plane_zalloc(const struct cddpi_device *device, size_t bytes);
 void cddpi_plane_free(const struct cddpi_device *device, void *memory);

@@ -8,42 +8,35 @@
 
 #include <string.h>
 
-static cddp_status describe(struct cddpi_dnnl *dnnl, const struct cddpi_bf16_product *product,
-                            dnnl_primitive_desc_t *out)
+static cddp_status describe(struct cddpi_dnnl *dnnl, struct cddpi_mds *holder,
+                            const struct cddpi_bf16_product *product, dnnl_primitive_desc_t *out)
 {
-    const dnnl_dims_t a_dims = {(dnnl_dim_t)product->m, (dnnl_dim_t)product->k};
-    const dnnl_dims_t b_dims = {(dnnl_dim_t)product->k, (dnnl_dim_t)product->n};
-    const dnnl_dims_t c_dims = {(dnnl_dim_t)product->m, (dnnl_dim_t)product->n};
-    const dnnl_dims_t bias_dims = {1, (dnnl_dim_t)product->n};
-    dnnl_memory_desc_t a, b, c, bias;
-    dnnl_matmul_desc_t matmul;
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&a, 2, a_dims, dnnl_bf16, dnnl_ab);
+    const dnnl_dim_t a[] = {(dnnl_dim_t)product->m, (dnnl_dim_t)product->k};
+    const dnnl_dim_t b[] = {(dnnl_dim_t)product->k, (dnnl_dim_t)product->n};
+    const dnnl_dim_t c[] = {(dnnl_dim_t)product->m, (dnnl_dim_t)product->n};
+    const dnnl_dim_t bias[] = {1, (dnnl_dim_t)product->n};
+    struct cddpi_dnnl_wish wish = {
+        .kind = CDDPI_DNNL_PRODUCT,
+        .src = cddpi_md_tagged(holder, 2, a, dnnl_bf16, dnnl_ab),
+        .weight = cddpi_md_tagged(holder, 2, b, dnnl_bf16, dnnl_BA16a64b2a),
+        .bias = product->bias ? cddpi_md_tagged(holder, 2, bias, dnnl_f32, dnnl_ab) : NULL,
+        .dst = cddpi_md_tagged(holder, 2, c, dnnl_f32, dnnl_ab),
+        .post = product->post,
+        .what = "bf16 product"};
 
-    if (status == dnnl_success) {
-        status = dnnl_memory_desc_init_by_tag(&b, 2, b_dims, dnnl_bf16, dnnl_BA16a64b2a);
-    }
-    if (status == dnnl_success) {
-        status = dnnl_memory_desc_init_by_tag(&c, 2, c_dims, dnnl_f32, dnnl_ab);
-    }
-    if (status == dnnl_success) {
-        status = dnnl_memory_desc_init_by_tag(&bias, 2, bias_dims, dnnl_f32, dnnl_ab);
-    }
-    if (status == dnnl_success) {
-        status = dnnl_matmul_desc_init(&matmul, &a, &b, product->bias ? &bias : NULL, &c);
-    }
-    return status == dnnl_success
-               ? cddpi_dnnl_describe(dnnl, &matmul, product->post, NULL, "bf16 product", out)
-               : cddpi_dnnl_check(status, "bf16 product");
+    return cddpi_dnnl_describe(dnnl, &wish, out);
 }
 
-/* By the name of its kernel: "brg:avx512_core_amx_bf16" and the like. */
+/* By the name of its kernel: "brg:avx512_core_amx_bf16" of version 2, "brg_matmul:avx512_core_amx"
+ * of version 3, and the like. */
 static enum cddpi_bf16 level_of(const_dnnl_primitive_desc_t desc)
 {
     const char *name = NULL;
 
     if (!cddpi_dnnl_is_fast(desc) ||
         dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) != dnnl_success ||
-        strstr(name, "bf16") == NULL) {
+        (strstr(name, "bf16") == NULL && strstr(name, "fp16") == NULL &&
+         strstr(name, "amx") == NULL)) {
         return CDDPI_BF16_ROUNDED;
     }
     return strstr(name, "amx") != NULL ? CDDPI_BF16_TILES : CDDPI_BF16_PAIRS;
@@ -52,6 +45,7 @@ static enum cddpi_bf16 level_of(const_dnnl_primitive_desc_t desc)
 cddp_status cddpi_bf16_probe(struct cddpi_model *model)
 {
     const struct cddpi_bf16_product product = {.m = 256, .n = 256, .k = 256};
+    struct cddpi_mds layouts = {.last = NULL};
     dnnl_primitive_desc_t desc;
     struct cddpi_dnnl *dnnl;
     cddp_status status = cddpi_dnnl_get(model, &dnnl);
@@ -60,10 +54,14 @@ cddp_status cddpi_bf16_probe(struct cddpi_model *model)
     if (status != CDDP_OK) {
         return status;
     }
-    status = describe(dnnl, &product, &desc);
+    status = describe(dnnl, &layouts, &product, &desc);
     if (status == CDDP_OK) {
         model->bf16 = level_of(desc);
         dnnl_primitive_desc_destroy(desc);
+    }
+    cddpi_mds_drop(&layouts);
+    if (layouts.failed) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "bf16 product: no memory for its layouts");
     }
     return status == CDDP_ERR_UNAVAILABLE ? CDDP_OK : status;
 }
@@ -76,7 +74,7 @@ cddp_status cddpi_bf16_product_init(struct cddpi_primitive *primitive, struct cd
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
                                            dnnl_query_dst_md, dnnl_query_weights_md};
     dnnl_primitive_desc_t desc;
-    cddp_status status = describe(dnnl, product, &desc);
+    cddp_status status = describe(dnnl, &plan->layouts, product, &desc);
 
     if (status != CDDP_OK) {
         return status;

@@ -3,19 +3,14 @@
 #include "nn/cuda.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "nn/model_state.h"
-
-enum { WAIT_MS = 300000 };
+#include "nn/ops/batch_norm.h"
 
 static size_t aligned(size_t bytes)
 {
     return (bytes + CDDPI_CUDA_ALIGNMENT - 1) / CDDPI_CUDA_ALIGNMENT * CDDPI_CUDA_ALIGNMENT;
-}
-
-bool cddpi_is_cuda(const struct cddpi_device *device)
-{
-    return device != NULL && device->kernels != NULL;
 }
 
 cddp_type cddpi_model_type(const struct cddpi_model *model)
@@ -27,7 +22,7 @@ cddp_status cddpi_cuda_wait(const struct cddpi_model *model, struct cddpi_event 
 {
     struct cddpi_device *device = model->cuda->device;
 
-    return device->ops->wait(device, event, WAIT_MS);
+    return device->ops->wait(device, event, model->cuda->timeout_ms);
 }
 
 /* Move @p tensors, which lie on the host, into one new block of the device. */
@@ -52,7 +47,7 @@ static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *t
         offset += aligned(length);
     }
     if (status == CDDP_OK) {
-        status = device->ops->finish(device, WAIT_MS); /* the host's memory goes */
+        status = device->ops->finish(device, model->cuda->timeout_ms); /* the host's memory goes */
     }
     if (status != CDDP_OK) {
         device->ops->release(device, block);
@@ -161,23 +156,11 @@ static cddp_status create_results(struct cddpi_model *model)
     return status == CDDP_OK ? device->ops->event_create(device, false, &cuda->read_event) : status;
 }
 
-static cddp_status check_ops(struct cddpi_model *model)
+static void count_draws(struct cddpi_model *model)
 {
-    const struct cddpi_graph *graph = &model->graph;
-
-    for (int i = 0; i < graph->op_count; i++) {
-        const struct cddpi_op *op = &graph->ops[i];
-
-        if (op->ops == &cddpi_op_batch_norm && op->layer.sync && model->group != NULL &&
-            cddp_group_world_size(model->group) > 1) {
-            return cddpi_fail(CDDP_ERR_CONFIG,
-                              "layer \"%s\": batch_norm with sync (statistics over all ranks) runs "
-                              "on processors only, and this model is on %s: leave sync out",
-                              op->layer.name, model->cuda->device->title);
-        }
-        model->cuda->dropouts += op->ops == &cddpi_op_dropout ? 1 : 0;
+    for (int i = 0; i < model->graph.op_count; i++) {
+        model->cuda->dropouts += model->graph.ops[i].ops == &cddpi_op_dropout ? 1 : 0;
     }
-    return CDDP_OK;
 }
 
 cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *device)
@@ -193,7 +176,10 @@ cddp_status cddpi_cuda_create(struct cddpi_model *model, struct cddpi_device *de
     model->cuda->device = device;
     model->cuda->kernels = device->kernels;
     model->cuda->type = types[model->precision];
-    status = check_ops(model);
+    model->cuda->timeout_ms = model->group != NULL ? cddp_group_timeout_ms(model->group)
+                                                   : cddpi_env_timeout_ms();
+    count_draws(model);
+    status = cddpi_cuda_sync_norm_create(model);
     if (status == CDDP_OK) {
         status = move(model, &model->params, "parameters", &model->cuda->params);
     }
@@ -238,6 +224,7 @@ void cddpi_cuda_destroy(struct cddpi_model *model)
     ops->release(cuda->device, cuda->buffers);
     ops->release(cuda->device, cuda->copy_block);
     ops->release(cuda->device, cuda->sums);
+    ops->release(cuda->device, cuda->exchange);
     ops->release(cuda->device, model->arena);
     model->arena = NULL;
     cddpi_free(cuda->copies);

@@ -29,10 +29,10 @@ struct cddpi_model_cuda {
     float *read;             /* pinned: outputs on their way to the host */
     size_t read_bytes;
     struct cddpi_event *read_event;
+    double *exchange;       /* what ranks tell each other: ops/sync_norm_cuda.c */
+    size_t exchange_record; /* room for one rank's, in doubles */
+    uint32_t timeout_ms;    /* of waiting for the device */
 };
-
-/** Whether that is a CUDA device, not the processor or NULL. */
-bool cddpi_is_cuda(const struct cddpi_device *device);
 
 /** Move a model that was made on the host to @p device: parameters, buffers, and room for copies
  *  and results. CDDP_ERR_CONFIG names a layer that cannot be there. Half of it is released by

@@ -64,81 +64,6 @@ void cddpi_dnnl_destroy(struct cddpi_dnnl *dnnl)
     cddpi_free(dnnl);
 }
 
-static dnnl_memory_desc_t image(int count, const struct cddpi_shape *shape, dnnl_format_tag_t tag)
-{
-    dnnl_dims_t dims = {count, shape->channels, shape->height, shape->width};
-    dnnl_memory_desc_t desc;
-
-    memset(&desc, 0, sizeof desc);
-    if (dnnl_memory_desc_init_by_tag(&desc, 4, dims, dnnl_f32, tag) != dnnl_success) {
-        memset(&desc, 0, sizeof desc); /* no primitive takes it: that is where it shows */
-    }
-    return desc;
-}
-
-dnnl_memory_desc_t cddpi_dnnl_image(int count, const struct cddpi_shape *shape, int block)
-{
-    bool point = shape->height == 1 && shape->width == 1; /* nchw and nhwc are the same then */
-
-    if (block == 16 || block == 8) {
-        return image(count, shape, block == 16 ? dnnl_nChw16c : dnnl_nChw8c);
-    }
-    return image(count, shape,
-                 (block == shape->channels && block > 1) || point ? dnnl_nhwc : dnnl_nchw);
-}
-
-dnnl_memory_desc_t cddpi_dnnl_channels_last(int count, const struct cddpi_shape *shape)
-{
-    return image(count, shape, dnnl_nhwc);
-}
-
-dnnl_memory_desc_t cddpi_dnnl_any_image(int count, const struct cddpi_shape *shape)
-{
-    return image(count, shape, dnnl_format_tag_any);
-}
-
-dnnl_memory_desc_t cddpi_dnnl_plain(int dims, const dnnl_dim_t *shape)
-{
-    dnnl_dims_t strides = {0};
-    dnnl_dims_t sizes = {0};
-    dnnl_memory_desc_t desc;
-    dnnl_dim_t stride = 1;
-
-    for (int i = dims - 1; i >= 0; i--) {
-        strides[i] = stride;
-        sizes[i] = shape[i];
-        stride *= shape[i];
-    }
-    memset(&desc, 0, sizeof desc);
-    if (dnnl_memory_desc_init_by_strides(&desc, dims, sizes, dnnl_f32, strides) != dnnl_success) {
-        memset(&desc, 0, sizeof desc);
-    }
-    return desc;
-}
-
-int cddpi_dnnl_block(const dnnl_memory_desc_t *desc)
-{
-    static const int blocks[] = {1, 8, 16};
-    struct cddpi_shape shape;
-    dnnl_memory_desc_t ours;
-
-    if (desc->ndims != 4 || desc->format_kind != dnnl_blocked) {
-        return 0;
-    }
-    shape = (struct cddpi_shape){
-        .channels = (int)desc->dims[1], .height = (int)desc->dims[2], .width = (int)desc->dims[3]};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        ours = cddpi_dnnl_image((int)desc->dims[0], &shape, blocks[i]);
-        ours.data_type = desc->data_type;
-        if (dnnl_memory_desc_equal(desc, &ours)) {
-            return blocks[i];
-        }
-    }
-    ours = cddpi_dnnl_channels_last((int)desc->dims[0], &shape);
-    ours.data_type = desc->data_type;
-    return dnnl_memory_desc_equal(desc, &ours) ? shape.channels : 0;
-}
-
 static dnnl_status_t append_post(dnnl_primitive_attr_t attributes, unsigned post)
 {
     dnnl_post_ops_t ops;
@@ -148,10 +73,10 @@ static dnnl_status_t append_post(dnnl_primitive_attr_t attributes, unsigned post
         return status;
     }
     if ((post & CDDPI_POST_ADD) != 0) {
-        status = dnnl_post_ops_append_sum(ops, 1.0f);
+        status = cddpi_dnnl_append_sum(ops);
     }
     if (status == dnnl_success && (post & CDDPI_POST_RELU) != 0) {
-        status = dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+        status = cddpi_dnnl_append_relu(ops);
     }
     if (status == dnnl_success) {
         status = dnnl_primitive_attr_set_post_ops(attributes, ops);
@@ -178,19 +103,17 @@ static cddp_status make_attributes(unsigned post, const char *what, dnnl_primiti
     return cddpi_dnnl_check(status, what);
 }
 
-cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc,
-                                unsigned post, const_dnnl_primitive_desc_t hint, const char *what,
+cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const struct cddpi_dnnl_wish *wish,
                                 dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attributes;
-    cddp_status status = make_attributes(post, what, &attributes);
-    dnnl_primitive_desc_t desc;
+    cddp_status status = make_attributes(wish->post, wish->what, &attributes);
+    dnnl_primitive_desc_t desc = NULL;
 
     if (status != CDDP_OK) {
         return status;
     }
-    status = cddpi_dnnl_check(
-        dnnl_primitive_desc_create(&desc, op_desc, attributes, dnnl->engine, hint), what);
+    status = cddpi_dnnl_check(cddpi_dnnl_make(dnnl->engine, wish, attributes, &desc), wish->what);
     dnnl_primitive_attr_destroy(attributes);
     if (status == CDDP_OK) {
         *out = desc;
@@ -198,7 +121,7 @@ cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op
     return status;
 }
 
-const dnnl_memory_desc_t *cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
+cddpi_md cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
 {
     return dnnl_primitive_desc_query_md(desc, what, 0);
 }
@@ -213,14 +136,13 @@ bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc)
     return strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0;
 }
 
-cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
-                                const dnnl_memory_desc_t *desc)
+cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg, cddpi_md layout)
 {
     dnnl_exec_arg_t *slot = &primitive->args[primitive->arg_count];
     dnnl_status_t status;
 
     assert(primitive->arg_count < CDDPI_PRIMITIVE_ARGS);
-    status = dnnl_memory_create(&slot->memory, desc, primitive->dnnl->engine, DNNL_MEMORY_NONE);
+    status = dnnl_memory_create(&slot->memory, layout, primitive->dnnl->engine, DNNL_MEMORY_NONE);
 
     if (status != dnnl_success) {
         return cddpi_dnnl_check(status, "memory object");
@@ -233,22 +155,22 @@ cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
 cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan,
                                       int index, int *out)
 {
-    const dnnl_memory_desc_t *desc = cddpi_dnnl_query(primitive->desc, dnnl_query_workspace_md);
-    size_t bytes = desc != NULL ? dnnl_memory_desc_get_size(desc) : 0;
+    cddpi_md layout = cddpi_dnnl_query(primitive->desc, dnnl_query_workspace_md);
+    size_t bytes = layout != NULL ? dnnl_memory_desc_get_size(layout) : 0;
     cddp_status status;
 
     if (bytes == 0) {
         return CDDP_OK;
     }
     status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, out);
-    return status == CDDP_OK ? cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, desc) : status;
+    return status == CDDP_OK ? cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, layout) : status;
 }
 
 cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
                                  dnnl_primitive_desc_t desc, struct cddpi_plan *plan, int op,
                                  enum cddpi_lifetime lifetime)
 {
-    const dnnl_memory_desc_t *scratch = cddpi_dnnl_query(desc, dnnl_query_scratchpad_md);
+    cddpi_md scratch = cddpi_dnnl_query(desc, dnnl_query_scratchpad_md);
     size_t bytes = scratch != NULL ? dnnl_memory_desc_get_size(scratch) : 0;
     cddp_status status;
 
@@ -265,7 +187,7 @@ cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi
 }
 
 cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
-                                    const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to)
+                                    cddpi_md from, cddpi_md to)
 {
     cddp_status status;
 
@@ -291,9 +213,8 @@ static cddp_status point(struct cddpi_primitive *primitive, int slot, const void
         return CDDP_OK;
     }
     primitive->set[slot] = handle;
-    return cddpi_dnnl_check(
-        dnnl_memory_set_data_handle_v2(primitive->args[slot].memory, handle, NULL),
-        "memory object");
+    return cddpi_dnnl_check(dnnl_memory_set_data_handle(primitive->args[slot].memory, handle),
+                            "memory object");
 }
 
 cddp_status cddpi_primitive_run(const struct cddpi_run *run, struct cddpi_primitive *primitive,

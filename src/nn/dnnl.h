@@ -1,4 +1,5 @@
-/* dnnl.h - oneDNN's engine and primitives, in the little that the ops need of them.
+/* dnnl.h - oneDNN's engine and primitives, in the little that the ops need of them; of version 2
+ * (Debian 12) or 3, which describe layouts and primitives in two ways.
  *
  * Only files of ops that run on oneDNN include <oneapi/dnnl/dnnl.h> through here. */
 #ifndef CDDPI_NN_DNNL_H
@@ -7,6 +8,14 @@
 #include "nn/plan.h"
 
 #include <oneapi/dnnl/dnnl.h>
+
+/* A layout of a tensor, with its type: a struct of version 2's, a handle of version 3's. It belongs
+ * to whoever holds it, or to the primitive that was asked for it. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t cddpi_md;
+#else
+typedef const dnnl_memory_desc_t *cddpi_md;
+#endif
 
 struct cddpi_dnnl {
     dnnl_engine_t engine;
@@ -34,26 +43,69 @@ void cddpi_dnnl_destroy(struct cddpi_dnnl *dnnl); /* accepts NULL */
 /** Turn a failure of oneDNN into ours: "@p what: oneDNN says ...". */
 CDDP_CHECKED cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what);
 
-/** Describe samples x shape in our layout with @p block. */
-dnnl_memory_desc_t cddpi_dnnl_image(int count, const struct cddpi_shape *shape, int block);
+/* Layouts that are made are added to @holder, for cddpi_mds_drop(); a plan has one. NULL: there is
+ * no memory, which the holder remembers, so that the plan fails in the end. dnnl_layout.c */
+
+/** Of @p dims sizes, in oneDNN's format @p tag, which may leave it to oneDNN (any). */
+cddpi_md cddpi_md_tagged(struct cddpi_mds *holder, int dims, const dnnl_dim_t *shape,
+                         dnnl_data_type_t type, dnnl_format_tag_t tag);
+/** Elements lie @p strides apart. */
+cddpi_md cddpi_md_strided(struct cddpi_mds *holder, int dims, const dnnl_dim_t *shape,
+                          const dnnl_dim_t *strides);
+/** A row-major tensor of float32. */
+cddpi_md cddpi_md_plain(struct cddpi_mds *holder, int dims, const dnnl_dim_t *shape);
+/** Samples x shape of float32 in our layout with @p block. */
+cddpi_md cddpi_md_image(struct cddpi_mds *holder, int count, const struct cddpi_shape *shape,
+                        int block);
 /** As N x H x W x C: block = channels, which has another name where the channels are one block. */
-dnnl_memory_desc_t cddpi_dnnl_channels_last(int count, const struct cddpi_shape *shape);
+cddpi_md cddpi_md_channels_last(struct cddpi_mds *holder, int count,
+                                const struct cddpi_shape *shape);
 /** The same with the layout left to oneDNN. */
-dnnl_memory_desc_t cddpi_dnnl_any_image(int count, const struct cddpi_shape *shape);
-/** A row-major tensor. */
-dnnl_memory_desc_t cddpi_dnnl_plain(int dims, const dnnl_dim_t *shape);
-/** Which of our layouts @p desc is, by its block; 0: none of them. Of any type. */
-int cddpi_dnnl_block(const dnnl_memory_desc_t *desc);
+cddpi_md cddpi_md_any_image(struct cddpi_mds *holder, int count, const struct cddpi_shape *shape);
+/** @p layout, which is one of our images' or of cddpi_md_channels_last(), with another type. */
+cddpi_md cddpi_md_typed(struct cddpi_mds *holder, cddpi_md layout, dnnl_data_type_t type);
+dnnl_data_type_t cddpi_md_type(cddpi_md layout);
+/** Which of our images @p layout is, by its block; 0: none of them. Of any type. */
+int cddpi_md_block(cddpi_md layout);
+void cddpi_mds_drop(struct cddpi_mds *holder);
 
 /* What a primitive does with its result. */
 enum cddpi_post { CDDPI_POST_RELU = 1, CDDPI_POST_ADD = 2 /* to what is there, first */ };
 
-/** The implementation that oneDNN would run for @p op_desc; the caller releases it. @p post: of
- * enum cddpi_post. @p hint: of the forward, for backward. */
-CDDP_CHECKED cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const_dnnl_op_desc_t op_desc,
-                                             unsigned post, const_dnnl_primitive_desc_t hint,
-                                             const char *what, dnnl_primitive_desc_t *out);
-const dnnl_memory_desc_t *cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
+enum cddpi_dnnl_kind {
+    CDDPI_DNNL_CONV,
+    CDDPI_DNNL_CONV_DATA,    /* gradients: of the input, ... */
+    CDDPI_DNNL_CONV_WEIGHTS, /* ... of weight and bias */
+    CDDPI_DNNL_POOL,
+    CDDPI_DNNL_POOL_DATA,
+    CDDPI_DNNL_NORM, /* of a batch */
+    CDDPI_DNNL_NORM_DATA,
+    CDDPI_DNNL_PRODUCT
+};
+
+struct cddpi_dnnl_window {
+    dnnl_dims_t strides, kernel, before, after;
+};
+
+/* What is wanted of a primitive. In gradients the layouts are those of gradients. */
+struct cddpi_dnnl_wish {
+    enum cddpi_dnnl_kind kind;
+    bool training;
+    cddpi_md src, weight, bias, dst; /* bias: NULL: none; a norm's dst: as src */
+    struct cddpi_dnnl_window window; /* a convolution's kernel: that of weight */
+    dnnl_alg_kind_t pooling;
+    float epsilon;                       /* of a norm, and its ... */
+    unsigned flags;                      /* ... dnnl_normalization_flags_t */
+    unsigned post;                       /* of enum cddpi_post */
+    const_dnnl_primitive_desc_t forward; /* for gradients */
+    const char *what;                    /* for texts */
+};
+
+/** The implementation that oneDNN would run; the caller releases it. */
+CDDP_CHECKED cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl,
+                                             const struct cddpi_dnnl_wish *wish,
+                                             dnnl_primitive_desc_t *out);
+cddpi_md cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
 /** Whether it is a compiled kernel, not a fallback. */
 bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc);
 
@@ -65,12 +117,11 @@ CDDP_CHECKED cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive,
                                               enum cddpi_lifetime lifetime);
 /** A copy from one layout to another; no scratch memory is planned for it. */
 CDDP_CHECKED cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive,
-                                                 struct cddpi_dnnl *dnnl,
-                                                 const dnnl_memory_desc_t *from,
-                                                 const dnnl_memory_desc_t *to);
-/** Add argument @p arg (DNNL_ARG_...) of layout @p desc. */
+                                                 struct cddpi_dnnl *dnnl, cddpi_md from,
+                                                 cddpi_md to);
+/** Add argument @p arg (DNNL_ARG_...). */
 CDDP_CHECKED cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
-                                             const dnnl_memory_desc_t *desc);
+                                             cddpi_md layout);
 /** Add what the forward @p primitive of op @p index keeps for its backward, if anything, as its
  * last argument.
  *  @param out  The buffer of the plan that holds it; not written if there is none. */
@@ -81,5 +132,15 @@ CDDP_CHECKED cddp_status cddpi_primitive_run(const struct cddpi_run *run,
                                              struct cddpi_primitive *primitive,
                                              const void *const *pointers);
 void cddpi_primitive_fini(struct cddpi_primitive *primitive); /* accepts one that was not made */
+
+/* What versions 2 and 3 say differently: dnnl_v2.c or dnnl_v3.c, as Meson finds the headers. */
+
+/** Whether the gradient of a norm has the shift among its arguments, which it does not read. */
+extern const bool cddpi_dnnl_norm_data_takes_shift;
+
+dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
+                              dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out);
+dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops);
+dnnl_status_t cddpi_dnnl_append_relu(dnnl_post_ops_t ops);
 
 #endif

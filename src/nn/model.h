@@ -218,6 +218,8 @@ CDDP_CHECKED cddp_status cddpi_model_collect(struct cddpi_model *model, int coun
  *  work has been put into the stream before, the device meanwhile does that. CDDP_ERR_STATE: there
  *  are none. */
 CDDP_CHECKED cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_result *out);
+/** Begin the sums anew, without what was added since the last collect; in stream order. */
+CDDP_CHECKED cddp_status cddpi_model_drop_sums(struct cddpi_model *model);
 
 /** How many predictions a sample has: `context` of tokens, else 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);

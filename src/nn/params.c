@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/shape.h"
 #include "nn/model_state.h"
 
 #include <math.h>
@@ -16,12 +17,7 @@ enum { MAX_ELEMENTS = 1 << 30 };
 
 size_t cddpi_tensor_elements(const cddp_param *tensor)
 {
-    size_t count = 1;
-
-    for (int i = 0; i < tensor->dims; i++) {
-        count *= (size_t)tensor->shape[i];
-    }
-    return count;
+    return cddpi_elements(tensor->dims, tensor->shape);
 }
 
 void cddpi_tensors_fini(struct cddpi_tensors *tensors)

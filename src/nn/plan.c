@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda.h"
+#include "nn/dnnl.h"
 #include "nn/model_state.h"
 
 static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
@@ -298,6 +299,9 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     } else {
         status = plan_ops(plan);
     }
+    if (plan->layouts.failed) { /* whatever came of it */
+        status = cddpi_plan_no_memory(plan);
+    }
     if (status == CDDP_OK) {
         status = plan_memory(plan);
     }
@@ -321,6 +325,7 @@ void cddpi_plan_destroy(struct cddpi_plan *plan)
             graph_of(plan)->ops[i].ops->unplan(plan->ops[i].state);
         }
     }
+    cddpi_mds_drop(&plan->layouts);
     cddpi_memory_fini(&plan->memory);
     cddpi_free(plan->owned);
     cddpi_free(plan->values);

@@ -68,6 +68,14 @@ struct cddpi_owned_buffer {
 /* What becomes of images before the first op reads them: on a device only. */
 enum cddpi_data { CDDPI_DATA_AS_IT_IS, CDDPI_DATA_CAST, CDDPI_DATA_CHANNELS_LAST };
 
+struct cddpi_held_md;
+
+/* Layouts that somebody holds for oneDNN; zeroed: none. */
+struct cddpi_mds {
+    struct cddpi_held_md *last;
+    bool failed; /* one could not be made */
+};
+
 struct cddpi_plan {
     struct cddpi_model *model;
     int count; /* samples */
@@ -84,7 +92,8 @@ struct cddpi_plan {
     int owned_count, owned_capacity;
     int end; /* the time after the last backward */
     struct cddpi_memory memory;
-    uint64_t used; /* when last, in runs of the model */
+    struct cddpi_mds layouts; /* of the ops */
+    uint64_t used;            /* when last, in runs of the model */
 };
 
 struct cddpi_run {

@@ -8,6 +8,15 @@
 
 #include <string.h>
 
+cddp_status cddpi_model_drop_sums(struct cddpi_model *model)
+{
+    memset(model->sums, 0, sizeof model->sums);
+    return model->cuda == NULL
+               ? CDDP_OK
+               : model->cuda->device->ops->clear(model->cuda->device, CDDPI_STREAM_COMPUTE,
+                                                 model->cuda->sums, sizeof model->sums);
+}
+
 cddp_status cddpi_model_collect(struct cddpi_model *model, int count)
 {
     unsigned place = (model->collected_first + model->collected_count) % CDDPI_MODEL_RESULTS;
@@ -21,20 +30,18 @@ cddp_status cddpi_model_collect(struct cddpi_model *model, int count)
     one->result = (struct cddpi_result){.count = count};
     if (model->cuda != NULL) {
         struct cddpi_device *device = model->cuda->device;
-        size_t bytes = sizeof model->sums;
 
         status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, one->sums, model->cuda->sums,
-                                   bytes);
+                                   sizeof model->sums);
         if (status == CDDP_OK) {
             status = device->ops->record(device, one->event, CDDPI_STREAM_COMPUTE);
-        }
-        if (status == CDDP_OK) {
-            status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, model->cuda->sums, bytes);
         }
     } else {
         one->result.loss_sum = model->sums[0];
         one->result.correct = (int)model->sums[1];
-        memset(model->sums, 0, sizeof model->sums);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_drop_sums(model);
     }
     model->collected_count += status == CDDP_OK ? 1 : 0;
     return status;

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "optim/impl.h"
 
 #include <math.h>
@@ -63,16 +64,6 @@ static cddp_status check_spec(const struct cddpi_optim_spec *spec)
     return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: %d is no type", (int)spec->type);
 }
 
-static size_t element_count(const cddp_param *param)
-{
-    size_t count = 1;
-
-    for (int i = 0; i < param->dims; i++) {
-        count *= (size_t)param->shape[i];
-    }
-    return count;
-}
-
 static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *params, size_t count)
 {
     optim->moved = cddpi_zalloc_array(count, sizeof *optim->moved);
@@ -90,8 +81,10 @@ static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *param
                               params[i].name, cddp_type_name(params[i].type));
         }
         optim->moved[optim->moved_count++] = (struct cddpi_optim_moved){
-            .index = i, .count = element_count(&params[i]), .offset = optim->whole_elements};
-        optim->whole_elements += element_count(&params[i]);
+            .index = i,
+            .count = cddpi_elements(params[i].dims, params[i].shape),
+            .offset = optim->whole_elements};
+        optim->whole_elements += cddpi_elements(params[i].dims, params[i].shape);
     }
     return CDDP_OK;
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "train/device_step.h"
 #include "train/trainer.h"
 
@@ -304,11 +305,8 @@ static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tenso
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        size_t elements = 1;
+        size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
 
-        for (int d = 0; d < tensors[i].dims; d++) {
-            elements *= (size_t)tensors[i].shape[d];
-        }
         status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL);
     }
     return status;

@@ -1,6 +1,7 @@
 /* evaluate.c - loss and accuracy over the test data, each sample exactly once, whatever the number
  * of ranks. */
 #include "base/clock.h"
+#include "base/shape.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -14,8 +15,8 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     for (size_t i = 0; status == CDDP_OK && i < trainer->buffer_count; i++) {
         const cddp_param *buffer = &trainer->buffers[i];
 
-        status = cddp_broadcast(trainer->group, buffer->data, cddpi_trainer_elements(buffer),
-                                buffer->type, 0, NULL);
+        status = cddp_broadcast(trainer->group, buffer->data,
+                                cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0, NULL);
     }
     return status;
 }
@@ -46,10 +47,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_re
     cddp_status status = cddpi_trainer_settle(trainer, 0, NULL);
 
     if (status == CDDP_OK) { /* training has added to these sums */
-        status = cddpi_model_collect(trainer->model, 0);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_result(trainer->model, out);
+        status = cddpi_model_drop_sums(trainer->model);
     }
     if (status == CDDP_OK) {
         status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count, batch,

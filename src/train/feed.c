@@ -33,11 +33,6 @@ struct cddpi_feed {
     bool ended;              /* the loader had no more */
 };
 
-static bool is_on_processor(const struct cddpi_feed *feed)
-{
-    return feed->device == cddpi_device_cpu();
-}
-
 static cddp_status allocate(struct cddpi_feed *feed, size_t bytes, const char *what, void **out)
 {
     return feed->device->ops->alloc(feed->device, bytes, what, out);
@@ -110,12 +105,12 @@ cddp_status cddpi_feed_create(struct cddpi_loader *loader, struct cddpi_model *m
     }
     *feed = (struct cddpi_feed){
         .loader = loader, .model = model, .device = device != NULL ? device : cddpi_device_cpu()};
-    feed->timeout_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, UINT32_MAX, 300000);
+    feed->timeout_ms = cddpi_env_timeout_ms();
     feed->labels = tokens ? (size_t)data->context : 1;
     feed->input_bytes = tokens ? feed->labels * sizeof(int32_t)
                                : (size_t)data->channels * (size_t)data->height *
                                      (size_t)data->width * sizeof(float);
-    for (int i = 0; status == CDDP_OK && !is_on_processor(feed) && i < PLACES; i++) {
+    for (int i = 0; status == CDDP_OK && cddpi_is_cuda(feed->device) && i < PLACES; i++) {
         status = make_place(feed, max_count, &feed->places[i]);
     }
     if (status != CDDP_OK) {
@@ -131,7 +126,7 @@ void cddpi_feed_destroy(struct cddpi_feed *feed)
     if (feed == NULL) {
         return;
     }
-    for (int i = 0; !is_on_processor(feed) && i < PLACES; i++) {
+    for (int i = 0; cddpi_is_cuda(feed->device) && i < PLACES; i++) {
         const struct cddpi_device_ops *ops = feed->device->ops;
         struct place *place = &feed->places[i];
 
@@ -265,7 +260,7 @@ cddp_status cddpi_feed_next(struct cddpi_feed *feed, struct cddpi_fed *out)
     const struct place *place;
     cddp_status status = CDDP_OK;
 
-    if (is_on_processor(feed)) {
+    if (!cddpi_is_cuda(feed->device)) {
         return next_on_processor(feed, out);
     }
     if (feed->fetched == feed->taken && !feed->ended) {
@@ -288,7 +283,7 @@ cddp_status cddpi_feed_used(struct cddpi_feed *feed)
 {
     cddp_status status;
 
-    if (is_on_processor(feed) || feed->taken == 0) {
+    if (!cddpi_is_cuda(feed->device) || feed->taken == 0) {
         return CDDP_OK;
     }
     status = feed->device->ops->record(feed->device, feed->places[(feed->taken - 1) % PLACES].used,

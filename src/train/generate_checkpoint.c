@@ -2,7 +2,6 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/device.h"
 #include "train/generate_model.h"
 
 #include <string.h>
@@ -10,18 +9,10 @@
 static cddp_status be_alone(struct cddpi_trainer *trainer)
 {
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    cddp_status status;
 
     options.backend = "solo";
     options.world_size = 1;
-    trainer->world_size = 1;
-    cddpi_trainer_place(trainer->config, &options);
-    status = cddp_group_create(&options, &trainer->group);
-    if (status == CDDP_OK) {
-        trainer->device = cddpi_group_on_device(trainer->group);
-        trainer->device = trainer->device != NULL ? trainer->device : cddpi_device_cpu();
-    }
-    return status;
+    return cddpi_trainer_join(trainer, &options);
 }
 
 /* train.resume names a checkpoint, else it is the newest one; *out NULL: there is none. */

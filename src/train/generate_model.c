@@ -62,7 +62,7 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
         out->labels = memory;
         status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes);
     }
-    if (status == CDDP_OK && cddpi_trainer_on_device(trainer)) {
+    if (status == CDDP_OK && cddpi_is_cuda(trainer->device)) {
         status = device->ops->alloc(device, bytes, "tokens of a text", &memory);
         out->tokens = status == CDDP_OK ? memory : NULL;
     }
@@ -72,12 +72,8 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
 /* Its losses are nobody's. */
 static cddp_status reader_fini(struct reader *reader)
 {
-    struct cddpi_result result = {0};
-    cddp_status status = cddpi_model_collect(reader->model, 0);
+    cddp_status status = cddpi_model_drop_sums(reader->model);
 
-    if (status == CDDP_OK) {
-        status = cddpi_model_result(reader->model, &result);
-    }
     reader->device->ops->release(reader->device, reader->labels);
     reader->device->ops->release(reader->device, reader->tokens);
     cddpi_free(reader->logits);

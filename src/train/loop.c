@@ -2,6 +2,7 @@
  * epochs and checkpoints on the way. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "train/device_step.h"
 #include "train/trainer.h"
 
@@ -265,7 +266,8 @@ static int64_t parameters_hash(const struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         const cddp_param *param = &trainer->params[i];
         const uint32_t *words = trainer->mirror != NULL ? trainer->mirror[i] : param->data;
-        size_t count = cddpi_trainer_elements(param) * cddp_type_bytes(param->type) / sizeof *words;
+        size_t count = cddpi_elements(param->dims, param->shape) * cddp_type_bytes(param->type) /
+                       sizeof *words;
 
         for (size_t k = 0; k < count; k++) {
             hash = (hash ^ words[k]) * 0x100000001b3u;

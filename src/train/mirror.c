@@ -2,6 +2,7 @@
  * for what ranks share or compare of it. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "train/trainer.h"
 
 #include <string.h>
@@ -18,26 +19,16 @@ static size_t tensor_count(const struct cddpi_trainer *trainer)
     return trainer->param_count + trainer->buffer_count;
 }
 
-size_t cddpi_trainer_elements(const cddp_param *tensor)
-{
-    size_t elements = 1;
-
-    for (int d = 0; d < tensor->dims; d++) {
-        elements *= (size_t)tensor->shape[d];
-    }
-    return elements;
-}
-
 static size_t bytes_of(const cddp_param *tensor)
 {
-    return cddpi_trainer_elements(tensor) * cddp_type_bytes(tensor->type);
+    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
 
 cddp_status cddpi_trainer_hold_mirror(struct cddpi_trainer *trainer)
 {
     size_t count = tensor_count(trainer);
 
-    if (!cddpi_trainer_on_device(trainer) || trainer->mirror != NULL) {
+    if (!cddpi_is_cuda(trainer->device) || trainer->mirror != NULL) {
         return CDDP_OK;
     }
     trainer->mirror = cddpi_zalloc_array(count, sizeof *trainer->mirror);
@@ -80,14 +71,14 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 
 cddp_status cddpi_trainer_fetch(struct cddpi_trainer *trainer)
 {
-    return cddpi_trainer_on_device(trainer) ? copy_all(trainer, true) : CDDP_OK;
+    return cddpi_is_cuda(trainer->device) ? copy_all(trainer, true) : CDDP_OK;
 }
 
 cddp_status cddpi_trainer_send(struct cddpi_trainer *trainer)
 {
     cddp_status status;
 
-    if (!cddpi_trainer_on_device(trainer)) {
+    if (!cddpi_is_cuda(trainer->device)) {
         return CDDP_OK;
     }
     status = copy_all(trainer, false);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "train/peak.h"
 #include "train/trainer.h"
 
@@ -37,7 +38,7 @@ cddp_status cddpi_trainer_find_peak(struct cddpi_trainer *trainer)
     bool known = true;
     cddp_status status;
 
-    if (!cddpi_trainer_on_device(trainer)) {
+    if (!cddpi_is_cuda(trainer->device)) {
         return CDDP_OK;
     }
     all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
@@ -159,12 +160,7 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     }
     (void)gethostname(host, sizeof host - 1);
     for (size_t i = 0; i < trainer->param_count; i++) {
-        size_t elements = 1;
-
-        for (int d = 0; d < trainer->params[i].dims; d++) {
-            elements *= (size_t)trainer->params[i].shape[d];
-        }
-        parameters += elements;
+        parameters += cddpi_elements(trainer->params[i].dims, trainer->params[i].shape);
     }
     line = json_pack(
         "{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "kind",

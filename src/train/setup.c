@@ -47,12 +47,31 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
     return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
 }
 
-void cddpi_trainer_place(const struct cddpi_config *config, cddp_group_options *out)
+/* What the options of a group say about the device. */
+static void place(const struct cddpi_config *config, cddp_group_options *out)
 {
     static const char *const names[] = {NULL, "cpu", "cuda"};
 
     out->device = names[config->train.device];
     out->deterministic = config->ddp.deterministic;
+}
+
+cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
+{
+    cddp_status status;
+
+    place(trainer->config, options);
+    status = cddp_group_create(options, &trainer->group);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    trainer->device = cddpi_group_on_device(trainer->group);
+    if (trainer->device == NULL) {
+        trainer->device = cddpi_device_cpu();
+    }
+    trainer->rank = cddp_group_rank(trainer->group);
+    trainer->world_size = cddp_group_world_size(trainer->group);
+    return CDDP_OK;
 }
 
 static cddp_status join_group(struct cddpi_trainer *trainer)
@@ -65,17 +84,10 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
         options.timeout_ms = 1;
     }
-    cddpi_trainer_place(config, &options);
-    status = cddp_group_create(&options, &trainer->group);
+    status = cddpi_trainer_join(trainer, &options);
     if (status != CDDP_OK) {
         return status;
     }
-    trainer->device = cddpi_group_on_device(trainer->group);
-    if (trainer->device == NULL) {
-        trainer->device = cddpi_device_cpu();
-    }
-    trainer->rank = cddp_group_rank(trainer->group);
-    trainer->world_size = cddp_group_world_size(trainer->group);
     cddpi_progress_init(&trainer->progress, trainer->rank != 0);
     return check_batch(config, trainer->world_size);
 }
@@ -147,7 +159,7 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
     cddp_status status = cddpi_model_spec_complete(&spec);
 
-    spec.device = cddpi_trainer_on_device(trainer) ? trainer->device : NULL;
+    spec.device = cddpi_is_cuda(trainer->device) ? trainer->device : NULL;
     if (status == CDDP_OK) {
         status = cddpi_model_create(&spec, (uint64_t)config->train.seed, trainer->group,
                                     &trainer->model);
@@ -267,7 +279,7 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
     cddp_status status;
 
     cddpi_loss_scale_init(&trainer->loss_scale);
-    if (!cddpi_trainer_on_device(trainer)) {
+    if (!cddpi_is_cuda(trainer->device)) {
         return CDDP_OK;
     }
     status = cddpi_optim_to_device(trainer->optim, trainer->device,

@@ -147,12 +147,6 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
 /** Options of the reducer; hook, order and text stay borrowed. setup.c */
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
                                            const struct cddpi_model *model, const char *text);
-/** Whether the model is on a GPU. */
-static inline bool cddpi_trainer_on_device(const struct cddpi_trainer *trainer)
-{
-    return trainer->device != NULL && trainer->device != cddpi_device_cpu();
-}
-
 /* On a device, files and the other ranks get copies of parameters and buffers that the processor
  * can read. On the processor all of these do nothing. mirror.c */
 
@@ -165,11 +159,11 @@ CDDP_CHECKED cddp_status cddpi_trainer_send(struct cddpi_trainer *trainer);
 /** Parameters and buffers (or the copies, where these are held) as tensors for a file; release with
  *  cddpi_free(). NULL: no memory. mirror.c */
 cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer);
-/** How many elements @p tensor has. mirror.c */
-size_t cddpi_trainer_elements(const cddp_param *tensor);
 
-/** What the options of a group say about the device. setup.c */
-void cddpi_trainer_place(const struct cddpi_config *config, cddp_group_options *out);
+/** Make the group of @p options on the device that the configuration names: group, device, rank
+ *  and world_size of @p trainer. setup.c */
+CDDP_CHECKED cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer,
+                                            cddp_group_options *options);
 /** What is needed at the end of steps on a device. setup.c */
 CDDP_CHECKED cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer);
 /** Steps from @p cursor to the end of the last epoch. setup.c */

@@ -93,6 +93,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    int device;
     struct fake_point *point; /* of its last record; NULL: none yet */
     bool timed;
     uint64_t capture; /* id of the capture it was recorded in; 0: outside */
@@ -112,7 +113,7 @@ struct fake_config {
     int driver;
     size_t memory;
     long fail_alloc, fail_launch, refuse_launch, fail_pin;
-    bool ipc, peers, pools, wait_value;
+    bool ipc, peers, pools, wait_value, parts;
     char name[64]; /* "": each has its own */
     int64_t idle_ns;
     uint64_t seed;
@@ -132,6 +133,7 @@ struct fake_state {
     struct CUstream_st null_streams[FAKE_MAX_DEVICES];
     int stream_count;
     size_t queued;
+    unsigned full;   /* threads that wait for room; meanwhile nobody else gets far */
     size_t pressure; /* pieces that may run because somebody asks again and again */
     int64_t last_put_ns;
     struct fake_demand *demands;
@@ -142,11 +144,14 @@ struct fake_state {
 };
 
 extern struct fake_state fake;
-extern _Thread_local int fake_device;
+extern _Thread_local int fake_device; /* -1: the thread has chosen none */
 
 /** Lock, reading the environment in the first call. An error: unlocked again, and kept for
  *  cudaGetLastError(). */
 cudaError_t fake_enter(void);
+/** The same for calls that need a context: a thread that has chosen no device would get one on
+ *  device 0, which costs memory there, and is another rank's. That ends the program. */
+cudaError_t fake_enter_context(void);
 /** Unlock, and keep @p error. */
 cudaError_t fake_leave(cudaError_t error);
 cudaError_t fake_keep(cudaError_t error);
@@ -185,6 +190,8 @@ void fake_tips_clear(struct fake_tips *tips);
 cudaError_t fake_capture_refuse(cudaStream_t stream);
 /** The same for calls that no thread that captures may make. */
 bool fake_capturing_here(void);
+/** cudaSuccess, unless this thread captures: then that is broken by the call. */
+cudaError_t fake_capture_forbids(void);
 
 /** In @p stream: wait until *word - *base - more is not negative, also in replays. The lock is not
  *  held. */

@@ -6,7 +6,7 @@
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned int flags, int priority)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct CUstream_st *stream;
 
     (void)priority; /* no order follows from it */
@@ -42,7 +42,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -54,15 +54,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return fake_leave(cudaSuccess);
 }
 
-/* Whether it may be waited for; recording is over if not. */
+/* Whether it may be asked or waited for; recording is over if not. */
 static cudaError_t check_outside(cudaStream_t stream)
 {
-    return stream->capture != NULL ? fake_capture_refuse(stream) : cudaSuccess;
+    return stream->capture != NULL ? fake_capture_refuse(stream) : fake_capture_forbids();
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -74,7 +74,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -91,26 +91,26 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
     }
-    if (fake_capturing_here()) {
-        return fake_leave(fake_capture_refuse(fake.capture->origin));
-    }
-    return fake_leave(fake_sync_all());
+    error = fake_capture_forbids();
+    return fake_leave(error == cudaSuccess ? fake_sync_all() : error);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
     }
     *out = fake_zalloc(sizeof **out);
+    (*out)->device = fake_device;
     (*out)->timed = (flags & cudaEventDisableTiming) == 0;
+    (*out)->device = fake_device;
     return fake_leave(cudaSuccess);
 }
 
@@ -121,7 +121,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -148,13 +148,16 @@ static cudaError_t record_captured(cudaEvent_t event, cudaStream_t stream, unsig
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_work work = {.kind = FAKE_RECORD};
 
     if (error != cudaSuccess) {
         return error;
     }
     stream = fake_stream_of(stream);
+    if (event->device != stream->device) {
+        return fake_leave(cudaErrorInvalidResourceHandle);
+    }
     if (stream->capture != NULL) {
         return fake_leave(record_captured(event, stream, flags));
     }
@@ -190,7 +193,7 @@ static cudaError_t wait_captured(cudaStream_t stream, cudaEvent_t event)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_work work = {.kind = FAKE_WAIT};
 
     if (error != cudaSuccess) {
@@ -221,7 +224,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -229,7 +232,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (event->capture != 0) {
         return fake_leave(cudaErrorCapturedEvent);
     }
-    if (event->point != NULL && !event->point->done) {
+    error = fake_capture_forbids();
+    if (error == cudaSuccess && event->point != NULL && !event->point->done) {
         fake.pressure += 1 + fake_random() % 4;
         fake_start_runner();
         error = cudaErrorNotReady;
@@ -239,7 +243,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -247,12 +251,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (event->capture != 0) {
         return fake_leave(cudaErrorCapturedEvent);
     }
-    return fake_leave(event->point != NULL ? fake_await(event->point) : cudaSuccess);
+    error = fake_capture_forbids();
+    return fake_leave(error == cudaSuccess && event->point != NULL ? fake_await(event->point)
+                                                                   : error);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -281,7 +287,7 @@ static void run_host_call(void *closure)
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct host_call *call;
 
     if (error != cudaSuccess) {

@@ -76,7 +76,7 @@ static cudaError_t put_copy(cudaStream_t stream, void *to, const void *from, siz
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -97,7 +97,7 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     cudaStream_t stream;
 
     if (error != cudaSuccess) {
@@ -127,7 +127,7 @@ static cudaError_t put_fill(cudaStream_t stream, void *memory, int value, size_t
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;

@@ -9,6 +9,9 @@
  * it at once, those from pinned memory when they run. So work that lacks an event, a buffer that is
  * written again too early or read too early give wrong numbers with some seed.
  *
+ * A call that finds the queue full waits for room, and calls of other threads wait with it: the
+ * driver does not promise that they get past one another.
+ *
  * Environment, all read when the runtime is first used:
  *   CDDP_FAKE_CUDA_SEED            of the order (1)
  *   CDDP_FAKE_CUDA_DEVICES         how many there are (2); CUDA_VISIBLE_DEVICES is obeyed
@@ -21,6 +24,7 @@
  *   CDDP_FAKE_CUDA_FAIL_PIN        the n-th allocation of pinned memory fails
  *   CDDP_FAKE_CUDA_IPC             0: memory cannot be opened by other processes
  *   CDDP_FAKE_CUDA_PEERS           0: devices do not reach each other
+ *   CDDP_FAKE_CUDA_PARTS           1: all are parts of one card (MIG)
  *   CDDP_FAKE_CUDA_POOLS           0: no stream-ordered allocation
  *   CDDP_FAKE_CUDA_WAIT_VALUE      0: the driver has no cuStreamWaitValue32
  *   CDDP_FAKE_CUDA_IDLE_US         how long "a while" is (2000)
@@ -28,6 +32,8 @@
 #ifndef CDDP_TESTS_FAKE_CUDA_H
 #define CDDP_TESTS_FAKE_CUDA_H
 
+/* For programs that link the emulated module, as a trainer that calls CUDA itself. */
+#pragma GCC visibility push(default)
 #include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
@@ -42,4 +48,5 @@ void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *clo
 #ifdef __cplusplus
 }
 #endif
+#pragma GCC visibility pop
 #endif

@@ -35,7 +35,7 @@ static bool is_word(const volatile uint32_t *word)
 static CUresult stream_write_value(CUstream stream, CUdeviceptr address, cuuint32_t value,
                                    unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct word_write *write;
 
     if (error != cudaSuccess) {
@@ -57,7 +57,7 @@ static CUresult stream_wait_value(CUstream stream, CUdeviceptr address, cuuint32
                              .word = (volatile uint32_t *)(uintptr_t)address,
                              .value = value,
                              .flags = flags};
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return result_of(error);

@@ -74,6 +74,11 @@ bool fake_capturing_here(void)
     return fake.capture != NULL && fake.capture->id == captured_here;
 }
 
+cudaError_t fake_capture_forbids(void)
+{
+    return fake_capturing_here() ? fake_capture_refuse(fake.capture->origin) : cudaSuccess;
+}
+
 void fake_graph_drop(struct CUgraph_st *graph)
 {
     if (graph == NULL || --graph->refs > 0) {
@@ -108,7 +113,7 @@ bool fake_graph_pick(const struct fake_item *item, size_t *out)
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_capture *capture;
 
     (void)mode;
@@ -154,7 +159,7 @@ static bool is_joined(const struct CUgraph_st *graph, const struct CUstream_st *
 
 cudaError_t cudaStreamEndCapture(cudaStream_t origin, cudaGraph_t *out)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_capture *capture;
 
     *out = NULL;
@@ -191,7 +196,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t origin, cudaGraph_t *out)
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -205,7 +210,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     (void)flags;
     if (error != cudaSuccess) {
@@ -225,7 +230,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -258,7 +263,7 @@ static void take_points(struct fake_item *item, cudaStream_t stream)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_item *item;
 
     if (error != cudaSuccess) {

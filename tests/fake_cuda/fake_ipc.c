@@ -18,7 +18,7 @@ struct address {
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *memory)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     const struct fake_block *block = fake_block_find(memory);
     struct address address = {"fakecud", getpid(), -1, 0, 0, 0};
     struct stat facts;
@@ -62,7 +62,7 @@ static void *map_other(const struct address *address)
 
 cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct address address;
     struct fake_block *block;
     void *base;
@@ -100,7 +100,7 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned
 
 cudaError_t cudaIpcCloseMemHandle(void *memory)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {

@@ -63,7 +63,7 @@ void fake_wait_beyond(cudaStream_t stream, volatile uint64_t *word, const uint64
     struct fake_work work = {
         .kind = FAKE_WAIT_VALUE, .wide = word, .wide_value = more, .base = base};
 
-    if (fake_enter() == cudaSuccess) {
+    if (fake_enter_context() == cudaSuccess) {
         fake_leave(fake_put(fake_stream_of(stream), &work));
     }
 }
@@ -88,12 +88,12 @@ static cudaError_t put_item(cudaStream_t stream, const CUstreamBatchMemOpParams 
 static CUresult batch_mem_op(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *items,
                              unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return (CUresult)error;
     }
-    if (count > 256 || flags != 0) {
+    if (count >= 256 || flags != 0) {
         return (CUresult)fake_leave(cudaErrorInvalidValue);
     }
     for (unsigned i = 0; i < count && error == cudaSuccess; i++) {
@@ -104,7 +104,7 @@ static CUresult batch_mem_op(CUstream stream, unsigned int count, CUstreamBatchM
 
 static CUresult memset_d32(CUdeviceptr address, unsigned int value, size_t count, CUstream stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     return (CUresult)(error != cudaSuccess ? error
                                            : fake_leave(put_store(fake_stream_of(stream), address,

@@ -89,7 +89,7 @@ static cudaError_t take(int device, size_t bytes)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_block *block;
     void *base;
     int fd;
@@ -121,7 +121,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
@@ -151,7 +151,7 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMemGetInfo(size_t *out_free, size_t *total)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -165,7 +165,7 @@ cudaError_t cudaMemGetInfo(size_t *out_free, size_t *total)
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *out, const struct cudaMemPoolProps *properties)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     if (error != cudaSuccess) {
         return error;
@@ -224,7 +224,7 @@ static void run_poison(void *closure)
 cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool,
                                     cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct poison *poison;
     struct fake_block *block;
     void *base = NULL;
@@ -266,7 +266,7 @@ static void run_release(void *closure)
 
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_block *block = fake_block_find(memory);
     struct poison *poison;
 
@@ -290,12 +290,16 @@ cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream)
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     void *base = NULL;
 
     (void)flags;
     if (error != cudaSuccess) {
         return error;
+    }
+    error = fake_capture_forbids();
+    if (error != cudaSuccess) {
+        return fake_leave(error);
     }
     fake.pins++;
     if (fake.pins == fake.config.fail_pin) {
@@ -317,7 +321,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 
 cudaError_t cudaFreeHost(void *memory)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
@@ -326,7 +330,11 @@ cudaError_t cudaFreeHost(void *memory)
     if (block == NULL || block->base != memory || block->kind != FAKE_PINNED) {
         return fake_leave(cudaErrorInvalidValue);
     }
-    error = fake_capturing_here() ? cudaSuccess : fake_sync_all();
+    error = fake_capture_forbids();
+    if (error != cudaSuccess) {
+        return fake_leave(error);
+    }
+    error = fake_sync_all();
     fake_block_forget(block);
     free(memory);
     return fake_leave(error);
@@ -334,11 +342,15 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
 
     (void)flags;
     if (error != cudaSuccess) {
         return error;
+    }
+    error = fake_capture_forbids();
+    if (error != cudaSuccess) {
+        return fake_leave(error);
     }
     if (memory == NULL || bytes == 0) {
         return fake_leave(cudaErrorInvalidValue);
@@ -354,7 +366,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
 
 cudaError_t cudaHostUnregister(void *memory)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
@@ -370,7 +382,7 @@ cudaError_t cudaHostUnregister(void *memory)
 
 cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned int flags)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     const struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {
@@ -386,7 +398,7 @@ cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned int flag
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *memory)
 {
-    cudaError_t error = fake_enter();
+    cudaError_t error = fake_enter_context();
     const struct fake_block *block = fake_block_find(memory);
 
     if (error != cudaSuccess) {

@@ -166,11 +166,28 @@ static void check_devices(ncclComm_t comm)
     }
 }
 
+/* Somebody was called for who has not called yet. */
+static bool is_connecting(const struct ncclComm *comm)
+{
+    struct fake_nccl_shared *shared = comm->shared;
+    bool waits = comm->connected && atomic_load(&shared->connected) < comm->size;
+
+    for (int peer = 0; peer < comm->size && !waits; peer++) {
+        for (int way = 0; way < 2; way++) {
+            waits = waits || (atomic_load(&shared->met[comm->rank][peer][way]) &&
+                              !atomic_load(&shared->met[peer][comm->rank][1 - way]));
+        }
+    }
+    return waits;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
     if (comm->error != ncclSuccess) {
         *out = comm->error;
     } else if (comm->hangs || atomic_load(&comm->shared->joined) < comm->size) {
+        *out = ncclInProgress;
+    } else if (is_connecting(comm) || (comm->finalized && atomic_load(&comm->recorded) > 0)) {
         *out = ncclInProgress;
     } else if (atomic_load(&comm->busy) > 0) {
         atomic_fetch_sub(&comm->busy, 1);
@@ -189,7 +206,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     ncclResult_t result = begin(comm);
 
-    return result != ncclSuccess ? result : later(comm);
+    if (result != ncclSuccess) {
+        return result;
+    }
+    comm->finalized = true;
+    return later(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -209,8 +230,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
             atomic_store((_Atomic uint32_t *)&all[i]->of[comm->rank][r] + 1, RELEASED);
         }
     }
+    while (atomic_load(&comm->recorded) > 0) { /* 2.28 polls for the end of recordings, too */
+        usleep(1000);
+    }
     fake_nccl_comm_drop(comm);
-    return ncclInProgress;
+    return ncclSuccess;
 }
 
 ncclResult_t ncclGroupStart(void)

@@ -2,8 +2,10 @@
  * copies numbers through shared memory, and waits for peers without holding anything up.
  *
  * It insists on the rules of communicators that do not block: a call while another is in progress
- * is an invalid usage, and each call is in progress for a while. Two ranks on one device are
- * refused.
+ * is an invalid usage, and each call is in progress for a while; the first collective is until all
+ * ranks have called one, and the first message until its receiver (or sender) has called for it,
+ * since they connect ranks. Two ranks on one device are refused. As in 2.28, neither finalize nor
+ * abort ends as long as there are recordings with work of the communicator.
  *
  * Environment, read by ncclGetVersion() or when a communicator is made
  * (CDDP_FAKE_CUDA_WITHOUT=nccl: there is no library):
@@ -39,6 +41,9 @@ struct fake_nccl_counts {
 
 struct fake_nccl_shared {
     _Atomic int joined;
+    _Atomic int connected; /* ranks that have called a collective */
+    _Atomic bool met[FAKE_NCCL_RANKS][FAKE_NCCL_RANKS]
+                    [2]; /* has sent to, or received from, another */
     struct {
         int device;
         long host; /* a hash */
@@ -55,7 +60,8 @@ struct ncclComm {
     int rank, size, device;
     _Atomic int busy; /* this many questions are answered with "in progress" */
     _Atomic bool aborted;
-    bool hangs;
+    _Atomic int recorded; /* pieces of work in recordings */
+    bool hangs, connected, finalized;
     ncclResult_t error;
     char text[256];
     uint64_t collectives; /* called so far */
@@ -91,6 +97,7 @@ struct fake_nccl_call {
     int root;           /* or the peer */
     size_t mail_offset;
     cudaStream_t stream;
+    bool recorded;
 };
 
 size_t fake_nccl_type_bytes(ncclDataType_t type);

@@ -15,6 +15,9 @@ static void drop(void *closure)
 {
     struct fake_nccl_call *call = closure;
 
+    if (call->recorded) {
+        atomic_fetch_sub(&call->comm->recorded, 1);
+    }
     fake_nccl_comm_drop(call->comm);
     free(call);
 }
@@ -29,8 +32,12 @@ static void count(struct fake_nccl_counts *counts, int reader, int writer, uint6
 static void put(const struct fake_nccl_call *call, void (*run)(void *))
 {
     struct fake_nccl_call *copy = malloc(sizeof *copy);
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
 
     *copy = *call;
+    (void)cudaStreamIsCapturing(call->stream, &state);
+    copy->recorded = state == cudaStreamCaptureStatusActive;
+    atomic_fetch_add(&call->comm->recorded, copy->recorded ? 1 : 0);
     atomic_fetch_add(&call->comm->refs, 1);
     fake_cuda_launch(call->stream, run, copy, drop);
 }
@@ -136,6 +143,10 @@ static void put_collective(struct fake_nccl_call *call)
     ncclComm_t comm = call->comm;
 
     comm->collectives++;
+    if (!comm->connected) {
+        comm->connected = true;
+        atomic_fetch_add(&comm->shared->connected, 1);
+    }
     if (comm->stuck_at > 0 && comm->collectives >= (uint64_t)comm->stuck_at) {
         /* nobody ever counts that far */
         wait_for(call, &comm->shared->arrived, comm->rank, NULL, UINT32_MAX);
@@ -161,6 +172,7 @@ static ncclResult_t put_mail(struct fake_nccl_call *calls, size_t count_of,
         if (call->kind != kind) {
             continue;
         }
+        atomic_store(&comm->shared->met[comm->rank][call->root][sends ? 0 : 1], true);
         call->mail_offset = used[call->root];
         used[call->root] += call->count * fake_nccl_type_bytes(call->type);
         if (used[call->root] > FAKE_NCCL_MAIL) {

@@ -12,7 +12,7 @@ struct fake_state fake = {
     .work = PTHREAD_COND_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
 };
-_Thread_local int fake_device;
+_Thread_local int fake_device = -1;
 static _Thread_local cudaError_t last_error;
 
 int64_t fake_now_ns(void)
@@ -96,6 +96,7 @@ static void begin(void)
     config->peers = setting("PEERS", 1) != 0;
     config->pools = setting("POOLS", 1) != 0;
     config->wait_value = setting("WAIT_VALUE", 1) != 0;
+    config->parts = setting("PARTS", 0) != 0;
     config->idle_ns = setting("IDLE_US", 2000) * 1000;
     config->seed = (uint64_t)setting("SEED", 1);
     snprintf(config->name, sizeof config->name, "%s", name != NULL ? name : "");
@@ -118,9 +119,10 @@ static cudaError_t driver_error(void)
     return fake.config.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 
+/* "Not ready" is kept, too: who does not clear it finds it after the next launch. */
 cudaError_t fake_keep(cudaError_t error)
 {
-    if (error != cudaSuccess && error != cudaErrorNotReady) {
+    if (error != cudaSuccess) {
         last_error = error;
     }
     return error;
@@ -142,6 +144,21 @@ cudaError_t fake_enter(void)
         error = fake.sticky;
     }
     return error == cudaSuccess ? error : fake_leave(error);
+}
+
+cudaError_t fake_enter_context(void)
+{
+    cudaError_t error = fake_enter();
+
+    /* a call that waits for room may hold a lock that all others need */
+    while (error == cudaSuccess && fake.full > 0) {
+        pthread_cond_wait(&fake.changed, &fake.lock);
+    }
+    if (error == cudaSuccess && fake_device < 0) {
+        fprintf(stderr, "fake_cuda: a thread that has chosen no device calls for a context\n");
+        abort(); /* whoever made the call may not care for errors */
+    }
+    return error;
 }
 
 cudaError_t fake_leave(cudaError_t error)
@@ -305,6 +322,21 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     properties->l2CacheSize = 50 << 20;
     properties->unifiedAddressing = 1;
     properties->pciBusID = card + 1;
+    return fake_leave(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
+{
+    cudaError_t error = fake_enter();
+
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (device < 0 || device >= fake.config.devices) {
+        return fake_leave(cudaErrorInvalidDevice);
+    }
+    snprintf(out, (size_t)bytes, "0000:%02x:00.0",
+             fake.config.parts ? 1 : fake.config.visible[device] + 1);
     return fake_leave(cudaSuccess);
 }
 

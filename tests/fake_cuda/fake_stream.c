@@ -49,8 +49,12 @@ cudaError_t fake_put_item(cudaStream_t stream, struct fake_item *item)
     fake_start_runner();
     while (fake.queued > FAKE_MAX_QUEUED) { /* a real queue is full at some time, too */
         fake.pressure += 64;
+        fake.full++;
         pthread_cond_signal(&fake.work);
         pthread_cond_wait(&fake.changed, &fake.lock);
+        if (--fake.full == 0) {
+            pthread_cond_broadcast(&fake.changed);
+        }
     }
     return fake.sticky;
 }
@@ -388,7 +392,12 @@ void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *clo
     struct fake_work work = {
         .kind = FAKE_RUN, .is_kernel = true, .run = run, .closure = closure, .drop = drop};
 
-    if (fake_enter() != cudaSuccess) {
+    if (fake_enter_context() != cudaSuccess) {
+        fake_work_drop(&work);
+        return;
+    }
+    if (fake_stream_of(stream)->device != fake_device) {
+        fake_leave(cudaErrorInvalidResourceHandle);
         fake_work_drop(&work);
         return;
     }

@@ -2,13 +2,11 @@
 #include "data/tokenize/options.h"
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/number.h"
+#include "base/options.h"
 #include "data/token_shards.h"
 #include "data/tokenizer_train.h"
 
-#include <getopt.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
@@ -43,80 +41,31 @@ enum option_id {
         OPTION_COUNT
 };
 
-static const struct option_row {
-    const char *name;
-    char letter;
-    const char *argument;
-    const char *text;
-} rows[OPTION_COUNT] = {
+static const struct cddpi_option rows[OPTION_COUNT] = {
 #define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
     OPTION_MAP(OPTION_ROW)};
 
-static cddp_status unknown_option(const char *argument)
+static const struct cddpi_options table = {"cddp-tokenize", rows, OPTION_COUNT};
+
+/* Returns in @out_count how many words stand between options; they are moved to the front. */
+static cddp_status read_values(int argc, char **argv, const char *values[OPTION_COUNT],
+                               int *out_count)
 {
-    const char *name = argument + strspn(argument, "-");
-    const char *best = NULL;
-    unsigned best_distance = (unsigned)strlen(name) / 3 + 2;
+    cddp_status status = CDDP_OK;
+    bool after_dashes = false;
+    int count = 0;
 
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        unsigned distance = cddpi_edit_distance(name, rows[id].name);
-
-        if (argument[1] == '-' && distance < best_distance) {
-            best_distance = distance;
-            best = rows[id].name;
+    for (int i = 1; status == CDDP_OK && i < argc; i++) {
+        if (after_dashes || argv[i][0] != '-' || argv[i][1] == '\0') {
+            argv[1 + count++] = argv[i];
+        } else if (strcmp(argv[i], "--") == 0) {
+            after_dashes = true;
+        } else {
+            status = cddpi_option_read(&table, argv, &i, values);
         }
     }
-    return best != NULL ? cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: did you mean --%s?",
-                                     argument, best)
-                        : cddpi_fail(CDDP_ERR_ARGUMENT,
-                                     "unknown option %s: see cddp-tokenize --help", argument);
-}
-
-/* getopt_long() knows abbreviations and reorders; the texts are ours. */
-static cddp_status read_values(int argc, char **argv, const char *values[OPTION_COUNT])
-{
-    struct option longs[OPTION_COUNT + 1] = {{0}};
-
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        longs[id] = (struct option){rows[id].name,
-                                    rows[id].argument != NULL ? required_argument : no_argument,
-                                    NULL, rows[id].letter != 0 ? rows[id].letter : 256 + id};
-    }
-    opterr = 0;
-    optind = 1;
-    for (;;) {
-        int word = optind;
-        int found = getopt_long(argc, argv, ":o:h", longs, NULL);
-        int id = found - 256;
-
-        if (found == -1) {
-            return CDDP_OK;
-        }
-        if (found == ':') {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s needs a value: see cddp-tokenize --help",
-                              argv[optind - 1]);
-        }
-        if (found == '?') {
-            return unknown_option(argv[optind > word ? optind - 1 : word]);
-        }
-        for (int i = 0; i < OPTION_COUNT && id < 0; i++) {
-            if (rows[i].letter == found) {
-                id = i;
-                break;
-            }
-        }
-        values[id] = optarg != NULL ? optarg : "";
-    }
-}
-
-static cddp_status read_number(const char *const values[OPTION_COUNT], enum option_id id,
-                               int64_t low, int64_t high, int64_t *out)
-{
-    if (values[id] != NULL && !cddpi_parse_integer(values[id], low, high, out)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: not a whole number from %lld to %lld",
-                          rows[id].name, values[id], (long long)low, (long long)high);
-    }
-    return CDDP_OK;
+    *out_count = count;
+    return status;
 }
 
 static cddp_status read_fraction(const char *text, double *out)
@@ -196,12 +145,12 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
         status = refuse_useless(values, options->mode);
     }
     if (status == CDDP_OK) {
-        status = read_number(values, OPTION_TRAIN, CDDPI_TRAIN_VOCABULARY_MIN,
-                             CDDPI_TRAIN_VOCABULARY_MAX, &vocabulary);
+        status = cddpi_option_whole(&table, values, OPTION_TRAIN, CDDPI_TRAIN_VOCABULARY_MIN,
+                                    CDDPI_TRAIN_VOCABULARY_MAX, &vocabulary);
     }
     if (status == CDDP_OK) {
-        status = read_number(values, OPTION_SHARD_TOKENS, 1, CDDPI_SHARD_TOKENS_MAX,
-                             &options->shard_tokens);
+        status = cddpi_option_whole(&table, values, OPTION_SHARD_TOKENS, 1, CDDPI_SHARD_TOKENS_MAX,
+                                    &options->shard_tokens);
     }
     if (status == CDDP_OK) {
         status = read_fraction(values[OPTION_VAL_FRACTION], &options->val_fraction);
@@ -229,13 +178,12 @@ cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tok
 {
     struct cddpi_tokenize_options options = {.val_fraction = 0.1};
     const char *values[OPTION_COUNT] = {NULL};
-    cddp_status status = read_values(argc, argv, values);
+    cddp_status status = read_values(argc, argv, values, &options.path_count);
 
     if (status != CDDP_OK) {
         return status;
     }
-    options.paths = argv + optind;
-    options.path_count = argc - optind;
+    options.paths = argv + 1;
     if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
         options.mode = values[OPTION_HELP] != NULL ? CDDPI_TOKENIZE_HELP : CDDPI_TOKENIZE_VERSION;
     } else {
@@ -245,28 +193,6 @@ cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tok
         *out = options;
     }
     return status;
-}
-
-/* Print @text from @column on, broken at spaces. */
-static void print_wrapped(FILE *to, const char *text, int column)
-{
-    int at = column;
-
-    while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
-
-        if (at > column && at + 1 + length > 96) {
-            fprintf(to, "\n%*s", column, "");
-            at = column;
-        } else if (at > column) {
-            fputc(' ', to);
-            at++;
-        }
-        fwrite(text, 1, (size_t)length, to);
-        at += length;
-        text += length + (text[length] == ' ');
-    }
-    fputc('\n', to);
 }
 
 void cddpi_tokenize_options_help(FILE *to)
@@ -280,16 +206,5 @@ void cddpi_tokenize_options_help(FILE *to)
         "byte-level BPE as GPT-2's; also learns such a vocabulary. TEXT are files, - is standard\n"
         "input. Each document ends with the end token.\n\n",
         to);
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        char left[64];
-        int used = rows[id].letter != '\0'
-                       ? snprintf(left, sizeof left, "  -%c, --%s", rows[id].letter, rows[id].name)
-                       : snprintf(left, sizeof left, "  --%s", rows[id].name);
-
-        if (rows[id].argument != NULL) {
-            snprintf(left + used, sizeof left - (size_t)used, " %s", rows[id].argument);
-        }
-        fprintf(to, strlen(left) < 24 ? "%-24s" : "%s\n                        ", left);
-        print_wrapped(to, rows[id].text, 24);
-    }
+    cddpi_options_print(&table, 24, to);
 }

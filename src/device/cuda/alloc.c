@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* How long an allocation waits for memory that was released and is still used. */
+enum { RECLAIM_MS = 60000 };
+
 cddp_status cuda_pool_open(struct cuda_device *device)
 {
     struct cddpi_device *base = &device->base;
@@ -68,6 +71,11 @@ static cudaError_t try_alloc(struct cuda_device *device, size_t bytes, void **ou
     return cudaMallocFromPoolAsync(out, bytes, device->pool, device->streams[CDDPI_STREAM_COMPUTE]);
 }
 
+static cudaError_t stream_ready(void *stream)
+{
+    return cudaStreamQuery((cudaStream_t)stream);
+}
+
 static cddp_status no_memory(struct cddpi_device *device, size_t bytes, const char *what)
 {
     struct cuda_device *self = cuda_device_of(device);
@@ -105,7 +113,8 @@ cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *wh
     if (error == cudaErrorMemoryAllocation && self->pool != NULL) {
         /* pieces that were released may lie there in the wrong sizes */
         (void)cudaGetLastError();
-        if (cudaStreamSynchronize(self->streams[CDDPI_STREAM_COMPUTE]) == cudaSuccess &&
+        if (cuda_poll(stream_ready, self->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
+                cudaSuccess &&
             cudaMemPoolTrimTo(self->pool, 0) == cudaSuccess) {
             error = try_alloc(self, asked, out);
         }

@@ -40,6 +40,16 @@ static inline cudaStream_t cuda_device_stream(struct cddpi_device *device, enum 
 
 /* --- errors --- */
 
+/* What cudaEventQuery() or cudaStreamQuery() said. "Not ready" is no failure, but the runtime may
+ * keep it like one, and the next check of a launch would find it. */
+static inline cudaError_t cuda_asked(cudaError_t error)
+{
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+    }
+    return error;
+}
+
 /** Word a failure: "rank 2: cuda:1: <text>". Returns @p status. Any thread. */
 cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, const char *format,
                       ...) __attribute__((format(printf, 3, 4)));

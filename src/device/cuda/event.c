@@ -8,6 +8,7 @@ void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *event)
     if (event == NULL) {
         return;
     }
+    (void)cuda_enter(device); /* a new thread would get a context on device 0 */
     if (event->event != NULL) {
         (void)cudaEventDestroy(event->event);
     }
@@ -41,16 +42,45 @@ cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cd
     return CDDP_OK;
 }
 
+/* Whether what is put into @p in now becomes part of a recording. Streams that nothing has ordered
+ * after the compute stream go on beside it. */
+static bool records(const struct cuda_device *device, cudaStream_t in)
+{
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+
+    return device->recording != 0 && cudaStreamIsCapturing(in, &state) == cudaSuccess &&
+           state != cudaStreamCaptureStatusNone;
+}
+
+/* A caller that captures its own stream would put half of an operation into its graph. */
+static cddp_status check_capture(struct cddpi_device *device, cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cddp_status status = CUDA_CHECK(device, cudaStreamIsCapturing(stream, &capture));
+
+    if (status == CDDP_OK && capture != cudaStreamCaptureStatusNone) {
+        status = cuda_fail(device, CDDP_ERR_STATE,
+                           "the compute stream is being captured by the caller: a graph of the "
+                           "caller's cannot hold operations of cddp");
+    }
+    return status;
+}
+
 cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *event,
                               enum cddpi_stream stream)
 {
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t in = cuda_device_stream(device, stream);
-    /* External: the recording does it each time that it is replayed. */
-    unsigned flags = self->recording != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
+    uint64_t recording = records(self, in) ? self->recording : 0;
+    /* External: the recording does it each time that it is replayed. Outside CUDA refuses that. */
+    unsigned flags = recording != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
     cddp_status status = CDDP_OK;
 
-    if (event->clock != NULL) { /* first, so that the time is known when the event is done */
+    if (self->adopted && self->recording == 0 && stream == CDDPI_STREAM_COMPUTE) {
+        status = check_capture(device, in);
+    }
+    if (status == CDDP_OK &&
+        event->clock != NULL) { /* first, so that the time is known when the event is done */
         status = CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags));
     }
     if (status == CDDP_OK) {
@@ -58,7 +88,7 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *e
     }
     if (status == CDDP_OK) {
         event->recorded = true;
-        event->recording = self->recording;
+        event->recording = recording;
     }
     return status;
 }
@@ -73,12 +103,13 @@ cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stre
     if (!event->recorded) {
         return CDDP_OK;
     }
-    if (self->recording != 0 && event->recording != self->recording) {
-        flags = cudaEventWaitExternal; /* of work outside: waited for at each replay */
-    } else if (self->recording == 0 && event->recording != 0) {
+    if (event->recording != 0 && event->recording != self->recording) {
         return cuda_fail(device, CDDP_ERR_STATE,
                          "an event that is part of a recording cannot be waited for outside: "
                          "record another behind the replay");
+    }
+    if (event->recording == 0 && records(self, in)) {
+        flags = cudaEventWaitExternal; /* of work outside: waited for at each replay */
     }
     return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
 }
@@ -102,7 +133,7 @@ cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *ev
     if (status != CDDP_OK) {
         return status;
     }
-    error = event->recorded ? cudaEventQuery(observable(event)) : cudaSuccess;
+    error = event->recorded ? cuda_asked(cudaEventQuery(observable(event))) : cudaSuccess;
     if (error == cudaErrorNotReady) {
         *out_done = false;
         return CDDP_OK;
@@ -136,8 +167,12 @@ cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *eve
 cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from,
                                struct cddpi_event *to, float *out_ms)
 {
+    cddp_status status = cuda_enter(device);
+
     if (from->clock == NULL || to->clock == NULL) {
         return cuda_fail(device, CDDP_ERR_ARGUMENT, "the time of an event that is not timed");
     }
-    return CUDA_CHECK(device, cudaEventElapsedTime(out_ms, from->clock, to->clock));
+    return status != CDDP_OK
+               ? status
+               : CUDA_CHECK(device, cudaEventElapsedTime(out_ms, from->clock, to->clock));
 }

@@ -48,6 +48,7 @@ cddp_status cuda_pool_open(struct cuda_device *device);
 cddp_status cuda_streams_open(struct cuda_device *device);
 void cuda_streams_close(struct cuda_device *device);
 cddp_status cuda_adopt(struct cddpi_device *device, void *stream);
+void *cuda_compute_stream(struct cddpi_device *device);
 cddp_status cuda_copy(struct cddpi_device *device, enum cddpi_stream stream, void *to,
                       const void *from, size_t bytes);
 cddp_status cuda_clear(struct cddpi_device *device, enum cddpi_stream stream, void *memory,

@@ -62,6 +62,7 @@ cddp_status cuda_count(const struct cddpi_module_host *host, int *out)
 static void cuda_close(struct cddpi_device *device)
 {
     struct cuda_device *self = cuda_device_of(device);
+    bool dry = true;
 
     (void)cuda_enter(device);
     if (self->recording != 0) {
@@ -72,10 +73,16 @@ static void cuda_close(struct cddpi_device *device)
             (void)cudaGraphDestroy(graph);
         }
     }
-    if (self->streams[CDDPI_STREAM_COUNT - 1] != NULL && cuda_finish(device, CLOSE_MS) != CDDP_OK) {
-        self->host->warn(self->host->last_error());
+    if (self->streams[CDDPI_STREAM_COUNT - 1] != NULL) {
+        cddp_status status = cuda_finish(device, CLOSE_MS);
+
+        if (status != CDDP_OK) {
+            self->host->warn(self->host->last_error());
+        }
+        /* what frees memory waits for the device, without a limit */
+        dry = status != CDDP_ERR_TIMEOUT;
     }
-    for (int i = 0; i < CDDPI_CUDA_PARTS; i++) {
+    for (int i = 0; i < CDDPI_CUDA_PARTS && dry; i++) {
         if (self->kept[i].state != NULL && self->kept[i].release != NULL) {
             self->kept[i].release(device, self->kept[i].state);
         }
@@ -113,6 +120,7 @@ static const struct cddpi_device_ops cuda_ops = {
     .range_push = cuda_range_push,
     .range_pop = cuda_range_pop,
     .adopt = cuda_adopt,
+    .compute_stream = cuda_compute_stream,
 };
 
 /* As nvidia-smi -L prints it. */
@@ -133,7 +141,6 @@ static cddp_status describe_self(struct cuda_device *device)
 {
     struct cddpi_device *base = &device->base;
     struct cudaDeviceProp properties;
-    int shares = 0;
     cddp_status status = CUDA_CHECK(base, cudaGetDeviceProperties(&properties, base->index));
 
     if (status != CDDP_OK) {
@@ -146,11 +153,6 @@ static cddp_status describe_self(struct cuda_device *device)
     if (properties.unifiedAddressing == 0) {
         return cuda_fail(base, CDDP_ERR_UNAVAILABLE, "%s has no unified addressing", base->title);
     }
-    if (cudaDeviceGetAttribute(&shares, cudaDevAttrIpcEventSupport, base->index) != cudaSuccess) {
-        (void)cudaGetLastError();
-    }
-    /* and streams can wait for a word in memory: without that nobody could be waited for */
-    base->can_share = shares != 0 && cuda_driver_symbol("cuStreamWaitValue32") != NULL;
     return CUDA_CHECK(base, cudaSetDevice(base->index));
 }
 

@@ -89,6 +89,7 @@ void cuda_recording_destroy(struct cddpi_device *device, struct cddpi_recording 
     if (recording == NULL) {
         return;
     }
+    (void)cuda_enter(device);
     if (recording->exec != NULL) {
         (void)cudaGraphExecDestroy(recording->exec);
     }

@@ -30,21 +30,67 @@ cddp_status cuda_streams_open(struct cuda_device *device)
     return status;
 }
 
+/* Whether @p stream can be the compute stream. Only an event that is recorded there tells whose it
+ * is, before CUDA 12.8. */
+static cddp_status check_stream(struct cddpi_device *device, cudaStream_t stream, cudaEvent_t event)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+
+    if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone) {
+        return cuda_fail(device, CDDP_ERR_STATE,
+                         "the stream that was given is being captured: give it before or after");
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(event, stream);
+    }
+    if (error == cudaErrorInvalidResourceHandle) {
+        (void)cudaGetLastError();
+        return cuda_fail(device, CDDP_ERR_ARGUMENT,
+                         "the stream that was given is none of this device: make it after "
+                         "cudaSetDevice(%d)",
+                         device->index);
+    }
+    return CUDA_CHECK(device, error);
+}
+
 cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
 {
     struct cuda_device *self = cuda_device_of(device);
-    cudaStream_t own = self->streams[CDDPI_STREAM_COMPUTE];
+    cudaStream_t before = self->streams[CDDPI_STREAM_COMPUTE];
+    cudaEvent_t event = NULL;
     cddp_status status = cuda_enter(device);
 
+    if (status == CDDP_OK && self->recording != 0) {
+        status = cuda_fail(device, CDDP_ERR_STATE,
+                           "the compute stream cannot change while work is recorded");
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = check_stream(device, stream, event);
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaEventRecord(event, before));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaStreamWaitEvent(stream, event, 0));
+    }
+    (void)cudaEventDestroy(event); /* what waits for it still does */
     if (status != CDDP_OK) {
         return status;
     }
     self->streams[CDDPI_STREAM_COMPUTE] = stream;
-    if (self->adopted) {
-        return CDDP_OK;
-    }
+    status = self->adopted ? CDDP_OK : CUDA_CHECK(device, cudaStreamDestroy(before));
     self->adopted = true;
-    return CUDA_CHECK(device, cudaStreamDestroy(own));
+    return status;
+}
+
+void *cuda_compute_stream(struct cddpi_device *device)
+{
+    return cuda_device_of(device)->streams[CDDPI_STREAM_COMPUTE];
 }
 
 void cuda_streams_close(struct cuda_device *device)
@@ -85,7 +131,7 @@ cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t tim
 
     for (;;) {
         struct timespec pause = {0, pause_ns};
-        cudaError_t error = ready(what);
+        cudaError_t error = cuda_asked(ready(what));
 
         if (error != cudaErrorNotReady || cddpi_now_ns() >= deadline_ns) {
             return error;

@@ -45,10 +45,11 @@ static bool needed(const struct cddpi_plane *plane, int rank)
     return cddpi_ipc_read(plane, rank, IPC_DONE) < pieces;
 }
 
+/* Who has done its part may leave, or even end without a word. */
 static cddp_status check_peers(struct cddpi_plane *plane)
 {
     for (int r = 0; r < plane->size; r++) {
-        if (r == plane->rank || (has_left(plane, r) && !needed(plane, r))) {
+        if (r == plane->rank || !needed(plane, r)) {
             continue;
         }
         if (has_left(plane, r)) {

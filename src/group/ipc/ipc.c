@@ -11,6 +11,9 @@
  * drivers keep pages that somebody maps, but NVIDIA does not promise it. */
 enum { GRACE_MS = 1000 };
 
+/* How long close waits for streams that nothing of the plane holds up any more. */
+enum { DRAIN_MS = 10000 };
+
 struct intro {
     int32_t pid;
 };
@@ -260,27 +263,24 @@ static bool can_end(const struct cddpi_plane *plane, uint64_t pieces)
     return true;
 }
 
-/* Work that is still under way ends, if the peers come soon; else all their waits do. */
-static void end_work(struct cddpi_plane *plane)
+/* Work that is still under way ends, if the peers come soon; else all their waits do. False: it
+ * goes on all the same, because something else in the stream does not end. */
+static bool end_work(struct cddpi_plane *plane)
 {
-    struct timespec pause = {0, 1000000};
     uint64_t pieces = atomic_load(&plane->pieces);
     bool busy = true;
 
     if (plane->windows[plane->rank] == NULL) {
-        return; /* half-built: there was none */
+        return true; /* half-built: there was none */
     }
     for (int ms = 0; ms < GRACE_MS && busy && can_end(plane, pieces); ms++) {
-        busy = cudaStreamQuery(plane->comm) == cudaErrorNotReady;
-        if (busy) {
-            nanosleep(&pause, NULL);
-        }
+        busy = !cddpi_plane_drain(plane->device, plane->comm, 1);
     }
     if (busy) {
         cddpi_ipc_abort(plane, "left the group while work was under way");
     }
-    (void)cudaStreamSynchronize(plane->comm);
-    (void)cudaStreamSynchronize(plane->side);
+    return cddpi_plane_drain(plane->device, plane->comm, DRAIN_MS) &&
+           cddpi_plane_drain(plane->device, plane->side, DRAIN_MS);
 }
 
 /* Until no peer has this rank's memory open, or for a while. */
@@ -313,20 +313,10 @@ static void close_memory(struct cddpi_plane *plane)
     (void)cudaFree(plane->windows[plane->rank]);
 }
 
-static void close_plane(struct cddpi_plane *plane)
+static void free_own(struct cddpi_plane *plane)
 {
     cudaEvent_t events[] = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
-    if (plane == NULL) {
-        return;
-    }
-    if (plane->block != NULL) {
-        end_work(plane);
-        if (!plane->staged) {
-            close_memory(plane);
-        }
-        atomic_store_explicit(&plane->block->ranks[plane->rank].left, 1, memory_order_release);
-    }
     memcpy(events, plane->came, sizeof plane->came);
     memcpy(events + IPC_SLOTS, plane->gone, sizeof plane->gone);
     events[2 * IPC_SLOTS] = plane->started;
@@ -344,6 +334,30 @@ static void close_plane(struct cddpi_plane *plane)
         (void)cudaHostUnregister(plane->block);
     }
     (void)cudaGetLastError(); /* after a lost device all of these fail */
+}
+
+static void close_plane(struct cddpi_plane *plane)
+{
+    bool dry;
+
+    if (plane == NULL) {
+        return;
+    }
+    cddpi_plane_enter(plane->device);
+    dry = plane->block == NULL || end_work(plane);
+    if (dry && plane->block != NULL && !plane->staged) {
+        close_memory(plane);
+    }
+    if (plane->block != NULL) {
+        atomic_store_explicit(&plane->block->ranks[plane->rank].left, 1, memory_order_release);
+    }
+    if (dry) {
+        free_own(plane);
+    } else {
+        cddpi_plane_warn(
+            plane->device,
+            "work on the device does not end: its memory stays until this process ends");
+    }
     for (int r = 0; r < IPC_RANKS; r++) {
         if (plane->alive[r] >= 0) {
             close(plane->alive[r]);

@@ -93,6 +93,7 @@ void cddpi_ipc_unshare(struct cddpi_plane *plane, char **at)
             at[r] = NULL;
         }
     }
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
 }
 
 /* Memory of this rank alone, zeroed. */
@@ -145,6 +146,7 @@ cddp_status cddpi_ipc_alloc(struct cddpi_plane *plane, size_t bytes, void **out)
 {
     cddp_status status;
 
+    cddpi_plane_enter(plane->device);
     if (plane->block != NULL && !plane->staged) {
         cddpi_ipc_close_retired(plane, false);
         cddpi_ipc_free_retired(plane, false);
@@ -181,6 +183,7 @@ void cddpi_ipc_free(struct cddpi_plane *plane, void *memory)
     struct ipc_segment **end = &plane->retired;
     struct ipc_segment *segment;
 
+    cddpi_plane_enter(plane->device);
     if (plane->block == NULL || plane->staged) {
         plane->device->ops->release(plane->device, memory);
         return;
@@ -221,7 +224,7 @@ void cddpi_ipc_close_retired(struct cddpi_plane *plane, bool all)
         if (s->closed) {
             continue;
         }
-        if (!all && cudaEventQuery(s->last_use) != cudaSuccess) {
+        if (!all && cuda_asked(cudaEventQuery(s->last_use)) != cudaSuccess) {
             return;
         }
         cddpi_ipc_unshare(plane, s->at);
@@ -241,6 +244,7 @@ void cddpi_ipc_free_retired(struct cddpi_plane *plane, bool all)
         plane->freed++;
         (void)cudaFree(segment->at[plane->rank]);
         (void)cudaEventDestroy(segment->last_use);
+        (void)cudaGetLastError();
         cddpi_plane_free(plane->device, segment);
     }
 }

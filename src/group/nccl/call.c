@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <time.h>
 
-/* How long an abort waits for a thread that is inside NCCL. */
-enum { ABORT_PATIENCE_MS = 2000 };
+/* How long an abort waits for a thread that is inside NCCL, and how long anyone waits for a
+ * communicator to go. */
+enum { ABORT_PATIENCE_MS = 2000, FAREWELL_MS = 5000 };
 
 static int64_t now_ms(void)
 {
@@ -109,6 +110,66 @@ cddp_status cddpi_nccl_poll(struct cddpi_plane *plane)
     return status;
 }
 
+/* Destroying or aborting a communicator, in a thread of its own: both wait for NCCL's threads, and
+ * for the end of all recordings that hold its work, which may never come. */
+struct farewell {
+    const struct cddpi_module_host *host;
+    __typeof__(ncclCommAbort) *call;
+    ncclComm_t comm;
+    int device;
+    _Atomic bool done;
+    _Atomic int users;
+};
+
+static void drop_farewell(struct farewell *farewell)
+{
+    if (atomic_fetch_sub(&farewell->users, 1) == 1) {
+        farewell->host->free(farewell);
+    }
+}
+
+static void *say_farewell(void *argument)
+{
+    struct farewell *farewell = argument;
+
+    (void)cudaSetDevice(farewell->device);
+    (void)farewell->call(farewell->comm);
+    atomic_store(&farewell->done, true);
+    drop_farewell(farewell);
+    return NULL;
+}
+
+void cddpi_nccl_part(struct cddpi_plane *plane, __typeof__(ncclCommAbort) *call, ncclComm_t comm)
+{
+    struct farewell *farewell = cddpi_plane_zalloc(plane->device, sizeof *farewell);
+    int64_t deadline = now_ms() + FAREWELL_MS;
+    pthread_t thread;
+
+    if (farewell != NULL) {
+        farewell->host = cuda_device_of(plane->device)->host;
+        farewell->call = call;
+        farewell->comm = comm;
+        farewell->device = plane->device->index;
+        atomic_store(&farewell->users, 2);
+    }
+    if (farewell == NULL || pthread_create(&thread, NULL, say_farewell, farewell) != 0) {
+        cddpi_plane_free(plane->device, farewell);
+        cddpi_plane_enter(plane->device);
+        (void)call(comm);
+        return;
+    }
+    (void)pthread_detach(thread);
+    while (!atomic_load(&farewell->done) && now_ms() < deadline) {
+        nap(1000);
+    }
+    if (!atomic_load(&farewell->done)) {
+        cddpi_plane_warn(plane->device,
+                         "NCCL does not let go of a communicator (is there a recording with its "
+                         "operations?): what it holds stays until this process ends");
+    }
+    drop_farewell(farewell);
+}
+
 void cddpi_nccl_abort(struct cddpi_plane *plane, const char *reason)
 {
     int64_t deadline = now_ms() + ABORT_PATIENCE_MS;
@@ -126,11 +187,10 @@ void cddpi_nccl_abort(struct cddpi_plane *plane, const char *reason)
     }
     comm = plane->comm;
     plane->comm = NULL;
-    if (comm != NULL) {
-        (void)cudaSetDevice(plane->device->index);
-        (void)plane->nccl.abort(comm); /* may go on in the background: nobody asks after it */
-    }
     if (locked) {
         pthread_mutex_unlock(&plane->mutex);
+    }
+    if (comm != NULL) {
+        cddpi_nccl_part(plane, plane->nccl.abort, comm);
     }
 }

@@ -38,6 +38,7 @@ static void unmake(struct cddpi_plane *plane, struct nccl_block *block)
     } else if (block->memory != NULL) {
         (void)plane->nccl.mem_free(block->memory);
     }
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
     cddpi_plane_free(plane->device, block);
 }
 
@@ -66,7 +67,7 @@ cddp_status cddpi_nccl_alloc(struct cddpi_plane *plane, size_t bytes, void **out
     size_t given = bytes > 0 ? bytes : 1;
     cddp_status status;
 
-    (void)cudaSetDevice(plane->device->index);
+    cddpi_plane_enter(plane->device);
     if (block == NULL) {
         status = cddpi_plane_fail(plane->device, CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
     } else {
@@ -96,8 +97,13 @@ void cddpi_nccl_free(struct cddpi_plane *plane, void *memory)
         if (block->memory == memory) {
             *link = block->next;
             /* whoever frees is done with it, but the stream may not be */
-            (void)cudaStreamSynchronize(plane->stream);
-            unmake(plane, block);
+            if (cddpi_plane_drain(plane->device, plane->stream, NCCL_DRAIN_MS)) {
+                unmake(plane, block);
+            } else {
+                cddpi_plane_warn(plane->device, "work on the device does not end: memory of the "
+                                                "group stays until this process ends");
+                cddpi_plane_free(plane->device, block);
+            }
             return;
         }
     }

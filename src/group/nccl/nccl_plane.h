@@ -51,8 +51,10 @@
 
 enum {
     NCCL_OLDEST = 21800,
-    NCCL_SHARES_DEVICES = 23003,          /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
-    NCCL_MOST_RANKS = 64,                 /* that the reduction kernel takes */
+    NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
+    NCCL_MOST_RANKS = 64,        /* that the reduction kernel takes */
+    NCCL_LATER_MS = 2000,
+    NCCL_DRAIN_MS = 10000,                /* for a stream that nothing of the plane holds up */
     NCCL_GRAIN = 256,                     /* bytes: parts begin at multiples */
     NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* of scratch, one a rank */
 };
@@ -113,6 +115,8 @@ void cddpi_nccl_leave(struct cddpi_plane *plane);
 cddp_status cddpi_nccl_settle(struct cddpi_plane *plane, ncclResult_t result, const char *call);
 cddp_status cddpi_nccl_poll(struct cddpi_plane *plane);
 void cddpi_nccl_abort(struct cddpi_plane *plane, const char *reason);
+/** Destroy or abort @p comm, which nobody uses any more, by @p call; does not wait for ever. */
+void cddpi_nccl_part(struct cddpi_plane *plane, __typeof__(ncclCommAbort) *call, ncclComm_t comm);
 
 #define NCCL_CALL(plane, member, ...)                                                              \
     cddpi_nccl_settle((plane), (plane)->nccl.member(__VA_ARGS__), #member)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* How long close waits for the peers, who close about now, too. Then it ends without them. */
@@ -15,6 +14,7 @@ struct intro {
     int32_t version;
     int32_t shares; /* devices may be shared, if all say so */
     char unique[48];
+    char pci[16]; /* what NCCL tells devices apart by, parts of one among them (MIG) */
     char host[160];
     char text[CDDPI_PLANE_TEXT];
 };
@@ -55,6 +55,10 @@ static void introduce(struct cddpi_plane *plane, struct intro *out)
     out->version = plane->nccl.version;
     out->shares = shares != NULL && strcmp(shares, "1") == 0;
     snprintf(out->unique, sizeof out->unique, "%s", plane->device->unique);
+    if (cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, plane->device->index) != cudaSuccess) {
+        (void)cudaGetLastError();
+        out->pci[0] = '\0';
+    }
     name_host(out->host, sizeof out->host);
 }
 
@@ -64,6 +68,8 @@ static cddp_status compare_two(const struct cddpi_plane *plane, const struct int
     const struct intro *first = &intros[a];
     const struct intro *second = &intros[b];
     bool may_share = first->version >= NCCL_SHARES_DEVICES && first->shares && second->shares;
+    bool same = strcmp(first->unique, second->unique) == 0 ||
+                (first->pci[0] != '\0' && strcmp(first->pci, second->pci) == 0);
     char one[32];
     char two[32];
 
@@ -74,12 +80,11 @@ static cddp_status compare_two(const struct cddpi_plane *plane, const struct int
                                 "NCCL %s on rank %d but %s on rank %d: all ranks need the same",
                                 one, a, two, b);
     }
-    if (strcmp(first->unique, second->unique) == 0 && strcmp(first->host, second->host) == 0 &&
-        !may_share) {
+    if (same && strcmp(first->host, second->host) == 0 && !may_share) {
         return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE,
-                                "ranks %d and %d share the device %s: NCCL %s cannot do that, use "
-                                "the ipc plane",
-                                a, b, first->unique, one);
+                                "ranks %d and %d share the device %s (PCI %s): NCCL %s cannot do "
+                                "that, use the ipc plane",
+                                a, b, first->unique, first->pci, one);
     }
     return CDDP_OK;
 }
@@ -267,26 +272,20 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_
         close_plane(plane);
         return cddpi_plane_fail(seat->device, status, "%s", text);
     }
+    /* The group's watchdog has the same deadline, and knows who is missing: it comes first. */
+    plane->timeout_ms += NCCL_LATER_MS;
     *out = plane;
     return CDDP_OK;
 }
 
-/* Work that is still under way ends, if the peers come soon; else it is aborted. */
-static void end_work(struct cddpi_plane *plane)
+/* Work that is still under way ends, if the peers come soon; else it is aborted. False: it goes on
+ * all the same, because something else in the stream does not end. */
+static bool end_work(struct cddpi_plane *plane)
 {
-    struct timespec pause = {0, 1000000};
-    bool busy = plane->comm != NULL;
-
-    for (int ms = 0; ms < GRACE_MS && busy; ms++) {
-        busy = cudaStreamQuery(plane->stream) == cudaErrorNotReady;
-        if (busy) {
-            nanosleep(&pause, NULL);
-        }
-    }
-    if (busy) {
+    if (plane->comm != NULL && !cddpi_plane_drain(plane->device, plane->stream, GRACE_MS)) {
         cddpi_nccl_abort(plane, "left the group while work was under way");
     }
-    (void)cudaStreamSynchronize(plane->stream);
+    return cddpi_plane_drain(plane->device, plane->stream, NCCL_DRAIN_MS);
 }
 
 /* Let NCCL take leave of the peers: whether they all came to that. */
@@ -300,7 +299,7 @@ static bool finalize(struct cddpi_plane *plane)
     plane->timeout_ms = GRACE_MS;
     done = NCCL_CALL(plane, finalize, plane->comm) == CDDP_OK;
     if (done) {
-        (void)plane->nccl.destroy(plane->comm);
+        cddpi_nccl_part(plane, plane->nccl.destroy, plane->comm);
         plane->comm = NULL;
     }
     cddpi_nccl_leave(plane);
@@ -309,11 +308,14 @@ static bool finalize(struct cddpi_plane *plane)
 
 static void close_plane(struct cddpi_plane *plane)
 {
+    bool dry = true;
+
     if (plane == NULL) {
         return;
     }
+    cddpi_plane_enter(plane->device);
     if (plane->has_mutex) {
-        end_work(plane);
+        dry = end_work(plane);
         while (plane->blocks != NULL) {
             cddpi_nccl_free(plane, plane->blocks->memory);
         }
@@ -322,10 +324,12 @@ static void close_plane(struct cddpi_plane *plane)
         }
         pthread_mutex_destroy(&plane->mutex);
     }
-    (void)cudaFree(plane->scratch);
-    (void)cudaFree(plane->weights);
-    (void)cudaFree(plane->one_hot);
-    (void)cudaGetLastError(); /* after a lost device all of these fail */
+    if (dry) {
+        (void)cudaFree(plane->scratch);
+        (void)cudaFree(plane->weights);
+        (void)cudaFree(plane->one_hot);
+        (void)cudaGetLastError(); /* after a lost device all of these fail */
+    }
     cddpi_plane_free(plane->device, plane);
 }
 

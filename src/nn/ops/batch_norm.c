@@ -54,42 +54,41 @@ static void unplan(void *opaque)
 }
 
 static cddp_status add_args(struct cddpi_primitive *primitive, const int *args, int count,
-                            const dnnl_memory_desc_t *desc)
+                            cddpi_md layout)
 {
     cddp_status status = CDDP_OK;
 
     for (int i = 0; status == CDDP_OK && i < count; i++) {
-        status = cddpi_primitive_arg(primitive, args[i], desc);
+        status = cddpi_primitive_arg(primitive, args[i], layout);
     }
     return status;
 }
 
-static unsigned norm_flags(const struct cddpi_plan *plan, const struct cddpi_op *op)
+static struct cddpi_dnnl_wish describe(const struct cddpi_plan *plan, const struct cddpi_op *op,
+                                       cddpi_md data)
 {
-    return dnnl_use_scale | dnnl_use_shift | (op->relu ? dnnl_fuse_norm_relu : 0u) |
-           (plan->training ? 0u : dnnl_use_global_stats);
+    return (struct cddpi_dnnl_wish){.kind = CDDPI_DNNL_NORM,
+                                    .training = plan->training,
+                                    .src = data,
+                                    .epsilon = (float)op->layer.epsilon,
+                                    .flags = dnnl_use_scale | dnnl_use_shift |
+                                             (op->relu ? dnnl_fuse_norm_relu : 0u) |
+                                             (plan->training ? 0u : dnnl_use_global_stats),
+                                    .what = "batch normalisation"};
 }
 
 static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
-                                struct cddpi_plan *plan, int index, const dnnl_memory_desc_t *data)
+                                struct cddpi_plan *plan, int index, cddpi_md data)
 {
     static const int data_args[] = {DNNL_ARG_SRC, DNNL_ARG_DST};
     static const int channel_args[] = {DNNL_ARG_SCALE, DNNL_ARG_SHIFT, DNNL_ARG_MEAN,
                                        DNNL_ARG_VARIANCE};
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    dnnl_memory_desc_t channels = cddpi_dnnl_plain(1, (dnnl_dim_t[]){op->in.channels});
-    dnnl_batch_normalization_desc_t norm;
+    cddpi_md channels = cddpi_md_plain(&plan->layouts, 1, (dnnl_dim_t[]){op->in.channels});
+    struct cddpi_dnnl_wish wish = describe(plan, op, data);
     dnnl_primitive_desc_t desc;
-    cddp_status status;
+    cddp_status status = cddpi_dnnl_describe(dnnl, &wish, &desc);
 
-    status = cddpi_dnnl_check(dnnl_batch_normalization_forward_desc_init(
-                                  &norm,
-                                  plan->training ? dnnl_forward_training : dnnl_forward_inference,
-                                  data, (float)op->layer.epsilon, norm_flags(plan, op)),
-                              "batch normalisation");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &norm, 0, NULL, "batch normalisation", &desc);
-    }
     if (status != CDDP_OK) {
         return status;
     }
@@ -98,7 +97,7 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
         status = add_args(&state->forward, data_args, 2, data);
     }
     if (status == CDDP_OK) {
-        status = add_args(&state->forward, channel_args, 4, &channels);
+        status = add_args(&state->forward, channel_args, 4, channels);
     }
     return status == CDDP_OK
                ? cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace)
@@ -106,25 +105,21 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
 }
 
 static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
-                                 struct cddpi_plan *plan, int index, const dnnl_memory_desc_t *data)
+                                 struct cddpi_plan *plan, int index, cddpi_md data)
 {
     static const int data_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC};
-    static const int channel_args[] = {DNNL_ARG_SCALE,    DNNL_ARG_SHIFT,      DNNL_ARG_MEAN,
-                                       DNNL_ARG_VARIANCE, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+    static const int channel_args[] = {DNNL_ARG_SCALE, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE,
+                                       DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    dnnl_memory_desc_t channels = cddpi_dnnl_plain(1, (dnnl_dim_t[]){op->in.channels});
-    dnnl_batch_normalization_desc_t norm;
+    cddpi_md channels = cddpi_md_plain(&plan->layouts, 1, (dnnl_dim_t[]){op->in.channels});
+    struct cddpi_dnnl_wish wish = describe(plan, op, data);
     dnnl_primitive_desc_t desc;
     cddp_status status;
 
-    status = cddpi_dnnl_check(
-        dnnl_batch_normalization_backward_desc_init(&norm, dnnl_backward, data, data,
-                                                    (float)op->layer.epsilon, norm_flags(plan, op)),
-        "gradient of batch normalisation");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &norm, 0, state->forward.desc,
-                                     "gradient of batch normalisation", &desc);
-    }
+    wish.kind = CDDPI_DNNL_NORM_DATA;
+    wish.forward = state->forward.desc;
+    wish.what = "gradient of batch normalisation";
+    status = cddpi_dnnl_describe(dnnl, &wish, &desc);
     if (status != CDDP_OK) {
         return status;
     }
@@ -133,7 +128,10 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
         status = add_args(&state->backward, data_args, 3, data);
     }
     if (status == CDDP_OK) {
-        status = add_args(&state->backward, channel_args, 6, &channels);
+        status = add_args(&state->backward, channel_args, 5, channels);
+    }
+    if (status == CDDP_OK && cddpi_dnnl_norm_data_takes_shift) {
+        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_SHIFT, channels);
     }
     if (status == CDDP_OK && state->workspace >= 0) {
         status = cddpi_primitive_arg(
@@ -162,23 +160,23 @@ static cddp_status plan_channels(struct state *state, struct cddpi_plan *plan, i
 static cddp_status plan_local(struct state *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    dnnl_memory_desc_t data = cddpi_dnnl_image(plan->count, &op->in,
-                                               cddpi_plan_input(plan, index, 0)->block);
+    cddpi_md data = cddpi_md_image(&plan->layouts, plan->count, &op->in,
+                                   cddpi_plan_input(plan, index, 0)->block);
     struct cddpi_dnnl *dnnl = NULL;
     cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
     state->workspace = -1;
     if (status == CDDP_OK) {
-        status = plan_forward(state, dnnl, plan, index, &data);
+        status = plan_forward(state, dnnl, plan, index, data);
     }
     if (status == CDDP_OK && plan->training) {
         status = plan_channels(state, plan, index);
     }
     if (status == CDDP_OK && plan->training) {
-        status = plan_backward(state, dnnl, plan, index, &data);
+        status = plan_backward(state, dnnl, plan, index, data);
     }
     if (status == CDDP_OK && plan->training && !cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(&data), CDDPI_IN_BACKWARD,
+        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(data), CDDPI_IN_BACKWARD,
                                    &state->unwanted);
     }
     plan->ops[index].flags = plan->training ? CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE
@@ -251,6 +249,8 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     float *scale_part = scale;
     float *shift_part = shift;
     float *grad_input = cddpi_run_grad_input(run, 0);
+    const void *arguments[CDDPI_PRIMITIVE_ARGS];
+    int count = 8;
     cddp_status status;
 
     if (state->sync) {
@@ -263,13 +263,21 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
         scale_part = cddpi_run_buffer(run, state->scale_grad);
         shift_part = cddpi_run_buffer(run, state->shift_grad);
     }
-    status = cddpi_primitive_run(
-        run, &state->backward,
-        (const void *[]){cddpi_run_input(run, 0), cddpi_run_grad_output(run, 0), grad_input,
-                         cddpi_run_param(run, 0), cddpi_run_param(run, 1),
-                         cddpi_run_buffer(run, state->mean), cddpi_run_buffer(run, state->variance),
-                         scale_part, shift_part,
-                         state->workspace >= 0 ? cddpi_run_buffer(run, state->workspace) : NULL});
+    arguments[0] = cddpi_run_input(run, 0);
+    arguments[1] = cddpi_run_grad_output(run, 0);
+    arguments[2] = grad_input;
+    arguments[3] = cddpi_run_param(run, 0);
+    arguments[4] = cddpi_run_buffer(run, state->mean);
+    arguments[5] = cddpi_run_buffer(run, state->variance);
+    arguments[6] = scale_part;
+    arguments[7] = shift_part;
+    if (cddpi_dnnl_norm_data_takes_shift) {
+        arguments[count++] = cddpi_run_param(run, 1);
+    }
+    if (state->workspace >= 0) {
+        arguments[count] = cddpi_run_buffer(run, state->workspace);
+    }
+    status = cddpi_primitive_run(run, &state->backward, arguments);
     if (status != CDDP_OK) {
         return status;
     }
@@ -283,14 +291,20 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 
 static cddp_status idle_forward(struct cddpi_run *run)
 {
-    return cddpi_sync_norm_wanted(run->model, run->op) ? cddpi_sync_norm_idle_forward(run)
-                                                       : CDDP_OK;
+    if (!cddpi_sync_norm_wanted(run->model, run->op)) {
+        return CDDP_OK;
+    }
+    return run->model->cuda != NULL ? cddpi_cuda_sync_norm_idle_forward(run)
+                                    : cddpi_sync_norm_idle_forward(run);
 }
 
 static cddp_status idle_backward(struct cddpi_run *run)
 {
-    return cddpi_sync_norm_wanted(run->model, run->op) ? cddpi_sync_norm_idle_backward(run)
-                                                       : CDDP_OK;
+    if (!cddpi_sync_norm_wanted(run->model, run->op)) {
+        return CDDP_OK;
+    }
+    return run->model->cuda != NULL ? cddpi_cuda_sync_norm_idle_backward(run)
+                                    : cddpi_sync_norm_idle_backward(run);
 }
 
 const struct cddpi_op_ops cddpi_op_batch_norm = {.name = "batch_norm",

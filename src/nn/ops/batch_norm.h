@@ -1,7 +1,9 @@
-/* batch_norm.h - the two ways to normalise: one rank's batch (oneDNN) or that of all ranks. */
+/* batch_norm.h - the ways to normalise: one rank's batch (oneDNN) or that of all ranks, here or on
+ * a device. */
 #ifndef CDDPI_NN_OPS_BATCH_NORM_H
 #define CDDPI_NN_OPS_BATCH_NORM_H
 
+#include "kernels/cuda/cuda_kernels.h"
 #include "nn/plan.h"
 
 /** Blend @p mean and the unbiased form of @p variance of a batch of @p count values a channel into
@@ -24,5 +26,22 @@ CDDP_CHECKED cddp_status cddpi_sync_norm_backward(struct cddpi_run *run,
 bool cddpi_sync_norm_wanted(const struct cddpi_model *model, const struct cddpi_op *op);
 CDDP_CHECKED cddp_status cddpi_sync_norm_idle_forward(struct cddpi_run *run);
 CDDP_CHECKED cddp_status cddpi_sync_norm_idle_backward(struct cddpi_run *run);
+
+/* The same on a device. */
+struct cddpi_cuda_sync_norm {
+    struct cddpi_cuda_norm shape; /* of this rank's batch */
+    int mean, inverse;            /* buffers: of all ranks' batches together */
+    int rows;                     /* buffer: one double, of how many values a channel */
+};
+/** Memory for what ranks say, if any op says something; CDDP_ERR_CONFIG if their group is not on
+ *  the device. */
+CDDP_CHECKED cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model);
+CDDP_CHECKED cddp_status cddpi_cuda_sync_norm_forward(struct cddpi_run *run,
+                                                      const struct cddpi_cuda_sync_norm *norm);
+CDDP_CHECKED cddp_status cddpi_cuda_sync_norm_backward(struct cddpi_run *run,
+                                                       const struct cddpi_cuda_sync_norm *norm,
+                                                       void *grad_input);
+CDDP_CHECKED cddp_status cddpi_cuda_sync_norm_idle_forward(struct cddpi_run *run);
+CDDP_CHECKED cddp_status cddpi_cuda_sync_norm_idle_backward(struct cddpi_run *run);
 
 #endif

@@ -81,11 +81,11 @@ static cddp_status pack(const struct cddpi_run *run, const struct cddpi_conv *st
     return cddpi_primitive_run(run, &packed->copy, (const void *[]){weight, *out});
 }
 
-static size_t elements(const dnnl_memory_desc_t *desc)
+static size_t elements(cddpi_md layout)
 {
-    size_t bytes = desc->data_type == dnnl_bf16 ? sizeof(uint16_t) : sizeof(float);
+    size_t bytes = cddpi_md_type(layout) == dnnl_bf16 ? sizeof(uint16_t) : sizeof(float);
 
-    return dnnl_memory_desc_get_size(desc) / bytes;
+    return dnnl_memory_desc_get_size(layout) / bytes;
 }
 
 /* The input as forward read it. */
@@ -108,7 +108,7 @@ static const void *make_inner_input(const struct cddpi_run *run, const struct cd
         cddpi_nn_convert(input, &state->in, turned, &state->inner);
         input = turned;
     }
-    return factor(run, state, input, state->input_factor, elements(&state->src));
+    return factor(run, state, input, state->input_factor, elements(state->src));
 }
 
 static cddp_status forward(struct cddpi_run *run, void *opaque)
@@ -119,7 +119,7 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
 
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
         cddpi_nn_round_bf16(cddpi_run_param(run, 0), cddpi_run_buffer(run, state->weight_factor),
-                            elements(&state->plain_weight));
+                            elements(state->plain_weight));
     }
     status = pack(run, state, &state->weight, &weight);
     if (status != CDDP_OK) {
@@ -148,7 +148,7 @@ static cddp_status weight_gradient(struct cddpi_run *run, struct cddpi_conv *sta
     }
     if (status == CDDP_OK && run->accumulate) {
         cddpi_nn_add(cddpi_run_grad(run, 0), plain, cddpi_run_grad(run, 0),
-                     elements(&state->plain_weight));
+                     elements(state->plain_weight));
         if (bias != NULL) {
             cddpi_nn_add(bias, bias_part, bias, (size_t)run->op->out.channels);
         }
@@ -177,7 +177,7 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
 {
     struct cddpi_conv *state = opaque;
     const void *grad = factor(run, state, cddpi_run_mask_relu(run), state->grad_factor,
-                              elements(&state->dst));
+                              elements(state->dst));
     cddp_status status = weight_gradient(run, state, grad);
 
     if (status == CDDP_OK) {

@@ -26,8 +26,8 @@ struct cddpi_conv {
     int plain_grad, bias_grad;        /* buffers, used when gradients are accumulated */
     int dst_block;
     /* of the op, for oneDNN: src and any_weight have the factors' type, dst is the result */
-    dnnl_memory_desc_t src, dst, plain_weight, any_weight, bias;
-    dnnl_dims_t strides, before, after;
+    cddpi_md src, dst, plain_weight, any_weight, bias; /* bias: NULL: there is none */
+    struct cddpi_dnnl_window window;
 };
 
 CDDP_CHECKED cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out);

@@ -15,35 +15,33 @@ struct state {
     int packed; /* buffer: x in oneDNN's layout */
 };
 
-static dnnl_status_t describe(const dnnl_dim_t outputs, dnnl_dim_t inputs, dnnl_dim_t rows,
-                              dnnl_matmul_desc_t *out)
+static struct cddpi_dnnl_wish describe(struct cddpi_plan *plan, int index)
 {
-    const dnnl_dims_t a_dims = {outputs, rows};
-    const dnnl_dims_t a_strides = {1, outputs};
-    const dnnl_dims_t b_dims = {rows, inputs};
-    const dnnl_dims_t c_dims = {outputs, inputs};
-    dnnl_memory_desc_t a, b, c;
-    dnnl_status_t status = dnnl_memory_desc_init_by_strides(&a, 2, a_dims, dnnl_f32, a_strides);
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    dnnl_dim_t rows = (dnnl_dim_t)plan->count * (dnnl_dim_t)cddpi_shape_rows(&op->in);
+    const dnnl_dim_t a[] = {op->out.channels, rows};
+    const dnnl_dim_t a_strides[] = {1, op->out.channels};
+    const dnnl_dim_t b[] = {rows, op->in.channels};
+    const dnnl_dim_t c[] = {op->out.channels, op->in.channels};
 
-    if (status == dnnl_success) {
-        status = dnnl_memory_desc_init_by_tag(&b, 2, b_dims, dnnl_f32, dnnl_format_tag_any);
-    }
-    if (status == dnnl_success) {
-        status = dnnl_memory_desc_init_by_tag(&c, 2, c_dims, dnnl_f32, dnnl_ab);
-    }
-    return status == dnnl_success ? dnnl_matmul_desc_init(out, &a, &b, NULL, &c) : status;
+    return (struct cddpi_dnnl_wish){
+        .kind = CDDPI_DNNL_PRODUCT,
+        .src = cddpi_md_strided(&plan->layouts, 2, a, a_strides),
+        .weight = cddpi_md_tagged(&plan->layouts, 2, b, dnnl_f32, dnnl_format_tag_any),
+        .dst = cddpi_md_plain(&plan->layouts, 2, c),
+        .what = "matrix product"};
 }
 
 /* The product that replaces, or the one that adds. CDDP_ERR_UNAVAILABLE: oneDNN has no kernel. */
 static cddp_status plan_product(struct cddpi_primitive *product, struct cddpi_dnnl *dnnl,
-                                const dnnl_matmul_desc_t *matmul, unsigned post,
-                                struct cddpi_plan *plan, int index)
+                                const struct cddpi_dnnl_wish *wish, struct cddpi_plan *plan,
+                                int index)
 {
     static const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
                                            dnnl_query_dst_md};
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(dnnl, matmul, post, NULL, "matrix product", &desc);
+    cddp_status status = cddpi_dnnl_describe(dnnl, wish, &desc);
 
     if (status != CDDP_OK) {
         return status;
@@ -54,8 +52,7 @@ static cddp_status plan_product(struct cddpi_primitive *product, struct cddpi_dn
     }
     status = cddpi_primitive_init(product, dnnl, desc, plan, index, CDDPI_IN_BACKWARD);
     for (int i = 0; status == CDDP_OK && i < 3; i++) {
-        status = cddpi_primitive_arg(product, args[i],
-                                     dnnl_primitive_desc_query_md(desc, queries[i], 0));
+        status = cddpi_primitive_arg(product, args[i], cddpi_dnnl_query(desc, queries[i]));
     }
     return status;
 }
@@ -66,15 +63,15 @@ static cddp_status plan_packing(struct state *state, struct cddpi_dnnl *dnnl,
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     const dnnl_dim_t shape[] = {(dnnl_dim_t)plan->count * (dnnl_dim_t)cddpi_shape_rows(&op->in),
                                 op->in.channels};
-    const dnnl_memory_desc_t plain = cddpi_dnnl_plain(2, shape);
-    const dnnl_memory_desc_t *packed = cddpi_dnnl_query(state->replace.desc, dnnl_query_weights_md);
-    const dnnl_memory_desc_t *again = cddpi_dnnl_query(state->add.desc, dnnl_query_weights_md);
+    cddpi_md plain = cddpi_md_plain(&plan->layouts, 2, shape);
+    cddpi_md packed = cddpi_dnnl_query(state->replace.desc, dnnl_query_weights_md);
+    cddpi_md again = cddpi_dnnl_query(state->add.desc, dnnl_query_weights_md);
     cddp_status status;
 
     if (!dnnl_memory_desc_equal(packed, again)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "matrix product: two layouts of one factor");
     }
-    status = cddpi_primitive_reorder(&state->pack, dnnl, &plain, packed);
+    status = cddpi_primitive_reorder(&state->pack, dnnl, plain, packed);
     return status == CDDP_OK ? cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(packed),
                                                  CDDPI_IN_BACKWARD, &state->packed)
                              : status;
@@ -82,21 +79,16 @@ static cddp_status plan_packing(struct state *state, struct cddpi_dnnl *dnnl,
 
 static cddp_status plan_all(struct state *state, struct cddpi_plan *plan, int index)
 {
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    dnnl_dim_t rows = (dnnl_dim_t)plan->count * (dnnl_dim_t)cddpi_shape_rows(&op->in);
-    dnnl_matmul_desc_t matmul;
+    struct cddpi_dnnl_wish wish = describe(plan, index);
     struct cddpi_dnnl *dnnl;
     cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
     if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(describe(op->out.channels, op->in.channels, rows, &matmul),
-                                  "matrix product");
+        status = plan_product(&state->replace, dnnl, &wish, plan, index);
     }
+    wish.post = CDDPI_POST_ADD;
     if (status == CDDP_OK) {
-        status = plan_product(&state->replace, dnnl, &matmul, 0, plan, index);
-    }
-    if (status == CDDP_OK) {
-        status = plan_product(&state->add, dnnl, &matmul, CDDPI_POST_ADD, plan, index);
+        status = plan_product(&state->add, dnnl, &wish, plan, index);
     }
     return status == CDDP_OK ? plan_packing(state, dnnl, plan, index) : status;
 }

@@ -28,55 +28,43 @@ static void unplan(void *opaque)
     cddpi_free(state);
 }
 
-struct window {
-    dnnl_alg_kind_t kind;
-    dnnl_memory_desc_t src, dst;
-    dnnl_dims_t strides, kernel, before, after;
-};
-
-static struct window describe_window(const struct cddpi_plan *plan, int index)
+static struct cddpi_dnnl_wish describe_window(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     int block = cddpi_plan_input(plan, index, 0)->block;
-    struct window window = {.kind = op->layer.type == CDDPI_LAYER_MAX_POOL
-                                        ? dnnl_pooling_max
-                                        : dnnl_pooling_avg_include_padding,
-                            .src = cddpi_dnnl_image(plan->count, &op->in, block),
-                            .dst = cddpi_dnnl_image(plan->count, &op->out, block),
-                            .strides = {op->layer.stride, op->layer.stride},
-                            .kernel = {op->layer.kernel, op->layer.kernel},
-                            .before = {op->layer.padding, op->layer.padding},
-                            .after = {cddpi_window_padding_after(op, op->in.height, op->out.height),
-                                      cddpi_window_padding_after(op, op->in.width, op->out.width)}};
+    struct cddpi_dnnl_wish wish = {
+        .kind = CDDPI_DNNL_POOL,
+        .training = plan->training,
+        .src = cddpi_md_image(&plan->layouts, plan->count, &op->in, block),
+        .dst = cddpi_md_image(&plan->layouts, plan->count, &op->out, block),
+        .window = {.strides = {op->layer.stride, op->layer.stride},
+                   .kernel = {op->layer.kernel, op->layer.kernel},
+                   .before = {op->layer.padding, op->layer.padding},
+                   .after = {cddpi_window_padding_after(op, op->in.height, op->out.height),
+                             cddpi_window_padding_after(op, op->in.width, op->out.width)}},
+        .pooling = op->layer.type == CDDPI_LAYER_MAX_POOL ? dnnl_pooling_max
+                                                          : dnnl_pooling_avg_include_padding,
+        .what = "pooling"};
 
-    return window;
+    return wish;
 }
 
 static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
-                                struct cddpi_plan *plan, int index, const struct window *window)
+                                struct cddpi_plan *plan, int index,
+                                const struct cddpi_dnnl_wish *wish)
 {
-    dnnl_pooling_desc_t pooling;
     dnnl_primitive_desc_t desc;
-    cddp_status status;
+    cddp_status status = cddpi_dnnl_describe(dnnl, wish, &desc);
 
-    status = cddpi_dnnl_check(dnnl_pooling_forward_desc_init(
-                                  &pooling,
-                                  plan->training ? dnnl_forward_training : dnnl_forward_inference,
-                                  window->kind, &window->src, &window->dst, window->strides,
-                                  window->kernel, window->before, window->after),
-                              "pooling");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &pooling, 0, NULL, "pooling", &desc);
-    }
     if (status != CDDP_OK) {
         return status;
     }
     status = cddpi_primitive_init(&state->forward, dnnl, desc, plan, index, CDDPI_IN_FORWARD);
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_SRC, &window->src);
+        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_SRC, wish->src);
     }
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, &window->dst);
+        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, wish->dst);
     }
     return status == CDDP_OK
                ? cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace)
@@ -84,29 +72,24 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
 }
 
 static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
-                                 struct cddpi_plan *plan, int index, const struct window *window)
+                                 struct cddpi_plan *plan, int index, struct cddpi_dnnl_wish wish)
 {
-    dnnl_pooling_desc_t pooling;
     dnnl_primitive_desc_t desc;
     cddp_status status;
 
-    status = cddpi_dnnl_check(dnnl_pooling_backward_desc_init(
-                                  &pooling, window->kind, &window->src, &window->dst,
-                                  window->strides, window->kernel, window->before, window->after),
-                              "gradient of pooling");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_describe(dnnl, &pooling, 0, state->forward.desc, "gradient of pooling",
-                                     &desc);
-    }
+    wish.kind = CDDPI_DNNL_POOL_DATA;
+    wish.forward = state->forward.desc;
+    wish.what = "gradient of pooling";
+    status = cddpi_dnnl_describe(dnnl, &wish, &desc);
     if (status != CDDP_OK) {
         return status;
     }
     status = cddpi_primitive_init(&state->backward, dnnl, desc, plan, index, CDDPI_IN_BACKWARD);
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_DST, &window->dst);
+        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_DST, wish.dst);
     }
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_SRC, &window->src);
+        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_SRC, wish.src);
     }
     if (status == CDDP_OK && state->workspace >= 0) {
         status = cddpi_primitive_arg(
@@ -119,7 +102,7 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
 static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
 {
     struct state *state = cddpi_zalloc(sizeof *state);
-    struct window window = describe_window(plan, index);
+    struct cddpi_dnnl_wish wish = describe_window(plan, index);
     struct cddpi_dnnl *dnnl = NULL;
     cddp_status status;
 
@@ -131,10 +114,10 @@ static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     status = cddpi_dnnl_get(plan->model, &dnnl);
     if (status == CDDP_OK) {
-        status = plan_forward(state, dnnl, plan, index, &window);
+        status = plan_forward(state, dnnl, plan, index, &wish);
     }
     if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = plan_backward(state, dnnl, plan, index, &window);
+        status = plan_backward(state, dnnl, plan, index, wish);
     }
     return status;
 }

@@ -1,0 +1,157 @@
+/* options.c - owns the reading of command lines by a table of options. */
+#include "base/options.h"
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/number.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { WIDTH = 96 }; /* of --help */
+
+/* The known option that @name may have meant, or NULL. */
+static const char *nearest(const struct cddpi_options *options, const char *name)
+{
+    const char *best = NULL;
+    unsigned best_distance = (unsigned)strlen(name) / 3 + 2;
+
+    for (int id = 0; id < options->count; id++) {
+        const char *known = options->rows[id].name;
+        size_t length = strlen(known);
+        unsigned distance = cddpi_edit_distance(name, known);
+
+        if (length > 3 && strncmp(name, known, length) == 0) {
+            distance = 1; /* such as --nproc-per-node of torchrun */
+        }
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = known;
+        }
+    }
+    return best;
+}
+
+static cddp_status unknown_option(const struct cddpi_options *options, const char *argument,
+                                  const char *name, size_t length)
+{
+    char text[64];
+    const char *known;
+
+    snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text - 1),
+             name);
+    known = text[0] != '\0' ? nearest(options, text) : NULL;
+    if (known != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: did you mean --%s?", argument,
+                          known);
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "unknown option %s: see %s --help", argument,
+                      options->program);
+}
+
+static int find_row(const struct cddpi_options *options, const char *name, size_t length,
+                    char letter)
+{
+    for (int id = 0; id < options->count; id++) {
+        const struct cddpi_option *row = &options->rows[id];
+
+        if (letter != '\0' ? row->letter == letter
+                           : strlen(row->name) == length && strncmp(row->name, name, length) == 0) {
+            return id;
+        }
+    }
+    return -1;
+}
+
+cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv, int *index,
+                              const char **values)
+{
+    char *argument = argv[*index];
+    bool is_long = argument[1] == '-';
+    char *name = argument + (is_long ? 2 : 1);
+    size_t length = strcspn(name, "=");
+    const char *value = NULL;
+    int id;
+
+    if (is_long) {
+        id = find_row(options, name, length, '\0');
+        value = name[length] == '=' ? name + length + 1 : NULL;
+    } else {
+        id = name[0] != '\0' ? find_row(options, NULL, 0, name[0]) : -1;
+        value = name[0] != '\0' && name[1] != '\0' ? name + 1 : NULL; /* as in -n4 */
+        if (id >= 0 && options->rows[id].argument == NULL && value != NULL) {
+            id = -1;
+        }
+    }
+    if (id < 0) {
+        return unknown_option(options, argument, name, length);
+    }
+    if (options->rows[id].argument == NULL) {
+        if (value != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s takes no value", options->rows[id].name);
+        }
+        value = "";
+    } else if (value == NULL) {
+        value = argv[*index + 1];
+        if (value == NULL || strcmp(value, "--") == 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs a value: %s", options->rows[id].name,
+                              options->rows[id].argument);
+        }
+        (*index)++;
+    }
+    values[id] = value;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_option_whole(const struct cddpi_options *options, const char *const *values,
+                               int id, int64_t low, int64_t high, int64_t *out)
+{
+    if (values[id] != NULL && !cddpi_parse_integer(values[id], low, high, out)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: not a whole number from %lld to %lld",
+                          options->rows[id].name, values[id], (long long)low, (long long)high);
+    }
+    return CDDP_OK;
+}
+
+/* Print @text from column @from on, broken at spaces. */
+static void print_wrapped(FILE *to, const char *text, int from)
+{
+    int column = from;
+
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+
+        if (column > from && column + 1 + length > WIDTH) {
+            fprintf(to, "\n%*s", from, "");
+            column = from;
+        } else if (column > from) {
+            fputc(' ', to);
+            column++;
+        }
+        fwrite(text, 1, (size_t)length, to);
+        column += length;
+        text += length + (text[length] == ' ' ? 1 : 0);
+    }
+    fputc('\n', to);
+}
+
+void cddpi_options_print(const struct cddpi_options *options, int column, FILE *to)
+{
+    for (int id = 0; id < options->count; id++) {
+        const struct cddpi_option *row = &options->rows[id];
+        char left[64];
+        int used = row->letter != '\0'
+                       ? snprintf(left, sizeof left, "  -%c, --%s", row->letter, row->name)
+                       : snprintf(left, sizeof left, "  --%s", row->name);
+
+        if (row->argument != NULL) {
+            snprintf(left + used, sizeof left - (size_t)used, " %s", row->argument);
+        }
+        if ((int)strlen(left) < column) {
+            fprintf(to, "%-*s", column, left);
+        } else {
+            fprintf(to, "%s\n%*s", left, column, "");
+        }
+        print_wrapped(to, row->text, column);
+    }
+}

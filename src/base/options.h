@@ -1,0 +1,40 @@
+/* options.h - command lines: one table of a program's options feeds the parser, the suggestions and
+ * the text of --help. */
+#ifndef CDDPI_OPTIONS_H
+#define CDDPI_OPTIONS_H
+
+#include <cddp/status.h>
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct cddpi_option {
+    const char *name; /* without dashes */
+    char letter;      /* 0: none */
+    const char *argument;
+    const char *text; /* a sentence, which --help breaks into lines */
+};
+
+struct cddpi_options {
+    const char *program; /* for texts */
+    const struct cddpi_option *rows;
+    int count;
+};
+
+/** Read the option at argv[*index], which begins with a dash, and its argument: --name VALUE,
+ *  --name=VALUE, -n VALUE or -nVALUE.
+ *  @param index   Moved to the argument, if that is a word of its own.
+ *  @param values  One a row: gets the argument, "" for an option without. Borrowed from argv.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the option, and what is near. */
+CDDP_CHECKED cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv,
+                                           int *index, const char **values);
+
+/** Row @p id as a whole number in [@p low, @p high]; one that was not given leaves @p out alone. */
+CDDP_CHECKED cddp_status cddpi_option_whole(const struct cddpi_options *options,
+                                            const char *const *values, int id, int64_t low,
+                                            int64_t high, int64_t *out);
+
+/** All rows, the sentences from @p column on. */
+void cddpi_options_print(const struct cddpi_options *options, int column, FILE *to);
+
+#endif

@@ -1,0 +1,71 @@
+/* dnnl_v2.c - how primitives are described to oneDNN 2: by a struct of each kind of operation. */
+#include "nn/dnnl.h"
+
+const bool cddpi_dnnl_norm_data_takes_shift = true;
+
+dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+}
+
+dnnl_status_t cddpi_dnnl_append_relu(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+/* One of them. */
+union operation {
+    dnnl_convolution_desc_t conv;
+    dnnl_pooling_desc_t pool;
+    dnnl_batch_normalization_desc_t norm;
+    dnnl_matmul_desc_t product;
+};
+
+static dnnl_status_t fill_in(union operation *to, const struct cddpi_dnnl_wish *wish)
+{
+    dnnl_prop_kind_t kind = wish->training ? dnnl_forward_training : dnnl_forward_inference;
+    const struct cddpi_dnnl_window *window = &wish->window;
+
+    switch (wish->kind) {
+    case CDDPI_DNNL_CONV:
+        return dnnl_convolution_forward_desc_init(&to->conv, kind, dnnl_convolution_direct,
+                                                  wish->src, wish->weight, wish->bias, wish->dst,
+                                                  window->strides, window->before, window->after);
+    case CDDPI_DNNL_CONV_DATA:
+        return dnnl_convolution_backward_data_desc_init(
+            &to->conv, dnnl_convolution_direct, wish->src, wish->weight, wish->dst, window->strides,
+            window->before, window->after);
+    case CDDPI_DNNL_CONV_WEIGHTS:
+        return dnnl_convolution_backward_weights_desc_init(
+            &to->conv, dnnl_convolution_direct, wish->src, wish->weight, wish->bias, wish->dst,
+            window->strides, window->before, window->after);
+    case CDDPI_DNNL_POOL:
+        return dnnl_pooling_forward_desc_init(&to->pool, kind, wish->pooling, wish->src, wish->dst,
+                                              window->strides, window->kernel, window->before,
+                                              window->after);
+    case CDDPI_DNNL_POOL_DATA:
+        return dnnl_pooling_backward_desc_init(&to->pool, wish->pooling, wish->src, wish->dst,
+                                               window->strides, window->kernel, window->before,
+                                               window->after);
+    case CDDPI_DNNL_NORM:
+        return dnnl_batch_normalization_forward_desc_init(&to->norm, kind, wish->src, wish->epsilon,
+                                                          wish->flags);
+    case CDDPI_DNNL_NORM_DATA:
+        return dnnl_batch_normalization_backward_desc_init(&to->norm, dnnl_backward, wish->src,
+                                                           wish->src, wish->epsilon, wish->flags);
+    case CDDPI_DNNL_PRODUCT:
+        return dnnl_matmul_desc_init(&to->product, wish->src, wish->weight, wish->bias, wish->dst);
+    }
+    return dnnl_unimplemented;
+}
+
+dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
+                              dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out)
+{
+    union operation operation;
+    dnnl_status_t status = fill_in(&operation, wish);
+
+    return status == dnnl_success
+               ? dnnl_primitive_desc_create(out, &operation, attributes, engine, wish->forward)
+               : status;
+}

@@ -1,0 +1,56 @@
+/* dnnl_v3.c - how primitives are described to oneDNN 3: by a call for each kind of operation. */
+#include "nn/dnnl.h"
+
+const bool cddpi_dnnl_norm_data_takes_shift = false;
+
+dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
+dnnl_status_t cddpi_dnnl_append_relu(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
+                              dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out)
+{
+    static const dnnl_dims_t dense = {0}; /* windows without holes */
+    dnnl_prop_kind_t kind = wish->training ? dnnl_forward_training : dnnl_forward_inference;
+    const struct cddpi_dnnl_window *window = &wish->window;
+
+    switch (wish->kind) {
+    case CDDPI_DNNL_CONV:
+        return dnnl_convolution_forward_primitive_desc_create(
+            out, engine, kind, dnnl_convolution_direct, wish->src, wish->weight, wish->bias,
+            wish->dst, window->strides, dense, window->before, window->after, attributes);
+    case CDDPI_DNNL_CONV_DATA:
+        return dnnl_convolution_backward_data_primitive_desc_create(
+            out, engine, dnnl_convolution_direct, wish->src, wish->weight, wish->dst,
+            window->strides, dense, window->before, window->after, wish->forward, attributes);
+    case CDDPI_DNNL_CONV_WEIGHTS:
+        return dnnl_convolution_backward_weights_primitive_desc_create(
+            out, engine, dnnl_convolution_direct, wish->src, wish->weight, wish->bias, wish->dst,
+            window->strides, dense, window->before, window->after, wish->forward, attributes);
+    case CDDPI_DNNL_POOL:
+        return dnnl_pooling_forward_primitive_desc_create(
+            out, engine, kind, wish->pooling, wish->src, wish->dst, window->strides, window->kernel,
+            dense, window->before, window->after, attributes);
+    case CDDPI_DNNL_POOL_DATA:
+        return dnnl_pooling_backward_primitive_desc_create(
+            out, engine, wish->pooling, wish->src, wish->dst, window->strides, window->kernel,
+            dense, window->before, window->after, wish->forward, attributes);
+    case CDDPI_DNNL_NORM:
+        return dnnl_batch_normalization_forward_primitive_desc_create(
+            out, engine, kind, wish->src, wish->src, wish->epsilon, wish->flags, attributes);
+    case CDDPI_DNNL_NORM_DATA:
+        return dnnl_batch_normalization_backward_primitive_desc_create(
+            out, engine, dnnl_backward, wish->src, wish->src, wish->src, wish->epsilon, wish->flags,
+            wish->forward, attributes);
+    case CDDPI_DNNL_PRODUCT:
+        return dnnl_matmul_primitive_desc_create(out, engine, wish->src, wish->weight, wish->bias,
+                                                 wish->dst, attributes);
+    }
+    return dnnl_unimplemented;
+}
