@@ -272,6 +272,24 @@ EXPORT void __tsan_vptr_update(void **at, void *value);
 EXPORT void __tsan_vptr_update(void **, void *)
 {
 }
+EXPORT void __tsan_vptr_read(void **at);
+EXPORT void __tsan_vptr_read(void **)
+{
+}
+/* Newer compilers' copies of small structures. */
+EXPORT void *__tsan_memcpy(void *to, const void *from, unsigned long bytes);
+EXPORT void *__tsan_memcpy(void *to, const void *from, unsigned long bytes)
+{
+    touch(from, bytes, false);
+    touch(to, bytes, true);
+    return std::memcpy(to, from, bytes);
+}
+EXPORT void *__tsan_memset(void *at, int value, unsigned long bytes);
+EXPORT void *__tsan_memset(void *at, int value, unsigned long bytes)
+{
+    touch(at, bytes, true);
+    return std::memset(at, value, bytes);
+}
 EXPORT void __tsan_func_entry(void *caller);
 EXPORT void __tsan_func_entry(void *)
 {
