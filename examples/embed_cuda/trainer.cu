@@ -301,6 +301,7 @@ static uint64_t checksum(const struct model *model)
 int main()
 {
     struct model model;
+    int device = 0;
     int rank = 0;
 
     /* cddp: begin */
@@ -308,8 +309,9 @@ int main()
     where.device = "cuda"; /* the one that the local rank stands for */
     must(cddp_group_create(&where, &group));
     rank = cddp_group_rank(group);
-    CHECK(cudaSetDevice(cddp_group_device(group)));
+    device = cddp_group_device(group);
     /* cddp: end */
+    CHECK(cudaSetDevice(device));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     make_spirals();
     make_model(&model);
