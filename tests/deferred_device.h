@@ -43,7 +43,7 @@ struct deferred_item {
     struct cddpi_event *event;
     uint64_t point; /* of the event */
     struct cddpi_plane *plane;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     int stage;
     cddp_type type_from, type_to;
 };
@@ -445,7 +445,7 @@ static inline size_t deferred_least(size_t a, size_t b)
 }
 
 /* Pieces: elements [first, first + count) of each block. */
-static inline void deferred_bring(struct cddpi_plane *plane, const struct cddpi_op *op,
+static inline void deferred_bring(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                                   size_t first, size_t count)
 {
     size_t element = cddp_type_bytes(op->type);
@@ -462,7 +462,7 @@ static inline void deferred_bring(struct cddpi_plane *plane, const struct cddpi_
     }
 }
 
-static inline void deferred_reduce(struct cddpi_plane *plane, const struct cddpi_op *op,
+static inline void deferred_reduce(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                                    size_t first, size_t count)
 {
     struct cddpi_reduce how = {op->type, op->op, plane->size, 1, NULL};
@@ -483,8 +483,8 @@ static inline void deferred_reduce(struct cddpi_plane *plane, const struct cddpi
     cddpi_reduce(&how, &out, in, count);
 }
 
-static inline void deferred_take(struct cddpi_plane *plane, const struct cddpi_op *op, size_t first,
-                                 size_t count)
+static inline void deferred_take(struct cddpi_plane *plane, const struct cddpi_group_op *op,
+                                 size_t first, size_t count)
 {
     size_t element = cddp_type_bytes(op->type);
     bool root = op->root == plane->rank;
@@ -567,7 +567,8 @@ static inline bool deferred_plane_item(struct deferred *device, struct deferred_
     return true;
 }
 
-static inline cddp_status deferred_enqueue(struct cddpi_plane *plane, const struct cddpi_op *op)
+static inline cddp_status deferred_enqueue(struct cddpi_plane *plane,
+                                           const struct cddpi_group_op *op)
 {
     struct deferred_item *item;
 

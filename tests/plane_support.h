@@ -190,7 +190,7 @@ static inline void plane_rank_end(struct plane_rank *me)
 }
 
 /* Put @op behind what compute did; compute goes on behind it. Waits for nothing. */
-static inline cddp_status plane_start(struct plane_rank *me, struct cddpi_op *op)
+static inline cddp_status plane_start(struct plane_rank *me, struct cddpi_group_op *op)
 {
     const struct cddpi_device_ops *device = me->device->ops;
     cddp_status status;
@@ -245,7 +245,7 @@ static inline cddp_status plane_watch(struct plane_rank *me, uint32_t timeout_ms
     return status;
 }
 
-static inline cddp_status plane_run(struct plane_rank *me, struct cddpi_op *op)
+static inline cddp_status plane_run(struct plane_rank *me, struct cddpi_group_op *op)
 {
     cddp_status status = plane_start(me, op);
 

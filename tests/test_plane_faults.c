@@ -242,14 +242,14 @@ static void a_communicator_that_fails_or_never_comes_ends_on_every_rank(void **s
 
 /* --- what happens in the middle --- */
 
-static struct cddpi_op sum_of(void *data, size_t count)
+static struct cddpi_group_op sum_of(void *data, size_t count)
 {
-    return (struct cddpi_op){.kind = CDDPI_ALL_REDUCE,
-                             .type = CDDP_F32,
-                             .op = CDDP_OP_SUM,
-                             .count = count,
-                             .in = data,
-                             .out = data};
+    return (struct cddpi_group_op){.kind = CDDPI_ALL_REDUCE,
+                                   .type = CDDP_F32,
+                                   .op = CDDP_OP_SUM,
+                                   .count = count,
+                                   .in = data,
+                                   .out = data};
 }
 
 static float *zeros(struct plane_rank *me, bool registered, size_t count)
@@ -271,7 +271,7 @@ static int killed_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
     cddp_status status;
 
@@ -320,7 +320,7 @@ static int stuck_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
 
     (void)n;
@@ -356,7 +356,7 @@ static int async_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
     cddp_status status;
 
@@ -387,7 +387,7 @@ static int aborting_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
     cddp_status status;
 
@@ -432,7 +432,7 @@ static int failing_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     bool nccl = strcmp(job->plane, "nccl") == 0;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
     cddp_status status = CDDP_OK;
 
@@ -476,7 +476,7 @@ static int leaving_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
 
     (void)n;
@@ -510,7 +510,7 @@ static int abandoning_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
 
     (void)n;
@@ -553,7 +553,7 @@ static int misplaced_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
     cddp_status status;
 
@@ -659,7 +659,7 @@ static int refusing_rank(int rank, int n, void *argument)
     static const enum cddpi_kind kinds[] = {CDDPI_SEND, CDDPI_RECV, CDDPI_BARRIER};
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
 
     (void)n;

@@ -35,14 +35,14 @@ static float *zeros(struct plane_rank *me)
                : NULL;
 }
 
-static struct cddpi_op sum_of(float *data)
+static struct cddpi_group_op sum_of(float *data)
 {
-    return (struct cddpi_op){.kind = CDDPI_ALL_REDUCE,
-                             .type = CDDP_F32,
-                             .op = CDDP_OP_SUM,
-                             .count = COUNT,
-                             .in = data,
-                             .out = data};
+    return (struct cddpi_group_op){.kind = CDDPI_ALL_REDUCE,
+                                   .type = CDDP_F32,
+                                   .op = CDDP_OP_SUM,
+                                   .count = COUNT,
+                                   .in = data,
+                                   .out = data};
 }
 
 /* NCCL lets no communicator go while there are recordings with its work: neither who leaves nor who
@@ -51,7 +51,7 @@ static int recording_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     struct cddpi_recording *recording = NULL;
     int64_t start_ns;
     float *data;
@@ -92,7 +92,7 @@ static int ending_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
     struct plane_rank me;
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     float *data;
 
     (void)n;
@@ -162,7 +162,7 @@ static int in_threads_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct errand errand = {.me = &me};
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     pthread_t thread;
     float *data;
 

@@ -177,7 +177,7 @@ static int reduce_shape(struct bench *bench, const struct shape *s)
     struct plane_rank *me = &bench->me;
     size_t bytes = s->count * cddp_type_bytes(s->type);
     int root = (int)(s->count % (size_t)me->size);
-    struct cddpi_op op = {.type = s->type, .op = s->op, .count = s->count, .root = root};
+    struct cddpi_group_op op = {.type = s->type, .op = s->op, .count = s->count, .root = root};
     struct check check = {.count = s->count, .type = s->type, .op = s->op};
 
     CHECK(make_room(bench, (bytes + 1024) * (size_t)(me->size + 6)) == 0);
@@ -217,7 +217,7 @@ static int move_shape(struct bench *bench, const struct shape *s)
     size_t bytes = s->count * cddp_type_bytes(s->type);
     int root = (int)(s->count % ranks);
     bool is_root = me->rank == root;
-    struct cddpi_op op = {.type = s->type, .count = s->count, .root = root};
+    struct cddpi_group_op op = {.type = s->type, .count = s->count, .root = root};
     struct check check = {.count = s->count, .type = s->type, .moved = true};
 
     CHECK(make_room(bench, (bytes + 1024) * ranks * 8) == 0);
@@ -258,7 +258,7 @@ static int scatter_shape(struct bench *bench, const struct shape *s)
     size_t bytes = s->count * cddp_type_bytes(s->type);
     int root = (int)(s->count % ranks);
     bool is_root = me->rank == root;
-    struct cddpi_op op = {.type = s->type, .count = s->count, .root = root};
+    struct cddpi_group_op op = {.type = s->type, .count = s->count, .root = root};
     struct check check = {.count = s->count, .type = s->type, .moved = true};
 
     CHECK(make_room(bench, (bytes + 1024) * ranks * 8) == 0);
@@ -376,11 +376,11 @@ static int weighted_once(struct bench *bench, const struct shape *s, const doubl
 {
     struct plane_rank *me = &bench->me;
     size_t bytes = s->count * cddp_type_bytes(s->type);
-    struct cddpi_op op = {.type = s->type,
-                          .op = CDDP_OP_SUM,
-                          .count = s->count,
-                          .weighted = true,
-                          .weight = weights[me->rank]};
+    struct cddpi_group_op op = {.type = s->type,
+                                .op = CDDP_OP_SUM,
+                                .count = s->count,
+                                .weighted = true,
+                                .weight = weights[me->rank]};
     struct check check = {
         .count = s->count, .type = s->type, .op = CDDP_OP_SUM, .weights = weights};
 
@@ -466,12 +466,12 @@ static int reusing_rank(int rank, int n, void *argument)
                                   .got = kept,
                                   .moved = kind == CDDPI_ALL_TO_ALL || kind == CDDPI_BROADCAST,
                                   .from_rank = (rank + 1) % n};
-            struct cddpi_op op = {.kind = kind,
-                                  .type = CDDP_F32,
-                                  .op = CDDP_OP_SUM,
-                                  .count = REUSED,
-                                  .in = in,
-                                  .out = kind == CDDPI_BROADCAST ? in : out};
+            struct cddpi_group_op op = {.kind = kind,
+                                        .type = CDDP_F32,
+                                        .op = CDDP_OP_SUM,
+                                        .count = REUSED,
+                                        .in = in,
+                                        .out = kind == CDDPI_BROADCAST ? in : out};
             /* what comes from the next rank, or all of it */
             const char *result = kind == CDDPI_ALL_TO_ALL ? out + (size_t)check.from_rank * bytes
                                                           : (const char *)op.out;
@@ -517,7 +517,7 @@ static int record_rank(int rank, int n, void *argument)
     struct bench bench;
     struct plane_rank *me = &bench.me;
     char *data;
-    struct cddpi_op op = {
+    struct cddpi_group_op op = {
         .kind = CDDPI_ALL_REDUCE, .type = CDDP_F32, .op = CDDP_OP_SUM, .count = RECORDED};
 
     CHECK(open_bench(&bench, job->world, rank, job->variant) == 0);

@@ -24,7 +24,7 @@ const char *cddpi_kind_name(enum cddpi_kind kind)
     return (unsigned)kind < CDDPI_KINDS ? names[kind] : "?";
 }
 
-static cddp_status start(cddp_group *group, const struct cddpi_op *op, cddp_work **work)
+static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
 {
     const char *name = cddpi_kind_name(op->kind);
     size_t bytes = cddp_type_bytes(op->type);
@@ -51,7 +51,7 @@ static cddp_status start(cddp_group *group, const struct cddpi_op *op, cddp_work
 }
 
 /* Buffers that this rank needs for @p op; the text names the one that lacks. */
-static cddp_status start_checked(cddp_group *group, const struct cddpi_op *op, bool needs_in,
+static cddp_status start_checked(cddp_group *group, const struct cddpi_group_op *op, bool needs_in,
                                  bool needs_out, cddp_work **work)
 {
     if (op->count > 0 && ((needs_in && op->in == NULL) || (needs_out && op->out == NULL))) {
@@ -70,13 +70,13 @@ static bool is_root(const cddp_group *group, int root)
 cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,
                             cddp_type type, cddp_op op, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_ALL_REDUCE, .type = type, .op = op, .count = count, .in = in, .out = out};
 
     return start_checked(group, &what, true, true, work);
 }
 
-static cddp_status start_weighted(cddp_group *group, struct cddpi_op *what, double weight,
+static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what, double weight,
                                   cddp_work **work)
 {
     const char *name = cddpi_kind_name(what->kind);
@@ -98,7 +98,7 @@ static cddp_status start_weighted(cddp_group *group, struct cddpi_op *what, doub
 cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out, size_t count,
                                      cddp_type type, double weight, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_ALL_REDUCE, .type = type, .count = count, .in = in, .out = out};
 
     return start_weighted(group, &what, weight, work);
@@ -107,7 +107,7 @@ cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *ou
 cddp_status cddp_reduce_scatter_weighted(cddp_group *group, const void *in, void *out, size_t count,
                                          cddp_type type, double weight, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_REDUCE_SCATTER, .type = type, .count = count, .in = in, .out = out};
 
     return start_weighted(group, &what, weight, work);
@@ -116,13 +116,13 @@ cddp_status cddp_reduce_scatter_weighted(cddp_group *group, const void *in, void
 cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
                         cddp_op op, int root, cddp_work **work)
 {
-    struct cddpi_op what = {.kind = CDDPI_REDUCE,
-                            .type = type,
-                            .op = op,
-                            .root = root,
-                            .count = count,
-                            .in = in,
-                            .out = out};
+    struct cddpi_group_op what = {.kind = CDDPI_REDUCE,
+                                  .type = type,
+                                  .op = op,
+                                  .root = root,
+                                  .count = count,
+                                  .in = in,
+                                  .out = out};
 
     return start_checked(group, &what, true, is_root(group, root), work);
 }
@@ -130,12 +130,12 @@ cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t cou
 cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_type type, int root,
                            cddp_work **work)
 {
-    struct cddpi_op what = {.kind = CDDPI_BROADCAST,
-                            .type = type,
-                            .root = root,
-                            .count = count,
-                            .in = data,
-                            .out = data};
+    struct cddpi_group_op what = {.kind = CDDPI_BROADCAST,
+                                  .type = type,
+                                  .root = root,
+                                  .count = count,
+                                  .in = data,
+                                  .out = data};
 
     return start_checked(group, &what, true, true, work);
 }
@@ -143,7 +143,7 @@ cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_typ
 cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t count,
                             cddp_type type, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_ALL_GATHER, .type = type, .count = count, .in = in, .out = out};
 
     return start_checked(group, &what, true, true, work);
@@ -152,7 +152,7 @@ cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t
 cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, size_t count,
                                 cddp_type type, cddp_op op, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_REDUCE_SCATTER, .type = type, .op = op, .count = count, .in = in, .out = out};
 
     return start_checked(group, &what, true, true, work);
@@ -161,7 +161,7 @@ cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, si
 cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
                         int root, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_GATHER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
     return start_checked(group, &what, true, is_root(group, root), work);
@@ -170,7 +170,7 @@ cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t cou
 cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
                          int root, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_SCATTER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
     return start_checked(group, &what, is_root(group, root), true, work);
@@ -179,7 +179,7 @@ cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t co
 cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t count,
                             cddp_type type, cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_ALL_TO_ALL, .type = type, .count = count, .in = in, .out = out};
 
     return start_checked(group, &what, true, true, work);
@@ -188,7 +188,7 @@ cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t
 cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_type type, int to,
                       cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_SEND, .type = type, .root = to, .count = count, .in = data};
 
     return start_checked(group, &what, true, false, work);
@@ -197,7 +197,7 @@ cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_ty
 cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type, int from,
                       cddp_work **work)
 {
-    struct cddpi_op what = {
+    struct cddpi_group_op what = {
         .kind = CDDPI_RECV, .type = type, .root = from, .count = count, .out = data};
 
     return start_checked(group, &what, false, true, work);
@@ -205,7 +205,7 @@ cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type typ
 
 cddp_status cddp_barrier(cddp_group *group, cddp_work **work)
 {
-    struct cddpi_op what = {.kind = CDDPI_BARRIER, .type = CDDP_U8};
+    struct cddpi_group_op what = {.kind = CDDPI_BARRIER, .type = CDDP_U8};
 
     return start(group, &what, work);
 }

@@ -34,19 +34,19 @@ cddp_status cddpi_group_verify(cddp_group *group)
     return cddpi_watch_status(group->device);
 }
 
-static bool uses_in(const cddp_group *group, const struct cddpi_op *op)
+static bool uses_in(const cddp_group *group, const struct cddpi_group_op *op)
 {
     return op->kind != CDDPI_RECV && (op->kind != CDDPI_SCATTER || op->root == group->rank);
 }
 
-static bool uses_out(const cddp_group *group, const struct cddpi_op *op)
+static bool uses_out(const cddp_group *group, const struct cddpi_group_op *op)
 {
     return op->kind != CDDPI_SEND &&
            ((op->kind != CDDPI_REDUCE && op->kind != CDDPI_GATHER) || op->root == group->rank);
 }
 
 /* Where the memory of @p op is. Without elements it is nowhere, which is the same on all ranks. */
-static cddp_status find_memory(const cddp_group *group, const struct cddpi_op *op,
+static cddp_status find_memory(const cddp_group *group, const struct cddpi_group_op *op,
                                bool *out_on_device)
 {
     const struct cddpi_device *device = group->device->device;
@@ -74,7 +74,8 @@ static cddp_status find_memory(const cddp_group *group, const struct cddpi_op *o
     return CDDP_OK;
 }
 
-struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side, const struct cddpi_op *op)
+struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side,
+                                       const struct cddpi_group_op *op)
 {
     struct cddpi_flight *flight;
 
@@ -169,7 +170,8 @@ static cddp_status call(struct cddpi_group_device *side, struct cddpi_flight *fl
     return cddpi_watch_call(side, flight);
 }
 
-static cddp_status run(struct cddpi_group_device *side, const struct cddpi_op *op, cddp_work **out)
+static cddp_status run(struct cddpi_group_device *side, const struct cddpi_group_op *op,
+                       cddp_work **out)
 {
     struct cddpi_flight *flight = cddpi_flight_take(side, op);
     struct cddp_work start = {.op = *op, .group = side->group, .flight = flight};
@@ -217,7 +219,7 @@ static cddp_status run(struct cddpi_group_device *side, const struct cddpi_op *o
     return status;
 }
 
-cddp_status cddpi_device_start(cddp_group *group, const struct cddpi_op *op, cddp_work **out)
+cddp_status cddpi_device_start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out)
 {
     bool on_device = false;
     cddp_status status = cddpi_watch_status(group->device);

@@ -23,7 +23,7 @@ enum {
 
 /* One operation in the communication stream. */
 struct cddpi_flight {
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     struct cddpi_event *done;
     char label[CDDPI_LABEL_BYTES];
     struct cddpi_flight *next; /* among those under way, or those to be used again */
@@ -148,13 +148,14 @@ const char *cddpi_device_plane_name(const cddp_group *group);
 /* --- device.c --- */
 
 /** Start @p op where its memory is. */
-cddp_status cddpi_device_start(cddp_group *group, const struct cddpi_op *op, cddp_work **out);
+cddp_status cddpi_device_start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
 cddp_status cddpi_device_test(cddp_work *work, bool *out_done);
 cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms);
 /** The handle goes. */
 void cddpi_device_drop(cddp_work *work);
 /** For one more operation, or NULL with what failed; behind it, unless it goes on its way. */
-struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side, const struct cddpi_op *op);
+struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side,
+                                       const struct cddpi_group_op *op);
 void cddpi_flight_put(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** As cddpi_watch_fail(), with the operation's title; while work is recorded, @p status alone. */
 cddp_status cddpi_flight_fail(struct cddpi_group_device *side, const struct cddpi_flight *flight,
@@ -167,7 +168,7 @@ void cddpi_device_free_all(struct cddpi_group_device *side);
 /* --- device_record.c --- */
 
 /** @p op becomes a part of what is being recorded. */
-void cddpi_device_note_recorded(struct cddpi_group_device *side, const struct cddpi_op *op);
+void cddpi_device_note_recorded(struct cddpi_group_device *side, const struct cddpi_group_op *op);
 
 /* --- device_watch.c --- */
 

@@ -11,7 +11,7 @@
 
 enum { PAUSE_NS = 500000 };
 
-static void describe(const struct cddpi_op *op, struct host_descriptor *out)
+static void describe(const struct cddpi_group_op *op, struct host_descriptor *out)
 {
     memset(out, 0, sizeof *out);
     out->kind = (uint8_t)op->kind;

@@ -10,7 +10,7 @@ static uint64_t add_to_hash(uint64_t hash, uint64_t value)
     return (hash ^ value) * 0x100000001b3u;
 }
 
-void cddpi_device_note_recorded(struct cddpi_group_device *side, const struct cddpi_op *op)
+void cddpi_device_note_recorded(struct cddpi_group_device *side, const struct cddpi_group_op *op)
 {
     side->recorded = add_to_hash(side->recorded, (uint64_t)op->kind);
     side->recorded = add_to_hash(side->recorded, (uint64_t)op->type * 16 + (uint64_t)op->op);
@@ -65,7 +65,7 @@ cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_group_recordi
 cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_recording *recording)
 {
     struct cddpi_group_device *side = group->device;
-    struct cddpi_op op = {.kind = CDDPI_REPLAY, .type = CDDP_U8, .count = recording->calls};
+    struct cddpi_group_op op = {.kind = CDDPI_REPLAY, .type = CDDP_U8, .count = recording->calls};
     struct cddpi_flight *flight;
     cddp_status status = cddpi_watch_status(side);
 

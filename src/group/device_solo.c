@@ -24,7 +24,7 @@ static void close_solo(struct cddpi_plane *plane)
     cddpi_free(plane);
 }
 
-static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     const struct cddpi_device_ops *ops = plane->device->ops;
     size_t bytes = op->count * cddp_type_bytes(op->type);

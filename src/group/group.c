@@ -142,7 +142,8 @@ cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
 cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out)
 {
     void *memory = NULL;
-    struct cddpi_op op = {.kind = CDDPI_ALLOC, .type = CDDP_U8, .count = bytes, .out = &memory};
+    struct cddpi_group_op op = {
+        .kind = CDDPI_ALLOC, .type = CDDP_U8, .count = bytes, .out = &memory};
     cddp_status status;
 
     if (group == NULL || out == NULL || bytes > SIZE_MAX / 4) {

@@ -27,7 +27,7 @@ enum cddpi_kind {
 };
 
 /* One operation: what was asked for, and how far it has come. */
-struct cddpi_op {
+struct cddpi_group_op {
     enum cddpi_kind kind;
     cddp_type type;
     cddp_op op;
@@ -67,14 +67,16 @@ struct cddpi_backend_ops {
     const char *name;
     void (*close)(struct cddpi_backend *backend);
     /* Do what can be done now without waiting. @p out_done only on CDDP_OK. */
-    cddp_status (*advance)(struct cddpi_backend *backend, struct cddpi_op *op, bool *out_done);
+    cddp_status (*advance)(struct cddpi_backend *backend, struct cddpi_group_op *op,
+                           bool *out_done);
     /* Before sleeping: whether @p op can still be completed. @p thorough asks the system whether
      * the peers live. Words what it finds. */
-    cddp_status (*check)(struct cddpi_backend *backend, const struct cddpi_op *op, bool thorough);
+    cddp_status (*check)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
+                         bool thorough);
     /* @p op failed elsewhere and will not be advanced again: release what it holds. */
-    void (*drop)(struct cddpi_backend *backend, struct cddpi_op *op);
+    void (*drop)(struct cddpi_backend *backend, struct cddpi_group_op *op);
     /* Word the timeout of @p op. */
-    cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_op *op);
+    cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
     /* Sleeping: announce (@p rank is the only one that matters, or -1), advance once more, sleep at
      * most @p ns, and say that one is awake. sleep returns whether it was woken. */
     uint32_t (*announce)(struct cddpi_backend *backend, int rank);
@@ -93,7 +95,7 @@ struct cddpi_backend_ops {
 };
 
 struct cddp_work {
-    struct cddpi_op op;
+    struct cddpi_group_op op;
     cddp_group *group;               /* NULL once the group is destroyed */
     struct cddpi_flight *flight;     /* of the group's device; NULL: the queue runs it */
     struct cddp_work *next;          /* in its lane, the incoming list or the free list */
@@ -173,7 +175,7 @@ cddp_status cddpi_group_build(const struct cddpi_seat *seat, const struct cddpi_
                               cddp_group **out);
 
 /** Start @p op on the processor's memory: wait for it when @p out is NULL. */
-cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_op *op, cddp_work **out);
+cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
 
 /* queue.c */
 /** A handle that is @p start and the caller's; NULL with a text: no memory. */

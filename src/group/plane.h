@@ -46,7 +46,7 @@ struct cddpi_plane_ops {
      * the same on all ranks). Weighted operations bring this rank's weight in op->weight; those of
      * the others travel with the data. Called in the same order by all ranks, by the compute
      * thread; op->number counts them. */
-    cddp_status (*enqueue)(struct cddpi_plane *plane, const struct cddpi_op *op);
+    cddp_status (*enqueue)(struct cddpi_plane *plane, const struct cddpi_group_op *op);
     /* CDDP_OK while nothing is wrong; else what is (asynchronous errors, peers). Any thread; called
      * by the group's watchdog every few milliseconds while operations are under way. */
     cddp_status (*poll)(struct cddpi_plane *plane);

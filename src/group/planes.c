@@ -41,7 +41,7 @@ const char *cddpi_plane_last_error(const struct cddpi_device *device)
     return host_of(device)->last_error();
 }
 
-cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_op *op)
+cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_group_op *op)
 {
     const char *name = op->kind == CDDPI_BARRIER ? "barrier"
                        : op->kind == CDDPI_SEND  ? "send"

@@ -13,7 +13,7 @@ cddp_status cddpi_plane_fail(const struct cddpi_device *device, cddp_status stat
 const char *cddpi_plane_last_error(const struct cddpi_device *device);
 
 /** What no plane does: barrier, send, recv, and group_alloc's allocation, in words. */
-cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_op *op);
+cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_group_op *op);
 
 /** Make the device the calling thread's. */
 void cddpi_plane_enter(struct cddpi_device *device);

@@ -32,7 +32,7 @@ static void pause_cpu(void)
 #endif
 }
 
-static unsigned lane_of(const struct cddpi_op *op)
+static unsigned lane_of(const struct cddpi_group_op *op)
 {
     if (op->kind == CDDPI_SEND) {
         return 1 + 2 * (unsigned)op->root;
@@ -393,7 +393,7 @@ struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *sta
     return work;
 }
 
-cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_op *op, cddp_work **out)
+cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out)
 {
     struct cddp_work local = {.op = *op, .group = group};
     struct cddp_work *work = &local;

@@ -30,7 +30,7 @@ static void close_solo(struct cddpi_backend *solo)
     cddpi_free(solo);
 }
 
-static cddp_status give_memory(struct cddpi_backend *solo, struct cddpi_op *op)
+static cddp_status give_memory(struct cddpi_backend *solo, struct cddpi_group_op *op)
 {
     struct block *block = cddpi_zalloc(sizeof *block);
     void *memory = block != NULL ? cddpi_alloc_aligned(op->count) : NULL;
@@ -61,7 +61,7 @@ static void free_memory(struct cddpi_backend *solo, void *memory)
     }
 }
 
-static cddp_status advance(struct cddpi_backend *solo, struct cddpi_op *op, bool *out_done)
+static cddp_status advance(struct cddpi_backend *solo, struct cddpi_group_op *op, bool *out_done)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
@@ -80,7 +80,7 @@ static cddp_status advance(struct cddpi_backend *solo, struct cddpi_op *op, bool
     return CDDP_OK;
 }
 
-static cddp_status check(struct cddpi_backend *solo, const struct cddpi_op *op, bool thorough)
+static cddp_status check(struct cddpi_backend *solo, const struct cddpi_group_op *op, bool thorough)
 {
     (void)solo;
     (void)op;
@@ -88,7 +88,7 @@ static cddp_status check(struct cddpi_backend *solo, const struct cddpi_op *op, 
     return CDDP_OK;
 }
 
-static cddp_status expired(struct cddpi_backend *solo, const struct cddpi_op *op)
+static cddp_status expired(struct cddpi_backend *solo, const struct cddpi_group_op *op)
 {
     (void)solo;
     return cddpi_fail(CDDP_ERR_TIMEOUT, "%s: the deadline passed", cddpi_kind_name(op->kind));

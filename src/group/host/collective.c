@@ -98,7 +98,7 @@ static const struct host_descriptor *call_in_row(const void *context, int rank)
     return host_descriptor(row->host, rank, row->number);
 }
 
-static cddp_status mismatch(struct cddpi_backend *host, const struct cddpi_op *op)
+static cddp_status mismatch(struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     struct call_row row = {host, op->number};
     char text[HOST_TEXT_BYTES - 64];
@@ -108,7 +108,7 @@ static cddp_status mismatch(struct cddpi_backend *host, const struct cddpi_op *o
                       (unsigned long long)op->number, text);
 }
 
-static size_t blocks_of(const struct cddpi_backend *host, const struct cddpi_op *op)
+static size_t blocks_of(const struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     switch (op->kind) {
     case CDDPI_SCATTER:
@@ -120,13 +120,13 @@ static size_t blocks_of(const struct cddpi_backend *host, const struct cddpi_op 
     }
 }
 
-static bool reduces(const struct cddpi_op *op)
+static bool reduces(const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE;
 }
 
 /* Elements of a piece: whole cache lines, so that pieces of different ranks share none. */
-static void cut(const struct cddpi_backend *host, struct cddpi_op *op)
+static void cut(const struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t bytes = HOST_CHUNK_BYTES / blocks_of(host, op) / 64 * 64;
@@ -140,7 +140,7 @@ static void cut(const struct cddpi_backend *host, struct cddpi_op *op)
 }
 
 /* How many bytes of `in` and `out` this rank's part of @p op uses. */
-static void extent(const struct cddpi_backend *host, const struct cddpi_op *op, size_t *in,
+static void extent(const struct cddpi_backend *host, const struct cddpi_group_op *op, size_t *in,
                    size_t *out)
 {
     size_t one = op->count * cddp_type_bytes(op->type);
@@ -155,7 +155,7 @@ static void extent(const struct cddpi_backend *host, const struct cddpi_op *op, 
 }
 
 /* Memory that the peers map too is told to them by block and offset. */
-static void describe_memory(struct cddpi_backend *host, const struct cddpi_op *op,
+static void describe_memory(struct cddpi_backend *host, const struct cddpi_group_op *op,
                             struct host_descriptor *what)
 {
     struct host_segment *in;
@@ -186,13 +186,13 @@ static void describe_memory(struct cddpi_backend *host, const struct cddpi_op *o
     }
 }
 
-static bool candidate(const struct cddpi_op *op, const struct host_descriptor *what, int rank)
+static bool candidate(const struct cddpi_group_op *op, const struct host_descriptor *what, int rank)
 {
     return what->in_segment != 0 && (op->kind != CDDPI_ALL_REDUCE || what->out_segment != 0) &&
            (op->kind != CDDPI_REDUCE || rank != op->root || what->out_segment != 0);
 }
 
-static cddp_status begin(struct cddpi_backend *host, struct cddpi_op *op)
+static cddp_status begin(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     struct host_descriptor *what = host_descriptor(host, host->rank, op->number);
     size_t bytes = op->count * cddp_type_bytes(op->type);
@@ -241,7 +241,7 @@ static cddp_status begin(struct cddpi_backend *host, struct cddpi_op *op)
 }
 
 /* All have come, so all know the same: the algorithm and its number of stages. */
-static cddp_status decide(struct cddpi_backend *host, struct cddpi_op *op)
+static cddp_status decide(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     const struct host_descriptor *mine = host_descriptor(host, host->rank, op->number);
     bool all = true;
@@ -279,7 +279,7 @@ static cddp_status decide(struct cddpi_backend *host, struct cddpi_op *op)
     return CDDP_OK;
 }
 
-static cddp_status run_stage(struct cddpi_backend *host, struct cddpi_op *op)
+static cddp_status run_stage(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     cddp_status status = CDDP_OK;
 
@@ -311,7 +311,7 @@ static cddp_status run_stage(struct cddpi_backend *host, struct cddpi_op *op)
 }
 
 /* Whether all counters have reached @p target. */
-static bool arrived(struct cddpi_backend *host, struct cddpi_op *op, uint32_t target)
+static bool arrived(struct cddpi_backend *host, struct cddpi_group_op *op, uint32_t target)
 {
     for (int i = 0; i < host->size; i++) {
         int r = i + op->laggard < host->size ? i + op->laggard : i + op->laggard - host->size;
@@ -328,7 +328,8 @@ static bool arrived(struct cddpi_backend *host, struct cddpi_op *op, uint32_t ta
     return true;
 }
 
-cddp_status cddpi_host_advance(struct cddpi_backend *host, struct cddpi_op *op, bool *out_done)
+cddp_status cddpi_host_advance(struct cddpi_backend *host, struct cddpi_group_op *op,
+                               bool *out_done)
 {
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         return cddpi_host_message(host, op, out_done);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool cddpi_host_needs(const struct cddpi_backend *host, const struct cddpi_op *op, int rank)
+bool cddpi_host_needs(const struct cddpi_backend *host, const struct cddpi_group_op *op, int rank)
 {
     if (rank == host->rank) {
         return false;
@@ -30,7 +30,7 @@ bool cddpi_host_needs(const struct cddpi_backend *host, const struct cddpi_op *o
 }
 
 /* "all_reduce #12", "recv #3 from rank 1" */
-static const char *title(const struct cddpi_op *op, char out[64])
+static const char *title(const struct cddpi_group_op *op, char out[64])
 {
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         snprintf(out, 64, "%s #%llu %s rank %d", cddpi_kind_name(op->kind),
@@ -41,7 +41,7 @@ static const char *title(const struct cddpi_op *op, char out[64])
     return out;
 }
 
-static bool needs_any(const struct cddpi_backend *host, const struct cddpi_op *op)
+static bool needs_any(const struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     for (int r = 0; r < host->size; r++) {
         if (cddpi_host_needs(host, op, r)) {
@@ -51,7 +51,8 @@ static bool needs_any(const struct cddpi_backend *host, const struct cddpi_op *o
     return false;
 }
 
-cddp_status cddpi_host_check(struct cddpi_backend *host, const struct cddpi_op *op, bool thorough)
+cddp_status cddpi_host_check(struct cddpi_backend *host, const struct cddpi_group_op *op,
+                             bool thorough)
 {
     cddp_status status = cddpi_host_broken(host);
     char name[64];
@@ -87,7 +88,7 @@ cddp_status cddpi_host_check(struct cddpi_backend *host, const struct cddpi_op *
     return status;
 }
 
-cddp_status cddpi_host_expired(struct cddpi_backend *host, const struct cddpi_op *op)
+cddp_status cddpi_host_expired(struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     char late[512] = "";
     char name[64];

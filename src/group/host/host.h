@@ -136,9 +136,10 @@ bool cddpi_host_process(int pid, char *out_state, uint64_t *out_start_time);
 /** The block that holds all of [data, data + bytes), or NULL. */
 struct host_segment *cddpi_host_find(struct cddpi_backend *host, const void *data, size_t bytes);
 struct host_segment *cddpi_host_segment(struct cddpi_backend *host, uint32_t id);
-cddp_status cddpi_host_alloc_own(struct cddpi_backend *host, struct cddpi_op *op, int *out_fd);
-cddp_status cddpi_host_alloc_map(struct cddpi_backend *host, struct cddpi_op *op);
-void cddpi_host_alloc_drop(struct cddpi_backend *host, struct cddpi_op *op);
+cddp_status cddpi_host_alloc_own(struct cddpi_backend *host, struct cddpi_group_op *op,
+                                 int *out_fd);
+cddp_status cddpi_host_alloc_map(struct cddpi_backend *host, struct cddpi_group_op *op);
+void cddpi_host_alloc_drop(struct cddpi_backend *host, struct cddpi_group_op *op);
 /** See struct cddpi_backend_ops. */
 bool cddpi_host_peers(struct cddpi_backend *host, const void *memory, size_t bytes,
                       const void **out);
@@ -157,18 +158,21 @@ void cddpi_host_abort(struct cddpi_backend *host, cddp_status status, const char
 cddp_status cddpi_host_broken(struct cddpi_backend *host);
 
 /* health.c */
-cddp_status cddpi_host_check(struct cddpi_backend *host, const struct cddpi_op *op, bool thorough);
-cddp_status cddpi_host_expired(struct cddpi_backend *host, const struct cddpi_op *op);
+cddp_status cddpi_host_check(struct cddpi_backend *host, const struct cddpi_group_op *op,
+                             bool thorough);
+cddp_status cddpi_host_expired(struct cddpi_backend *host, const struct cddpi_group_op *op);
 /** Whether @p op still waits for @p rank. */
-bool cddpi_host_needs(const struct cddpi_backend *host, const struct cddpi_op *op, int rank);
+bool cddpi_host_needs(const struct cddpi_backend *host, const struct cddpi_group_op *op, int rank);
 
 /* collective.c, reduce.c, move.c, message.c */
-cddp_status cddpi_host_advance(struct cddpi_backend *host, struct cddpi_op *op, bool *out_done);
-void cddpi_host_reduce_stage(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage);
+cddp_status cddpi_host_advance(struct cddpi_backend *host, struct cddpi_group_op *op,
+                               bool *out_done);
+void cddpi_host_reduce_stage(struct cddpi_backend *host, struct cddpi_group_op *op, unsigned stage);
 /** How the inputs of all ranks are reduced, weights included. */
-struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct cddpi_op *op);
-void cddpi_host_move_stage(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage);
-cddp_status cddpi_host_message(struct cddpi_backend *host, struct cddpi_op *op, bool *out_done);
+struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct cddpi_group_op *op);
+void cddpi_host_move_stage(struct cddpi_backend *host, struct cddpi_group_op *op, unsigned stage);
+cddp_status cddpi_host_message(struct cddpi_backend *host, struct cddpi_group_op *op,
+                               bool *out_done);
 /** Text of what a rank called: "all_reduce sum f32 x 100". */
 void cddpi_host_describe(const struct host_descriptor *what, char *out, size_t bytes);
 bool cddpi_host_same_call(const struct host_descriptor *a, const struct host_descriptor *b);

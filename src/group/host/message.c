@@ -14,7 +14,7 @@ enum { ALIGN = 16 };
 _Static_assert(sizeof(struct header) == ALIGN, "headers keep the stream aligned");
 _Static_assert(HOST_RING_BYTES % ALIGN == 0, "a header never wraps");
 
-static uint64_t padded(const struct cddpi_op *op)
+static uint64_t padded(const struct cddpi_group_op *op)
 {
     uint64_t bytes = (uint64_t)op->count * cddp_type_bytes(op->type);
 
@@ -22,7 +22,8 @@ static uint64_t padded(const struct cddpi_op *op)
 }
 
 /* Copy between @p op's data at done_bytes and the ring at @p position, padding left out. */
-static void copy_part(struct host_ring *ring, uint64_t position, struct cddpi_op *op, uint64_t n)
+static void copy_part(struct host_ring *ring, uint64_t position, struct cddpi_group_op *op,
+                      uint64_t n)
 {
     uint64_t bytes = (uint64_t)op->count * cddp_type_bytes(op->type);
     uint64_t real = op->done_bytes + n <= bytes ? n : bytes - op->done_bytes;
@@ -43,7 +44,7 @@ static uint64_t smallest(uint64_t a, uint64_t b, uint64_t c)
     return least < c ? least : c;
 }
 
-static void send_some(struct cddpi_backend *host, struct cddpi_op *op)
+static void send_some(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     struct host_ring *ring = host_ring(host, host->rank, op->root);
     uint64_t at = atomic_load_explicit(&ring->produced, memory_order_relaxed);
@@ -79,7 +80,7 @@ static void send_some(struct cddpi_backend *host, struct cddpi_op *op)
     }
 }
 
-static cddp_status recv_some(struct cddpi_backend *host, struct cddpi_op *op)
+static cddp_status recv_some(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     struct host_ring *ring = host_ring(host, op->root, host->rank);
     uint64_t at = atomic_load_explicit(&ring->consumed, memory_order_relaxed);
@@ -124,7 +125,8 @@ static cddp_status recv_some(struct cddpi_backend *host, struct cddpi_op *op)
     return CDDP_OK;
 }
 
-cddp_status cddpi_host_message(struct cddpi_backend *host, struct cddpi_op *op, bool *out_done)
+cddp_status cddpi_host_message(struct cddpi_backend *host, struct cddpi_group_op *op,
+                               bool *out_done)
 {
     cddp_status status = CDDP_OK;
 

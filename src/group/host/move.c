@@ -10,20 +10,20 @@
 
 enum { COPY_BYTES = 4096 };
 
-static bool scatters(const struct cddpi_op *op)
+static bool scatters(const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
            op->kind == CDDPI_REDUCE_SCATTER;
 }
 
-static bool gives(const struct cddpi_backend *host, const struct cddpi_op *op)
+static bool gives(const struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     bool rooted = op->kind == CDDPI_BROADCAST || op->kind == CDDPI_SCATTER;
 
     return !rooted || host->rank == op->root;
 }
 
-static bool takes(const struct cddpi_backend *host, const struct cddpi_op *op)
+static bool takes(const struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     if (op->kind == CDDPI_BROADCAST) {
         return host->rank != op->root;
@@ -31,7 +31,7 @@ static bool takes(const struct cddpi_backend *host, const struct cddpi_op *op)
     return op->kind != CDDPI_GATHER || host->rank == op->root;
 }
 
-static void give(struct cddpi_backend *host, struct cddpi_op *op, size_t piece, size_t n)
+static void give(struct cddpi_backend *host, struct cddpi_group_op *op, size_t piece, size_t n)
 {
     size_t element = cddp_type_bytes(op->type);
     unsigned char *staging = host_staging(host, host->rank, op->parity + piece);
@@ -54,7 +54,7 @@ static void copy(void *out, const void *in, size_t bytes)
 }
 
 /* host->src[r] is rank r's data for this piece; @p stride separates its blocks, in elements. */
-static void take(struct cddpi_backend *host, struct cddpi_op *op, size_t at, size_t stride,
+static void take(struct cddpi_backend *host, struct cddpi_group_op *op, size_t at, size_t stride,
                  size_t n)
 {
     size_t element = cddp_type_bytes(op->type);
@@ -90,7 +90,7 @@ static void take(struct cddpi_backend *host, struct cddpi_op *op, size_t at, siz
     }
 }
 
-static void move_direct(struct cddpi_backend *host, struct cddpi_op *op)
+static void move_direct(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     for (int r = 0; r < host->size; r++) {
         const struct host_descriptor *what = host_descriptor(host, r, op->number);
@@ -101,14 +101,14 @@ static void move_direct(struct cddpi_backend *host, struct cddpi_op *op)
     take(host, op, 0, op->count, op->count);
 }
 
-static size_t piece_count(const struct cddpi_op *op, size_t piece)
+static size_t piece_count(const struct cddpi_group_op *op, size_t piece)
 {
     size_t left = op->count - piece * op->chunk;
 
     return left < op->chunk ? left : op->chunk;
 }
 
-void cddpi_host_move_stage(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage)
+void cddpi_host_move_stage(struct cddpi_backend *host, struct cddpi_group_op *op, unsigned stage)
 {
     size_t t = stage - op->lag;
 

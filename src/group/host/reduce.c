@@ -16,7 +16,7 @@ static size_t least(size_t a, size_t b)
 }
 
 /* What the weights of all ranks make of the sum. */
-struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct cddpi_op *op)
+struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     struct cddpi_reduce how = {op->type, op->op, host->size, 1, NULL};
 
@@ -31,8 +31,8 @@ struct cddpi_reduce cddpi_host_kernel(struct cddpi_backend *host, const struct c
 }
 
 /* Rank r's part of @p count elements, in multiples of a cache line or (if large) of a page. */
-static size_t part_start(const struct cddpi_backend *host, const struct cddpi_op *op, size_t count,
-                         int rank)
+static size_t part_start(const struct cddpi_backend *host, const struct cddpi_group_op *op,
+                         size_t count, int rank)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t bytes = count * element;
@@ -44,7 +44,7 @@ static size_t part_start(const struct cddpi_backend *host, const struct cddpi_op
     return least(start, count);
 }
 
-static void reduce_small(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage)
+static void reduce_small(struct cddpi_backend *host, struct cddpi_group_op *op, unsigned stage)
 {
     struct cddpi_reduce how;
 
@@ -65,17 +65,17 @@ static void reduce_small(struct cddpi_backend *host, struct cddpi_op *op, unsign
 }
 
 /* Who gets the result: all ranks, or root. */
-static int destinations(const struct cddpi_backend *host, const struct cddpi_op *op)
+static int destinations(const struct cddpi_backend *host, const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_REDUCE ? 1 : host->size;
 }
 
-static int destination(const struct cddpi_op *op, int index)
+static int destination(const struct cddpi_group_op *op, int index)
 {
     return op->kind == CDDPI_REDUCE ? op->root : index;
 }
 
-static void reduce_direct(struct cddpi_backend *host, struct cddpi_op *op)
+static void reduce_direct(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t start = part_start(host, op, op->count, host->rank);
@@ -106,7 +106,7 @@ struct part {
     size_t count;
 };
 
-static struct part part_of(const struct cddpi_backend *host, const struct cddpi_op *op,
+static struct part part_of(const struct cddpi_backend *host, const struct cddpi_group_op *op,
                            size_t piece, int rank)
 {
     size_t count = least(op->chunk, op->count - piece * op->chunk);
@@ -124,7 +124,8 @@ static void copy_part(void *to, const void *from, struct part part, size_t eleme
 }
 
 /* This rank's part: its own input is read, and its own output written, where they lie. */
-static void reduce_piece(struct cddpi_backend *host, struct cddpi_op *op, size_t piece, bool wants)
+static void reduce_piece(struct cddpi_backend *host, struct cddpi_group_op *op, size_t piece,
+                         bool wants)
 {
     size_t element = cddp_type_bytes(op->type);
     struct part part = part_of(host, op, piece, host->rank);
@@ -146,7 +147,7 @@ static void reduce_piece(struct cddpi_backend *host, struct cddpi_op *op, size_t
 
 /* Piece t: the peers' parts are copied in at stage t, this rank's is reduced at stage t + 1, the
  * peers' results are copied out of their buffers at stage t + 2. */
-static void reduce_staged(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage)
+static void reduce_staged(struct cddpi_backend *host, struct cddpi_group_op *op, unsigned stage)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t bytes = op->chunk * element;
@@ -173,7 +174,7 @@ static void reduce_staged(struct cddpi_backend *host, struct cddpi_op *op, unsig
     }
 }
 
-void cddpi_host_reduce_stage(struct cddpi_backend *host, struct cddpi_op *op, unsigned stage)
+void cddpi_host_reduce_stage(struct cddpi_backend *host, struct cddpi_group_op *op, unsigned stage)
 {
     if (op->path == HOST_PATH_SMALL) {
         reduce_small(host, op, stage);

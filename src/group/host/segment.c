@@ -71,7 +71,7 @@ static void *map(int fd, size_t bytes)
     return memory;
 }
 
-cddp_status cddpi_host_alloc_own(struct cddpi_backend *host, struct cddpi_op *op, int *out_fd)
+cddp_status cddpi_host_alloc_own(struct cddpi_backend *host, struct cddpi_group_op *op, int *out_fd)
 {
     struct pending *pending = cddpi_zalloc(sizeof *pending);
     size_t bytes = host_pages(op->count > 0 ? op->count : 1);
@@ -101,7 +101,7 @@ cddp_status cddpi_host_alloc_own(struct cddpi_backend *host, struct cddpi_op *op
     return CDDP_OK;
 }
 
-cddp_status cddpi_host_alloc_map(struct cddpi_backend *host, struct cddpi_op *op)
+cddp_status cddpi_host_alloc_map(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     struct pending *pending = op->scratch;
     struct host_segment *segment = pending->segment;
@@ -136,7 +136,7 @@ cddp_status cddpi_host_alloc_map(struct cddpi_backend *host, struct cddpi_op *op
     return CDDP_OK;
 }
 
-void cddpi_host_alloc_drop(struct cddpi_backend *host, struct cddpi_op *op)
+void cddpi_host_alloc_drop(struct cddpi_backend *host, struct cddpi_group_op *op)
 {
     struct pending *pending = op->scratch;
 

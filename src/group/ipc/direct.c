@@ -9,7 +9,7 @@ struct reach {
     size_t own_step; /* what rank r reads or shows is so many bytes further, times r */
 };
 
-static struct reach reach_of(const struct cddpi_plane *plane, const struct cddpi_op *op)
+static struct reach reach_of(const struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
     size_t all = bytes * (size_t)plane->size;
@@ -47,7 +47,7 @@ static bool aligned(const void *memory)
     return (uintptr_t)memory % 16 == 0; /* blocks begin at pages, on all ranks */
 }
 
-bool cddpi_ipc_is_direct(struct cddpi_plane *plane, const struct cddpi_op *op)
+bool cddpi_ipc_is_direct(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     struct reach reach = reach_of(plane, op);
     bool all = op->kind == CDDPI_ALL_REDUCE; /* all ranks write into the peers' output */
@@ -73,7 +73,7 @@ static char *theirs(const struct cddpi_plane *plane, const struct ipc_segment *s
 
 /* Rank r reduces part r, and writes it into everyone's output, where nobody else reads or writes
  * that part. */
-static cddp_status all_reduce(struct cddpi_plane *plane, const struct cddpi_op *op,
+static cddp_status all_reduce(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                               const struct ipc_segment *in)
 {
     size_t element = cddp_type_bytes(op->type);
@@ -97,7 +97,7 @@ static cddp_status all_reduce(struct cddpi_plane *plane, const struct cddpi_op *
     return status;
 }
 
-static cddp_status reduce(struct cddpi_plane *plane, const struct cddpi_op *op,
+static cddp_status reduce(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                           const struct ipc_segment *in)
 {
     size_t block = op->count * cddp_type_bytes(op->type);
@@ -113,7 +113,7 @@ static cddp_status reduce(struct cddpi_plane *plane, const struct cddpi_op *op,
     return cddpi_ipc_reduce(plane, op, inputs, op->count, op->out);
 }
 
-static cddp_status move(struct cddpi_plane *plane, const struct cddpi_op *op,
+static cddp_status move(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                         const struct ipc_segment *in)
 {
     struct reach reach = reach_of(plane, op);
@@ -135,7 +135,7 @@ static cddp_status move(struct cddpi_plane *plane, const struct cddpi_op *op,
     return status;
 }
 
-static cddp_status run(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status run(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     const struct ipc_segment *in = cddpi_ipc_find(plane, reach_of(plane, op).base, 1);
 
@@ -150,7 +150,7 @@ static cddp_status run(struct cddpi_plane *plane, const struct cddpi_op *op)
     }
 }
 
-cddp_status cddpi_ipc_direct(struct cddpi_plane *plane, const struct cddpi_op *op)
+cddp_status cddpi_ipc_direct(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     uint64_t piece = atomic_fetch_add(&plane->pieces, 1) + 1;
     cddp_status status = CDDP_OK;

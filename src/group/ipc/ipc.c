@@ -367,7 +367,7 @@ static void close_plane(struct cddpi_plane *plane)
 }
 
 /* One rank: the result is the input. */
-static cddp_status alone(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status alone(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
@@ -377,7 +377,7 @@ static cddp_status alone(struct cddpi_plane *plane, const struct cddpi_op *op)
     return cddpi_ipc_copy(plane, plane->comm, op->out, op->in, bytes);
 }
 
-static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     cddp_status status = cddpi_ipc_ended(plane);
 

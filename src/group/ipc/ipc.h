@@ -170,23 +170,23 @@ void cddpi_ipc_free_retired(struct cddpi_plane *plane, bool all);
 
 /* reduce.c */
 /** The elements before rank @p rank's part of @p count. */
-size_t cddpi_ipc_part(const struct cddpi_plane *plane, const struct cddpi_op *op, size_t count,
-                      int rank);
+size_t cddpi_ipc_part(const struct cddpi_plane *plane, const struct cddpi_group_op *op,
+                      size_t count, int rank);
 /** Bring the weights of @p piece where kernels read them. */
 cddp_status cddpi_ipc_fetch_weights(struct cddpi_plane *plane, uint64_t piece);
 cddp_status cddpi_ipc_copy(struct cddpi_plane *plane, cudaStream_t stream, void *to,
                            const void *from, size_t bytes);
 /** Reduce @p count elements of all @p inputs in the communication stream. Neither the own input nor
  *  @p out need be aligned; @p out may be it. Those that kernels cannot take go through scratch. */
-cddp_status cddpi_ipc_reduce(struct cddpi_plane *plane, const struct cddpi_op *op,
+cddp_status cddpi_ipc_reduce(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                              const char *const *inputs, size_t count, char *out);
 
 /* windowed.c */
-cddp_status cddpi_ipc_windowed(struct cddpi_plane *plane, const struct cddpi_op *op);
+cddp_status cddpi_ipc_windowed(struct cddpi_plane *plane, const struct cddpi_group_op *op);
 
 /* direct.c */
 /** Whether @p op can be done in the memory where it lies; the same on all ranks. */
-bool cddpi_ipc_is_direct(struct cddpi_plane *plane, const struct cddpi_op *op);
-cddp_status cddpi_ipc_direct(struct cddpi_plane *plane, const struct cddpi_op *op);
+bool cddpi_ipc_is_direct(struct cddpi_plane *plane, const struct cddpi_group_op *op);
+cddp_status cddpi_ipc_direct(struct cddpi_plane *plane, const struct cddpi_group_op *op);
 
 #endif

@@ -7,8 +7,8 @@ static bool aligned(const void *memory)
     return (uintptr_t)memory % 16 == 0; /* what kernels ask for */
 }
 
-size_t cddpi_ipc_part(const struct cddpi_plane *plane, const struct cddpi_op *op, size_t count,
-                      int rank)
+size_t cddpi_ipc_part(const struct cddpi_plane *plane, const struct cddpi_group_op *op,
+                      size_t count, int rank)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t grains = (count * element + IPC_GRAIN - 1) / IPC_GRAIN;
@@ -34,7 +34,7 @@ cddp_status cddpi_ipc_fetch_weights(struct cddpi_plane *plane, uint64_t piece)
 }
 
 /* As much as fits into a row of scratch. */
-static cddp_status reduce_row(struct cddpi_plane *plane, const struct cddpi_op *op,
+static cddp_status reduce_row(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                               const char *const *inputs, size_t bytes, char *out)
 {
     const void *sources[IPC_RANKS];
@@ -59,7 +59,7 @@ static cddp_status reduce_row(struct cddpi_plane *plane, const struct cddpi_op *
     return status != CDDP_OK ? status : cddpi_ipc_copy(plane, plane->comm, out, result, bytes);
 }
 
-cddp_status cddpi_ipc_reduce(struct cddpi_plane *plane, const struct cddpi_op *op,
+cddp_status cddpi_ipc_reduce(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                              const char *const *inputs, size_t count, char *out)
 {
     size_t bytes = count * cddp_type_bytes(op->type);

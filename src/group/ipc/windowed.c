@@ -7,7 +7,7 @@
 
 /* How an operation is cut. */
 struct run {
-    const struct cddpi_op *op;
+    const struct cddpi_group_op *op;
     size_t element;
     size_t blocks; /* that a piece brings: 1, or one for each rank */
     size_t stride; /* bytes between them in a window */
@@ -24,7 +24,7 @@ struct piece {
     size_t at, count;
 };
 
-static struct run cut(const struct cddpi_plane *plane, const struct cddpi_op *op)
+static struct run cut(const struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     bool scatters = op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
                     op->kind == CDDPI_REDUCE_SCATTER;
@@ -50,7 +50,7 @@ static struct piece piece_of(const struct cddpi_plane *plane, const struct run *
                           left < run->chunk ? left : run->chunk};
 }
 
-static bool has_input(const struct cddpi_plane *plane, const struct cddpi_op *op)
+static bool has_input(const struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     return (op->kind != CDDPI_BROADCAST && op->kind != CDDPI_SCATTER) || plane->rank == op->root;
 }
@@ -59,7 +59,7 @@ static bool has_input(const struct cddpi_plane *plane, const struct cddpi_op *op
 static cddp_status bring_all(struct cddpi_plane *plane, cudaStream_t stream, const struct run *run,
                              const struct piece *piece)
 {
-    const struct cddpi_op *op = run->op;
+    const struct cddpi_group_op *op = run->op;
     const char *in = (const char *)op->in + piece->at * run->element;
     char *window = ipc_window(plane, plane->rank, piece->number);
     cddp_status status = CDDP_OK;
@@ -128,7 +128,7 @@ static void inputs_of(const struct cddpi_plane *plane, const struct piece *piece
 static cddp_status reduce_part(struct cddpi_plane *plane, const struct run *run,
                                const struct piece *piece)
 {
-    const struct cddpi_op *op = run->op;
+    const struct cddpi_group_op *op = run->op;
     size_t start = run->small ? 0 : cddpi_ipc_part(plane, op, piece->count, plane->rank);
     size_t end = run->small ? piece->count
                             : cddpi_ipc_part(plane, op, piece->count, plane->rank + 1);
@@ -155,7 +155,7 @@ static cddp_status reduce_part(struct cddpi_plane *plane, const struct run *run,
 static cddp_status reduce_block(struct cddpi_plane *plane, const struct run *run,
                                 const struct piece *piece)
 {
-    const struct cddpi_op *op = run->op;
+    const struct cddpi_group_op *op = run->op;
     size_t at = ((size_t)plane->rank * op->count + piece->at) * run->element;
     const char *inputs[IPC_RANKS];
 
@@ -168,7 +168,7 @@ static cddp_status reduce_block(struct cddpi_plane *plane, const struct run *run
 static cddp_status take(struct cddpi_plane *plane, const struct run *run, const struct piece *piece,
                         int from)
 {
-    const struct cddpi_op *op = run->op;
+    const struct cddpi_group_op *op = run->op;
     bool gathers = op->kind == CDDPI_ALL_GATHER || op->kind == CDDPI_GATHER ||
                    op->kind == CDDPI_ALL_TO_ALL;
     size_t bytes = piece->count * run->element;
@@ -190,7 +190,7 @@ static cddp_status take(struct cddpi_plane *plane, const struct run *run, const 
 /* Stage B, once all have arrived. */
 static cddp_status use(struct cddpi_plane *plane, const struct run *run, const struct piece *piece)
 {
-    const struct cddpi_op *op = run->op;
+    const struct cddpi_group_op *op = run->op;
     cddp_status status = CDDP_OK;
 
     switch (op->kind) {
@@ -261,7 +261,7 @@ static cddp_status finish(struct cddpi_plane *plane, const struct run *run, size
     return status;
 }
 
-cddp_status cddpi_ipc_windowed(struct cddpi_plane *plane, const struct cddpi_op *op)
+cddp_status cddpi_ipc_windowed(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     struct run run = cut(plane, op);
     cddp_status status = CDDP_OK;

@@ -40,7 +40,7 @@ static cddp_status fill(struct cddpi_plane *plane, void *where, uint32_t value)
                            "cuMemsetD32Async: error %d of the driver", (int)result);
 }
 
-cddp_status cddpi_nccl_gather_weights(struct cddpi_plane *plane, const struct cddpi_op *op)
+cddp_status cddpi_nccl_gather_weights(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     double *own = plane->weights + plane->own_weight;
     uint64_t bits;
@@ -56,8 +56,8 @@ cddp_status cddpi_nccl_gather_weights(struct cddpi_plane *plane, const struct cd
                                          plane->comm, plane->stream);
 }
 
-static cddp_status reduce_with(struct cddpi_plane *plane, const struct cddpi_op *op, const void *in,
-                               ncclRedOp_t redop)
+static cddp_status reduce_with(struct cddpi_plane *plane, const struct cddpi_group_op *op,
+                               const void *in, ncclRedOp_t redop)
 {
     ncclDataType_t type = cddpi_nccl_type(op->type);
 
@@ -75,7 +75,8 @@ static cddp_status reduce_with(struct cddpi_plane *plane, const struct cddpi_op 
 }
 
 /* This rank's share of all weights, as the weighted mean of 1 here and 0 elsewhere. */
-static cddp_status find_share(struct cddpi_plane *plane, const struct cddpi_op *op, void *share)
+static cddp_status find_share(struct cddpi_plane *plane, const struct cddpi_group_op *op,
+                              void *share)
 {
     const char *one_hot = (const char *)plane->one_hot +
                           (op->type == CDDP_F64 ? (size_t)plane->size * 16 : 0);
@@ -88,7 +89,7 @@ static cddp_status find_share(struct cddpi_plane *plane, const struct cddpi_op *
                                           plane->weights, plane->size, 1, share);
 }
 
-static cddp_status reduce_shares(struct cddpi_plane *plane, const struct cddpi_op *op,
+static cddp_status reduce_shares(struct cddpi_plane *plane, const struct cddpi_group_op *op,
                                  const void *in)
 {
     void *share = plane->weights + plane->own_weight + 2; /* aligned as kernels want it */
@@ -113,7 +114,7 @@ static cddp_status reduce_shares(struct cddpi_plane *plane, const struct cddpi_o
 }
 
 /* Zero times what this rank has would still be NaN if that is: zeros in its place. */
-static cddp_status reduce_nothing(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status reduce_nothing(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     struct cddpi_device *device = plane->device;
     size_t bytes = op->count * cddp_type_bytes(op->type);
@@ -140,7 +141,7 @@ static cddp_status reduce_nothing(struct cddpi_plane *plane, const struct cddpi_
     return status;
 }
 
-static cddp_status reduce(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status reduce(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     bool real = op->type == CDDP_F32 || op->type == CDDP_F64;
     bool half = op->type == CDDP_F16 || op->type == CDDP_BF16;
@@ -156,7 +157,7 @@ static cddp_status reduce(struct cddpi_plane *plane, const struct cddpi_op *op)
 }
 
 /* gather, scatter and all_to_all: what goes to and comes from each rank. */
-static cddp_status exchange_blocks(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status exchange_blocks(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
     bool root = plane->rank == op->root;
@@ -180,7 +181,7 @@ static cddp_status exchange_blocks(struct cddpi_plane *plane, const struct cddpi
 }
 
 /* all_to_all in place: what comes waits in scratch until all is sent. */
-static cddp_status exchange_in_place(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status exchange_in_place(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     size_t block = op->count * cddp_type_bytes(op->type);
     cddp_status status = CDDP_OK;
@@ -205,7 +206,7 @@ static cddp_status exchange_in_place(struct cddpi_plane *plane, const struct cdd
     return status;
 }
 
-cddp_status cddpi_nccl_collective(struct cddpi_plane *plane, const struct cddpi_op *op)
+cddp_status cddpi_nccl_collective(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     ncclDataType_t type = cddpi_nccl_type(op->type);
 

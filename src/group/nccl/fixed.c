@@ -6,7 +6,7 @@
 
 /* A piece of an operation: every rank's part of it, in elements from the start of the input. */
 struct cut {
-    const struct cddpi_op *op;
+    const struct cddpi_group_op *op;
     size_t element;
     size_t starts[NCCL_MOST_RANKS];
     size_t counts[NCCL_MOST_RANKS];
@@ -24,7 +24,7 @@ static size_t least(size_t a, size_t b)
 
 /* all_reduce and reduce: elements [at, at + count) go to the ranks in turn. reduce_scatter: of each
  * block, which is its rank's. */
-static struct cut cut(const struct cddpi_plane *plane, const struct cddpi_op *op, size_t at,
+static struct cut cut(const struct cddpi_plane *plane, const struct cddpi_group_op *op, size_t at,
                       size_t count)
 {
     struct cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
@@ -65,7 +65,7 @@ static cddp_status collect(struct cddpi_plane *plane, const struct cut *cut)
 
 static cddp_status reduce(struct cddpi_plane *plane, const struct cut *cut, char *out)
 {
-    const struct cddpi_op *op = cut->op;
+    const struct cddpi_group_op *op = cut->op;
     const char *own = (const char *)op->in + cut->starts[plane->rank] * cut->element;
     char *result = aligned(out) ? out : plane->scratch + (size_t)plane->size * plane->row;
     size_t count = cut->counts[plane->rank];
@@ -90,7 +90,7 @@ static cddp_status reduce(struct cddpi_plane *plane, const struct cut *cut, char
 /* The results go to all, or to root. */
 static cddp_status spread(struct cddpi_plane *plane, const struct cut *cut, const char *own)
 {
-    const struct cddpi_op *op = cut->op;
+    const struct cddpi_group_op *op = cut->op;
     bool all = op->kind == CDDPI_ALL_REDUCE;
     struct nccl_parcel parcels[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
 
@@ -107,7 +107,7 @@ static cddp_status spread(struct cddpi_plane *plane, const struct cut *cut, cons
     return cddpi_nccl_exchange(plane, parcels);
 }
 
-static cddp_status one_piece(struct cddpi_plane *plane, const struct cddpi_op *op, size_t at,
+static cddp_status one_piece(struct cddpi_plane *plane, const struct cddpi_group_op *op, size_t at,
                              size_t count)
 {
     struct cut piece = cut(plane, op, at, count);
@@ -126,7 +126,7 @@ static cddp_status one_piece(struct cddpi_plane *plane, const struct cddpi_op *o
     return status;
 }
 
-cddp_status cddpi_nccl_fixed(struct cddpi_plane *plane, const struct cddpi_op *op)
+cddp_status cddpi_nccl_fixed(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)plane->size;

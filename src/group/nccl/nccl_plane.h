@@ -122,10 +122,10 @@ void cddpi_nccl_part(struct cddpi_plane *plane, __typeof__(ncclCommAbort) *call,
     cddpi_nccl_settle((plane), (plane)->nccl.member(__VA_ARGS__), #member)
 
 /* collective.c: with the mutex */
-cddp_status cddpi_nccl_collective(struct cddpi_plane *plane, const struct cddpi_op *op);
+cddp_status cddpi_nccl_collective(struct cddpi_plane *plane, const struct cddpi_group_op *op);
 ncclDataType_t cddpi_nccl_type(cddp_type type);
 /** Gather all ranks' weights of @p op into plane->weights. */
-cddp_status cddpi_nccl_gather_weights(struct cddpi_plane *plane, const struct cddpi_op *op);
+cddp_status cddpi_nccl_gather_weights(struct cddpi_plane *plane, const struct cddpi_group_op *op);
 
 /* exchange.c: with the mutex */
 /* What goes to and comes from each rank in one exchange; 0 bytes: nothing. */
@@ -142,7 +142,7 @@ cddp_status cddpi_nccl_copy(struct cddpi_plane *plane, void *to, const void *fro
 /* fixed.c: with the mutex */
 /** all_reduce, reduce or reduce_scatter in the table's order: all to all, the reduction kernel, and
  *  all to all again. */
-cddp_status cddpi_nccl_fixed(struct cddpi_plane *plane, const struct cddpi_op *op);
+cddp_status cddpi_nccl_fixed(struct cddpi_plane *plane, const struct cddpi_group_op *op);
 
 /* memory.c */
 cddp_status cddpi_nccl_alloc(struct cddpi_plane *plane, size_t bytes, void **out);

@@ -333,7 +333,7 @@ static void close_plane(struct cddpi_plane *plane)
     cddpi_plane_free(plane->device, plane);
 }
 
-static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_op *op)
+static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     cddp_status status = cddpi_nccl_enter(plane);
 
