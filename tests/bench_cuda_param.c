@@ -168,7 +168,8 @@ static void tell_product(const struct layer *l, const char *what, work_fn work)
 
 static void bench_layer(size_t rows, size_t inputs, size_t outputs)
 {
-    struct layer l = {.shape = {CDDP_BF16, rows, inputs, outputs, CDDPI_EPILOGUE_NONE}};
+    struct layer l = {
+        .shape = {.type = CDDP_BF16, .rows = rows, .inputs = inputs, .outputs = outputs}};
 
     l.x = filled(rows * inputs);
     l.weight = filled(outputs * inputs);

@@ -44,7 +44,8 @@ static void layer_make(struct layer *l, cddp_type type, const size_t *shape)
     size_t inputs = shape[1];
     size_t outputs = shape[2];
 
-    *l = (struct layer){.shape = {type, rows, inputs, outputs, CDDPI_EPILOGUE_NONE}};
+    *l = (struct layer){
+        .shape = {.type = type, .rows = rows, .inputs = inputs, .outputs = outputs}};
     l->x = random_numbers(type, 1, rows * inputs, 1, 0);
     l->weight = random_numbers(type, 2, outputs * inputs, 1 / sqrtf((float)inputs), 0);
     l->bias = random_numbers(type, 3, outputs, 1, 0.2f);
