@@ -9,17 +9,18 @@ static void compare_devices(const char *conf, const char *kind, const char *cons
                             uint64_t steps, double tolerance)
 {
     char *here = argument("%s-cpu", kind);
+    double few = gpu_is_real() ? 0.02 : 0; /* predictions that hang by a bit */
 
     run_named(conf, 1, here, CPU, arguments);
-    for (int ranks = 1; ranks <= 3; ranks++) {
+    for (int ranks = 1; ranks <= ranks_up_to(3); ranks++) {
         char *there = argument("%s-cuda%d", kind, ranks);
 
         run_named(conf, ranks, there, CUDA, arguments);
         assert_same_steps(here, there, 1, steps, tolerance);
         assert_close(here, there, steps, "eval_loss", tolerance);
         assert_float_equal(metric(there, steps, "eval_accuracy"),
-                           metric(here, steps, "eval_accuracy"), 0);
-        assert_float_equal(metric(there, steps, "accuracy"), metric(here, steps, "accuracy"), 0);
+                           metric(here, steps, "eval_accuracy"), few);
+        assert_float_equal(metric(there, steps, "accuracy"), metric(here, steps, "accuracy"), few);
     }
 }
 
@@ -35,7 +36,7 @@ static void losses_of_an_mlp_are_the_processors_at_any_number_of_ranks(void **st
                                NULL};
 
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     compare_devices("small.conf", "mlp", plain, 12, 1e-5);
     compare_devices("small.conf", "mlp-all", all, 12, 1e-5);
 }
@@ -46,7 +47,7 @@ static void losses_of_convolutions_are_the_processors(void **state)
                                      "train.accumulate=2", NULL};
 
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     compare_devices("small.conf", "cnn", arguments, 4, 1e-5);
 }
 
@@ -61,7 +62,7 @@ static void statistics_over_all_ranks_are_those_of_one(void **state)
         "train.batch_size=46", "train.max_steps=15"};
 
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     compare_devices("small.conf", "norm", arguments, 15, 1e-4);
 }
 
@@ -92,9 +93,10 @@ static char *written(const char *run_dir, int64_t step)
 static void a_language_model_learns_and_writes_what_it_does_on_the_processor(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     compare_devices("text.conf", "text", NULL, 6, 1e-5);
-    for (int ranks = 1; ranks <= 3; ranks++) {
+    /* on a real GPU two tokens may be as likely but for a bit */
+    for (int ranks = 1; ranks <= 3 && !gpu_is_real(); ranks++) {
         for (int64_t step = 3; step <= 6; step += 3) {
             char *here = written("text-cpu", step);
             char *there = written(argument("text-cuda%d", ranks), step);
@@ -140,7 +142,7 @@ static void half_precision_follows_float32(void **state)
     bool differs = false;
 
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     run_named("small.conf", 1, "full", CPU, steps);
     for (int i = 0; i < 2; i++) {
         for (int ranks = 1; ranks <= 2; ranks++) {
@@ -163,9 +165,9 @@ static void two_runs_give_identical_files_in_any_order_of_streams(void **state)
     static const char *const precisions[] = {"f32", "bf16", "fp16"};
 
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     for (int i = 0; i < 3; i++) {
-        for (int seed = 1; seed <= 3; seed++) {
+        for (int seed = 1; seed <= gpu_runs(3); seed++) {
             const char *const arguments[] = {"train.max_steps=12",
                                              "train.accumulate=2",
                                              "model.dropout=0.2",
@@ -177,7 +179,7 @@ static void two_runs_give_identical_files_in_any_order_of_streams(void **state)
             run_named("small.conf", 2, argument("%s-seed%d", precisions[i], seed), CUDA, arguments);
         }
         unsetenv("CDDP_FAKE_CUDA_SEED");
-        for (int seed = 2; seed <= 3; seed++) {
+        for (int seed = 2; seed <= gpu_runs(3); seed++) {
             assert_same_checkpoint(argument("%s-seed1", precisions[i]),
                                    argument("%s-seed%d", precisions[i], seed), 12);
         }
@@ -191,7 +193,7 @@ static void a_sharded_optimizer_learns_the_same(void **state)
     static const char *const precisions[] = {"f32", "bf16", "fp16"};
 
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     for (int i = 0; i < 3; i++) {
         const char *arguments[] = {
             "train.max_steps=12",        "optimizer.type=adamw",
@@ -202,7 +204,7 @@ static void a_sharded_optimizer_learns_the_same(void **state)
 
         run_named("small.conf", 2, whole, CUDA, arguments);
         arguments[4] = "ddp.shard_optimizer=true";
-        for (int ranks = 1; ranks <= 3; ranks++) {
+        for (int ranks = 1; ranks <= ranks_up_to(3); ranks++) {
             char *shards = argument("shards-%s%d", precisions[i], ranks);
 
             run_named("small.conf", ranks, shards, CUDA, arguments);
@@ -230,7 +232,7 @@ static void run_part(const char *name, int ranks, const char *device, const char
 static void a_run_goes_on_between_devices_and_the_processor(void **state)
 {
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     run_part("straight", 1, CPU, "18", "f32");
     run_part("travels", 2, CUDA, "6", "f32");
     run_part("travels", 3, CPU, "12", "f32");
@@ -243,7 +245,7 @@ static void a_run_that_was_stopped_goes_on_with_the_same_bits(void **state)
     static const char *const precisions[] = {"f32", "fp16"};
 
     (void)state;
-    NEEDS_EMULATED_MODULE();
+    NEEDS_DEVICE();
     for (int i = 0; i < 2; i++) {
         char *straight = argument("straight-%s", precisions[i]);
         char *parts = argument("parts-%s", precisions[i]);
