@@ -1,5 +1,6 @@
 /* test_nn_bf16_attention.c - attention with bf16 factors against that of float32. */
 #include "nn/attention_bf16.h"
+#include "nn/dnnl.h"
 #include "nn_support.h"
 
 /* An attention of its own: the model around it only lends it oneDNN and memory. Its buffers have no
@@ -32,6 +33,7 @@ static void bench_init(struct bench *bench, const struct cddpi_attention *shape)
 static void bench_fini(struct bench *bench)
 {
     cddpi_attention_bf16_destroy(bench->state);
+    cddpi_mds_drop(&bench->plan.layouts);
     cddpi_memory_fini(&bench->plan.memory);
     cddpi_free(bench->plan.owned);
     cddpi_model_destroy(bench->model);
