@@ -52,6 +52,11 @@ void cddpi_log(enum cddpi_log_level level, const char *format, ...)
         return;
     }
     used = (int)strlen(line);
-    line[used++] = '\n';
-    (void)!write(STDERR_FILENO, line, (size_t)used);
+    memcpy(line + used, "\n", 2);
+    cddpi_print(line);
+}
+
+void cddpi_print(const char *text)
+{
+    (void)!write(STDERR_FILENO, text, strlen(text));
 }

@@ -1,5 +1,7 @@
 /* main.c - the program cddp-train: one rank of a training run. */
+#include "base/alloc.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "base/shell.h"
 #include "train/trainer.h"
 
@@ -32,13 +34,17 @@ static void print_failure(const struct cddpi_trainer *trainer)
     const char *text = cddp_last_error();
     char rank[32] = "";
     const char *known = cddpi_env(CDDPI_ENV_RANK);
+    char *line;
 
     if (trainer != NULL && trainer->group != NULL) {
         snprintf(rank, sizeof rank, "rank %d: ", trainer->rank);
     } else if (known != NULL) {
         snprintf(rank, sizeof rank, "rank %.16s: ", known);
     }
-    fprintf(stderr, "cddp-train: %s%s\n", strncmp(text, rank, strlen(rank)) == 0 ? "" : rank, text);
+    line = cddpi_format("cddp-train: %s%s\n", strncmp(text, rank, strlen(rank)) == 0 ? "" : rank,
+                        text);
+    cddpi_print(line != NULL ? line : "cddp-train: no memory\n");
+    cddpi_free(line);
 }
 
 static int fail(cddp_status status, struct cddpi_trainer *trainer)

@@ -41,12 +41,6 @@ static void format_left(double seconds, char *out, size_t bytes)
     }
 }
 
-/* One write each, so that lines of several processes do not mix. */
-static void put(const char *text)
-{
-    (void)!write(STDERR_FILENO, text, strlen(text));
-}
-
 void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state)
 {
     int64_t pause = progress->mode == CDDPI_PROGRESS_TTY ? 100000000 : 5000000000;
@@ -73,7 +67,7 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
         (unsigned long long)state->epochs, (unsigned long long)state->step,
         (unsigned long long)state->steps, state->loss, state->rate, state->unit, mfu, exposed, left,
         progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
-    put(line);
+    cddpi_print(line);
     progress->shown_ns = now;
     progress->open_line = progress->mode == CDDPI_PROGRESS_TTY;
 }
@@ -91,7 +85,7 @@ void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ..
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     snprintf(line, sizeof line, "%s%s\n", progress->open_line ? "\r\033[K" : "", text);
-    put(line);
+    cddpi_print(line);
     progress->open_line = false;
     progress->shown_ns = cddpi_now_ns();
 }
@@ -114,7 +108,7 @@ void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, c
     }
     fputc('\n', file);
     if (fclose(file) == 0) {
-        put(block);
+        cddpi_print(block);
     }
     free(block);
     progress->open_line = false;
@@ -124,7 +118,7 @@ void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, c
 void cddpi_progress_end(struct cddpi_progress *progress)
 {
     if (progress->open_line) {
-        put("\n");
+        cddpi_print("\n");
         progress->open_line = false;
     }
 }

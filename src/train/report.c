@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/shape.h"
 #include "train/peak.h"
 #include "train/trainer.h"
@@ -207,14 +208,16 @@ void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
 {
     char text[4096];
-    size_t length;
+    size_t length = (size_t)snprintf(text, sizeof text, "cddp-train: warning: ");
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(text + length, sizeof text - length - 1, format, arguments);
     va_end(arguments);
     length = strlen(text);
+    if (text[length - 1] != '\n') {
+        memcpy(text + length, "\n", 2);
+    }
     cddpi_progress_end(&trainer->progress);
-    fprintf(stderr, "cddp-train: warning: %s%s", text,
-            length > 0 && text[length - 1] == '\n' ? "" : "\n");
+    cddpi_print(text);
 }
