@@ -48,20 +48,13 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
     return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
 }
 
-/* What the options of a group say about the device. */
-static void place(const struct cddpi_config *config, cddp_group_options *out)
-{
-    static const char *const names[] = {NULL, "cpu", "cuda"};
-
-    out->device = names[config->train.device];
-    out->deterministic = config->ddp.deterministic;
-}
-
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
 {
+    static const char *const devices[] = {NULL, "cpu", "cuda"}; /* NULL: as $CDDP_DEVICE says */
     cddp_status status;
 
-    place(trainer->config, options);
+    options->device = devices[trainer->config->train.device];
+    options->deterministic = trainer->config->ddp.deterministic;
     status = cddp_group_create(options, &trainer->group);
     if (status != CDDP_OK) {
         return status;
