@@ -11,21 +11,12 @@ struct cddpi_held_md {
 
 #if DNNL_VERSION_MAJOR >= 3
 
+#define MAKE_TAGGED dnnl_memory_desc_create_with_tag
+#define MAKE_STRIDED dnnl_memory_desc_create_with_strides
+
 static cddpi_md inside(const struct cddpi_held_md *held)
 {
     return held->layout;
-}
-
-static dnnl_status_t make_tagged(dnnl_memory_desc_t *out, int dims, const dnnl_dim_t *shape,
-                                 dnnl_data_type_t type, dnnl_format_tag_t tag)
-{
-    return dnnl_memory_desc_create_with_tag(out, dims, shape, type, tag);
-}
-
-static dnnl_status_t make_strided(dnnl_memory_desc_t *out, int dims, const dnnl_dim_t *shape,
-                                  const dnnl_dim_t *strides)
-{
-    return dnnl_memory_desc_create_with_strides(out, dims, shape, dnnl_f32, strides);
 }
 
 static void release(struct cddpi_held_md *held)
@@ -59,21 +50,12 @@ static const dnnl_dim_t *sizes_of(cddpi_md layout)
 
 #else
 
+#define MAKE_TAGGED dnnl_memory_desc_init_by_tag
+#define MAKE_STRIDED dnnl_memory_desc_init_by_strides
+
 static cddpi_md inside(const struct cddpi_held_md *held)
 {
     return &held->layout;
-}
-
-static dnnl_status_t make_tagged(dnnl_memory_desc_t *out, int dims, const dnnl_dim_t *shape,
-                                 dnnl_data_type_t type, dnnl_format_tag_t tag)
-{
-    return dnnl_memory_desc_init_by_tag(out, dims, shape, type, tag);
-}
-
-static dnnl_status_t make_strided(dnnl_memory_desc_t *out, int dims, const dnnl_dim_t *shape,
-                                  const dnnl_dim_t *strides)
-{
-    return dnnl_memory_desc_init_by_strides(out, dims, shape, dnnl_f32, strides);
 }
 
 static void release(struct cddpi_held_md *held)
@@ -125,7 +107,7 @@ cddpi_md cddpi_md_tagged(struct cddpi_mds *holder, int dims, const dnnl_dim_t *s
 
     memcpy(sizes, shape, (size_t)dims * sizeof *sizes);
     return hold(holder, held,
-                held != NULL ? make_tagged(&held->layout, dims, sizes, type, tag)
+                held != NULL ? MAKE_TAGGED(&held->layout, dims, sizes, type, tag)
                              : dnnl_out_of_memory);
 }
 
@@ -139,7 +121,7 @@ cddpi_md cddpi_md_strided(struct cddpi_mds *holder, int dims, const dnnl_dim_t *
     memcpy(sizes, shape, (size_t)dims * sizeof *sizes);
     memcpy(steps, strides, (size_t)dims * sizeof *steps);
     return hold(holder, held,
-                held != NULL ? make_strided(&held->layout, dims, sizes, steps)
+                held != NULL ? MAKE_STRIDED(&held->layout, dims, sizes, dnnl_f32, steps)
                              : dnnl_out_of_memory);
 }
 
@@ -204,7 +186,7 @@ static int recognise(cddpi_md layout, struct cddpi_shape *shape, dnnl_format_tag
             .channels = (int)sizes[1], .height = (int)sizes[2], .width = (int)sizes[3]};
         *tag = blocks[i] > 0 ? tag_of(shape, blocks[i]) : dnnl_nhwc;
         memset(&ours, 0, sizeof ours);
-        if (make_tagged(&ours.layout, 4, sizes, cddpi_md_type(layout), *tag) == dnnl_success) {
+        if (MAKE_TAGGED(&ours.layout, 4, sizes, cddpi_md_type(layout), *tag) == dnnl_success) {
             if (dnnl_memory_desc_equal(layout, inside(&ours))) {
                 found = blocks[i] > 0 ? blocks[i] : shape->channels;
             }
