@@ -90,6 +90,26 @@ static inline void wait_for_checkpoint(struct launched *job, const char *run_dir
     }
 }
 
+/* Kill a rank of @job, a run that goes on for long, once there is a checkpoint: it is named, the
+ * others end of themselves, and nothing is left. */
+static inline void kill_rank(struct launched *job, const char *run_dir, int rank)
+{
+    char text[128];
+    pid_t pid;
+
+    wait_for_checkpoint(job, run_dir);
+    pid = find_rank(run_dir, rank);
+    assert_true(pid > 0);
+    kill(pid, SIGKILL);
+    launcher_wait(job);
+    assert_int_equal(job->exit_status, 128 + SIGKILL);
+    snprintf(text, sizeof text, "cddp-run: rank %d (pid %d) was killed by signal 9 (SIGKILL)\n",
+             rank, (int)pid);
+    launcher_need_text(job->err, text, "err");
+    assert_null(strstr(job->err, "did not end within"));
+    assert_no_orphan(run_dir);
+}
+
 /* Use a new folder for temporary files, so that one sees what is left there. */
 static inline void set_tmpdir(void)
 {

@@ -252,6 +252,31 @@ static inline cddp_status plane_run(struct plane_rank *me, struct cddpi_group_op
     return status != CDDP_OK ? status : plane_watch(me, SUPPORT_TIMEOUT_MS);
 }
 
+/* A sum over all ranks in place. */
+static inline struct cddpi_group_op plane_sum(void *data, size_t count)
+{
+    return (struct cddpi_group_op){.kind = CDDPI_ALL_REDUCE,
+                                   .type = CDDP_F32,
+                                   .op = CDDP_OP_SUM,
+                                   .count = count,
+                                   .in = data,
+                                   .out = data};
+}
+
+/* @registered: in the plane's own memory. */
+static inline float *plane_zeros(struct plane_rank *me, bool registered, size_t count)
+{
+    void *data = NULL;
+    cddp_status status = registered ? me->ops->alloc(me->plane, count * sizeof(float), &data)
+                                    : me->device->ops->alloc(me->device, count * sizeof(float),
+                                                             "test", &data);
+
+    return status == CDDP_OK && me->device->ops->clear(me->device, CDDPI_STREAM_COMPUTE, data,
+                                                       count * sizeof(float)) == CDDP_OK
+               ? data
+               : NULL;
+}
+
 /* Device memory with a copy of @from; through the compute stream, without waiting. */
 static inline void *plane_upload(struct plane_rank *me, void *to, const void *from, size_t bytes)
 {

@@ -131,21 +131,11 @@ static void assert_goes_on(const char *run_dir)
 static void a_killed_worker_ends_the_job(void **state)
 {
     struct launched job = {0};
-    pid_t pid;
 
     (void)state;
     set_tmpdir();
     JOB_START(&job, "--nproc", "3", LONG_JOB("killed"));
-    wait_for_checkpoint(&job, "killed");
-    pid = find_rank("killed", 1);
-    assert_true(pid > 0);
-    kill(pid, SIGKILL);
-    launcher_wait(&job);
-    assert_int_equal(job.exit_status, 128 + SIGKILL);
-    assert_err(&job,
-               argument("cddp-run: rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid));
-    assert_no_err(&job, "did not end within"); /* the other ranks end of themselves */
-    assert_no_orphan("killed");
+    kill_rank(&job, "killed", 1);
     launcher_end(&job);
     assert_tmpdir_is_empty();
     assert_goes_on("killed");

@@ -242,29 +242,6 @@ static void a_communicator_that_fails_or_never_comes_ends_on_every_rank(void **s
 
 /* --- what happens in the middle --- */
 
-static struct cddpi_group_op sum_of(void *data, size_t count)
-{
-    return (struct cddpi_group_op){.kind = CDDPI_ALL_REDUCE,
-                                   .type = CDDP_F32,
-                                   .op = CDDP_OP_SUM,
-                                   .count = count,
-                                   .in = data,
-                                   .out = data};
-}
-
-static float *zeros(struct plane_rank *me, bool registered, size_t count)
-{
-    void *data = NULL;
-    cddp_status status = registered ? me->ops->alloc(me->plane, count * sizeof(float), &data)
-                                    : me->device->ops->alloc(me->device, count * sizeof(float),
-                                                             "test", &data);
-
-    return status == CDDP_OK && me->device->ops->clear(me->device, CDDPI_STREAM_COMPUTE, data,
-                                                       count * sizeof(float)) == CDDP_OK
-               ? data
-               : NULL;
-}
-
 /* A rank is killed with operations of all in the streams; a watchdog finds out, and all others end
  * with an error that names it. */
 static int killed_rank(int rank, int n, void *argument)
@@ -277,9 +254,9 @@ static int killed_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me, job->registered, COUNT);
+    data = plane_zeros(&me, job->registered, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data, COUNT);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == job->culprit) {
@@ -328,9 +305,9 @@ static int stuck_rank(int rank, int n, void *argument)
         setenv("CDDP_FAKE_NCCL_STUCK", "3", 1);
     }
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me, false, COUNT);
+    data = plane_zeros(&me, false, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data, COUNT);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_start(&me, &op) == CDDP_OK);
@@ -363,9 +340,9 @@ static int async_rank(int rank, int n, void *argument)
     (void)n;
     setenv("CDDP_FAKE_NCCL_ASYNC_ERROR", "2", 1);
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me, false, COUNT);
+    data = plane_zeros(&me, false, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data, COUNT);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     status = plane_run(&me, &op);
     CHECK(status == CDDP_ERR_PEER);
@@ -393,9 +370,9 @@ static int aborting_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me, job->registered, COUNT);
+    data = plane_zeros(&me, job->registered, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data, COUNT);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == job->culprit) {
@@ -441,9 +418,9 @@ static int failing_rank(int rank, int n, void *argument)
         setenv("CDDP_FAKE_CUDA_FAIL_LAUNCH", "3", 1);
     }
     CHECK(plane_rank_start(job->world, rank, job->plane, nccl, &me) == CDDP_OK);
-    data = zeros(&me, job->registered, COUNT);
+    data = plane_zeros(&me, job->registered, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data, COUNT);
+    op = plane_sum(data, COUNT);
     for (int i = 0; i < 5 && status == CDDP_OK; i++) {
         status = plane_start(&me, &op);
     }
@@ -481,9 +458,9 @@ static int leaving_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me, job->registered, COUNT);
+    data = plane_zeros(&me, job->registered, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data, COUNT);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank != job->culprit) {
@@ -515,9 +492,9 @@ static int abandoning_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me, false, COUNT);
+    data = plane_zeros(&me, false, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data, COUNT);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == job->culprit) {
@@ -559,9 +536,9 @@ static int misplaced_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, "ipc", false, &me) == CDDP_OK);
-    data = zeros(&me, true, 2 * COUNT);
+    data = plane_zeros(&me, true, 2 * COUNT);
     CHECK(data != NULL);
-    op = sum_of(rank == job->culprit ? data + COUNT : data, COUNT);
+    op = plane_sum(rank == job->culprit ? data + COUNT : data, COUNT);
     status = plane_run(&me, &op);
     CHECK(status == CDDP_ERR_MISMATCH || status == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "pass different places of memory from cddp_group_alloc()") !=
@@ -664,8 +641,8 @@ static int refusing_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me, false, COUNT);
-    op = sum_of(data, COUNT);
+    data = plane_zeros(&me, false, COUNT);
+    op = plane_sum(data, COUNT);
     for (int i = 0; i < 3; i++) {
         op.kind = kinds[i];
         CHECK(plane_start(&me, &op) == CDDP_ERR_UNAVAILABLE);

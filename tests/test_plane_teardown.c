@@ -24,27 +24,6 @@ static int run_job(int size, rank_fn body, struct job job)
     return failed;
 }
 
-static float *zeros(struct plane_rank *me)
-{
-    void *data = NULL;
-    cddp_status status = me->device->ops->alloc(me->device, COUNT * sizeof(float), "test", &data);
-
-    return status == CDDP_OK && me->device->ops->clear(me->device, CDDPI_STREAM_COMPUTE, data,
-                                                       COUNT * sizeof(float)) == CDDP_OK
-               ? data
-               : NULL;
-}
-
-static struct cddpi_group_op sum_of(float *data)
-{
-    return (struct cddpi_group_op){.kind = CDDPI_ALL_REDUCE,
-                                   .type = CDDP_F32,
-                                   .op = CDDP_OP_SUM,
-                                   .count = COUNT,
-                                   .in = data,
-                                   .out = data};
-}
-
 /* NCCL lets no communicator go while there are recordings with its work: neither who leaves nor who
  * aborts may wait for that. */
 static int recording_rank(int rank, int n, void *argument)
@@ -58,9 +37,9 @@ static int recording_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me);
+    data = plane_zeros(&me, false, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(me.device->ops->record_begin(me.device) == CDDP_OK);
     CHECK(plane_start(&me, &op) == CDDP_OK);
@@ -97,9 +76,9 @@ static int ending_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me);
+    data = plane_zeros(&me, false, COUNT);
     CHECK(data != NULL);
-    op = sum_of(data);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == 1) {
@@ -168,12 +147,12 @@ static int in_threads_rank(int rank, int n, void *argument)
 
     (void)n;
     CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = zeros(&me);
+    data = plane_zeros(&me, false, COUNT);
     CHECK(data != NULL);
     CHECK(pthread_create(&thread, NULL, borrow_and_leave, &errand) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(errand.status == CDDP_OK);
-    op = sum_of(data);
+    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(pthread_create(&thread, NULL, leave, &me) == 0);
     CHECK(pthread_join(thread, NULL) == 0);

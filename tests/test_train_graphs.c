@@ -429,23 +429,12 @@ static void a_device_that_fails_in_a_replay_ends_all(void **state)
 static void a_killed_rank_ends_all(void **state)
 {
     struct launched job = {0};
-    pid_t pid;
 
     (void)state;
     NEEDS_EMULATED_MODULE();
     JOB_START(&job, "--nproc", "3", in_work("small.conf"), run_dir_argument("killed"), CUDA, ALWAYS,
               "train.epochs=100000", "train.checkpoint_steps=5");
-    wait_for_checkpoint(&job, "killed");
-    pid = find_rank("killed", 1);
-    assert_true(pid > 0);
-    kill(pid, SIGKILL);
-    launcher_wait(&job);
-    assert_int_equal(job.exit_status, 128 + SIGKILL);
-    launcher_need_text(
-        job.err, argument("cddp-run: rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid),
-        "err");
-    assert_null(strstr(job.err, "did not end within")); /* the others end of themselves */
-    assert_no_orphan("killed");
+    kill_rank(&job, "killed", 1);
     launcher_end(&job);
 }
 
