@@ -11,10 +11,11 @@
 #include "device/device.h"
 #include "kernels/cuda/product_kernels.h"
 #include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/stopwatch.h"
 
 #include <string.h>
 
-enum { RUNS = 3, RARE = 16 /* one word in so many must not be 0 */ };
+enum { RARE = 16 /* one word in so many must not be 0 */ };
 
 /* Elements whose bits tell sums in different orders apart. */
 static const size_t telling_f32 = 256;
@@ -22,12 +23,6 @@ static const size_t telling_16_bits = (size_t)1 << 21;
 
 struct print {
     uint64_t sum, filled;
-};
-
-/* What one measurement needs of the runtime. */
-struct watch {
-    cudaStream_t stream;
-    cudaEvent_t begin, end;
 };
 
 static size_t bytes_of(int32_t type)
@@ -70,38 +65,21 @@ static cudaError_t take_print(const struct cddpi_cuda_products *products,
     return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
-/* The shortest of some runs, in milliseconds. An algorithm that fails to start is no error but
- * infinitely slow. */
-static cudaError_t
-time_runs(struct cddpi_device *device, const struct cddpi_cuda_products *products,
-          const struct cddpi_product_plan *plan, const struct cddpi_product_operands *operands,
-          const cublasLtMatmulAlgo_t *algorithm, const struct watch *watch, float *out)
+/* What is run. */
+struct trial {
+    struct cddpi_device *device;
+    const struct cddpi_cuda_products *products;
+    const struct cddpi_product_plan *plan;
+    const struct cddpi_product_operands *operands;
+    const cublasLtMatmulAlgo_t *algorithm;
+};
+
+static bool launch(void *argument)
 {
-    cudaError_t error = cudaSuccess;
-    float best = 1e30f;
+    const struct trial *trial = argument;
 
-    for (int i = 0; i < RUNS && error == cudaSuccess; i++) {
-        float ms = 0;
-
-        error = cudaEventRecord(watch->begin, watch->stream);
-        if (error == cudaSuccess && cddpi_product_launch(device, products, plan, operands, 0,
-                                                         algorithm) != CUBLAS_STATUS_SUCCESS) {
-            best = 1e30f;
-            break;
-        }
-        if (error == cudaSuccess) {
-            error = cudaEventRecord(watch->end, watch->stream);
-        }
-        if (error == cudaSuccess) {
-            error = cudaEventSynchronize(watch->end);
-        }
-        if (error == cudaSuccess) {
-            error = cudaEventElapsedTime(&ms, watch->begin, watch->end);
-        }
-        best = ms < best ? ms : best;
-    }
-    *out = best;
-    return error;
+    return cddpi_product_launch(trial->device, trial->products, trial->plan, trial->operands, 0,
+                                trial->algorithm) == CUBLAS_STATUS_SUCCESS;
 }
 
 struct tally {
@@ -152,9 +130,10 @@ static cudaError_t try_candidate(struct cddpi_device *device,
                                  const struct cddpi_product_plan *plan,
                                  const struct cddpi_product_operands *operands,
                                  const cublasLtMatmulHeuristicResult_t *candidates, int index,
-                                 const struct watch *watch, struct tally *tally)
+                                 const struct cddpi_stopwatch *watch, struct tally *tally)
 {
     const cublasLtMatmulAlgo_t *algorithm = &candidates[index].algo;
+    struct trial trial = {device, products, plan, operands, algorithm};
     bool any_bits = plan->shape.choice == CDDPI_PRODUCTS_FAST;
     struct print before = {0, 0};
     struct print after = {0, 0};
@@ -165,8 +144,7 @@ static cudaError_t try_candidate(struct cddpi_device *device,
         !are_alike(&products->lt, &candidates[tally->reference].algo, algorithm)) {
         return cudaSuccess;
     }
-    if (cddpi_product_launch(device, products, plan, operands, 0, algorithm) !=
-        CUBLAS_STATUS_SUCCESS) {
+    if (!launch(&trial)) {
         return cudaSuccess;
     }
     error = take_print(products, plan, operands, watch->stream, &before);
@@ -174,7 +152,7 @@ static cudaError_t try_candidate(struct cddpi_device *device,
         (!any_bits && tally->reference >= 0 && before.sum != tally->first.sum)) {
         return error;
     }
-    error = time_runs(device, products, plan, operands, algorithm, watch, &ms);
+    error = cddpi_stopwatch_best(watch, launch, &trial, &ms);
     if (error == cudaSuccess) {
         error = take_print(products, plan, operands, watch->stream, &after);
     }
@@ -202,7 +180,7 @@ static cudaError_t try_all(struct cddpi_device *device, const struct cddpi_cuda_
                            struct cddpi_product_plan *plan,
                            const struct cddpi_product_operands *operands,
                            const cublasLtMatmulHeuristicResult_t *candidates, int count,
-                           const struct watch *watch)
+                           const struct cddpi_stopwatch *watch)
 {
     struct tally tally = {{0, 0}, -1, -1, 1e29f};
     cudaError_t error = cudaSuccess;
@@ -231,18 +209,13 @@ static cudaError_t watch_all(struct cddpi_device *device,
                              const struct cddpi_product_operands *operands,
                              const cublasLtMatmulHeuristicResult_t *candidates, int count)
 {
-    struct watch watch = {cddpi_cuda_compute_stream(device), NULL, NULL};
-    cudaError_t error = cudaEventCreate(&watch.begin);
+    struct cddpi_stopwatch watch;
+    cudaError_t error = cddpi_stopwatch_open(device, &watch);
 
-    if (error != cudaSuccess) {
-        return error;
-    }
-    error = cudaEventCreate(&watch.end);
     if (error == cudaSuccess) {
         error = try_all(device, products, plan, operands, candidates, count, &watch);
-        cudaEventDestroy(watch.end);
+        cddpi_stopwatch_close(&watch);
     }
-    cudaEventDestroy(watch.begin);
     return error;
 }
 
