@@ -7,6 +7,7 @@
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/cudnn_conv.h"
 #include "kernels/cuda/im2col.h"
+#include "kernels/cuda/stopwatch.h"
 #include "support.h"
 
 #include <dlfcn.h>
@@ -601,6 +602,43 @@ static void a_new_shape_cannot_be_recorded(void **state)
     assert_non_null(strstr(cddp_last_error(), "cannot be recorded"));
 }
 
+/* Takes the next of some times, ended by one below 0: from there on it cannot run. */
+static bool take_time(void *argument)
+{
+    const float **next = argument;
+
+    if (**next < 0) {
+        return false;
+    }
+    fake.clock += *(*next)++;
+    return true;
+}
+
+static void the_shortest_of_three_runs_counts(void **state)
+{
+    static const float times[][4] = {{5, 2, 9, 1}, {2, 5, 9, 1}, {9, 5, 2, 1}};
+    static const float broken[][2] = {{-1}, {3, -1}};
+    struct cddpi_stopwatch watch;
+    float best = 0;
+
+    (void)state;
+    assert_int_equal(cddpi_stopwatch_open(device, &watch), cudaSuccess);
+    for (int i = 0; i < 3; i++) {
+        const float *next = times[i];
+
+        assert_int_equal(cddpi_stopwatch_best(&watch, take_time, &next, &best), cudaSuccess);
+        assert_float_equal(best, 2, 0);
+        assert_ptr_equal(next, &times[i][3]);
+    }
+    for (int i = 0; i < 2; i++) {
+        const float *next = broken[i];
+
+        assert_int_equal(cddpi_stopwatch_best(&watch, take_time, &next, &best), cudaSuccess);
+        assert_true(best > 1e30F); /* no error, but slower than anything */
+    }
+    cddpi_stopwatch_close(&watch);
+}
+
 static void scratch_grows_and_keeps_what_recordings_know(void **state)
 {
     bool done = false;
@@ -641,6 +679,7 @@ int main(void)
         CASE(without_cudnn_everything_is_left_to_others),
         CASE(a_version_that_is_too_old_is_not_used),
         CASE(a_new_shape_cannot_be_recorded),
+        CASE(the_shortest_of_three_runs_counts),
         CASE(scratch_grows_and_keeps_what_recordings_know),
     };
 

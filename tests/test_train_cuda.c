@@ -186,6 +186,38 @@ static void two_runs_give_identical_files_in_any_order_of_streams(void **state)
     }
 }
 
+/* Of four ranks NCCL adds up one after the other, as the emulation has it, and a tree pairs them.
+ */
+static void sums_are_in_one_order_unless_told_otherwise(void **state)
+{
+    static const char *const backends[] = {"ipc", "nccl", "nccl"};
+    static const char *const names[] = {"order-ipc", "order-nccl", "order-any"};
+    char *weights[3];
+    size_t bytes = 0;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    setenv("CDDP_PRODUCTS", "first", 1);
+    for (int i = 0; i < 3; i++) {
+        const char *const arguments[] = {
+            "train.max_steps=4", "ddp.shard_optimizer=false",
+            i == 2 ? "ddp.deterministic=false" : "ddp.deterministic=true", NULL};
+
+        setenv("CDDP_BACKEND", backends[i], 1);
+        run_named("small.conf", 4, names[i], CUDA, arguments);
+        weights[i] = get_file(in_work("%s/checkpoints/step-00000004/model.safetensors", names[i]),
+                              &bytes);
+        assert_non_null(weights[i]);
+    }
+    unsetenv("CDDP_BACKEND");
+    unsetenv("CDDP_PRODUCTS");
+    assert_memory_equal(weights[0], weights[1], bytes);
+    assert_memory_not_equal(weights[0], weights[2], bytes);
+    for (int i = 0; i < 3; i++) {
+        free(weights[i]);
+    }
+}
+
 /* Copies of weights in 16 bits come from the update, but where ranks update a part each: there from
  * casts of what they gathered. */
 static void a_sharded_optimizer_learns_the_same(void **state)
@@ -451,6 +483,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_writes_the_same_text_on_a_device),
         cmocka_unit_test(half_precision_follows_float32),
         cmocka_unit_test(two_runs_give_identical_files_in_any_order_of_streams),
+        cmocka_unit_test(sums_are_in_one_order_unless_told_otherwise),
         cmocka_unit_test(a_sharded_optimizer_learns_the_same),
         cmocka_unit_test(a_run_goes_on_between_devices_and_the_processor),
         cmocka_unit_test(a_run_that_was_stopped_goes_on_with_the_same_bits),
