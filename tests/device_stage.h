@@ -149,4 +149,22 @@ static inline int fetch(cddp_group *group, void *to, const void *from, size_t by
     return 0;
 }
 
+static inline struct stage on_module(int plane)
+{
+    return (struct stage){.timeout_ms = SUPPORT_TIMEOUT_MS, .module_plane = module_planes[plane]};
+}
+
+/* Ask until the failure is there; within half of what a test may take. */
+static inline cddp_status await_failure(cddp_group *group)
+{
+    int64_t until = cddpi_deadline_ns(SUPPORT_TIMEOUT_MS / 2);
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && cddpi_now_ns() < until) {
+        status = cddpi_group_healthy(group);
+        support_sleep_ms(2);
+    }
+    return status;
+}
+
 #endif

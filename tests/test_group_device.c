@@ -136,14 +136,6 @@ static void results_are_those_of_the_processor_in_every_order_of_streams(void **
     assert_int_equal(stage_run(same_results_rank, plain, 1, SEEDS, -1), 0);
 }
 
-static struct stage on_module(int plane)
-{
-    struct stage stage = plain;
-
-    stage.module_plane = module_planes[plane];
-    return stage;
-}
-
 static void results_on_the_module_are_those_of_the_processor(void **state)
 {
     (void)state;
@@ -314,19 +306,6 @@ static void parts_of_a_group_share_its_streams(void **state)
 
 /* --- failures --- */
 
-/* Ask until the failure is there; within SOON_MS. */
-static cddp_status await_failure(cddp_group *group)
-{
-    int64_t until = cddpi_deadline_ns(SOON_MS);
-    cddp_status status = CDDP_OK;
-
-    while (status == CDDP_OK && cddpi_now_ns() < until) {
-        status = cddpi_group_healthy(group);
-        support_sleep_ms(2);
-    }
-    return status;
-}
-
 static cddp_status disagree(cddp_group *group, int which, float *there)
 {
     switch (which) {
@@ -453,115 +432,6 @@ static void the_emulated_module_is_watched_likewise(void **state)
         for (stage.which = 0; stage.which < 2; stage.which++) {
             assert_int_equal(stage_run(gone_rank, stage, 2, 2, 1), 0);
         }
-    }
-}
-
-/* Two sums over ranks, recorded once and done four times. */
-static int recorded_rank(int rank, int n, void *argument)
-{
-    struct cddpi_device *device;
-    struct cddpi_group_recording recording = {NULL, 0};
-    float value = (float)rank + 1;
-    float expected = 0;
-    float *there;
-    cddp_group *group;
-    cddp_work *work;
-
-    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
-    device = cddpi_group_on_device(group);
-    there = on_device(group, sizeof value);
-    CHECK(put_there(group, there, &value, sizeof value) == 0);
-    if (!group->device->ops->records(group->device->plane)) {
-        CHECK(cddpi_group_record_begin(group) == CDDP_ERR_UNAVAILABLE);
-        CHECK(strstr(cddp_last_error(), "cannot be recorded") != NULL);
-        cddp_group_destroy(group);
-        return 0;
-    }
-    CHECK(cddpi_group_record_begin(group) == CDDP_OK);
-    CHECK(cddpi_group_is_recording(group));
-    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
-    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, &work) == CDDP_OK);
-    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
-    cddp_work_destroy(work);
-    CHECK(cddpi_group_record_end(group, &recording) == CDDP_OK);
-    for (int r = 0; r < n; r++) {
-        expected += (float)(r + 1);
-    }
-    expected *= (float)n;
-    for (int turn = 0; turn < 4; turn++) {
-        expected *= turn > 0 ? (float)(n * n) : 1;
-        CHECK(cddpi_group_replay(group, &recording) == CDDP_OK);
-    }
-    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_MAX, NULL) == CDDP_OK);
-    CHECK(fetch(group, &value, there, sizeof value) == 0);
-    CHECK(value == expected);
-    CHECK(cddpi_group_verify(group) == CDDP_OK);
-    device->ops->recording_destroy(device, recording.work);
-    cddp_group_destroy(group);
-    return 0;
-}
-
-/* A recording that fails on one rank harms nobody; then ranks replay different ones. */
-static int odd_recording_rank(int rank, int n, void *argument)
-{
-    struct cddpi_device *device;
-    struct cddpi_group_recording recording = {NULL, 0};
-    float pageable[COUNT];
-    float *there;
-    cddp_group *group;
-    cddp_status status;
-
-    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
-    device = cddpi_group_on_device(group);
-    there = on_device(group, COUNT * sizeof(float));
-    if (cddpi_group_records(group) == CDDP_ERR_UNAVAILABLE) {
-        cddp_group_destroy(group);
-        return 0;
-    }
-    CHECK(cddpi_group_record_begin(group) == CDDP_OK);
-    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
-    if (rank == 1) { /* which cannot be recorded */
-        CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, pageable, there, sizeof pageable) ==
-              CDDP_ERR_UNAVAILABLE);
-    }
-    status = cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL);
-    CHECK(status == CDDP_OK || rank == 1);
-    CHECK((cddpi_group_record_end(group, &recording) == CDDP_OK) == (rank != 1));
-    device->ops->recording_destroy(device, recording.work);
-    CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
-    CHECK(device->ops->finish(device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
-    CHECK(cddpi_group_verify(group) == CDDP_OK);
-    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
-
-    recording = (struct cddpi_group_recording){NULL, 0};
-    CHECK(cddpi_group_record_begin(group) == CDDP_OK);
-    CHECK(cddp_all_reduce(group, there, there, rank == 1 ? 2 : 1, CDDP_F32, CDDP_OP_SUM, NULL) ==
-          CDDP_OK);
-    CHECK(cddpi_group_record_end(group, &recording) == CDDP_OK);
-    status = cddpi_group_replay(group, &recording);
-    CHECK((status != CDDP_OK ? status : await_failure(group)) == CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "ranks disagree at operation #2 on their devices") != NULL);
-    CHECK(strstr(cddp_last_error(), "rank 1: replay of recording ") != NULL);
-    device->ops->recording_destroy(device, recording.work);
-    cddp_group_destroy(group);
-    return 0;
-}
-
-static void recordings_that_fail_or_differ_are_told(void **state)
-{
-    (void)state;
-    need_emulated_module();
-    for (int plane = 0; plane < MODULE_PLANES; plane++) {
-        assert_int_equal(stage_run(odd_recording_rank, on_module(plane), 2, 2, -1), 0);
-    }
-}
-
-static void operations_are_recorded_where_the_plane_can(void **state)
-{
-    (void)state;
-    need_emulated_module();
-    for (int plane = 0; plane < MODULE_PLANES; plane++) {
-        assert_int_equal(stage_run(recorded_rank, on_module(plane), 1, 3, -1), 0);
     }
 }
 
@@ -738,8 +608,6 @@ int main(void)
         cmocka_unit_test(ranks_that_disagree_are_all_told_who_called_what),
         cmocka_unit_test(a_rank_that_left_or_died_is_named_with_the_operation),
         cmocka_unit_test(the_emulated_module_is_watched_likewise),
-        cmocka_unit_test(operations_are_recorded_where_the_plane_can),
-        cmocka_unit_test(recordings_that_fail_or_differ_are_told),
         cmocka_unit_test(a_late_rank_is_named_when_the_deadline_passes),
         cmocka_unit_test(a_rank_that_misses_the_first_operation_is_named),
         cmocka_unit_test(devices_that_stand_still_or_fail_end_the_group),
