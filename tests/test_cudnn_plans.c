@@ -205,6 +205,62 @@ static void convolutions_have_engines_that_are_exact(void **state)
     }
 }
 
+/* Of the engine that @p plan took. */
+static bool uses_tensor_cores(const struct cddpi_cudnn_plan *plan)
+{
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendDescriptor_t config = NULL;
+    cudnnBackendDescriptor_t engine = NULL;
+    int64_t count = 0;
+    bool found = false;
+
+    assert_int_equal(cudnn.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config), 0);
+    assert_int_equal(cudnn.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), 0);
+    assert_int_equal(cudnn.get(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &config),
+                     0);
+    assert_int_equal(cudnn.get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                               1, &count, &engine),
+                     0);
+    assert_int_equal(cudnn.get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                               CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
+                     0);
+    for (int64_t i = 0; i < count; i++) {
+        found = found || notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    }
+    cudnn.unmake(engine);
+    cudnn.unmake(config);
+    return found;
+}
+
+/* To which tensor cores round factors of float32; cuDNN's list begins with engines that use them.
+ */
+static void convolutions_of_float32_are_rounded_to_tf32_only_if_that_is_asked_for(void **state)
+{
+    (void)state;
+    NEEDS_CUDNN();
+    for (int i = 0; i < 2 * 3 * 2; i++) {
+        struct cddpi_cudnn_target target = h200;
+        struct cddpi_cuda_conv shape = convs[1]; /* tensor cores are good at it */
+        struct cddpi_cudnn_plan plan = {.plan = NULL};
+
+        target.rivals = i % 2 != 0;
+        target.tf32 = i >= 6;
+        shape.type = CDDP_F32;
+        cddpi_cudnn_graph_init(&plan.graph, &cudnn, "convolution");
+        cddpi_cudnn_conv_build(&plan.graph, (enum cddpi_cudnn_conv_pass)(i / 2 % 3), &shape);
+        assert_int_equal(cddpi_cudnn_plan_choose(&plan, &target), CDDP_OK);
+        assert_true(plan.exact);
+        assert_int_equal(uses_tensor_cores(&plan), target.tf32);
+        for (int r = 0; r < plan.rival_count && !target.tf32; r++) {
+            struct cddpi_cudnn_plan rival = {.plan = plan.rivals[r].plan};
+
+            assert_false(uses_tensor_cores(&rival));
+        }
+        cddpi_cudnn_plan_fini(&plan);
+    }
+}
+
 static void convolutions_have_rivals_for_who_takes_the_fastest(void **state)
 {
     struct cddpi_cudnn_target any = h200;
@@ -259,6 +315,7 @@ int main(void)
         cmocka_unit_test(the_gradient_of_attention_has_an_engine),
         cmocka_unit_test(what_attention_does_not_take_is_said_before_cudnn_is_asked),
         cmocka_unit_test(convolutions_have_engines_that_are_exact),
+        cmocka_unit_test(convolutions_of_float32_are_rounded_to_tf32_only_if_that_is_asked_for),
         cmocka_unit_test(convolutions_have_rivals_for_who_takes_the_fastest),
         cmocka_unit_test(a_graph_that_makes_no_sense_is_an_error_that_names_it),
     };

@@ -125,7 +125,7 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
                        const void *shape, struct entry **out)
 {
     struct cddpi_cudnn_target target = {
-        .handle = cache->handle, .properties = NULL, .rivals = key->any_order != 0};
+        .handle = cache->handle, .rivals = key->any_order != 0, .tf32 = cddpi_cuda_tf32()};
     struct entry *entry;
     cddp_status status;
 

@@ -33,6 +33,7 @@ struct cddpi_cudnn_target {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t properties;
     bool rivals; /* keep some of the next best engines, which need not be reproducible */
+    bool tf32;   /* factors of float32 may be rounded to it */
 };
 
 /** Choose an engine for @p plan->graph, whose operations are complete: the first that cuDNN's
