@@ -23,7 +23,8 @@ static const char description[] =
     "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":232448,"
     "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"pciDeviceId\":0,"
     "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"isTccDriver\":0,"
-    "\"supportCoopLaunch\":1,\"totalGlobalMem\":150754820096}";
+    "\"supportCoopLaunch\":1,\"totalGlobalMem\":150754820096,"
+    "\"memoryBusWidth\":6144}";
 
 /* What the sources ask of the module. */
 cddp_status cddpi_cuda_fail(struct cddpi_device *device, cddp_status status, const char *format,
@@ -64,6 +65,7 @@ static bool describe_h200(void)
 static int open_library(void **state)
 {
     void *library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL); /* not made to be closed */
+    char why[256] = "";
 
     (void)state;
     if (library == NULL) {
@@ -71,7 +73,9 @@ static int open_library(void **state)
     } else if (cddpi_cudnn_look_up(NULL, library, &cudnn) != CDDP_OK) {
         print_message("skipped: %s\n", cddp_last_error());
     } else if (!describe_h200()) {
-        print_message("skipped: cuDNN %d takes no description of a device\n", cudnn.version);
+        cudnn.last_error(why, sizeof why);
+        print_message("skipped: cuDNN %d does not take our description of a device: %s\n",
+                      cudnn.version, why);
     }
     return 0;
 }
