@@ -609,6 +609,41 @@ static void an_engine_that_does_not_run_is_not_kept(void **state)
     assert_int_equal(fake.last, 2);
 }
 
+static void a_plan_that_does_not_run_is_given_up_at_its_first_call(void **state)
+{
+    bool done = false;
+
+    (void)state;
+    fake.ms[1] = -1;
+    fake.ms[2] = -1;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cddpi_cudnn_conv_weight(device, &conv, dout, qkv, true, stats, &done),
+                         CDDP_OK);
+        assert_false(done);
+        assert_int_equal(added.calls, 0); /* of what was never written */
+        assert_int_equal(
+            cddpi_cudnn_attention_grad(device, &gpt2, qkv, out, stats, dout, dqkv, &done), CDDP_OK);
+        assert_false(done);
+        assert_int_equal(fake.last, 2 - i * 2); /* neither is tried again */
+        fake.last = 0;
+    }
+    assert_int_equal(fake.plans, 2);
+    assert_int_equal(fake.call_count, 0);
+    assert_non_null(strstr(cddp_last_error(), "gradient of attention: another"));
+}
+
+static void a_plan_that_has_run_may_not_fail(void **state)
+{
+    bool done = false;
+
+    (void)state;
+    assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
+    assert_true(done);
+    fake.ms[1] = -1;
+    assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_ERR_DEVICE);
+    assert_false(done);
+}
+
 static void without_cudnn_everything_is_left_to_others(void **state)
 {
     bool done = false;
@@ -721,6 +756,8 @@ int main(void)
         CASE(in_any_order_the_fastest_engine_is_kept),
         CASE(with_an_order_nothing_is_measured),
         CASE(an_engine_that_does_not_run_is_not_kept),
+        CASE(a_plan_that_does_not_run_is_given_up_at_its_first_call),
+        CASE(a_plan_that_has_run_may_not_fail),
         CASE(without_cudnn_everything_is_left_to_others),
         CASE(a_version_that_is_too_old_is_not_used),
         CASE(a_new_shape_cannot_be_recorded),

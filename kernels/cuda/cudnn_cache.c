@@ -198,7 +198,7 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
     if (entry == NULL) {
         status = add(device, cache, key, build, shape, &entry);
     }
-    if (status == CDDP_OK && entry->usable) {
+    if (status == CDDP_OK && entry->usable && !entry->plan.failed) {
         *out = (struct cddpi_cudnn_use){&cache->cudnn, cache->handle, &entry->plan};
     }
     return status;

@@ -22,6 +22,7 @@ struct cddpi_cudnn_plan {
     bool reproducible;      /* the same bits in every run, as cuDNN says */
     bool exact;             /* inputs and sums are not rounded on the way */
     int tried;              /* configurations that were looked at */
+    bool ran, failed;       /* what became of its first execution */
     /* Those that may be faster, until they are measured. */
     struct cddpi_cudnn_rival rivals[CDDPI_CUDNN_RIVALS];
     int rival_count;
