@@ -151,6 +151,29 @@ static void a_stopped_rank_ends_the_others_within_the_deadline(void **state)
     assert_others_name_rank_1(&others);
 }
 
+static void a_folder_that_a_living_run_writes_to_is_left_alone(void **state)
+{
+    struct run living = start_endless("taken", 0);
+    struct run_options options = {.ranks = 2, .arguments = {run_dir_argument("taken")}};
+    struct run second;
+
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        second = run_badly(&options);
+        assert_status(&second, 1);
+        assert_says(&second, "err", 0, "taken: another run that has not ended writes there");
+        assert_says(&second, "err", 1, "another run that has not ended writes there");
+        options.arguments[1] = "train.resume=auto";
+    }
+    assert_int_equal(access(in_work("taken/earlier-1"), F_OK), -1);
+    for (int rank = 0; rank < 3; rank++) {
+        kill(living.pids[rank], SIGKILL);
+    }
+    assert_int_equal(finish(&living), 3);
+    options.arguments[1] = "train.max_steps=1";
+    run_well(&options); /* what was killed holds nothing */
+}
+
 static void a_corrupt_newest_checkpoint_is_passed_over(void **state)
 {
     struct run_options options = {.ranks = 2,
@@ -298,6 +321,7 @@ int main(void)
         cmocka_unit_test(another_model_on_one_rank_is_a_diff_on_all),
         cmocka_unit_test(a_killed_rank_ends_the_others),
         cmocka_unit_test(a_stopped_rank_ends_the_others_within_the_deadline),
+        cmocka_unit_test(a_folder_that_a_living_run_writes_to_is_left_alone),
         cmocka_unit_test(a_corrupt_newest_checkpoint_is_passed_over),
         cmocka_unit_test(checkpoints_that_are_all_corrupt_are_an_error),
         cmocka_unit_test(a_full_disk_costs_the_run_but_no_older_checkpoint),

@@ -266,8 +266,11 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     const struct cddpi_config *config = trainer->config;
     bool automatic = strcmp(config->train.resume, "auto") == 0;
     char *path = NULL;
-    cddp_status status = CDDP_OK;
+    cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->run_dir_held);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
     } else if (strcmp(config->train.resume, "none") != 0) {
@@ -285,7 +288,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     if (status == CDDP_OK) {
         status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
-                                       &trainer->progress);
+                                       &trainer->run_dir_held, &trainer->progress);
     }
     if (status == CDDP_OK && path != NULL) {
         cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path,
