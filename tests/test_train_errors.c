@@ -174,6 +174,22 @@ static void a_folder_that_a_living_run_writes_to_is_left_alone(void **state)
     run_well(&options); /* what was killed holds nothing */
 }
 
+static void a_program_without_standard_streams_trains_and_saves(void **state)
+{
+    char *metrics;
+
+    (void)state;
+    assert_int_equal(system(argument("%s/src/cddp-train %s %s train.max_steps=2 <&- >&- 2>&-",
+                                     getenv("CDDP_TEST_BUILD"), in_work("small.conf"),
+                                     run_dir_argument("bare"))),
+                     0);
+    metrics = get_file(in_work("bare/metrics.jsonl"), NULL);
+    assert_non_null(metrics);
+    assert_null(strstr(metrics, "test accuracy")); /* what was meant for stdout */
+    free(metrics);
+    assert_int_equal(access(in_work("bare/checkpoints/step-00000002/state.json"), R_OK), 0);
+}
+
 static void a_corrupt_newest_checkpoint_is_passed_over(void **state)
 {
     struct run_options options = {.ranks = 2,
@@ -322,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_ends_the_others),
         cmocka_unit_test(a_stopped_rank_ends_the_others_within_the_deadline),
         cmocka_unit_test(a_folder_that_a_living_run_writes_to_is_left_alone),
+        cmocka_unit_test(a_program_without_standard_streams_trains_and_saves),
         cmocka_unit_test(a_corrupt_newest_checkpoint_is_passed_over),
         cmocka_unit_test(checkpoints_that_are_all_corrupt_are_an_error),
         cmocka_unit_test(a_full_disk_costs_the_run_but_no_older_checkpoint),

@@ -1,5 +1,6 @@
 /* main.c - the program cddp-tokenize. */
 #include "base/error.h"
+#include "base/streams.h"
 #include "data/tokenize/run.h"
 
 #include <signal.h>
@@ -76,6 +77,7 @@ int main(int argc, char **argv)
     struct cddpi_tokenize_options options;
     int result = 0;
 
+    cddpi_streams_open();
     if (cddpi_tokenize_options_parse(argc, argv, &options) != CDDP_OK) {
         fprintf(stderr, "cddp-tokenize: %s\n", cddp_last_error());
         return EXIT_USAGE;
@@ -87,9 +89,5 @@ int main(int argc, char **argv)
     } else {
         result = run_all(&options);
     }
-    if (fflush(stdout) != 0 && result == 0) {
-        perror("cddp-tokenize: standard output");
-        result = EXIT_FAILED;
-    }
-    return result;
+    return cddpi_streams_end("cddp-tokenize", result);
 }
