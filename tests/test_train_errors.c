@@ -286,6 +286,13 @@ static void a_seed_that_differs_on_resuming_is_named(void **state)
     options.arguments[3] = "model.hidden=[20]";
     run = run_badly(&options);
     assert_says(&run, "err", 0, "fc1.weight");
+    assert_says(&run, "err", 0, "made with another model or another optimizer?");
+    options.arguments[3] = "optimizer.type=adamw";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "made with another model or another optimizer?");
+    options.arguments[2] = "train.resume=";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "argument train.resume=: train.resume: is empty");
 }
 
 static void weights_that_do_not_fit_are_told(void **state)

@@ -231,6 +231,9 @@ CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer
 /** The newest checkpoint of the run's folder, or *out NULL: it has none at all; cddpi_free().
  *  checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
+/** The checkpoint that train.resume names: itself, or the newest whole one of the run whose folder
+ *  it is; cddpi_free(). checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out);
 
 /** How fast all devices together could be, for the MFU of the lines below. Collective. report.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_peak(struct cddpi_trainer *trainer);
