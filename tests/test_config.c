@@ -165,6 +165,16 @@ static void a_value_outside_its_range_names_the_range(void **state)
                         "resnet50, gpt2, layers; the nearest is \"resnet20\"");
 }
 
+static void other_systems_marks_and_line_ends_are_read_over(void **state)
+{
+    struct cddpi_config config;
+
+    (void)state;
+    load("\xef\xbb\xbftrain = { epochs = 7; };\r\n" FILES "\r\n", NULL, 0, &config);
+    assert_int_equal(config.train.epochs, 7);
+    cddpi_config_fini(&config);
+}
+
 static void a_broken_or_missing_file_is_named(void **state)
 {
     struct cddpi_config config;
@@ -417,6 +427,7 @@ int main(void)
         cmocka_unit_test(an_unknown_key_names_file_line_and_the_nearest),
         cmocka_unit_test(a_wrong_type_names_file_line_and_what_is_expected),
         cmocka_unit_test(a_value_outside_its_range_names_the_range),
+        cmocka_unit_test(other_systems_marks_and_line_ends_are_read_over),
         cmocka_unit_test(a_broken_or_missing_file_is_named),
         cmocka_unit_test(keys_that_do_not_go_together_are_named),
         cmocka_unit_test(an_argument_overrides_the_file),

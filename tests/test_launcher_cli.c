@@ -206,6 +206,10 @@ static void a_wrong_command_line_gives_two_and_says_why(void **state)
          "x.py is not key=value; to start a program write cddp-run ... -- "
          "python3 x.py"},
         {{"missing.conf"}, "missing.conf: No such file or directory"},
+        {{"/dev/stdin"}, "/dev/stdin: a pipe, or a descriptor that the ranks do not have"},
+        {{"/bin/true"}, "to start it write cddp-run ... -- /bin/true"},
+        {{"--run-dir", "", "a.conf"}, "--run-dir: the folder's name is empty"},
+        {{"--log-dir=", "--", "true"}, "--log-dir: the folder's name is empty"},
     };
 
     (void)state;

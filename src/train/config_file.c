@@ -49,6 +49,9 @@ cddp_status cddpi_config_read_text(const char *path, char **out)
         return status;
     }
     close(fd);
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) {
+        memset(text, ' ', 3); /* some editors' mark of UTF-8 */
+    }
     *out = text;
     return CDDP_OK;
 }
