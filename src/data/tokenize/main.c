@@ -21,7 +21,7 @@ static bool is_stopped(void)
 }
 
 /* Half files are removed before a signal ends us; a second one does not wait for that. */
-static void catch_signals(void)
+static void catch_signals(bool prints)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
@@ -33,7 +33,9 @@ static void catch_signals(void)
             sigaction(numbers[i], &action, NULL);
         }
     }
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error like a full disk */
+    if (!prints) { /* a reader that goes away ends us, as in ... --decode x.bin | head */
+        (void)signal(SIGPIPE, SIG_IGN); /* but it is no reason to lose files */
+    }
     (void)signal(SIGXFSZ, SIG_IGN);
 }
 
@@ -57,7 +59,7 @@ static int run_all(const struct cddpi_tokenize_options *options)
     cddp_status status;
 
     cddpi_tokenize_progress_init(&run.progress);
-    catch_signals();
+    catch_signals(options->mode == CDDPI_TOKENIZE_DECODE);
     status = run_mode(&run);
     cddpi_tokenize_progress_end(&run.progress);
     if (status != CDDP_OK) {
@@ -89,5 +91,5 @@ int main(int argc, char **argv)
     } else {
         result = run_all(&options);
     }
-    return cddpi_streams_end("cddp-tokenize", result);
+    return result != 0 ? result : cddpi_streams_end("cddp-tokenize", 0);
 }
