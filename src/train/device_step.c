@@ -206,7 +206,7 @@ static cddp_status move_scale(struct cddpi_device_step *step)
     struct words *words = step->words;
 
     return step->device->kernels->scale_loss(step->device, &words->skip, rule->growth,
-                                             rule->backoff, (int32_t)rule->interval,
+                                             rule->backoff, rule->least, (int32_t)rule->interval,
                                              &words->loss_scale, &words->good_steps);
 }
 
