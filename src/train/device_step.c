@@ -253,6 +253,11 @@ cddp_status cddpi_device_step_begin_replay(struct cddpi_device_step *step)
     return step->device->ops->record(step->device, times->begun[0], CDDPI_STREAM_COMPUTE);
 }
 
+bool cddpi_device_step_writes_copies(const struct cddpi_device_step *step)
+{
+    return updates_all(step->trainer);
+}
+
 bool cddpi_device_step_has_factor(const struct cddpi_device_step *step)
 {
     return step->scales || step->trainer->config->train.clip_norm > 0;
