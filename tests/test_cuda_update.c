@@ -492,8 +492,9 @@ static void what_is_not_finite_is_skipped(void **state)
 
 static void loss_scales_move_as_on_the_processor(void **state)
 {
-    static const bool allowed[] = {true, true, true, false, true, true, false, false,
-                                   true, true, true, true,  true, true, true,  true};
+    static const bool allowed[] = {true,  true,  true,  false, true, true,  false, false,
+                                   true,  true,  true,  true,  true, true,  true,  true,
+                                   false, false, false, false, true, false, false};
     struct cddpi_loss_scale here;
     float *scale;
     int32_t *good;
@@ -504,7 +505,8 @@ static void loss_scales_move_as_on_the_processor(void **state)
     NEEDS_CUDA();
     cddpi_loss_scale_init(&here);
     here.interval = 3;
-    here.scale = 0x1p126f; /* so that it grows to where it must not */
+    here.scale = 0x1p126f;   /* so that it grows to where it must not ... */
+    here.least = 0x1.8p124f; /* ... and falls to where it stays */
     scale = cuda_upload(&here.scale, sizeof here.scale);
     good = cuda_upload(&none, sizeof none);
     skip = cuda_alloc(sizeof *skip);
@@ -514,7 +516,7 @@ static void loss_scales_move_as_on_the_processor(void **state)
         int32_t *steps;
 
         cuda_copy(skip, &skips, sizeof skips);
-        cuda_ok(cuda->kernels->scale_loss(cuda, skip, here.growth, here.backoff,
+        cuda_ok(cuda->kernels->scale_loss(cuda, skip, here.growth, here.backoff, here.least,
                                           (int32_t)here.interval, scale, good));
         cddpi_loss_scale_update(&here, allowed[i]);
         moved = cuda_download(scale, sizeof *scale);

@@ -323,6 +323,55 @@ static void an_update_may_write_the_copies_itself(void **state)
     }
 }
 
+/* Of the last training forward and backward; free(). */
+static char *grads_after(struct device_fixture *f, struct cddpi_recording *recording)
+{
+    size_t bytes;
+
+    if (recording != NULL) {
+        device_check(device->ops->replay(device, recording));
+        cddpi_model_replayed(f->model);
+    } else {
+        device_step(f, 0.5, false);
+    }
+    return all_grads(f, &bytes);
+}
+
+/* Recorded while the copies that updates write were there, and those of convolutions were not. */
+static void a_recording_may_leave_copies_to_updates(void **state)
+{
+    const struct cddpi_model_spec *const specs[] = {&cnn, &gpt2};
+
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(specs); s++) {
+        struct cddpi_recording *recording = NULL;
+        struct device_fixture f;
+        char *grads[3];
+        size_t bytes;
+
+        setup(&f, specs[s], CDDPI_PRECISION_BF16, 3);
+        device_step(&f, 0.5, false);
+        cddpi_model_params_changed(f.model, true);
+        device_check(device->ops->record_begin(device));
+        device_step(&f, 0.5, false);
+        device_check(device->ops->record_end(device, &recording));
+        grads[0] = all_grads(&f, &bytes);
+        triple(&f);
+        cddpi_model_params_changed(f.model, false);
+        device_check(cddpi_model_refresh_copies(f.model));
+        grads[1] = grads_after(&f, recording);
+        cddpi_model_params_changed(f.model, false);
+        grads[2] = grads_after(&f, NULL);
+        assert_memory_not_equal(grads[0], grads[1], bytes);
+        assert_memory_equal(grads[1], grads[2], bytes);
+        for (int i = 0; i < 3; i++) {
+            free(grads[i]);
+        }
+        device->ops->recording_destroy(device, recording);
+        device_fixture_fini(&f);
+    }
+}
+
 static void float32_reads_parameters_themselves(void **state)
 {
     struct device_fixture f;
@@ -618,6 +667,7 @@ int main(void)
         cmocka_unit_test(the_processor_collects_results_too),
         cmocka_unit_test(changed_parameters_are_read_once_told),
         cmocka_unit_test(an_update_may_write_the_copies_itself),
+        cmocka_unit_test(a_recording_may_leave_copies_to_updates),
         cmocka_unit_test(float32_reads_parameters_themselves),
         cmocka_unit_test(parameters_may_live_elsewhere),
         cmocka_unit_test(a_loss_scale_on_the_device_multiplies_gradients),

@@ -16,7 +16,8 @@ struct cddpi_progress {
 struct cddpi_progress_state {
     uint64_t epoch, epochs; /* epoch counts from 1 */
     uint64_t step, steps;   /* of the whole run */
-    double loss;
+    double loss;      /* NaN: of no step, all were skipped */
+    uint64_t skipped; /* steps so far */
     double rate; /* of so many `unit` a second */
     const char *unit;
     double mfu_percent;     /* of what the devices could compute; 0: not known, and not shown */
