@@ -81,19 +81,25 @@ static cddp_status read_seconds(const char *const values[OPTION_COUNT], enum opt
     return CDDP_OK;
 }
 
-static cddp_status read_bind(const char *value, enum cddpi_bind *out)
+static cddp_status read_bind(const char *const values[OPTION_COUNT], enum cddpi_bind *out)
 {
-    static const char *const names[] = {"auto", "core", "none"};
+    static const char *const words[] = {"auto", "core", "none"};
+    int word = (int)*out;
+    cddp_status status = cddpi_option_word(&table, values, OPTION_BIND, words, 3, &word);
 
-    for (int i = 0; value != NULL && i < 3; i++) {
-        if (strcmp(value, names[i]) == 0) {
-            *out = (enum cddpi_bind)i;
-            return CDDP_OK;
-        }
-    }
-    return value == NULL
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_ARGUMENT, "--bind %s: it is auto, core or none", value);
+    *out = (enum cddpi_bind)word;
+    return status;
+}
+
+static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_tag *out)
+{
+    static const int ids[] = {OPTION_TAG_OUTPUT, OPTION_NO_TAG};
+    static const enum cddpi_tag tags[] = {CDDPI_TAG_ALL, CDDPI_TAG_NONE};
+    int choice = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 2, &choice);
+
+    *out = choice >= 0 ? tags[choice] : CDDPI_TAG_AUTO;
+    return status;
 }
 
 static cddp_status interpret(const char *const values[OPTION_COUNT],
@@ -117,19 +123,16 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
         status = read_seconds(values, OPTION_TIMEOUT, 0.001, 2000000, &timeout_ms);
     }
     if (status == CDDP_OK) {
-        status = read_bind(values[OPTION_BIND], &options->bind);
+        status = read_bind(values, &options->bind);
     }
-    if (status == CDDP_OK && values[OPTION_TAG_OUTPUT] != NULL && values[OPTION_NO_TAG] != NULL) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--tag-output and --no-tag exclude each other");
+    if (status == CDDP_OK) {
+        status = read_tag(values, &options->tag);
     }
     if (values[OPTION_TIMEOUT] != NULL) {
         snprintf(options->timeout_ms, sizeof options->timeout_ms, "%lld", (long long)timeout_ms);
     }
     options->run_dir = values[OPTION_RUN_DIR];
     options->log_dir = values[OPTION_LOG_DIR];
-    options->tag = values[OPTION_TAG_OUTPUT] != NULL ? CDDPI_TAG_ALL
-                   : values[OPTION_NO_TAG] != NULL   ? CDDPI_TAG_NONE
-                                                     : CDDPI_TAG_AUTO;
     options->action = values[OPTION_HELP] != NULL      ? CDDPI_ACTION_HELP
                       : values[OPTION_VERSION] != NULL ? CDDPI_ACTION_VERSION
                       : values[OPTION_CHECK] != NULL   ? CDDPI_ACTION_CHECK

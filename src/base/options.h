@@ -29,6 +29,23 @@ struct cddpi_options {
 CDDP_CHECKED cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv,
                                            int *index, const char **values);
 
+/** Read all options of a command line. The words between them, and all behind "--", are moved to
+ * the front: argv[1] to argv[@p out_count].
+ *  @return As cddpi_option_read(). */
+CDDP_CHECKED cddp_status cddpi_options_read(const struct cddpi_options *options, int argc,
+                                            char **argv, const char **values, int *out_count);
+
+/** Which one of the rows @p ids, of which only one may be given: its place in @p ids, or -1. */
+CDDP_CHECKED cddp_status cddpi_option_choice(const struct cddpi_options *options,
+                                             const char *const *values, const int *ids, int count,
+                                             int *out);
+
+/** Row @p id as one of @p words, of which @p out gets the place; one that was not given leaves it
+ *  alone. */
+CDDP_CHECKED cddp_status cddpi_option_word(const struct cddpi_options *options,
+                                           const char *const *values, int id,
+                                           const char *const *words, int count, int *out);
+
 /** Row @p id as a whole number in [@p low, @p high]; one that was not given leaves @p out alone. */
 CDDP_CHECKED cddp_status cddpi_option_whole(const struct cddpi_options *options,
                                             const char *const *values, int id, int64_t low,
