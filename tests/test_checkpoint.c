@@ -1,7 +1,7 @@
 /* test_checkpoint.c - safetensors files: what is written is read, and what strangers wrote is not
  * believed. Snapshots are in test_snapshot.c. */
 #include "base/alloc.h"
-#include "checkpoint/file.h"
+#include "base/file.h"
 #include "support.h"
 
 #include <cddp/checkpoint.h>
@@ -434,9 +434,9 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, NULL), CDDP_OK);
     for (n = 1; status != CDDP_OK; n++) {
         operations_left = n;
-        cddpi_checkpoint_set_hook(fail_the_last);
+        cddpi_file_set_hook(fail_the_last);
         status = cddp_safetensors_write(path, tensors, TENSORS, NULL);
-        cddpi_checkpoint_set_hook(NULL);
+        cddpi_file_set_hook(NULL);
         assert_int_equal(count_entries(dir), 1);
         if (status != CDDP_OK) {
             assert_int_equal(status, CDDP_ERR_IO);

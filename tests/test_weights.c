@@ -3,7 +3,7 @@
 #include "weights_support.h"
 
 #include "base/alloc.h"
-#include "checkpoint/file.h"
+#include "base/file.h"
 #include "kernels/cpu/reduce.h"
 
 #include <errno.h>
@@ -526,9 +526,9 @@ static void a_full_disk_leaves_the_old_file(void **state)
         for (int n = 1; status != CDDP_OK; n++) {
             write_text("out", "old");
             countdown = n;
-            cddpi_checkpoint_set_hook(fail_later);
+            cddpi_file_set_hook(fail_later);
             status = cddpi_weights_write(weights, in_dir("out"), formats[f], CDDP_F32, HEADS);
-            cddpi_checkpoint_set_hook(NULL);
+            cddpi_file_set_hook(NULL);
             if (status != CDDP_OK && strstr(cddp_last_error(), "may bring the old one") == NULL) {
                 size_t bytes;
                 unsigned char *all = read_all("out", &bytes);
