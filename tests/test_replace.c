@@ -215,6 +215,28 @@ static void a_place_that_cannot_be_is_named(void **state)
     assert_int_equal(count_files(), 0);
 }
 
+static void what_is_no_regular_file_is_not_replaced(void **state)
+{
+    struct stat info;
+
+    (void)state;
+    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
+    assert_int_equal(symlink("pipe", in_dir("link")), 0);
+    assert_int_equal(mkdir(in_dir("folder"), 0700), 0);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"pipe", "link", "folder"};
+
+        assert_int_equal(cddpi_file_replace_line(in_dir(names[i]), "x"), CDDP_ERR_ARGUMENT);
+        assert_non_null(strstr(cddp_last_error(), in_dir(names[i])));
+        assert_non_null(strstr(cddp_last_error(), ": it is there, and no regular file"));
+    }
+    assert_int_equal(count_files(), 3);
+    assert_int_equal(lstat(in_dir("pipe"), &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
+    assert_int_equal(lstat(in_dir("link"), &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+}
+
 static void without_memory_it_fails_and_leaves_nothing(void **state)
 {
     cddp_status status = CDDP_ERR_NO_MEMORY;
@@ -247,6 +269,7 @@ int main(void)
         CASE(a_full_disk_at_any_time_leaves_the_old_file),
         CASE(who_cannot_put_leaves_the_old_file),
         CASE(a_place_that_cannot_be_is_named),
+        CASE(what_is_no_regular_file_is_not_replaced),
         CASE(without_memory_it_fails_and_leaves_nothing),
     };
 

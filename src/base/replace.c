@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { NAME_TRIES = 64 };
@@ -59,6 +60,16 @@ static char *temporary_name(int dir, const char *base)
     return NULL;
 }
 
+/* Renaming would put a file in the place of a device, a pipe or what a link to one means. */
+static cddp_status check_place(int dir, const char *path)
+{
+    struct stat info;
+
+    return fstatat(dir, base_of(path), &info, 0) != 0 || S_ISREG(info.st_mode)
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: it is there, and no regular file", path);
+}
+
 static void release(struct cddpi_replacement *replacement)
 {
     if (replacement->dir >= 0) {
@@ -78,6 +89,9 @@ cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *o
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
     }
     status = open_parent(path, &opened.dir);
+    if (status == CDDP_OK) {
+        status = check_place(opened.dir, path);
+    }
     if (status != CDDP_OK) {
         goto fail;
     }

@@ -14,8 +14,8 @@ struct cddpi_replacement {
 };
 
 /** Begin the file that will be called @p path.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no file name), CDDP_ERR_IO, CDDP_ERR_NO_MEMORY; texts, here
- *  and below, name the file. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no name of a regular file), CDDP_ERR_IO, CDDP_ERR_NO_MEMORY;
+ * texts, here and below, name the file. */
 CDDP_CHECKED cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *out);
 
 /** Flush what was put and give the file its name: @p path, in the same folder, or if that is NULL
