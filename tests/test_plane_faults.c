@@ -148,7 +148,7 @@ static int aborting_rank(int rank, int n, void *argument)
         CHECK(status == CDDP_ERR_PEER);
         CHECK(strstr(cddp_last_error(), "rank 1: had enough") != NULL);
     }
-    CHECK(me.device->ops->finish(me.device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    CHECK(me.device->ops->finish(me.device, PLANE_DRY_MS) == CDDP_OK);
     plane_rank_end(&me);
     return 0;
 }
@@ -261,9 +261,10 @@ static int abandoning_rank(int rank, int n, void *argument)
     if (rank == job->culprit) {
         CHECK(plane_start(&me, &op) == CDDP_OK);
     } else if (strcmp(job->plane, "nccl") != 0) { /* NCCL leaves it to the group */
+        int64_t deadline = cddpi_deadline_ns(PLANE_DRY_MS);
         cddp_status status = CDDP_OK;
 
-        while (status == CDDP_OK) {
+        while (status == CDDP_OK && cddpi_now_ns() < deadline) {
             support_sleep_ms(5);
             status = me.ops->poll(me.plane);
         }
