@@ -42,18 +42,7 @@ enum { HELP_COLUMN = 26 };
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
-enum option_id {
-#define OPTION_ID(id, name, letter, argument, text) OPTION_##id,
-    OPTION_MAP(OPTION_ID)
-#undef OPTION_ID
-        OPTION_COUNT
-};
-
-static const struct cddpi_option rows[OPTION_COUNT] = {
-#define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
-    OPTION_MAP(OPTION_ROW)};
-
-static const struct cddpi_options table = {"cddp-run", rows, OPTION_COUNT};
+CDDPI_OPTION_TABLE("cddp-run", OPTION_MAP);
 
 static cddp_status read_int(const char *const values[OPTION_COUNT], enum option_id id, int low,
                             int high, int *out)

@@ -21,6 +21,15 @@ struct cddpi_options {
     int count;
 };
 
+/* A program's table from a list of rows, MAP(X) with X(id, name, letter, argument, text) for each:
+ * OPTION_id and OPTION_COUNT, rows, and table. Once in a file. */
+#define CDDPI_OPTION_ID(id, name, letter, argument, text) OPTION_##id,
+#define CDDPI_OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
+#define CDDPI_OPTION_TABLE(program, MAP)                                                           \
+    enum option_id { MAP(CDDPI_OPTION_ID) OPTION_COUNT };                                          \
+    static const struct cddpi_option rows[OPTION_COUNT] = {MAP(CDDPI_OPTION_ROW)};                 \
+    static const struct cddpi_options table = {program, rows, OPTION_COUNT}
+
 /** Read the option at argv[*index], which begins with a dash, and its argument: --name VALUE,
  *  --name=VALUE, -n VALUE or -nVALUE.
  *  @param index   Moved to the argument, if that is a word of its own.

@@ -18,18 +18,7 @@
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
-enum option_id {
-#define OPTION_ID(id, name, letter, argument, text) OPTION_##id,
-    OPTION_MAP(OPTION_ID)
-#undef OPTION_ID
-        OPTION_COUNT
-};
-
-static const struct cddpi_option rows[OPTION_COUNT] = {
-#define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
-    OPTION_MAP(OPTION_ROW)};
-
-static const struct cddpi_options table = {"cddp-convert", rows, OPTION_COUNT};
+CDDPI_OPTION_TABLE("cddp-convert", OPTION_MAP);
 
 enum { HEADS_MAX = 1 << 18 };
 
