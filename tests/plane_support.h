@@ -17,6 +17,9 @@
 
 enum {
     PLANE_RANKS = 8,
+    /* Streams that are let go run dry at once: only a hang takes so long, and all tests of a
+     * program that find one are through before the program's own limit. */
+    PLANE_DRY_MS = 60000,
     PLANE_RECORD = 8192,      /* bytes of one rank in an exchange */
     PLANE_SHARED = 256u << 20 /* given out by `shared`, never twice: so it is zeroed */
 };
@@ -237,7 +240,7 @@ static inline cddp_status plane_watch(struct plane_rank *me, uint32_t timeout_ms
 
         snprintf(text, sizeof text, "%s", cddp_last_error());
         me->ops->abort(me->plane, text);
-        if (me->device->ops->finish(me->device, SUPPORT_TIMEOUT_MS) != CDDP_OK) {
+        if (me->device->ops->finish(me->device, PLANE_DRY_MS) != CDDP_OK) {
             return cddpi_fail(CDDP_ERR_STATE, "streams do not run dry after: %s", text);
         }
         (void)cddpi_fail(status, "%s", text);

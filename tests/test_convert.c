@@ -138,14 +138,19 @@ static void what_is_wrong_is_said_and_nothing_is_written(void **state)
         int status;
         const char *text;
     } cases[] = {
-        {"", 2, "cddp-convert: what to read and what to write\nusage:"},
-        {"begin out", 2, "--to says which format is wanted"},
-        {"--to onnx begin out", 2, "--to takes hf, llmc or cddp: onnx"},
-        {"--to hf --type f64 begin out", 2, "--type takes f32, bf16 or f16: f64"},
-        {"--to hf --heads 0 begin out", 2, "--heads takes a number from 1 on: 0"},
-        {"--to hf begin out more", 2, "what to read and what to write"},
-        {"--info begin out", 2, "--info takes one file"},
-        {"--frobnicate begin out", 2, "frobnicate"},
+        {"", 2, "cddp-convert: what is to be read, and what to be written? Name IN and OUT: see "},
+        {"begin out", 2, "to which format? Give --to hf, llmc or cddp"},
+        {"--to onnx begin out", 2, "--to onnx: it is cddp, hf or llmc"},
+        {"--to hf --type f64 begin out", 2, "--type f64: it is f32, bf16 or f16"},
+        {"--to hf --heads 0 begin out", 2, "--heads 0: not a whole number from 1 to 262144"},
+        {"--to hf begin out more", 2, "what is to be read, and what to be written? Name IN and"},
+        {"--info begin out", 2, "of what? --info takes one file or folder"},
+        {"--info", 2, "of what? --info takes one file or folder"},
+        {"--info --type bf16 begin", 2, "--type means nothing with --info"},
+        {"--frobnicate begin out", 2, "unknown option --frobnicate: see cddp-convert --help\n"},
+        {"--too hf begin out", 2, "unknown option --too: did you mean --to?\n"},
+        {"begin out --to", 2, "--to needs a value: FORMAT"},
+        {"--info=yes begin", 2, "--info takes no value"},
         {"--to hf none out", 1, "cddp-convert: open none: No such file"},
         {"--to llmc --type f16 --heads 3 begin out", 1, "out: format llmc does not hold f16"},
         {"--to llmc --heads 3 begin no/such/out", 1, "open the folder of no/such/out"},
@@ -169,7 +174,9 @@ static void help_and_version_are_printed(void **state)
 {
     (void)state;
     assert_converts("--help", "usage: cddp-convert --to hf|llmc|cddp");
-    assert_converts("--version", "cddp-convert ");
+    assert_says("out.txt", "\n  --heads N       attention heads, where IN does not tell\n");
+    assert_converts("-h --to onnx", "usage: cddp-convert");
+    assert_converts("--version", "cddp-convert 0.");
     assert_int_equal(run_convert("--help > /dev/full; exit $? ;:"), 1);
 }
 

@@ -1,5 +1,6 @@
 /* test_metrics.c - the record of a run: event files byte by byte, and metrics.jsonl across resumes.
  */
+#include "base/file.h"
 #include "support.h"
 #include "train/metrics.h"
 #include "train/tfevents.h"
@@ -182,6 +183,31 @@ static void a_resumed_run_has_each_step_once(void **state)
     free(text);
 }
 
+static int refuse_writes(const char *operation)
+{
+    return strcmp(operation, "write") == 0 ? ENOSPC : 0;
+}
+
+static void a_disk_that_is_full_when_a_run_resumes_keeps_all_lines(void **state)
+{
+    struct cddpi_metrics *metrics = NULL;
+    size_t bytes, bytes_after;
+    char *before, *after;
+
+    (void)state;
+    open_and_add(0, 1, 4);
+    before = slurp("metrics.jsonl", &bytes);
+    cddpi_file_set_hook(refuse_writes);
+    assert_int_equal(cddpi_metrics_open(folder, 2, false, &metrics), CDDP_ERR_IO);
+    cddpi_file_set_hook(NULL);
+    assert_non_null(strstr(cddp_last_error(), "metrics.jsonl: No space left on device"));
+    after = slurp("metrics.jsonl", &bytes_after);
+    assert_int_equal(bytes_after, bytes);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+}
+
 static void what_is_no_number_becomes_null(void **state)
 {
     static const char *const names[] = {"a", "b"};
@@ -247,6 +273,8 @@ int main(void)
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_resumed_run_has_each_step_once, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(a_disk_that_is_full_when_a_run_resumes_keeps_all_lines,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_no_number_becomes_null, make_folder, remove_folder),
         cmocka_unit_test(a_folder_that_is_missing_is_an_error_that_names_it),
         cmocka_unit_test_setup_teardown(a_full_disk_costs_lines_and_not_the_run, make_folder,

@@ -1,6 +1,6 @@
 /* test_snapshot_crash.c - a whole snapshot is found after a crash, a failure or a full disk at any
  * moment of writing another one. */
-#include "checkpoint/file.h"
+#include "base/file.h"
 #include "snapshot_support.h"
 
 #include <sys/mount.h>
@@ -47,7 +47,7 @@ static int write_and_exit(int rank, int world_size, void *argument)
 
     (void)rank;
     (void)world_size;
-    cddpi_checkpoint_set_hook(exit_at_the_last);
+    cddpi_file_set_hook(exit_at_the_last);
     CHECK(write_step(scene->step, 2, scene->keep) == CDDP_OK);
     return 0;
 }
@@ -91,9 +91,9 @@ static bool write_with_failure(const struct scene *scene, unsigned n, int (*hook
 
     assert_int_equal(write_step(100, 1, 1), CDDP_OK);
     operations_left = n;
-    cddpi_checkpoint_set_hook(hook);
+    cddpi_file_set_hook(hook);
     status = write_step(scene->step, 2, scene->keep);
-    cddpi_checkpoint_set_hook(NULL);
+    cddpi_file_set_hook(NULL);
     if (status != CDDP_OK) {
         assert_int_equal(status, CDDP_ERR_IO);
         assert_non_null(strstr(cddp_last_error(), "No space left on device"));

@@ -290,7 +290,7 @@ static void what_cannot_be_generated_is_told(void **state)
                          "are images");
     assert_generate_says(argument("--generate x %s train.generate_top_k=258", in_work("text.conf")),
                          2, "train.generate_top_k: 258, but the vocabulary has only 257 tokens");
-    assert_generate_says("--generate x", 2, "usage: ");
+    assert_generate_says("--generate x", 2, "by which configuration? Name a train.conf");
     assert_generate_says(argument("%s train.generate_steps=5", in_work("small.conf")), 2,
                          "train.generate_steps: is not for data.type = \"idx\"");
     assert_generate_says(argument("%s %s train.generate_steps=5 train.generate_top_k=1000",

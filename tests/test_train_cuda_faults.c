@@ -146,22 +146,35 @@ static void data_that_fail_on_one_rank_end_all(void **state)
 
 static void memory_that_runs_out_is_told_with_what_would_fit(void **state)
 {
-    const char *const arguments[] = {"model.hidden=[8192, 4]", "train.batch_size=600", NULL};
+    static const char about[] = "(for 200 samples at once; about ";
+    const char *const arguments[] = {"model.hidden=[32768, 4]", "train.batch_size=600", NULL};
+    struct run_options options = {.ranks = 3,
+                                  .odd_setting = "CDDP_FAKE_CUDA_MEMORY=60000000",
+                                  .arguments = {run_dir_argument("fits"), CUDA, arguments[0],
+                                                "train.max_steps=1", "train.eval_batch_size=3"}};
     struct run run;
+    char *text;
+    int fits;
 
     (void)state;
     NEEDS_EMULATED_MODULE();
-    run = run_with_odd_device("memory", "CDDP_FAKE_CUDA_MEMORY=14000000", arguments);
+    run = run_with_odd_device("memory", options.odd_setting, arguments);
     assert_says(&run, "err", 2, "cddp-train: rank 2: cuda:2: no memory for activations: ");
     assert_says(&run, "err", 2, " bytes (");
     assert_says(&run, "err", 2, " MiB are free, and this rank holds ");
-    assert_says(&run, "err", 2, "(for 200 samples at once; up to ");
+    assert_says(&run, "err", 2, about);
     assert_says(&run, "err", 2,
                 " would fit, so make micro-batches smaller); a larger "
                 "train.accumulate (now 1) makes micro-batches smaller (now 200 "
                 "samples)\n");
     assert_says(&run, "err", 0, "rank 2");
     assert_says(&run, "err", 1, "rank 2");
+    text = output(&run, "err", 2); /* the workspace of products, which comes later, fits as well */
+    fits = atoi(strstr(text, about) + strlen(about));
+    free(text);
+    assert_in_range(fits, 1, 199);
+    options.arguments[5] = argument("train.batch_size=%d", 3 * fits);
+    run_well(&options);
 }
 
 static void a_failure_for_want_of_memory_names_the_key_that_helps(void **state)
@@ -185,7 +198,7 @@ static void a_failure_for_want_of_memory_names_the_key_that_helps(void **state)
     options.arguments[5] = "train.eval_batch_size=150";
     run = run_badly(&options);
     assert_says(&run, "err", 0, "no memory for activations: ");
-    assert_says(&run, "err", 0, "(for 150 samples at once; up to ");
+    assert_says(&run, "err", 0, "(for 150 samples at once; about ");
     assert_says(&run, "err", 0, "; a smaller train.eval_batch_size needs less\n");
 }
 

@@ -127,6 +127,9 @@ struct cddpi_cuda_kernels {
     cddp_status (*linear_weight)(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
                                  const void *dy, const void *x, bool add, float *dweight,
                                  float *dbias);
+    /* Bytes of device memory that kernels will still ask for, whatever the shapes: the workspace of
+     * products and the first scratch. What some shapes need beyond is not in it. */
+    size_t (*memory_to_come)(struct cddpi_device *device);
 
     /* --- cuDNN's graph API. Plans are kept by shape. --- */
 

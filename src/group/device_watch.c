@@ -15,25 +15,12 @@ enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000, STUCK_NS
 
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status)
 {
-    cddp_group *group = side->group;
-    char text[CDDPI_FAILURE_BYTES - 100];
     bool was_first;
-    cddp_status first;
 
-    snprintf(text, sizeof text, "%s", cddp_last_error());
     pthread_mutex_lock(&side->mutex);
     was_first = !atomic_load_explicit(&side->failed, memory_order_relaxed);
     if (was_first) {
-        first = group->ops->broken(group->backend);
-        if (first != CDDP_OK) {
-            status = first;
-        } else {
-            group->ops->abort(group->backend, status, text);
-            (void)cddpi_fail(status, "%s", text);
-            if (status != CDDP_ERR_MISMATCH) {
-                (void)cddpi_fail_prefix(status, "rank %d", group->rank);
-            }
-        }
+        status = cddpi_group_tell(side->group, status);
         side->failure = status;
         snprintf(side->failure_text, sizeof side->failure_text, "%s", cddp_last_error());
         while (side->first != NULL) {

@@ -31,6 +31,12 @@ void cddpi_plane_free(const struct cddpi_device *device, void *memory);
  * told with its rank. Collective. */
 cddp_status cddpi_plane_agree(const struct cddpi_plane_seat *seat, cddp_status own);
 
+/** Close @p plane, of which opening failed with @p status and the thread's text, and keep the text:
+ *  closing has failures of its own. Returns the status. */
+cddp_status cddpi_plane_give_up(const struct cddpi_device *device, cddp_status status,
+                                void (*close)(struct cddpi_plane *plane),
+                                struct cddpi_plane *plane);
+
 extern const struct cddpi_plane_ops cddpi_nccl_plane;
 extern const struct cddpi_plane_ops cddpi_ipc_plane;
 extern const struct cddpi_plane_ops cddpi_staged_plane;

@@ -231,11 +231,7 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, bool staged,
         }
     }
     if (status != CDDP_OK) {
-        char text[2 * CDDPI_PLANE_TEXT]; /* closing has failures of its own */
-
-        snprintf(text, sizeof text, "%s", cddpi_plane_last_error(seat->device));
-        close_plane(plane);
-        return cddpi_plane_fail(seat->device, status, "%s", text);
+        return cddpi_plane_give_up(seat->device, status, close_plane, plane);
     }
     *out = plane;
     return CDDP_OK;

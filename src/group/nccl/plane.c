@@ -266,11 +266,7 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_
         status = open_ranks(plane);
     }
     if (status != CDDP_OK) {
-        char text[2 * CDDPI_PLANE_TEXT]; /* closing has failures of its own */
-
-        snprintf(text, sizeof text, "%s", cddpi_plane_last_error(seat->device));
-        close_plane(plane);
-        return cddpi_plane_fail(seat->device, status, "%s", text);
+        return cddpi_plane_give_up(seat->device, status, close_plane, plane);
     }
     /* The group's watchdog has the same deadline, and knows who is missing: it comes first. */
     plane->timeout_ms += NCCL_LATER_MS;
