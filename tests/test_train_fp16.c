@@ -146,10 +146,12 @@ static void write_spiked(const char *name, bool always)
     size_t bytes = 0;
     char *images = get_file(in_work("train-images"), &bytes);
     const char *how = always ? "always" : "spiked";
+    const char *conf;
 
     for (size_t i = 16; i < bytes; i++) {
         images[i] = (char)((unsigned char)images[i] / 100);
     }
+    support_write_file(in_work("mild-images"), images, bytes);
     for (size_t i = 0; i < TRAIN_SAMPLES; i++) {
         size_t step = i / SPIKE_BATCH + 1;
 
@@ -159,16 +161,15 @@ static void write_spiked(const char *name, bool always)
     }
     support_write_file(in_work("%s-images", how), images, bytes);
     free(images);
-    images = argument(
-        "data = { train_images = \"%s\"; train_labels = \"%s\"; test_images = \"%s\";"
-        " test_labels = \"%s\"; mean = 0.0; std = 1.5e-5; order = \"sequential\"; };\n"
-        "model = { hidden = [16]; };\n"
-        "train = { epochs = 100; batch_size = %d; eval_batch_size = 50; log_steps = 1;"
-        " checkpoint_seconds = 0.0; precision = \"fp16\"; accumulate = 2; };\n"
-        "optimizer = { type = \"adamw\"; lr = 1e-5; };\n",
-        in_work("%s-images", how), in_work("train-labels"), in_work("train-images"),
-        in_work("train-labels"), SPIKE_BATCH);
-    support_write_file(in_work("%s", name), images, strlen(images));
+    conf = argument("data = { train_images = \"%s\"; train_labels = \"%s\"; test_images = \"%s\";"
+                    " test_labels = \"%s\"; mean = 0.0; std = 1.5e-5; order = \"sequential\"; };\n"
+                    "model = { hidden = [16]; };\n"
+                    "train = { epochs = 100; batch_size = %d; eval_batch_size = 50; log_steps = 1;"
+                    " checkpoint_seconds = 0.0; precision = \"fp16\"; accumulate = 2; };\n"
+                    "optimizer = { type = \"adamw\"; lr = 1e-5; };\n",
+                    in_work("%s-images", how), in_work("train-labels"), in_work("mild-images"),
+                    in_work("train-labels"), SPIKE_BATCH);
+    support_write_file(in_work("%s", name), conf, strlen(conf));
 }
 
 static int make_spikes(void **state)
