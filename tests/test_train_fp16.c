@@ -286,16 +286,16 @@ static void a_run_goes_on_between_skipped_steps_with_the_same_bits(void **state)
     }
 }
 
-static struct run run_hopeless(const char *name, int ranks, const char *way, const char *resume)
+static struct run run_hopeless(const char *name, int ranks, const char *way, const char *more)
 {
     struct run_options options = {.ranks = ranks,
                                   .conf = "always.conf",
-                                  .arguments = {run_dir_argument(name), CUDA, way, resume}};
+                                  .arguments = {run_dir_argument(name), CUDA, way, more}};
 
     return run_badly(&options);
 }
 
-static void assert_ended(const struct run *run, const char *name)
+static void assert_all_end(const struct run *run)
 {
     for (int rank = 0; rank < run->ranks; rank++) {
         assert_says(
@@ -304,6 +304,11 @@ static void assert_ended(const struct run *run, const char *name)
             "loss scale is down to 1: the learning rate may be too high, or activations "
             "are larger than fp16 holds (65504): bf16 holds them\n");
     }
+}
+
+static void assert_ended(const struct run *run, const char *name)
+{
+    assert_all_end(run);
     assert_float_equal(metric(name, 49, "skipped_steps"), 1, 0);
     assert_true(isnan(metric(name, 50, "skipped_steps")));
     assert_says(run, "err", 0, "step 49 was skipped: activations overflowed; the loss scale is 1 ");
@@ -323,6 +328,11 @@ static void a_run_of_which_all_steps_are_skipped_ends_on_all_ranks(void **state)
     }
     run = run_hopeless("hopeless-always", 3, ALWAYS, NULL);
     assert_ended(&run, "hopeless-always");
+    for (int i = 0; i < 2; i++) { /* found in the middle of the next step */
+        run = run_hopeless(argument("hopeless-seldom%d", i), 3, i ? ALWAYS : NEVER,
+                           "train.log_steps=1000");
+        assert_all_end(&run);
+    }
     run_named("always.conf", 2, "hopeless-parts", CUDA, half);
     assert_float_equal(saved_number("hopeless-parts", 20, "loss_scale"), 1, 0);
     assert_float_equal(saved_number("hopeless-parts", 20, "loss_scale.good_steps"), -20, 0);
