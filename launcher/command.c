@@ -109,15 +109,65 @@ static cddp_status find_train(char **out)
     return cddpi_fail(CDDP_ERR_NOT_FOUND, "cddp-train is neither beside cddp-run nor in $PATH");
 }
 
+/* A pipe would be empty once it is read, and what stands behind our descriptors ranks do not have:
+ * each of them, and we ourselves, read the file. */
+static bool is_readable_once(const char *path, const struct stat *status)
+{
+    static const char *const ours[] = {"/dev/fd/", "/dev/stdin", "/proc/self/"};
+    bool found = S_ISFIFO(status->st_mode) || S_ISSOCK(status->st_mode);
+
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
+        found = found || strncmp(path, ours[i], strlen(ours[i])) == 0;
+    }
+    return found;
+}
+
+/* Whether @path is what one starts, by its first bytes or its name. */
+static bool is_program(const char *path)
+{
+    size_t length = strlen(path);
+    char begin[4] = "";
+    FILE *file = fopen(path, "re");
+    size_t got = file != NULL ? fread(begin, 1, sizeof begin, file) : 0;
+
+    if (file != NULL) {
+        fclose(file);
+    }
+    return (got == sizeof begin && memcmp(begin, "\177ELF", 4) == 0) ||
+           (got >= 2 && memcmp(begin, "#!", 2) == 0) ||
+           (length > 3 && strcmp(path + length - 3, ".py") == 0);
+}
+
+static cddp_status check_config(const char *path)
+{
+    struct stat status;
+
+    if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path);
+    }
+    if (is_readable_once(path, &status)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "%s: a pipe, or a descriptor that the ranks do not have: they all read "
+                          "the train.conf, so it has to be a file",
+                          path);
+    }
+    if (S_ISREG(status.st_mode) && is_program(path)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "%s: a program, no train.conf; to start it write cddp-run ... -- %s%s",
+                          path, access(path, X_OK) == 0 ? "" : "INTERPRETER ", path);
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_command_find(const struct cddpi_launch_options *options,
                                struct cddpi_command *out)
 {
     struct cddpi_command command = {NULL, NULL};
     int used = 0;
-    cddp_status status;
+    cddp_status status = options->config != NULL ? check_config(options->config) : CDDP_OK;
 
-    if (options->config != NULL && access(options->config, R_OK) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", options->config);
+    if (status != CDDP_OK) {
+        return status;
     }
     status = options->config != NULL ? find_train(&command.path)
                                      : find_program(options->arguments[0], &command.path);

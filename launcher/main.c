@@ -3,11 +3,14 @@
 #include "options.h"
 #include "show.h"
 
+#include "base/streams.h"
+
 int main(int argc, char **argv)
 {
     struct cddpi_launch_options options;
     int exit_status = 0;
 
+    cddpi_streams_open();
     if (cddpi_launch_options_parse(argc, argv, &options) != CDDP_OK) {
         fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
         return 2;
@@ -31,5 +34,5 @@ int main(int argc, char **argv)
         break;
     }
     cddpi_launch_options_fini(&options);
-    return exit_status;
+    return cddpi_streams_end("cddp-run", exit_status);
 }

@@ -96,6 +96,16 @@ static cddp_status read_bind(const char *value, enum cddpi_bind *out)
                : cddpi_fail(CDDP_ERR_ARGUMENT, "--bind %s: it is auto, core or none", value);
 }
 
+/* "" is what a shell makes of a variable that is not set. */
+static cddp_status read_folder(const char *const values[OPTION_COUNT], enum option_id id,
+                               const char **out)
+{
+    *out = values[id];
+    return values[id] == NULL || values[id][0] != '\0'
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "--%s: the folder's name is empty", rows[id].name);
+}
+
 static cddp_status interpret(const char *const values[OPTION_COUNT],
                              struct cddpi_launch_options *options)
 {
@@ -119,14 +129,18 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
     if (status == CDDP_OK) {
         status = read_bind(values[OPTION_BIND], &options->bind);
     }
+    if (status == CDDP_OK) {
+        status = read_folder(values, OPTION_RUN_DIR, &options->run_dir);
+    }
+    if (status == CDDP_OK) {
+        status = read_folder(values, OPTION_LOG_DIR, &options->log_dir);
+    }
     if (status == CDDP_OK && values[OPTION_TAG_OUTPUT] != NULL && values[OPTION_NO_TAG] != NULL) {
         status = cddpi_fail(CDDP_ERR_ARGUMENT, "--tag-output and --no-tag exclude each other");
     }
     if (values[OPTION_TIMEOUT] != NULL) {
         snprintf(options->timeout_ms, sizeof options->timeout_ms, "%lld", (long long)timeout_ms);
     }
-    options->run_dir = values[OPTION_RUN_DIR];
-    options->log_dir = values[OPTION_LOG_DIR];
     options->tag = values[OPTION_TAG_OUTPUT] != NULL ? CDDPI_TAG_ALL
                    : values[OPTION_NO_TAG] != NULL   ? CDDPI_TAG_NONE
                                                      : CDDPI_TAG_AUTO;

@@ -165,6 +165,61 @@ static void a_value_outside_its_range_names_the_range(void **state)
                         "resnet50, gpt2, layers; the nearest is \"resnet20\"");
 }
 
+static void other_systems_marks_and_line_ends_are_read_over(void **state)
+{
+    struct cddpi_config config;
+
+    (void)state;
+    load("\xef\xbb\xbftrain = { epochs = 7; };\r\n" FILES "\r\n", NULL, 0, &config);
+    assert_int_equal(config.train.epochs, 7);
+    cddpi_config_fini(&config);
+}
+
+static void write_included(const char *text)
+{
+    char name[4300];
+
+    snprintf(name, sizeof name, "%s/part.conf", folder);
+    support_write_file(name, text, strlen(text));
+}
+
+static void an_included_file_is_read_whole_or_named(void **state)
+{
+    static const char outer[] = FILES "/* @include \"no.conf\" */\n  @include \"part.conf\"\n";
+    struct cddpi_config config;
+
+    (void)state;
+    write_included("train = { epochs = 7; seed = 4294967303L; };\n");
+    load(outer, NULL, 0, &config);
+    assert_int_equal(config.train.epochs, 7);
+    assert_int_equal(config.train.seed, 4294967303);
+    cddpi_config_fini(&config);
+    write_included("\ntrain = { seed = 4294967303; };\n");
+    assert_non_null(
+        strstr(message(outer, NULL), "part.conf:2: in an included file a whole number"));
+    write_included("train = { epoch = 7; };\n");
+    assert_non_null(strstr(message(outer, NULL), "part.conf:1: unknown key train.epoch"));
+    write_included("@include \"gone.conf\"\n");
+    assert_non_null(strstr(message(outer, NULL), "gone.conf: No such file or directory"));
+    assert_non_null(strstr(cddp_last_error(), "part.conf:1: "));
+    assert_non_null(strstr(message("@include \"/no.conf\"\n" FILES, NULL), "small.conf:1: "));
+    assert_non_null(strstr(cddp_last_error(), "/no.conf: "));
+    write_included("@include \"part.conf\"\n");
+    assert_non_null(strstr(message(outer, NULL), "too deep"));
+}
+
+static void a_hexadecimal_number_keeps_its_bits(void **state)
+{
+    char *override = "train.seed=0x100000007";
+    struct cddpi_config config;
+
+    (void)state;
+    load(FILES "train = { max_steps = 0x100000009; };\n", &override, 1, &config);
+    assert_int_equal(config.train.seed, 0x100000007);
+    assert_int_equal(config.train.max_steps, 0x100000009);
+    cddpi_config_fini(&config);
+}
+
 static void a_broken_or_missing_file_is_named(void **state)
 {
     struct cddpi_config config;
@@ -417,6 +472,9 @@ int main(void)
         cmocka_unit_test(an_unknown_key_names_file_line_and_the_nearest),
         cmocka_unit_test(a_wrong_type_names_file_line_and_what_is_expected),
         cmocka_unit_test(a_value_outside_its_range_names_the_range),
+        cmocka_unit_test(other_systems_marks_and_line_ends_are_read_over),
+        cmocka_unit_test(an_included_file_is_read_whole_or_named),
+        cmocka_unit_test(a_hexadecimal_number_keeps_its_bits),
         cmocka_unit_test(a_broken_or_missing_file_is_named),
         cmocka_unit_test(keys_that_do_not_go_together_are_named),
         cmocka_unit_test(an_argument_overrides_the_file),

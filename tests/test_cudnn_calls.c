@@ -28,12 +28,15 @@ static struct {
     int64_t workspace_bytes;
     cudnnStatus_t plan_code; /* what making a plan gives */
     bool changes;            /* its engines are not reproducible */
+    int cores;               /* so many of the first that it offers use tensor cores */
+    int asked;               /* how many it was asked about */
     cudaStream_t compute;    /* the device's */
     cudaStream_t stream;     /* the handle's */
     int configs;             /* what each of its heuristics offers */
     float ms[MOST_CALLS];    /* what the n-th plan takes to execute; below 0: it fails */
     float clock;
-    int last; /* which plan was executed last */
+    int last;        /* which plan was executed last */
+    int last_engine; /* and the engine of it, as they were asked about, from 1 on */
 } fake;
 
 struct descriptor {
@@ -41,6 +44,7 @@ struct descriptor {
     struct cddpi_cudnn_pointers pack;
     void *workspace;
     int number; /* of a plan, from 1 on */
+    int engine; /* of a configuration, an engine or a plan, likewise */
 };
 
 EXPORT size_t cudnnGetVersion(void)
@@ -111,6 +115,8 @@ EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t to,
         memcpy(descriptor->pack.pointers, values, (size_t)count * sizeof(void *));
     } else if (name == CUDNN_ATTR_VARIANT_PACK_WORKSPACE) {
         memcpy(&descriptor->workspace, values, sizeof(void *));
+    } else if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
+        descriptor->engine = (*(struct descriptor *const *)values)->engine;
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -120,17 +126,25 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const fro
                                               cudnnBackendAttributeType_t type, int64_t wanted,
                                               int64_t *count, void *out)
 {
-    const cudnnBackendNumericalNote_t note = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    struct descriptor *descriptor = from;
+    cudnnBackendNumericalNote_t *notes = out;
 
-    (void)from;
     (void)type;
     (void)wanted;
     *count = name == CUDNN_ATTR_ENGINEHEUR_RESULTS ? fake.configs : 1;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
         memcpy(out, &fake.workspace_bytes, sizeof fake.workspace_bytes);
+    } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
+        descriptor->engine = ++fake.asked;
+        (*(struct descriptor **)out)->engine = descriptor->engine;
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
-        *count = fake.changes;
-        memcpy(out, &note, sizeof note);
+        *count = 0;
+        if (fake.changes) {
+            notes[(*count)++] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+        }
+        if (descriptor->engine <= fake.cores) {
+            notes[(*count)++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        }
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -153,6 +167,7 @@ EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescr
     assert_int_equal(((struct descriptor *)plan)->type, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     assert_true(fake.call_count < MOST_CALLS);
     fake.last = ((struct descriptor *)plan)->number;
+    fake.last_engine = ((struct descriptor *)plan)->engine;
     if (fake.ms[fake.last] < 0) {
         return CUDNN_STATUS_EXECUTION_FAILED;
     }
@@ -174,6 +189,8 @@ static struct {
     float *to;
     int calls;
 } added;
+
+static bool tf32;
 
 static cddp_status alloc(struct cddpi_device *device, size_t bytes, const char *what, void **out)
 {
@@ -203,6 +220,11 @@ cddp_status cddpi_cuda_fail(struct cddpi_device *of, cddp_status status, const c
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     return cddpi_fail(status, "%s", text);
+}
+
+bool cddpi_cuda_tf32(void)
+{
+    return tf32;
 }
 
 cudaStream_t cddpi_cuda_compute_stream(struct cddpi_device *of)
@@ -313,6 +335,7 @@ static int start(void **state)
     fake.configs = 1;
     recording = false;
     installed = true;
+    tf32 = false;
     return 0;
 }
 
@@ -509,6 +532,27 @@ static void an_engine_that_is_not_reproducible_is_better_than_none(void **state)
     assert_true(done);
 }
 
+static void tensor_cores_are_for_float32_only_if_tf32_is_allowed(void **state)
+{
+    struct cddpi_cuda_conv single = conv;
+    bool done = false;
+
+    (void)state;
+    fake.configs = 3;
+    fake.cores = 2;
+    single.type = CDDP_F32;
+    assert_int_equal(cddpi_cudnn_conv(device, &single, qkv, out, dout, &done), CDDP_OK);
+    assert_int_equal(fake.last_engine, 3);
+    fake.asked = 0;
+    assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
+    assert_int_equal(fake.last_engine, 1);
+    fake.asked = 0;
+    tf32 = true;
+    single.count = 3;
+    assert_int_equal(cddpi_cudnn_conv(device, &single, qkv, out, dout, &done), CDDP_OK);
+    assert_int_equal(fake.last_engine, 1);
+}
+
 /* Three plans are made, all run, and two go. */
 static void in_any_order_the_fastest_engine_is_kept(void **state)
 {
@@ -563,6 +607,41 @@ static void an_engine_that_does_not_run_is_not_kept(void **state)
                      CDDP_OK);
     assert_true(done);
     assert_int_equal(fake.last, 2);
+}
+
+static void a_plan_that_does_not_run_is_given_up_at_its_first_call(void **state)
+{
+    bool done = false;
+
+    (void)state;
+    fake.ms[1] = -1;
+    fake.ms[2] = -1;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cddpi_cudnn_conv_weight(device, &conv, dout, qkv, true, stats, &done),
+                         CDDP_OK);
+        assert_false(done);
+        assert_int_equal(added.calls, 0); /* of what was never written */
+        assert_int_equal(
+            cddpi_cudnn_attention_grad(device, &gpt2, qkv, out, stats, dout, dqkv, &done), CDDP_OK);
+        assert_false(done);
+        assert_int_equal(fake.last, 2 - i * 2); /* neither is tried again */
+        fake.last = 0;
+    }
+    assert_int_equal(fake.plans, 2);
+    assert_int_equal(fake.call_count, 0);
+    assert_non_null(strstr(cddp_last_error(), "gradient of attention: another"));
+}
+
+static void a_plan_that_has_run_may_not_fail(void **state)
+{
+    bool done = false;
+
+    (void)state;
+    assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
+    assert_true(done);
+    fake.ms[1] = -1;
+    assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_ERR_DEVICE);
+    assert_false(done);
 }
 
 static void without_cudnn_everything_is_left_to_others(void **state)
@@ -673,9 +752,12 @@ int main(void)
         CASE(gradients_of_filters_become_float32_behind_cudnn),
         CASE(what_cudnn_cannot_do_is_asked_once_and_left_to_others),
         CASE(an_engine_that_is_not_reproducible_is_better_than_none),
+        CASE(tensor_cores_are_for_float32_only_if_tf32_is_allowed),
         CASE(in_any_order_the_fastest_engine_is_kept),
         CASE(with_an_order_nothing_is_measured),
         CASE(an_engine_that_does_not_run_is_not_kept),
+        CASE(a_plan_that_does_not_run_is_given_up_at_its_first_call),
+        CASE(a_plan_that_has_run_may_not_fail),
         CASE(without_cudnn_everything_is_left_to_others),
         CASE(a_version_that_is_too_old_is_not_used),
         CASE(a_new_shape_cannot_be_recorded),

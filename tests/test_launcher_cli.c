@@ -206,6 +206,10 @@ static void a_wrong_command_line_gives_two_and_says_why(void **state)
          "x.py is not key=value; to start a program write cddp-run ... -- "
          "python3 x.py"},
         {{"missing.conf"}, "missing.conf: No such file or directory"},
+        {{"/dev/stdin"}, "/dev/stdin: a pipe, or a descriptor that the ranks do not have"},
+        {{"/bin/true"}, "to start it write cddp-run ... -- /bin/true"},
+        {{"--run-dir", "", "a.conf"}, "--run-dir: the folder's name is empty"},
+        {{"--log-dir=", "--", "true"}, "--log-dir: the folder's name is empty"},
     };
 
     (void)state;
@@ -463,6 +467,46 @@ static void a_reader_that_goes_away_stops_nobody(void **state)
     launcher_end(&job);
 }
 
+/* As service managers and some job systems start programs: the first files that are opened would
+ * get the numbers of the missing streams. */
+static void streams_that_are_closed_hold_up_nobody(void **state)
+{
+    static const char script[] =
+        "\"$0\" -n 2 --log-dir logs -- sh -c 'echo out $RANK; echo err $RANK >&2' <&- >&- 2>&-";
+    struct launched job = {0};
+    char *log;
+
+    (void)state;
+    launcher_start_program(
+        &job, "sh", (const char *const[]){"-c", script, launcher_path("launcher/cddp-run"), NULL});
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 0);
+    log = launcher_read(job.dir, "logs/rank-1.log");
+    assert_non_null(strstr(log, "out 1\n"));
+    assert_non_null(strstr(log, "err 1\n"));
+    free(log);
+    launcher_end(&job);
+}
+
+static void what_cannot_be_printed_is_a_failure(void **state)
+{
+    static const char *const options[] = {"--help", "--env", "--check"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        struct launched job = {0};
+
+        launcher_start_program(&job, "sh",
+                               (const char *const[]){"-c", "\"$0\" $1 >/dev/full",
+                                                     launcher_path("launcher/cddp-run"), options[i],
+                                                     NULL});
+        launcher_wait(&job);
+        assert_int_equal(job.exit_status, 1);
+        assert_err(&job, "cddp-run: standard output: ");
+        launcher_end(&job);
+    }
+}
+
 /* Read from the terminal @fd until its text holds @part. */
 static void read_terminal(int fd, char *text, size_t bytes, const char *part)
 {
@@ -544,6 +588,8 @@ int main(void)
         cmocka_unit_test(lines_of_ranks_do_not_mix),
         cmocka_unit_test(a_slow_reader_loses_nothing),
         cmocka_unit_test(a_reader_that_goes_away_stops_nobody),
+        cmocka_unit_test(streams_that_are_closed_hold_up_nobody),
+        cmocka_unit_test(what_cannot_be_printed_is_a_failure),
         cmocka_unit_test(a_terminal_shows_progress_and_passes_control_c),
     };
 

@@ -285,6 +285,22 @@ static void a_learnt_vocabulary_encodes_the_text(void **state)
     launcher_end(&job);
 }
 
+static void a_reader_that_has_seen_enough_ends_decoding_quietly(void **state)
+{
+    static const char script[] =
+        "seq 300000 >text && \"$0\" -o t --val-fraction 0 text && \"$0\" --decode t_train.bin | "
+        "head -n 1 >first; cat first";
+    struct launched job;
+
+    (void)state;
+    make_folder(&job);
+    launcher_start_program(&job, "sh", (const char *const[]){"-c", script, program(), NULL});
+    launcher_wait(&job);
+    assert_out(&job, "\n1\n");
+    assert_string_equal(job.err, "");
+    launcher_end(&job);
+}
+
 static void standard_input_is_text_too(void **state)
 {
     struct launched job;
@@ -323,6 +339,7 @@ int main(void)
         cmocka_unit_test(large_vocabularies_make_wide_shards),
         cmocka_unit_test(a_learnt_vocabulary_encodes_the_text),
         cmocka_unit_test(standard_input_is_text_too),
+        cmocka_unit_test(a_reader_that_has_seen_enough_ends_decoding_quietly),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -232,6 +232,28 @@ static void a_named_checkpoint_can_be_gone_on_from(void **state)
     assert_false(isnan(metric("from", 10, "loss")));
 }
 
+static void a_named_run_is_gone_on_from_its_newest_checkpoint(void **state)
+{
+    struct run_options options = {
+        .ranks = 2,
+        .arguments = {run_dir_argument("short"), "train.max_steps=10", "train.checkpoint_steps=4"}};
+    const char *const names[] = {"short", "short/checkpoints"};
+
+    (void)state;
+    run_well(&options);
+    for (size_t i = 0; i < 2; i++) {
+        struct run run;
+
+        options.arguments[0] = run_dir_argument("long");
+        options.arguments[1] = "train.max_steps=12";
+        options.arguments[3] = argument("train.resume=%s", in_work("%s", names[i]));
+        run = run_well(&options);
+        assert_says(&run, "err", 0, "step-00000010: step 10");
+        assert_true(isnan(metric("long", 10, "loss")));
+        assert_false(isnan(metric("long", 11, "loss")));
+    }
+}
+
 static void an_earlier_run_is_put_aside_and_kept(void **state)
 {
     struct run_options options = {.ranks = 1,
@@ -373,6 +395,7 @@ int main(void)
         cmocka_unit_test(a_signal_to_one_rank_stops_all_after_the_same_step),
         cmocka_unit_test(a_batch_that_leaves_ranks_without_samples_counts_right),
         cmocka_unit_test(a_named_checkpoint_can_be_gone_on_from),
+        cmocka_unit_test(a_named_run_is_gone_on_from_its_newest_checkpoint),
         cmocka_unit_test(an_earlier_run_is_put_aside_and_kept),
         cmocka_unit_test(checkpoints_by_time_are_written),
         cmocka_unit_test(layers_with_statistics_over_all_ranks_agree),

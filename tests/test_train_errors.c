@@ -151,6 +151,45 @@ static void a_stopped_rank_ends_the_others_within_the_deadline(void **state)
     assert_others_name_rank_1(&others);
 }
 
+static void a_folder_that_a_living_run_writes_to_is_left_alone(void **state)
+{
+    struct run living = start_endless("taken", 0);
+    struct run_options options = {.ranks = 2, .arguments = {run_dir_argument("taken")}};
+    struct run second;
+
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        second = run_badly(&options);
+        assert_status(&second, 1);
+        assert_says(&second, "err", 0, "taken: another run that has not ended writes there");
+        assert_says(&second, "err", 1, "another run that has not ended writes there");
+        options.arguments[1] = "train.resume=auto";
+    }
+    assert_int_equal(access(in_work("taken/earlier-1"), F_OK), -1);
+    for (int rank = 0; rank < 3; rank++) {
+        kill(living.pids[rank], SIGKILL);
+    }
+    assert_int_equal(finish(&living), 3);
+    options.arguments[1] = "train.max_steps=1";
+    run_well(&options); /* what was killed holds nothing */
+}
+
+static void a_program_without_standard_streams_trains_and_saves(void **state)
+{
+    char *metrics;
+
+    (void)state;
+    assert_int_equal(system(argument("%s/src/cddp-train %s %s train.max_steps=2 <&- >&- 2>&-",
+                                     getenv("CDDP_TEST_BUILD"), in_work("small.conf"),
+                                     run_dir_argument("bare"))),
+                     0);
+    metrics = get_file(in_work("bare/metrics.jsonl"), NULL);
+    assert_non_null(metrics);
+    assert_null(strstr(metrics, "test accuracy")); /* what was meant for stdout */
+    free(metrics);
+    assert_int_equal(access(in_work("bare/checkpoints/step-00000002/state.json"), R_OK), 0);
+}
+
 static void a_corrupt_newest_checkpoint_is_passed_over(void **state)
 {
     struct run_options options = {.ranks = 2,
@@ -247,6 +286,13 @@ static void a_seed_that_differs_on_resuming_is_named(void **state)
     options.arguments[3] = "model.hidden=[20]";
     run = run_badly(&options);
     assert_says(&run, "err", 0, "fc1.weight");
+    assert_says(&run, "err", 0, "made with another model or another optimizer?");
+    options.arguments[3] = "optimizer.type=adamw";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "made with another model or another optimizer?");
+    options.arguments[2] = "train.resume=";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "argument train.resume=: train.resume: is empty");
 }
 
 static void weights_that_do_not_fit_are_told(void **state)
@@ -298,6 +344,8 @@ int main(void)
         cmocka_unit_test(another_model_on_one_rank_is_a_diff_on_all),
         cmocka_unit_test(a_killed_rank_ends_the_others),
         cmocka_unit_test(a_stopped_rank_ends_the_others_within_the_deadline),
+        cmocka_unit_test(a_folder_that_a_living_run_writes_to_is_left_alone),
+        cmocka_unit_test(a_program_without_standard_streams_trains_and_saves),
         cmocka_unit_test(a_corrupt_newest_checkpoint_is_passed_over),
         cmocka_unit_test(checkpoints_that_are_all_corrupt_are_an_error),
         cmocka_unit_test(a_full_disk_costs_the_run_but_no_older_checkpoint),

@@ -70,11 +70,17 @@ static void products_release(struct cddpi_device *device, void *state)
 }
 
 /* The environment is libcddp's table (src/base/env.h), which also says what these mean. */
+bool cddpi_cuda_tf32(void)
+{
+    const char *tf32 = getenv("CDDP_TF32");
+
+    return tf32 != NULL && strcmp(tf32, "1") == 0;
+}
+
 static cddp_status read_environment(struct cddpi_device *device,
                                     struct cddpi_cuda_products *products)
 {
     const char *choice = getenv("CDDP_PRODUCTS");
-    const char *tf32 = getenv("CDDP_TF32");
 
     if (choice == NULL || choice[0] == '\0') {
         products->choice = CDDPI_PRODUCTS_UNSET;
@@ -88,7 +94,7 @@ static cddp_status read_environment(struct cddpi_device *device,
         return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
                                "CDDP_PRODUCTS=%s is none of first, same and fast", choice);
     }
-    products->tf32 = tf32 != NULL && strcmp(tf32, "1") == 0;
+    products->tf32 = cddpi_cuda_tf32();
     return CDDP_OK;
 }
 

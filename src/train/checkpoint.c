@@ -137,6 +137,14 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
     return status;
 }
 
+/* The key that says which data are trained on. */
+static const char *data_key(const struct cddpi_config *config)
+{
+    return config->data.type == CDDPI_DATA_IDX         ? "data.train_images"
+           : config->data.type == CDDPI_DATA_SYNTHETIC ? "data.samples"
+                                                       : "data.train";
+}
+
 static cddp_status check_same(struct cddpi_trainer *trainer, const json_t *state, const char *path)
 {
     const struct cddpi_config *config = trainer->config;
@@ -154,9 +162,9 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const json_t *state
                                  order_name(trainer), path, order != NULL ? order : "none");
     }
     if (samples < 0 || (uint64_t)samples != trainer->train_data.count) {
-        return cddpi_config_fail(
-            config, "data.train_images", "%llu samples, but %s was made of %lld",
-            (unsigned long long)trainer->train_data.count, path, (long long)samples);
+        return cddpi_config_fail(config, data_key(config), "%llu samples, but %s was made of %lld",
+                                 (unsigned long long)trainer->train_data.count, path,
+                                 (long long)samples);
     }
     if (batch != config->train.batch_size) {
         cddpi_trainer_warn(trainer, "train.batch_size is %lld, but %s was made with %lld",
@@ -217,18 +225,18 @@ static bool holds_snapshots(const char *dir)
     return found;
 }
 
-/* The newest snapshot's path, or *out NULL if the run has none at all. That all of them are broken
+/* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken
  * is an error: starting anew would hide it. */
-cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
+static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
 {
     char *skipped = NULL;
     cddp_status status;
 
     *out = NULL;
-    if (!holds_snapshots(trainer->checkpoints)) {
+    if (!holds_snapshots(dir)) {
         return CDDP_OK;
     }
-    status = cddp_snapshot_find(trainer->checkpoints, out, &skipped);
+    status = cddp_snapshot_find(dir, out, &skipped);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "train.resume");
     }
@@ -237,6 +245,36 @@ cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
     }
     cddp_free(skipped);
     return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
+{
+    return find_newest_in(trainer, trainer->checkpoints, out);
+}
+
+cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
+{
+    const char *named = trainer->config->train.resume;
+    char *inside = cddpi_format("%s/checkpoints", named);
+    cddp_status status = CDDP_OK;
+
+    *out = NULL;
+    if (named[0] == '\0') {
+        status = cddpi_config_fail(
+            trainer->config, "train.resume",
+            "is empty: it is none, auto, or the folder of a checkpoint or run");
+    } else if (inside != NULL) {
+        status = find_newest_in(trainer, inside, out); /* a run's folder */
+        if (status == CDDP_OK && *out == NULL) {
+            status = find_newest_in(trainer, named, out);
+        }
+    }
+    if (status == CDDP_OK && *out == NULL) {
+        *out = inside != NULL ? cddpi_strdup(named) : NULL;
+        status = *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    }
+    cddpi_free(inside);
+    return status;
 }
 
 /* Whether @p path is one of the run's own checkpoints. */
@@ -267,6 +305,10 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
     if (status == CDDP_OK) {
         status = cddp_snapshot_load(path, &snapshot);
         release_snapshot(&snapshot);
+        if (status == CDDP_ERR_FORMAT) {
+            status = cddpi_fail(status, "%s; was it made with another model or another optimizer?",
+                                cddp_last_error());
+        }
     }
     return status;
 }
@@ -277,13 +319,15 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     const struct cddpi_config *config = trainer->config;
     bool automatic = strcmp(config->train.resume, "auto") == 0;
     char *path = NULL;
-    cddp_status status = CDDP_OK;
+    cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->run_dir_held);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
     } else if (strcmp(config->train.resume, "none") != 0) {
-        path = cddpi_strdup(config->train.resume);
-        status = path != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+        status = cddpi_trainer_find_named(trainer, &path);
     }
     if (status == CDDP_OK && path != NULL) {
         status = read_cursor(trainer, path, &trainer->at);
@@ -296,7 +340,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     if (status == CDDP_OK) {
         status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
-                                       &trainer->progress);
+                                       &trainer->run_dir_held, &trainer->progress);
     }
     if (status == CDDP_OK && path != NULL) {
         cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path,

@@ -105,7 +105,11 @@ static cddp_status read_file(const char *path, struct cddpi_config *config)
     char *text = NULL;
     cddp_status status = cddpi_config_read_text(path, &text);
 
+    if (status == CDDP_OK) {
+        status = cddpi_config_check_includes(path, text);
+    }
     if (status != CDDP_OK) {
+        cddpi_free(text);
         return status;
     }
     config_init(&parsed);

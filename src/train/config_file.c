@@ -49,12 +49,14 @@ cddp_status cddpi_config_read_text(const char *path, char **out)
         return status;
     }
     close(fd);
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) {
+        memset(text, ' ', 3); /* some editors' mark of UTF-8 */
+    }
     *out = text;
     return CDDP_OK;
 }
 
-/* How many bytes from @p text on are one string or comment, or 0. */
-static size_t opaque_length(const char *text)
+size_t cddpi_config_opaque_length(const char *text)
 {
     const char *end;
 
@@ -76,11 +78,38 @@ static size_t opaque_length(const char *text)
     return 0;
 }
 
-/* libconfig 1.5 cuts whole numbers to 32 bits, silently, unless they end in L: add it to those of
- * ten digits and more. */
+static const char word[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
+
+/* Whether the word is a whole number that may need more than 32 bits and does not end in L. */
+static bool is_wide(const char *text, size_t length)
+{
+    if (length >= 10 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
+        return strspn(text + 2, "0123456789abcdefABCDEF") == length - 2;
+    }
+    return length >= 10 && strspn(text, "0123456789") == length;
+}
+
+int cddpi_config_wide_line(const char *text)
+{
+    int line = 1;
+
+    while (*text != '\0') {
+        size_t opaque = cddpi_config_opaque_length(text);
+        size_t length = opaque > 0 ? opaque : strspn(text, word);
+
+        if (opaque == 0 && is_wide(text, length)) {
+            return line;
+        }
+        for (length = length > 0 ? length : 1; length > 0; length--) {
+            line += *text++ == '\n';
+        }
+    }
+    return 0;
+}
+
+/* libconfig 1.5 cuts whole numbers to 32 bits, silently, unless they end in L: add it. */
 static char *widen_integers(const char *text)
 {
-    static const char word[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
     char *copy = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&copy, &bytes);
@@ -89,9 +118,9 @@ static char *widen_integers(const char *text)
         return NULL;
     }
     while (*text != '\0') {
-        size_t opaque = opaque_length(text);
+        size_t opaque = cddpi_config_opaque_length(text);
         size_t length = opaque > 0 ? opaque : strspn(text, word);
-        bool wide = opaque == 0 && length >= 10 && strspn(text, "0123456789") == length;
+        bool wide = opaque == 0 && is_wide(text, length);
 
         length = length > 0 ? length : 1;
         fwrite(text, 1, length, file);

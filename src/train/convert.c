@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/number.h"
+#include "base/streams.h"
 #include "nn/weights.h"
 
 #include <getopt.h>
@@ -263,8 +264,10 @@ int main(int argc, char **argv)
 {
     struct request request = {.type = CDDP_F32};
     struct cddpi_weights *weights;
-    int result = parse(argc, argv, &request);
+    int result;
 
+    cddpi_streams_open();
+    result = parse(argc, argv, &request);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     if (result == 0) {
         if (open_input(request.in, &weights) != CDDP_OK) {
@@ -273,9 +276,5 @@ int main(int argc, char **argv)
         result = convert(&request, weights);
         cddpi_weights_close(weights);
     }
-    if (fflush(stdout) != 0) {
-        perror("cddp-convert: standard output");
-        return EXIT_FAILED;
-    }
-    return result > 0 ? result : 0;
+    return cddpi_streams_end("cddp-convert", result > 0 ? result : 0);
 }

@@ -23,8 +23,7 @@ static cddp_status find(struct cddpi_trainer *trainer, char **out)
     if (strcmp(wanted, "none") == 0 || strcmp(wanted, "auto") == 0) {
         return cddpi_trainer_find_newest(trainer, out);
     }
-    *out = cddpi_strdup(wanted);
-    return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    return cddpi_trainer_find_named(trainer, out);
 }
 
 /* The model alone: the optimizer's state, twice as large, is not needed. */

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/shell.h"
+#include "base/streams.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -164,11 +165,7 @@ static int with_config(const char *mode, const char *prompt, char *const *words,
 
 static int end_output(int result)
 {
-    if (fflush(stdout) != 0) {
-        perror("cddp-train: standard output");
-        return result != 0 ? result : EXIT_FAILED;
-    }
-    return result;
+    return cddpi_streams_end("cddp-train", result);
 }
 
 static bool takes_config(const char *mode)
@@ -189,6 +186,7 @@ int main(int argc, char **argv)
     bool generates = strcmp(mode, "--generate") == 0;
     int first = generates ? 3 : mode[0] != '\0' ? 2 : 1;
 
+    cddpi_streams_open();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     if (strcmp(mode, "--help") == 0) {

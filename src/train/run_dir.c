@@ -1,15 +1,17 @@
-/* run_dir.c - the folder of a run: made if missing, an earlier run in it put aside, train.conf as
- * it was resolved. */
+/* run_dir.c - the folder of a run: made if missing, held against other runs, an earlier run in it
+ * put aside, train.conf as it was resolved. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/folder.h"
 #include "train/trainer.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool exists(const char *dir, const char *name)
@@ -123,12 +125,48 @@ done:
     return status;
 }
 
-cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
+/* A run that was killed a moment ago may still be on its way out. */
+static bool lock_soon(int fd)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000000};
+    int64_t end = cddpi_now_ns() + 2 * (int64_t)1000000000;
+    int result;
+
+    while ((result = flock(fd, LOCK_EX | LOCK_NB)) != 0 &&
+           (errno == EWOULDBLOCK || errno == EINTR) && cddpi_now_ns() < end) {
+        nanosleep(&pause, NULL);
+    }
+    return result == 0 || errno != EWOULDBLOCK; /* some file systems have no locks: go on without */
+}
+
+cddp_status cddpi_run_dir_hold(const char *dir, DIR **held)
+{
+    DIR *folder = *held == NULL ? opendir(dir) : NULL;
+
+    if (folder == NULL) {
+        return CDDP_OK; /* held already, or not there yet; what else is wrong shows soon */
+    }
+    if (!lock_soon(dirfd(folder))) {
+        closedir(folder);
+        return cddpi_fail(
+            CDDP_ERR_STATE,
+            "%s: another run that has not ended writes there: wait for it, end it, or "
+            "give this one its own folder with train.run_dir (cddp-run --run-dir)",
+            dir);
+    }
+    *held = folder;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes, DIR **held,
                                   struct cddpi_progress *progress)
 {
     const char *dir = config->train.run_dir;
     cddp_status status = cddpi_folder_make(dir);
 
+    if (status == CDDP_OK) {
+        status = cddpi_run_dir_hold(dir, held);
+    }
     if (status == CDDP_OK && !resumes &&
         (exists(dir, "metrics.jsonl") || exists(dir, "checkpoints"))) {
         status = put_aside(dir, progress);

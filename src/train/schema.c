@@ -129,7 +129,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "$CDDP_RUN_DIR (cddp-run --run-dir) comes before it."},
     {KEY(train.resume), CDDPI_KEY_TEXT, "\"none\"",
      .text = "*none*; *auto*: go on from the newest whole checkpoint of *train.run_dir*, if there "
-             "is one; else the path of a checkpoint to go on from."},
+             "is one; else the folder of a checkpoint to go on from, or of a run: its newest whole "
+             "one."},
     {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Write a checkpoint every so many steps; 0: not by steps. One is always written at "
              "the end."},

@@ -432,5 +432,8 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_dataset_close(&trainer->train_data);
     cddpi_free(trainer->checkpoints);
     cddp_group_destroy(trainer->group);
+    if (trainer->run_dir_held != NULL) {
+        closedir(trainer->run_dir_held);
+    }
     cddpi_free(trainer);
 }

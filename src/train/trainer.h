@@ -13,6 +13,8 @@
 #include "train/metrics.h"
 #include "train/progress.h"
 
+#include <dirent.h>
+
 /* Where a run is. Independent of the number of ranks. */
 struct cddpi_cursor {
     uint64_t step;     /* updates done */
@@ -84,6 +86,7 @@ struct cddpi_trainer {
     int64_t saved_ns;    /* when the last checkpoint was written or tried */
     uint64_t saved_step; /* and of which step it is; ~0: none */
     char *checkpoints;   /* the folder */
+    DIR *run_dir_held;   /* rank 0: keeps other runs out of the run's folder; NULL: not */
 
     struct cddpi_interval interval;
     uint64_t exposed_before_ns;        /* total of the reducer's statistics at the last line */
@@ -192,10 +195,15 @@ CDDP_CHECKED cddp_status cddpi_trainer_build_device(struct cddpi_trainer *traine
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
                                   const struct cddpi_cursor *cursor);
 
-/** Make the run's folder, put an earlier run aside (unless this one resumes), write train.conf.
- * Rank 0. run_dir.c */
+/** Hold the run's folder, if it is there, until @p held is closed or the process ends, however that
+ *  is: nothing is left in the folder. Rank 0. run_dir.c
+ *  @param held  NULL at first; what is held already stays.
+ *  @return CDDP_OK; CDDP_ERR_STATE when another run holds it, after 2 seconds of asking. */
+CDDP_CHECKED cddp_status cddpi_run_dir_hold(const char *dir, DIR **held);
+/** Make the run's folder, hold it as above, put an earlier run aside (unless this one resumes),
+ *  write train.conf. Rank 0. run_dir.c */
 CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
-                                               struct cddpi_progress *progress);
+                                               DIR **held, struct cddpi_progress *progress);
 
 /** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
  *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save().
@@ -226,6 +234,9 @@ CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer
 /** The newest checkpoint of the run's folder, or *out NULL: it has none at all; cddpi_free().
  *  checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
+/** The checkpoint that train.resume names: itself, or the newest whole one of the run whose folder
+ *  it is; cddpi_free(). checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out);
 
 /** How fast all devices together could be, for the MFU of the lines below. Collective. report.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_peak(struct cddpi_trainer *trainer);

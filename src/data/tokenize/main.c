@@ -1,5 +1,6 @@
 /* main.c - the program cddp-tokenize. */
 #include "base/error.h"
+#include "base/streams.h"
 #include "data/tokenize/run.h"
 
 #include <signal.h>
@@ -20,7 +21,7 @@ static bool is_stopped(void)
 }
 
 /* Half files are removed before a signal ends us; a second one does not wait for that. */
-static void catch_signals(void)
+static void catch_signals(bool prints)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
@@ -32,7 +33,9 @@ static void catch_signals(void)
             sigaction(numbers[i], &action, NULL);
         }
     }
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error like a full disk */
+    if (!prints) { /* a reader that goes away ends us, as in ... --decode x.bin | head */
+        (void)signal(SIGPIPE, SIG_IGN); /* but it is no reason to lose files */
+    }
     (void)signal(SIGXFSZ, SIG_IGN);
 }
 
@@ -56,7 +59,7 @@ static int run_all(const struct cddpi_tokenize_options *options)
     cddp_status status;
 
     cddpi_tokenize_progress_init(&run.progress);
-    catch_signals();
+    catch_signals(options->mode == CDDPI_TOKENIZE_DECODE);
     status = run_mode(&run);
     cddpi_tokenize_progress_end(&run.progress);
     if (status != CDDP_OK) {
@@ -76,6 +79,7 @@ int main(int argc, char **argv)
     struct cddpi_tokenize_options options;
     int result = 0;
 
+    cddpi_streams_open();
     if (cddpi_tokenize_options_parse(argc, argv, &options) != CDDP_OK) {
         fprintf(stderr, "cddp-tokenize: %s\n", cddp_last_error());
         return EXIT_USAGE;
@@ -87,9 +91,5 @@ int main(int argc, char **argv)
     } else {
         result = run_all(&options);
     }
-    if (fflush(stdout) != 0 && result == 0) {
-        perror("cddp-tokenize: standard output");
-        result = EXIT_FAILED;
-    }
-    return result;
+    return result != 0 ? result : cddpi_streams_end("cddp-tokenize", 0);
 }

@@ -1,0 +1,28 @@
+/* streams.c - takes care of standard streams that are closed, or cannot take what is written. */
+#include "base/streams.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+void cddpi_streams_open(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            /* the lowest free number is this one: those below are open by now */
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+        }
+    }
+}
+
+int cddpi_streams_end(const char *program, int status)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "%s: standard output: %s\n", program,
+                errno != 0 ? strerror(errno) : "not all could be written");
+        return status != 0 ? status : 1;
+    }
+    return status;
+}
