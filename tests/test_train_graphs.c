@@ -189,6 +189,42 @@ static void a_run_goes_on_with_either_kind_of_steps(void **state)
     }
 }
 
+/* Between two reports, with results that nobody has taken yet. */
+static void a_signal_stops_replays_with_the_files_of_the_step(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int shards = 0; shards <= 1; shards++) {
+        char *name = argument("signal%d", shards);
+        char *plain = argument("signal-plain%d", shards);
+        struct run_options options = {
+            .ranks = 3,
+            .arguments = {run_dir_argument(name), CUDA, ALWAYS, "train.epochs=100000",
+                          "train.precision=fp16", "optimizer.schedule.type=constant",
+                          "train.log_steps=1000", "train.accumulate=2",
+                          shards ? "ddp.shard_optimizer=true" : "ddp.shard_optimizer=false"}};
+        struct run run = start(&options);
+        unsigned long long step = 0;
+        char *text;
+
+        wait_for_steps(name);
+        support_sleep_ms(100);
+        assert_int_equal(kill(run.pids[1], SIGTERM), 0);
+        if (finish(&run) != 0) {
+            show(&run);
+            fail_msg("a rank failed");
+        }
+        text = output(&run, "out", 0);
+        assert_int_equal(sscanf(text, "stopped after step %llu; ", &step), 1);
+        free(text);
+        options.arguments[0] = run_dir_argument(plain);
+        options.arguments[2] = NEVER;
+        options.arguments[9] = argument("train.max_steps=%llu", step);
+        run_well(&options);
+        assert_same_checkpoint(plain, name, (int)step);
+    }
+}
+
 /* --- the choice --- */
 
 /* The line of metrics about the choice, of which there is at most one. */
@@ -389,6 +425,7 @@ int main(void)
         cmocka_unit_test(streams_may_run_in_any_order),
         cmocka_unit_test(overflows_skip_steps_that_are_replayed),
         cmocka_unit_test(a_run_goes_on_with_either_kind_of_steps),
+        cmocka_unit_test(a_signal_stops_replays_with_the_files_of_the_step),
         cmocka_unit_test(both_ways_are_timed_and_the_faster_one_stays),
         cmocka_unit_test(times_of_parts_are_null_where_steps_were_replayed),
         cmocka_unit_test(what_cannot_be_recorded_is_an_error_or_left),

@@ -90,17 +90,17 @@ static cddp_status check_done(const struct cddpi_trainer *trainer)
     return cddpi_is_cuda(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
 }
 
-cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer)
+cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
     cddp_status status = cddpi_trainer_settle(trainer, 0, NULL); /* which steps were skipped */
 
     if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
         status = cddp_ddp_params_wait(trainer->ddp);
     }
-    if (status == CDDP_OK) {
+    if (status == CDDP_OK && (everywhere || trainer->rank == 0)) {
         status = cddpi_trainer_fetch(trainer);
     }
-    if (status == CDDP_OK) {
+    if (status == CDDP_OK && (trainer->config->ddp.shard_optimizer || trainer->rank == 0)) {
         status = cddpi_optim_fetch(trainer->optim);
     }
     if (status == CDDP_OK) {

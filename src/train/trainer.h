@@ -205,9 +205,10 @@ CDDP_CHECKED cddp_status cddpi_run_dir_hold(const char *dir, DIR **held);
 CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
                                                DIR **held, struct cddpi_progress *progress);
 
-/** Bring together on rank 0 what a checkpoint holds. Collective, before cddpi_trainer_save().
- * checkpoint.c */
-CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer);
+/** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
+ *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save().
+ *  checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
 /** Write a checkpoint of where the run is. Rank 0. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
 /** Find and load what train.resume names, on rank 0, and share it. Collective. checkpoint.c */
