@@ -151,30 +151,66 @@ static void another_number_of_ranks_goes_on_with_the_same_samples(void **state)
     launcher_end(&job);
 }
 
+/* Kill rank 1 of a job that may be restarted, and wait until it trains again. Returns the rank. */
+static pid_t kill_and_await_steps(struct launched *job, const char *run_dir)
+{
+    unsigned long long step = 0;
+    char *text;
+    pid_t pid;
+
+    wait_for_checkpoint(job, run_dir);
+    pid = find_rank(run_dir, 1);
+    assert_true(pid > 0);
+    kill(pid, SIGKILL);
+    launcher_await_text(job->dir, "err", ": step "); /* where it goes on */
+    text = launcher_read(job->dir, "err");
+    assert_int_equal(sscanf(strstr(text, ": step "), ": step %llu", &step), 1);
+    free(text);
+    launcher_await_text(in_work("%s", run_dir), "metrics.jsonl",
+                        argument("\"step\":%llu,", step + 25));
+    return pid;
+}
+
 static void a_job_whose_worker_dies_once_is_restarted_and_finishes(void **state)
 {
     struct launched job = {0};
-    unsigned long long step = 0;
-    char *text;
+    unsigned long long step;
     pid_t pid;
 
     (void)state;
     JOB_START(&job, "--nproc", "2", "--max-restarts", "1", LONG_RUN, run_dir_argument("again"),
               "train.checkpoint_steps=20", "train.resume=auto");
-    wait_for_checkpoint(&job, "again");
-    pid = find_rank("again", 1);
-    assert_true(pid > 0);
-    kill(pid, SIGKILL);
-    launcher_await_text(job.dir, "err", ": step "); /* where it goes on */
-    text = launcher_read(job.dir, "err");
-    assert_int_equal(sscanf(strstr(text, ": step "), ": step %llu", &step), 1);
-    launcher_await_text(in_work("again"), "metrics.jsonl", argument("\"step\":%llu,", step + 25));
+    pid = kill_and_await_steps(&job, "again");
     step = stop(&job, "again", SIGTERM);
     assert_err(&job, argument("rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid));
     assert_err(&job, "cddp-run: restarting (1 of 1)");
     assert_err(&job, "going on from ");
     assert_same_checkpoint(make_whole(step), "again", (int)step);
-    free(text);
+    launcher_end(&job);
+}
+
+/* With train.resume left out, too: but only with what this job itself has saved. */
+static void a_restart_goes_on_with_its_own_job_and_no_earlier_one(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    JOB_RUN_WELL(&job, "--nproc", "2", in_work("small.conf"), run_dir_argument("mine"),
+                 "train.max_steps=7");
+    launcher_end(&job);
+    JOB_RUN_WELL(&job, "--nproc", "2", "--max-restarts", "1", "--", "sh", "-c",
+                 argument("test $TORCHELASTIC_RESTART_COUNT = 1 && exec %s %s %s train.max_steps=3",
+                          launcher_path("src/cddp-train"), in_work("small.conf"),
+                          run_dir_argument("mine")));
+    assert_null(strstr(job.err, "going on from"));
+    assert_int_equal(access(in_work("mine/earlier-1/checkpoints/step-%08d", 7), F_OK), 0);
+    launcher_end(&job);
+    JOB_START(&job, "--nproc", "2", "--max-restarts", "1", LONG_RUN, run_dir_argument("own"),
+              "train.checkpoint_steps=20");
+    (void)kill_and_await_steps(&job, "own");
+    (void)stop(&job, "own", SIGTERM);
+    assert_err(&job, "cddp-run: restarting (1 of 1)");
+    assert_int_not_equal(access(in_work("own/earlier-1"), F_OK), 0);
     launcher_end(&job);
 }
 
@@ -272,6 +308,7 @@ int main(void)
         cmocka_unit_test(a_stopped_job_goes_on_by_the_command_it_prints),
         cmocka_unit_test(another_number_of_ranks_goes_on_with_the_same_samples),
         cmocka_unit_test(a_job_whose_worker_dies_once_is_restarted_and_finishes),
+        cmocka_unit_test(a_restart_goes_on_with_its_own_job_and_no_earlier_one),
         cmocka_unit_test(one_two_and_four_ranks_agree_and_two_runs_are_identical),
         cmocka_unit_test(a_second_run_puts_the_first_aside_and_says_so),
         cmocka_unit_test(mpirun_starts_ranks_without_any_setting),

@@ -2,6 +2,7 @@
  * others get what it read by broadcast. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "group/device.h"
@@ -313,11 +314,21 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
     return status;
 }
 
+/* Whether cddp-run has started this job again after it had come as far as to train: then what the
+ * run's folder holds is its own, and beginning anew would throw that away. */
+static bool is_restarted(const struct cddpi_trainer *trainer)
+{
+    const char *job = cddpi_env(CDDPI_ENV_JOB);
+
+    return cddp_group_generation(trainer->group) > 0 && job != NULL &&
+           cddpi_metrics_has_job(trainer->config->train.run_dir, job);
+}
+
 /* Rank 0: find, check, load. @p out_found  Whether there was one. */
 static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 {
     const struct cddpi_config *config = trainer->config;
-    bool automatic = strcmp(config->train.resume, "auto") == 0;
+    bool automatic = strcmp(config->train.resume, "auto") == 0 || is_restarted(trainer);
     char *path = NULL;
     cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->run_dir_held);
 
@@ -326,7 +337,10 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     if (automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
-    } else if (strcmp(config->train.resume, "none") != 0) {
+    }
+    if (status == CDDP_OK && path == NULL && strcmp(config->train.resume, "auto") != 0 &&
+        strcmp(config->train.resume, "none") != 0) {
+        automatic = false;
         status = cddpi_trainer_find_named(trainer, &path);
     }
     if (status == CDDP_OK && path != NULL) {

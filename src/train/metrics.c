@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static const char RUN_BEGINS[] = "{\"kind\":\"run\","; /* the line that begins a run */
+
 struct cddpi_metrics {
     int fd;
     char *path;
@@ -33,6 +35,32 @@ static bool keep_line(const char *line, size_t bytes, uint64_t step)
 
     json_decref(object);
     return keep;
+}
+
+bool cddpi_metrics_has_job(const char *dir, const char *job)
+{
+    char *path = cddpi_format("%s/metrics.jsonl", dir);
+    FILE *file = path != NULL ? fopen(path, "re") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    bool found = false;
+
+    while (file != NULL && !found && (bytes = getline(&line, &room, file)) > 0) {
+        if (strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0) {
+            json_t *object = json_loadb(line, (size_t)bytes, 0, NULL);
+            const char *text = json_string_value(json_object_get(object, "job"));
+
+            found = text != NULL && strcmp(text, job) == 0;
+            json_decref(object);
+        }
+    }
+    free(line);
+    if (file != NULL) {
+        fclose(file);
+    }
+    cddpi_free(path);
+    return found;
 }
 
 /* What stays of a file. */

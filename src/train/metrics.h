@@ -15,6 +15,8 @@ struct cddpi_metrics;
  *  @param tensorboard  Whether to write an event file, too. */
 CDDP_CHECKED cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
                                             struct cddpi_metrics **out);
+/** Whether the metrics in @p dir have the line of a run that @p job (CDDP_JOB) began. */
+bool cddpi_metrics_has_job(const char *dir, const char *job);
 void cddpi_metrics_close(struct cddpi_metrics *metrics); /* accepts NULL */
 
 /** One line {"step", "epoch", name: value ...}; for TensorBoard the names stand below @p prefix.

@@ -181,14 +181,15 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         parameters += cddpi_elements(trainer->params[i].dims, trainer->params[i].shape);
     }
     line = json_pack(
-        "{s:s, s:I, s:I, s:s, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "kind",
-        "run", "step", (json_int_t)trainer->at.step, "epoch", (json_int_t)trainer->at.epoch,
-        "version", cddp_version(), "world_size", trainer->world_size, "backend",
-        cddp_group_backend(trainer->group), "device", trainer->device->title, "host", host,
-        "threads", threads, "products", cddpi_model_products(trainer->model), "seed",
-        (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
-        "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
-        "train_samples", (json_int_t)trainer->train_data.count, "test_samples",
+        "{s:s, s:I, s:I, s:s, s:s*, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "kind", "run", "step", (json_int_t)trainer->at.step, "epoch", (json_int_t)trainer->at.epoch,
+        "version", cddp_version(), "job", cddpi_env(CDDPI_ENV_JOB), "world_size",
+        trainer->world_size, "backend", cddp_group_backend(trainer->group), "device",
+        trainer->device->title, "host", host, "threads", threads, "products",
+        cddpi_model_products(trainer->model), "seed", (json_int_t)config->train.seed, "batch_size",
+        (json_int_t)config->train.batch_size, "accumulate", (json_int_t)config->train.accumulate,
+        "parameters", (json_int_t)parameters, "train_samples",
+        (json_int_t)trainer->train_data.count, "test_samples",
         (json_int_t)trainer->test_data.count);
     if (trainer->peak_flops > 0) {
         (void)json_object_set_new(line, "peak_tflops", json_real(trainer->peak_flops * 1e-12));
