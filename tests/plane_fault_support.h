@@ -31,6 +31,13 @@ static inline int run_job(int size, rank_fn body, struct job job, bool dies)
     return failed;
 }
 
+/* A rank of @job with a sum to be run. */
+static inline int begin(const struct job *job, int rank, struct plane_rank *me,
+                        struct cddpi_group_op *out)
+{
+    return plane_begin(job->world, rank, job->plane, false, job->registered, COUNT, me, out);
+}
+
 static inline void use_devices(const char *count)
 {
     setenv("CDDP_FAKE_CUDA_DEVICES", count, 1);

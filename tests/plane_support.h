@@ -280,6 +280,20 @@ static inline float *plane_zeros(struct plane_rank *me, bool registered, size_t 
                : NULL;
 }
 
+/* A rank with a plane, and a sum of @count zeros, still to be run. */
+static inline int plane_begin(struct plane_world *world, int rank, const char *name,
+                              bool deterministic, bool registered, size_t count,
+                              struct plane_rank *me, struct cddpi_group_op *out)
+{
+    float *data;
+
+    CHECK(plane_rank_start(world, rank, name, deterministic, me) == CDDP_OK);
+    data = plane_zeros(me, registered, count);
+    CHECK(data != NULL);
+    *out = plane_sum(data, count);
+    return 0;
+}
+
 /* Device memory with a copy of @from; through the compute stream, without waiting. */
 static inline void *plane_upload(struct plane_rank *me, void *to, const void *from, size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* test_metrics.c - the record of a run: event files byte by byte, and metrics.jsonl across resumes.
  */
 #include "base/file.h"
-#include "support.h"
+#include "folder_support.h"
 #include "train/metrics.h"
 #include "train/tfevents.h"
 
@@ -10,22 +10,6 @@
 #include <dirent.h>
 #include <math.h>
 #include <sys/resource.h>
-
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = support_mkdtemp();
-    return folder == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    support_rmdir(folder);
-    return 0;
-}
 
 /* All of @name below the folder. */
 static char *slurp(const char *name, size_t *out_bytes)
@@ -269,16 +253,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crc32c_gives_the_published_numbers),
-        cmocka_unit_test_setup_teardown(an_event_file_holds_the_version_and_the_scalars,
-                                        make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_resumed_run_has_each_step_once, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(a_disk_that_is_full_when_a_run_resumes_keeps_all_lines,
-                                        make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(what_is_no_number_becomes_null, make_folder, remove_folder),
+        IN_FOLDER(an_event_file_holds_the_version_and_the_scalars),
+        IN_FOLDER(a_resumed_run_has_each_step_once),
+        IN_FOLDER(a_disk_that_is_full_when_a_run_resumes_keeps_all_lines),
+        IN_FOLDER(what_is_no_number_becomes_null),
         cmocka_unit_test(a_folder_that_is_missing_is_an_error_that_names_it),
-        cmocka_unit_test_setup_teardown(a_full_disk_costs_lines_and_not_the_run, make_folder,
-                                        remove_folder),
+        IN_FOLDER(a_full_disk_costs_lines_and_not_the_run),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

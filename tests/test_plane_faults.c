@@ -10,14 +10,10 @@ static int killed_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
     cddp_status status;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, job->registered, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(begin(job, rank, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == job->culprit) {
@@ -59,16 +55,12 @@ static int stuck_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
 
     (void)n;
     if (rank == job->culprit) {
         setenv("CDDP_FAKE_NCCL_STUCK", "3", 1);
     }
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, false, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(begin(job, rank, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_start(&me, &op) == CDDP_OK);
@@ -95,15 +87,11 @@ static int async_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
     cddp_status status;
 
     (void)n;
     setenv("CDDP_FAKE_NCCL_ASYNC_ERROR", "2", 1);
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, false, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(begin(job, rank, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     status = plane_run(&me, &op);
     CHECK(status == CDDP_ERR_PEER);
@@ -126,14 +114,10 @@ static int aborting_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
     cddp_status status;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, job->registered, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(begin(job, rank, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == job->culprit) {
@@ -171,17 +155,13 @@ static int failing_rank(int rank, int n, void *argument)
     bool nccl = strcmp(job->plane, "nccl") == 0;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
     cddp_status status = CDDP_OK;
 
     (void)n;
     if (rank == job->culprit) {
         setenv("CDDP_FAKE_CUDA_FAIL_LAUNCH", "3", 1);
     }
-    CHECK(plane_rank_start(job->world, rank, job->plane, nccl, &me) == CDDP_OK);
-    data = plane_zeros(&me, job->registered, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(plane_begin(job->world, rank, job->plane, nccl, job->registered, COUNT, &me, &op) == 0);
     for (int i = 0; i < 5 && status == CDDP_OK; i++) {
         status = plane_start(&me, &op);
     }
@@ -215,13 +195,9 @@ static int leaving_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, job->registered, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(begin(job, rank, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank != job->culprit) {
@@ -249,13 +225,9 @@ static int abandoning_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, false, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(begin(job, rank, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == job->culprit) {

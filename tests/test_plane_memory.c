@@ -84,12 +84,9 @@ static int refusing_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, false, COUNT);
-    op = plane_sum(data, COUNT);
+    CHECK(begin(job, rank, &me, &op) == 0);
     for (int i = 0; i < 3; i++) {
         op.kind = kinds[i];
         CHECK(plane_start(&me, &op) == CDDP_ERR_UNAVAILABLE);

@@ -1,7 +1,7 @@
 /* test_replace.c - files that appear whole or not at all, whatever fails. */
 #include "base/alloc.h"
 #include "base/replace.h"
-#include "support.h"
+#include "folder_support.h"
 
 #include <dirent.h>
 #include <stdbool.h>
@@ -9,52 +9,32 @@
 
 enum { LARGE = 700000 }; /* more than a writer's buffer, twice */
 
-static char *dir;
 static char large[LARGE];
 
-static int make_dir(void **state)
+static int make_all(void **state)
 {
-    (void)state;
-    dir = support_mkdtemp();
     for (int i = 0; i < LARGE; i++) {
         large[i] = (char)(i * 7 + i / 256);
     }
-    return dir == NULL;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    support_rmdir(dir);
-    return 0;
-}
-
-static const char *in_dir(const char *name)
-{
-    static char paths[4][4400];
-    static int next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
+    return make_folder(state);
 }
 
 static int count_files(void)
 {
-    DIR *folder = opendir(dir);
+    DIR *stream = opendir(folder);
     int count = 0;
 
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    for (struct dirent *entry; (entry = readdir(stream)) != NULL;) {
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
     }
-    closedir(folder);
+    closedir(stream);
     return count;
 }
 
 static void assert_holds(const char *name, const void *wanted, size_t bytes)
 {
     static char got[LARGE + 1];
-    FILE *file = fopen(in_dir(name), "re");
+    FILE *file = fopen(in_folder(name), "re");
 
     assert_non_null(file);
     assert_int_equal(fread(got, 1, sizeof got, file), bytes);
@@ -82,9 +62,9 @@ static void a_file_appears_when_it_is_whole(void **state)
     struct cddpi_replacement file;
 
     (void)state;
-    assert_int_equal(cddpi_replacement_open(in_dir("a"), &file), CDDP_OK);
+    assert_int_equal(cddpi_replacement_open(in_folder("a"), &file), CDDP_OK);
     assert_int_equal(put_large(NULL, &file.writer), CDDP_OK);
-    assert_int_equal(access(in_dir("a"), F_OK), -1);
+    assert_int_equal(access(in_folder("a"), F_OK), -1);
     assert_int_equal(cddpi_replacement_finish(&file, NULL), CDDP_OK);
     assert_null(file.path);
     assert_holds("a", large, LARGE);
@@ -96,8 +76,8 @@ static void an_older_file_stays_until_then(void **state)
     struct cddpi_replacement file;
 
     (void)state;
-    assert_int_equal(cddpi_file_replace_line(in_dir("a"), "old"), CDDP_OK);
-    assert_int_equal(cddpi_replacement_open(in_dir("a"), &file), CDDP_OK);
+    assert_int_equal(cddpi_file_replace_line(in_folder("a"), "old"), CDDP_OK);
+    assert_int_equal(cddpi_replacement_open(in_folder("a"), &file), CDDP_OK);
     assert_int_equal(cddpi_writer_put_line(&file.writer, "new"), CDDP_OK);
     assert_holds("a", "old\n", 4);
     assert_int_equal(cddpi_replacement_finish(&file, NULL), CDDP_OK);
@@ -110,8 +90,8 @@ static void what_is_discarded_leaves_nothing(void **state)
     struct cddpi_replacement file;
 
     (void)state;
-    assert_int_equal(cddpi_file_replace_line(in_dir("a"), "old"), CDDP_OK);
-    assert_int_equal(cddpi_replacement_open(in_dir("a"), &file), CDDP_OK);
+    assert_int_equal(cddpi_file_replace_line(in_folder("a"), "old"), CDDP_OK);
+    assert_int_equal(cddpi_replacement_open(in_folder("a"), &file), CDDP_OK);
     assert_int_equal(put_large(NULL, &file.writer), CDDP_OK);
     assert_int_equal(count_files(), 2);
     cddpi_replacement_discard(&file);
@@ -125,14 +105,14 @@ static void its_head_may_come_last_and_its_name_change(void **state)
     struct cddpi_replacement file;
 
     (void)state;
-    assert_int_equal(cddpi_replacement_open(in_dir("a"), &file), CDDP_OK);
+    assert_int_equal(cddpi_replacement_open(in_folder("a"), &file), CDDP_OK);
     assert_int_equal(put_large(NULL, &file.writer), CDDP_OK);
     assert_int_equal(cddpi_writer_put_head(&file.writer, "head", 4), CDDP_OK);
     assert_int_equal(cddpi_writer_put(&file.writer, "tail", 4), CDDP_OK);
     assert_true(file.writer.bytes == LARGE + 4);
-    assert_int_equal(cddpi_replacement_finish(&file, in_dir("b")), CDDP_OK);
-    assert_int_equal(access(in_dir("a"), F_OK), -1);
-    assert_int_equal(truncate(in_dir("b"), LARGE), 0);
+    assert_int_equal(cddpi_replacement_finish(&file, in_folder("b")), CDDP_OK);
+    assert_int_equal(access(in_folder("a"), F_OK), -1);
+    assert_int_equal(truncate(in_folder("b"), LARGE), 0);
     memcpy(large, "head", 4);
     assert_holds("b", large, LARGE);
 }
@@ -142,8 +122,8 @@ static void two_at_once_do_not_meet(void **state)
     struct cddpi_replacement first, second;
 
     (void)state;
-    assert_int_equal(cddpi_replacement_open(in_dir("a"), &first), CDDP_OK);
-    assert_int_equal(cddpi_replacement_open(in_dir("a"), &second), CDDP_OK);
+    assert_int_equal(cddpi_replacement_open(in_folder("a"), &first), CDDP_OK);
+    assert_int_equal(cddpi_replacement_open(in_folder("a"), &second), CDDP_OK);
     assert_int_equal(cddpi_writer_put_line(&first.writer, "first"), CDDP_OK);
     assert_int_equal(cddpi_writer_put_line(&second.writer, "second"), CDDP_OK);
     assert_int_equal(cddpi_replacement_finish(&second, NULL), CDDP_OK);
@@ -167,22 +147,22 @@ static void a_full_disk_at_any_time_leaves_the_old_file(void **state)
     int n;
 
     (void)state;
-    assert_int_equal(cddpi_file_replace_line(in_dir("a"), "old"), CDDP_OK);
+    assert_int_equal(cddpi_file_replace_line(in_folder("a"), "old"), CDDP_OK);
     for (n = 1; status != CDDP_OK; n++) {
         bool is_new;
 
         operations_left = n;
         cddpi_file_set_hook(fail_the_last);
-        status = cddpi_file_replace(in_dir("a"), put_large, NULL);
+        status = cddpi_file_replace(in_folder("a"), put_large, NULL);
         cddpi_file_set_hook(NULL);
         is_new = status == CDDP_OK || strstr(cddp_last_error(), "may bring the old one back");
         assert_int_equal(count_files(), 1);
         assert_holds("a", is_new ? large : "old\n", is_new ? LARGE : 4);
         if (status != CDDP_OK) {
             assert_int_equal(status, CDDP_ERR_IO);
-            assert_non_null(strstr(cddp_last_error(), in_dir("a")));
+            assert_non_null(strstr(cddp_last_error(), in_folder("a")));
             assert_non_null(strstr(cddp_last_error(), "No space left on device"));
-            assert_int_equal(cddpi_file_replace_line(in_dir("a"), "old"), CDDP_OK);
+            assert_int_equal(cddpi_file_replace_line(in_folder("a"), "old"), CDDP_OK);
         }
     }
     assert_true(n > 20); /* open, many short writes, fsync, rename, fsync */
@@ -198,8 +178,8 @@ static cddp_status put_nothing(void *context, struct cddpi_writer *writer)
 static void who_cannot_put_leaves_the_old_file(void **state)
 {
     (void)state;
-    assert_int_equal(cddpi_file_replace_line(in_dir("a"), "old"), CDDP_OK);
-    assert_int_equal(cddpi_file_replace(in_dir("a"), put_nothing, NULL), CDDP_ERR_FORMAT);
+    assert_int_equal(cddpi_file_replace_line(in_folder("a"), "old"), CDDP_OK);
+    assert_int_equal(cddpi_file_replace(in_folder("a"), put_nothing, NULL), CDDP_ERR_FORMAT);
     assert_holds("a", "old\n", 4);
     assert_int_equal(count_files(), 1);
 }
@@ -207,10 +187,10 @@ static void who_cannot_put_leaves_the_old_file(void **state)
 static void a_place_that_cannot_be_is_named(void **state)
 {
     (void)state;
-    assert_int_equal(cddpi_file_replace_line(in_dir("no/a"), ""), CDDP_ERR_IO);
+    assert_int_equal(cddpi_file_replace_line(in_folder("no/a"), ""), CDDP_ERR_IO);
     assert_non_null(strstr(cddp_last_error(), "open the folder of "));
     assert_non_null(strstr(cddp_last_error(), "/no/a: No such file or directory"));
-    assert_int_equal(cddpi_file_replace_line(in_dir(""), ""), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddpi_file_replace_line(in_folder(""), ""), CDDP_ERR_ARGUMENT);
     assert_non_null(strstr(cddp_last_error(), "is no file name"));
     assert_int_equal(count_files(), 0);
 }
@@ -220,20 +200,20 @@ static void what_is_no_regular_file_is_not_replaced(void **state)
     struct stat info;
 
     (void)state;
-    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
-    assert_int_equal(symlink("pipe", in_dir("link")), 0);
-    assert_int_equal(mkdir(in_dir("folder"), 0700), 0);
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_int_equal(symlink("pipe", in_folder("link")), 0);
+    assert_int_equal(mkdir(in_folder("folder"), 0700), 0);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"pipe", "link", "folder"};
 
-        assert_int_equal(cddpi_file_replace_line(in_dir(names[i]), "x"), CDDP_ERR_ARGUMENT);
-        assert_non_null(strstr(cddp_last_error(), in_dir(names[i])));
+        assert_int_equal(cddpi_file_replace_line(in_folder(names[i]), "x"), CDDP_ERR_ARGUMENT);
+        assert_non_null(strstr(cddp_last_error(), in_folder(names[i])));
         assert_non_null(strstr(cddp_last_error(), ": it is there, and no regular file"));
     }
     assert_int_equal(count_files(), 3);
-    assert_int_equal(lstat(in_dir("pipe"), &info), 0);
+    assert_int_equal(lstat(in_folder("pipe"), &info), 0);
     assert_true(S_ISFIFO(info.st_mode));
-    assert_int_equal(lstat(in_dir("link"), &info), 0);
+    assert_int_equal(lstat(in_folder("link"), &info), 0);
     assert_true(S_ISLNK(info.st_mode));
 }
 
@@ -245,7 +225,7 @@ static void without_memory_it_fails_and_leaves_nothing(void **state)
     (void)state;
     for (n = 1; status != CDDP_OK; n++) {
         cddpi_alloc_fail_nth(n);
-        status = cddpi_file_replace_line(in_dir("a"), "new");
+        status = cddpi_file_replace_line(in_folder("a"), "new");
         cddpi_alloc_fail_nth(0);
         if (status != CDDP_OK) {
             assert_int_equal(status, CDDP_ERR_NO_MEMORY);
@@ -256,7 +236,7 @@ static void without_memory_it_fails_and_leaves_nothing(void **state)
     assert_holds("a", "new\n", 4);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_all, remove_folder)
 
 int main(void)
 {

@@ -64,30 +64,6 @@ static void statistics_over_all_ranks_are_those_of_one(void **state)
     compare_devices("small.conf", "norm", arguments, 15, 1e-4);
 }
 
-/* The text that the model wrote after @p step; free(). */
-static char *written(const char *run_dir, int64_t step)
-{
-    char *metrics = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);
-    char *found = NULL;
-    char *rest = NULL;
-
-    assert_non_null(metrics);
-    for (char *line = strtok_r(metrics, "\n", &rest); line != NULL && found == NULL;
-         line = strtok_r(NULL, "\n", &rest)) {
-        json_t *object = json_loads(line, 0, NULL);
-        const char *kind = json_string_value(json_object_get(object, "kind"));
-
-        if (kind != NULL && strcmp(kind, "sample") == 0 &&
-            json_integer_value(json_object_get(object, "step")) == step) {
-            found = strdup(json_string_value(json_object_get(object, "text")));
-        }
-        json_decref(object);
-    }
-    free(metrics);
-    assert_non_null(found);
-    return found;
-}
-
 static void a_language_model_learns_and_writes_what_it_does_on_the_processor(void **state)
 {
     (void)state;
@@ -99,6 +75,8 @@ static void a_language_model_learns_and_writes_what_it_does_on_the_processor(voi
             char *here = written("text-cpu", step);
             char *there = written(argument("text-cuda%d", ranks), step);
 
+            assert_non_null(here);
+            assert_non_null(there);
             assert_string_equal(here, there);
             free(here);
             free(there);

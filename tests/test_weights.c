@@ -61,7 +61,7 @@ static void numbers_of_16_bits_are_converted(void **state)
     for (int t = 0; t < 2; t++) {
         convert("f32", "half", CDDPI_WEIGHTS_HF, types[t]);
         make_params(&params, &small, false);
-        assert_int_equal(cddpi_weights_load(in_dir("half"), HEADS, params.tensors, params.count),
+        assert_int_equal(cddpi_weights_load(in_folder("half"), HEADS, params.tensors, params.count),
                          CDDP_OK);
         for (size_t i = 0; i < params.count; i++) {
             size_t count = elements(&params.tensors[i]);
@@ -97,7 +97,7 @@ static void a_file_of_16_bits_at_odd_addresses_is_read(void **state)
     write_hf(&file, "even", NULL);
     hf_add(&file, "h.0.attn.bias", CDDP_U8, 4, (int64_t[]){1, 1, CONTEXT, CONTEXT});
     write_hf(&file, "odd", NULL);
-    assert_int_equal(cddpi_weights_open(in_dir("odd"), &weights), CDDP_OK);
+    assert_int_equal(cddpi_weights_open(in_folder("odd"), &weights), CDDP_OK);
     assert_int_equal(cddpi_weights_type(weights), CDDP_BF16);
     cddpi_weights_close(weights);
     convert("even", "from-even", CDDPI_WEIGHTS_CDDP, CDDP_F32);
@@ -152,7 +152,7 @@ static void llmc_files_may_be_padded_otherwise_or_not_at_all(void **state)
     all = read_all("bin", &bytes);
     memcpy(all + 28, &padded, sizeof padded);
     memmove(all + 1024 + VOCAB * row, all + 1024 + PADDED * row, bytes - 1024 - PADDED * row);
-    support_write_file(in_dir("bin"), all, bytes - (PADDED - VOCAB) * row);
+    support_write_file(in_folder("bin"), all, bytes - (PADDED - VOCAB) * row);
     free(all);
     assert_loads("bin");
 }
@@ -166,7 +166,7 @@ static void a_shorter_context_takes_the_first_positions(void **state)
     shorter.context = CONTEXT - 2;
     write_cddp("begin");
     make_params(&params, &shorter, false);
-    assert_int_equal(cddpi_weights_load(in_dir("begin"), HEADS, params.tensors, params.count),
+    assert_int_equal(cddpi_weights_load(in_folder("begin"), HEADS, params.tensors, params.count),
                      CDDP_OK);
     assert_filled(&params);
 }
@@ -176,7 +176,7 @@ static int64_t heads_of(const char *name)
     struct cddpi_weights *weights = NULL;
     int64_t heads;
 
-    if (cddpi_weights_open(in_dir(name), &weights) != CDDP_OK) {
+    if (cddpi_weights_open(in_folder(name), &weights) != CDDP_OK) {
         fail_msg("%s", cddp_last_error());
     }
     heads = cddpi_weights_shape(weights)->heads;
@@ -210,14 +210,14 @@ static void heads_come_from_what_lies_beside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(every_format_gives_every_other_to_the_bit),
-        CASE(hugging_face_files_are_read_with_and_without_prefix_masks_and_head),
-        CASE(numbers_of_16_bits_are_converted),
-        CASE(a_file_of_16_bits_at_odd_addresses_is_read),
-        CASE(an_llmc_file_has_its_header_its_order_and_a_padded_vocabulary),
-        CASE(llmc_files_may_be_padded_otherwise_or_not_at_all),
-        CASE(a_shorter_context_takes_the_first_positions),
-        CASE(heads_come_from_what_lies_beside),
+        IN_FOLDER(every_format_gives_every_other_to_the_bit),
+        IN_FOLDER(hugging_face_files_are_read_with_and_without_prefix_masks_and_head),
+        IN_FOLDER(numbers_of_16_bits_are_converted),
+        IN_FOLDER(a_file_of_16_bits_at_odd_addresses_is_read),
+        IN_FOLDER(an_llmc_file_has_its_header_its_order_and_a_padded_vocabulary),
+        IN_FOLDER(llmc_files_may_be_padded_otherwise_or_not_at_all),
+        IN_FOLDER(a_shorter_context_takes_the_first_positions),
+        IN_FOLDER(heads_come_from_what_lies_beside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,15 +44,15 @@ static void a_wrong_llmc_file_gets_its_message(void **state)
 
         memcpy(old, all + 4 * cases[i].at, 4);
         memcpy(all + 4 * cases[i].at, &cases[i].value, 4);
-        support_write_file(in_dir("wrong"), all, bytes);
+        support_write_file(in_folder("wrong"), all, bytes);
         assert_refused("wrong", cases[i].text);
         memcpy(all + 4 * cases[i].at, old, 4);
     }
     for (size_t cut = 0; cut < bytes; cut += cut < 1100 ? 1 : 997) {
-        support_write_file(in_dir("wrong"), all, cut);
+        support_write_file(in_folder("wrong"), all, cut);
         assert_refused("wrong", cut < 12 ? "" : cut < 1024 ? "too few" : "cut short");
     }
-    support_write_file(in_dir("wrong"), all, bytes);
+    support_write_file(in_folder("wrong"), all, bytes);
     assert_loads("wrong");
     free(all);
 }
@@ -146,15 +146,15 @@ static void what_is_no_weights_file_gets_its_message(void **state)
     struct cddpi_weights *weights;
 
     (void)state;
-    assert_int_equal(cddpi_weights_open(in_dir("none"), &weights), CDDP_ERR_NOT_FOUND);
-    assert_int_equal(cddpi_weights_open(dir, &weights), CDDP_ERR_NOT_FOUND);
+    assert_int_equal(cddpi_weights_open(in_folder("none"), &weights), CDDP_ERR_NOT_FOUND);
+    assert_int_equal(cddpi_weights_open(folder, &weights), CDDP_ERR_NOT_FOUND);
     assert_non_null(strstr(cddp_last_error(), "/model.safetensors"));
-    support_write_file(in_dir("text"), "once upon a time", 16);
+    support_write_file(in_folder("text"), "once upon a time", 16);
     assert_refused("text", "neither a safetensors file nor a model of llm.c");
-    support_write_file(in_dir("empty"), "", 0);
+    support_write_file(in_folder("empty"), "", 0);
     assert_refused("empty", "0 bytes are too few");
-    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
-    assert_int_not_equal(cddpi_weights_open(in_dir("pipe"), &weights), CDDP_OK);
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_int_not_equal(cddpi_weights_open(in_folder("pipe"), &weights), CDDP_OK);
 }
 
 /* Any byte of what describes the data may be anything: yes or no, but nothing else is touched. */
@@ -176,8 +176,8 @@ static void a_file_with_any_byte_changed_is_read_or_refused(void **state)
             cddp_status status;
 
             all[i] = (unsigned char)(old ^ (1u << i % 8));
-            support_write_file(in_dir("changed"), all, bytes);
-            status = cddpi_weights_open(in_dir("changed"), &weights);
+            support_write_file(in_folder("changed"), all, bytes);
+            status = cddpi_weights_open(in_folder("changed"), &weights);
             assert_true(status == CDDP_OK || status == CDDP_ERR_FORMAT);
             cddpi_weights_close(weights);
             all[i] = old;
@@ -208,9 +208,9 @@ static void a_model_of_another_shape_is_told_what_differs(void **state)
     convert("begin", "bin", CDDPI_WEIGHTS_LLMC, CDDP_F32);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         make_params(&params, &cases[i].shape, false);
-        assert_int_equal(
-            cddpi_weights_load(in_dir("bin"), cases[i].shape.heads, params.tensors, params.count),
-            CDDP_ERR_FORMAT);
+        assert_int_equal(cddpi_weights_load(in_folder("bin"), cases[i].shape.heads, params.tensors,
+                                            params.count),
+                         CDDP_ERR_FORMAT);
         if (strstr(cddp_last_error(), cases[i].text) == NULL) {
             fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i].text);
         }
@@ -240,10 +240,10 @@ static void a_config_of_another_kind_of_gpt2_is_refused(void **state)
 
         snprintf(text, sizeof text, "{\"n_embd\": 12, \"n_layer\": 2, %s}", cases[i][0]);
         write_text("config.json", text);
-        assert_int_equal(cddpi_weights_open(in_dir("model.safetensors"), &weights),
+        assert_int_equal(cddpi_weights_open(in_folder("model.safetensors"), &weights),
                          CDDP_ERR_FORMAT);
         assert_non_null(strstr(cddp_last_error(), cases[i][1]));
-        assert_non_null(strstr(cddp_last_error(), in_dir("config.json")));
+        assert_non_null(strstr(cddp_last_error(), in_folder("config.json")));
     }
 }
 
@@ -265,13 +265,13 @@ static void what_a_format_cannot_hold_is_refused(void **state)
 
     (void)state;
     write_cddp("begin");
-    assert_int_equal(cddpi_weights_open(in_dir("begin"), &weights), CDDP_OK);
+    assert_int_equal(cddpi_weights_open(in_folder("begin"), &weights), CDDP_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(cddpi_weights_write(weights, in_dir("out"), cases[i].format, cases[i].type,
-                                             cases[i].heads),
+        assert_int_equal(cddpi_weights_write(weights, in_folder("out"), cases[i].format,
+                                             cases[i].type, cases[i].heads),
                          CDDP_ERR_ARGUMENT);
         assert_non_null(strstr(cddp_last_error(), cases[i].text));
-        assert_int_not_equal(access(in_dir("out"), F_OK), 0);
+        assert_int_not_equal(access(in_folder("out"), F_OK), 0);
     }
     cddpi_weights_close(weights);
 }
@@ -291,7 +291,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
 
     (void)state;
     write_cddp("begin");
-    assert_int_equal(cddpi_weights_open(in_dir("begin"), &weights), CDDP_OK);
+    assert_int_equal(cddpi_weights_open(in_folder("begin"), &weights), CDDP_OK);
     for (int f = 0; f < 2; f++) {
         cddp_status status = CDDP_ERR_IO;
 
@@ -299,7 +299,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
             write_text("out", "old");
             countdown = n;
             cddpi_file_set_hook(fail_later);
-            status = cddpi_weights_write(weights, in_dir("out"), formats[f], CDDP_F32, HEADS);
+            status = cddpi_weights_write(weights, in_folder("out"), formats[f], CDDP_F32, HEADS);
             cddpi_file_set_hook(NULL);
             if (status != CDDP_OK && strstr(cddp_last_error(), "may bring the old one") == NULL) {
                 size_t bytes;
@@ -333,9 +333,9 @@ static void without_memory_everything_fails_and_nothing_leaks(void **state)
             struct cddpi_weights *weights = NULL;
 
             cddpi_alloc_fail_nth(n);
-            status = cddpi_weights_open(in_dir(in), &weights);
+            status = cddpi_weights_open(in_folder(in), &weights);
             if (status == CDDP_OK) {
-                status = cddpi_weights_write(weights, in_dir("out"), formats[i / 2], CDDP_F32,
+                status = cddpi_weights_write(weights, in_folder("out"), formats[i / 2], CDDP_F32,
                                              HEADS);
             }
             cddpi_alloc_fail_nth(0);
@@ -349,16 +349,16 @@ static void without_memory_everything_fails_and_nothing_leaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_wrong_llmc_file_gets_its_message),
-        CASE(a_wrong_safetensors_file_gets_its_message),
-        CASE(a_head_that_is_not_tied_is_refused),
-        CASE(what_is_no_weights_file_gets_its_message),
-        CASE(a_file_with_any_byte_changed_is_read_or_refused),
-        CASE(a_model_of_another_shape_is_told_what_differs),
-        CASE(a_config_of_another_kind_of_gpt2_is_refused),
-        CASE(what_a_format_cannot_hold_is_refused),
-        CASE(a_full_disk_leaves_the_old_file),
-        CASE(without_memory_everything_fails_and_nothing_leaks),
+        IN_FOLDER(a_wrong_llmc_file_gets_its_message),
+        IN_FOLDER(a_wrong_safetensors_file_gets_its_message),
+        IN_FOLDER(a_head_that_is_not_tied_is_refused),
+        IN_FOLDER(what_is_no_weights_file_gets_its_message),
+        IN_FOLDER(a_file_with_any_byte_changed_is_read_or_refused),
+        IN_FOLDER(a_model_of_another_shape_is_told_what_differs),
+        IN_FOLDER(a_config_of_another_kind_of_gpt2_is_refused),
+        IN_FOLDER(what_a_format_cannot_hold_is_refused),
+        IN_FOLDER(a_full_disk_leaves_the_old_file),
+        IN_FOLDER(without_memory_everything_fails_and_nothing_leaks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

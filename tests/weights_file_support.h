@@ -9,7 +9,7 @@ static inline void assert_loads(const char *name)
     static struct params params;
 
     make_params(&params, &small, false);
-    if (cddpi_weights_load(in_dir(name), HEADS, params.tensors, params.count) != CDDP_OK) {
+    if (cddpi_weights_load(in_folder(name), HEADS, params.tensors, params.count) != CDDP_OK) {
         fail_msg("%s: %s", name, cddp_last_error());
     }
     assert_filled(&params);
@@ -23,9 +23,7 @@ enum {
 
 static inline void write_text(const char *name, const char *text)
 {
-    support_write_file(in_dir(name), text, strlen(text));
+    support_write_file(in_folder(name), text, strlen(text));
 }
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
 #endif
