@@ -29,7 +29,7 @@ static cddp_status check_here(struct cddpi_plane *plane)
         return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE,
                                 "the ranks are on several machines");
     }
-    return cddpi_ipc_entry_points(plane);
+    return cddpi_flags_find(plane->device, &plane->flags);
 }
 
 /* Who is there; processes are watched from here on. */
