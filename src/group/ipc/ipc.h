@@ -14,10 +14,12 @@
  * Memory of alloc is opened by all peers, so it needs no window ("direct"): stage A brings nothing
  * and stage B writes results into the peers' memory.
  *
- * Flags are released when a peer is lost: see stream_flags.h. */
+ * Flags are released when a peer is lost: see stream_flags.h. Messages (send and recv) go another
+ * way, through mail.h. */
 #ifndef CDDPI_GROUP_IPC_H
 #define CDDPI_GROUP_IPC_H
 
+#include "group/mail.h"
 #include "group/planes.h"
 #include "group/stream_flags.h"
 
@@ -97,6 +99,8 @@ struct cddpi_plane {
     cudaStream_t side;                                     /* staged: stage A; both: setting up */
     cudaEvent_t started, came[IPC_SLOTS], gone[IPC_SLOTS]; /* stage A; the end of a piece */
     struct cddpi_stream_flags flags;
+    struct cddpi_mail *mail;     /* NULL with one rank */
+    char *mail_areas[IPC_RANKS]; /* what mail goes through, by rank; staged: none */
 
     _Atomic uint64_t pieces; /* so far, and ipc_sizes.start */
     uint64_t operations;
