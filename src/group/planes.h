@@ -12,7 +12,8 @@ cddp_status cddpi_plane_fail(const struct cddpi_device *device, cddp_status stat
                              const char *format, ...) __attribute__((format(printf, 3, 4)));
 const char *cddpi_plane_last_error(const struct cddpi_device *device);
 
-/** What no plane does: barrier, send, recv, and group_alloc's allocation, in words. */
+/** What no plane puts into the communication stream: barrier, send, recv, and group_alloc's
+ *  allocation, in words. */
 cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_group_op *op);
 
 /** Make the device the calling thread's. */

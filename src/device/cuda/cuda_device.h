@@ -38,6 +38,12 @@ static inline cudaStream_t cuda_device_stream(struct cddpi_device *device, enum 
     return cuda_device_of(device)->streams[stream];
 }
 
+/** As record and order of the device, in a stream of the caller's, which is not being recorded. */
+cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,
+                                 cudaStream_t stream);
+cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream,
+                                struct cddpi_event *event);
+
 /* --- errors --- */
 
 /* What cudaEventQuery() or cudaStreamQuery() said. "Not ready" is no failure, but the runtime may

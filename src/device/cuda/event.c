@@ -114,6 +114,25 @@ cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stre
     return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
 }
 
+cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,
+                                 cudaStream_t stream)
+{
+    cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, stream));
+
+    if (status == CDDP_OK) {
+        event->recording = 0;
+        event->recorded = true;
+    }
+    return status;
+}
+
+cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream,
+                                struct cddpi_event *event)
+{
+    return event->recorded ? CUDA_CHECK(device, cudaStreamWaitEvent(stream, event->event, 0))
+                           : CDDP_OK;
+}
+
 /* What tells whether it is done: inside a recording only the clock is touched by replays. */
 static cudaEvent_t observable(const struct cddpi_event *event)
 {
