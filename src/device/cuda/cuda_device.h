@@ -22,6 +22,7 @@ struct cuda_device {
     int capability;     /* 10 x major + minor: 90 */
     uint64_t recording; /* number of the recording that is being made; 0: none is */
     uint64_t recordings;
+    bool incomplete; /* the recording lacks what was refused while it was made */
     struct cddpi_cuda_kernels kernels;
     struct cddpi_cuda_kept kept[CDDPI_CUDA_PARTS]; /* by kernels */
 };
