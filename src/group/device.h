@@ -189,6 +189,17 @@ cddp_status cddpi_device_memory(cddp_group *group, size_t bytes, void **out);
 bool cddpi_device_free(cddp_group *group, void *memory);
 void cddpi_device_free_all(struct cddpi_group_device *side);
 
+/** With the mutex, once @p flight is under way no more: to be used again, unless a handle has it.
+ */
+static inline void cddpi_flight_end(struct cddpi_group_device *side, struct cddpi_flight *flight)
+{
+    flight->under_way = false;
+    if (!flight->held) {
+        flight->next = side->free;
+        side->free = flight;
+    }
+}
+
 /* --- device_message.c --- */
 
 /** As cddpi_device_start(), for send and recv. */

@@ -278,11 +278,7 @@ static void retire(struct cddpi_group_device *side, const struct look *look)
         struct cddpi_flight *flight = *link;
 
         *link = flight->next;
-        flight->under_way = false;
-        if (!flight->held) {
-            flight->next = side->free;
-            side->free = flight;
-        }
+        cddpi_flight_end(side, flight);
         atomic_store_explicit(&own_post(side, &look->op)->ended, look->op.number,
                               memory_order_release);
     }

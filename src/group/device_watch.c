@@ -13,18 +13,6 @@
 
 enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000, STUCK_NS = 1000000000 };
 
-/* It is off its row; with the mutex. */
-static void end_early(struct cddpi_group_device *side, struct cddpi_flight *flight,
-                      cddp_status status)
-{
-    flight->under_way = false;
-    flight->status = status;
-    if (!flight->held) {
-        flight->next = side->free;
-        side->free = flight;
-    }
-}
-
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status)
 {
     bool was_first;
@@ -39,14 +27,16 @@ cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status
             struct cddpi_flight *flight = side->first;
 
             side->first = flight->next;
-            end_early(side, flight, status);
+            flight->status = status;
+            cddpi_flight_end(side, flight);
             status = CDDP_ERR_CLOSED; /* of those behind the first */
         }
         while (side->messages != NULL) {
             struct cddpi_flight *flight = side->messages;
 
             side->messages = flight->next;
-            end_early(side, flight, side->failure);
+            flight->status = side->failure;
+            cddpi_flight_end(side, flight);
         }
         atomic_store_explicit(&side->failed, true, memory_order_release);
     }
@@ -113,11 +103,7 @@ static void retire(struct cddpi_group_device *side, uint64_t number)
     flight = side->first;
     if (flight != NULL && flight->op.number == number) {
         side->first = flight->next;
-        flight->under_way = false;
-        if (!flight->held) {
-            flight->next = side->free;
-            side->free = flight;
-        }
+        cddpi_flight_end(side, flight);
         atomic_store_explicit(&cddpi_own_calls(side)->ended, number, memory_order_release);
     }
     pthread_mutex_unlock(&side->mutex);
@@ -370,10 +356,7 @@ void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *fligh
     pthread_mutex_lock(&side->mutex);
     if (atomic_load_explicit(&side->failed, memory_order_relaxed)) {
         flight->status = side->failure; /* in the meantime */
-        if (!flight->held) {
-            flight->next = side->free;
-            side->free = flight;
-        }
+        cddpi_flight_end(side, flight);
         pthread_mutex_unlock(&side->mutex);
         return;
     }
