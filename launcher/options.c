@@ -42,18 +42,7 @@ enum { HELP_COLUMN = 26 };
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
-enum option_id {
-#define OPTION_ID(id, name, letter, argument, text) OPTION_##id,
-    OPTION_MAP(OPTION_ID)
-#undef OPTION_ID
-        OPTION_COUNT
-};
-
-static const struct cddpi_option rows[OPTION_COUNT] = {
-#define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
-    OPTION_MAP(OPTION_ROW)};
-
-static const struct cddpi_options table = {"cddp-run", rows, OPTION_COUNT};
+CDDPI_OPTION_TABLE("cddp-run", OPTION_MAP);
 
 static cddp_status read_int(const char *const values[OPTION_COUNT], enum option_id id, int low,
                             int high, int *out)
@@ -81,19 +70,25 @@ static cddp_status read_seconds(const char *const values[OPTION_COUNT], enum opt
     return CDDP_OK;
 }
 
-static cddp_status read_bind(const char *value, enum cddpi_bind *out)
+static cddp_status read_bind(const char *const values[OPTION_COUNT], enum cddpi_bind *out)
 {
-    static const char *const names[] = {"auto", "core", "none"};
+    static const char *const words[] = {"auto", "core", "none"};
+    int word = (int)*out;
+    cddp_status status = cddpi_option_word(&table, values, OPTION_BIND, words, 3, &word);
 
-    for (int i = 0; value != NULL && i < 3; i++) {
-        if (strcmp(value, names[i]) == 0) {
-            *out = (enum cddpi_bind)i;
-            return CDDP_OK;
-        }
-    }
-    return value == NULL
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_ARGUMENT, "--bind %s: it is auto, core or none", value);
+    *out = (enum cddpi_bind)word;
+    return status;
+}
+
+static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_tag *out)
+{
+    static const int ids[] = {OPTION_TAG_OUTPUT, OPTION_NO_TAG};
+    static const enum cddpi_tag tags[] = {CDDPI_TAG_ALL, CDDPI_TAG_NONE};
+    int choice = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 2, &choice);
+
+    *out = choice >= 0 ? tags[choice] : CDDPI_TAG_AUTO;
+    return status;
 }
 
 /* "" is what a shell makes of a variable that is not set. */
@@ -127,7 +122,7 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
         status = read_seconds(values, OPTION_TIMEOUT, 0.001, 2000000, &timeout_ms);
     }
     if (status == CDDP_OK) {
-        status = read_bind(values[OPTION_BIND], &options->bind);
+        status = read_bind(values, &options->bind);
     }
     if (status == CDDP_OK) {
         status = read_folder(values, OPTION_RUN_DIR, &options->run_dir);
@@ -135,15 +130,12 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
     if (status == CDDP_OK) {
         status = read_folder(values, OPTION_LOG_DIR, &options->log_dir);
     }
-    if (status == CDDP_OK && values[OPTION_TAG_OUTPUT] != NULL && values[OPTION_NO_TAG] != NULL) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--tag-output and --no-tag exclude each other");
+    if (status == CDDP_OK) {
+        status = read_tag(values, &options->tag);
     }
     if (values[OPTION_TIMEOUT] != NULL) {
         snprintf(options->timeout_ms, sizeof options->timeout_ms, "%lld", (long long)timeout_ms);
     }
-    options->tag = values[OPTION_TAG_OUTPUT] != NULL ? CDDPI_TAG_ALL
-                   : values[OPTION_NO_TAG] != NULL   ? CDDPI_TAG_NONE
-                                                     : CDDPI_TAG_AUTO;
     options->action = values[OPTION_HELP] != NULL      ? CDDPI_ACTION_HELP
                       : values[OPTION_VERSION] != NULL ? CDDPI_ACTION_VERSION
                       : values[OPTION_CHECK] != NULL   ? CDDPI_ACTION_CHECK

@@ -163,4 +163,27 @@ static inline double relative_difference(const float *a, const float *b, size_t 
     return difference_over(a, b, count, 1e-30);
 }
 
+/* Make and plan a model while one allocation after the other fails; more than @least of them do. */
+static inline void assert_survives_want_of_memory(const struct cddpi_model_spec *spec,
+                                                  unsigned least)
+{
+    unsigned nth = 0;
+    cddp_status status;
+
+    do {
+        struct cddpi_model *model = NULL;
+
+        cddpi_alloc_fail_nth(++nth);
+        status = cddpi_model_create(spec, 1, NULL, &model);
+        if (status == CDDP_OK) {
+            status = cddpi_model_prepare(model, 2, true);
+        }
+        cddpi_alloc_fail_nth(0);
+        cddpi_model_destroy(model);
+        assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+    } while (status != CDDP_OK && nth < 1000);
+    assert_true(nth > least);
+    assert_int_equal(status, CDDP_OK);
+}
+
 #endif

@@ -17,6 +17,9 @@
 
 enum {
     PLANE_RANKS = 8,
+    /* Streams that are let go run dry at once: only a hang takes so long, and all tests of a
+     * program that find one are through before the program's own limit. */
+    PLANE_DRY_MS = 60000,
     PLANE_RECORD = 8192,      /* bytes of one rank in an exchange */
     PLANE_SHARED = 256u << 20 /* given out by `shared`, never twice: so it is zeroed */
 };
@@ -237,7 +240,7 @@ static inline cddp_status plane_watch(struct plane_rank *me, uint32_t timeout_ms
 
         snprintf(text, sizeof text, "%s", cddp_last_error());
         me->ops->abort(me->plane, text);
-        if (me->device->ops->finish(me->device, SUPPORT_TIMEOUT_MS) != CDDP_OK) {
+        if (me->device->ops->finish(me->device, PLANE_DRY_MS) != CDDP_OK) {
             return cddpi_fail(CDDP_ERR_STATE, "streams do not run dry after: %s", text);
         }
         (void)cddpi_fail(status, "%s", text);
@@ -275,6 +278,20 @@ static inline float *plane_zeros(struct plane_rank *me, bool registered, size_t 
                                                        count * sizeof(float)) == CDDP_OK
                ? data
                : NULL;
+}
+
+/* A rank with a plane, and a sum of @count zeros, still to be run. */
+static inline int plane_begin(struct plane_world *world, int rank, const char *name,
+                              bool deterministic, bool registered, size_t count,
+                              struct plane_rank *me, struct cddpi_group_op *out)
+{
+    float *data;
+
+    CHECK(plane_rank_start(world, rank, name, deterministic, me) == CDDP_OK);
+    data = plane_zeros(me, registered, count);
+    CHECK(data != NULL);
+    *out = plane_sum(data, count);
+    return 0;
 }
 
 /* Device memory with a copy of @from; through the compute stream, without waiting. */

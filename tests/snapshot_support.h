@@ -4,29 +4,13 @@
 #define CDDP_TESTS_SNAPSHOT_SUPPORT_H
 
 #include "base/alloc.h"
-#include "support.h"
+#include "folder_support.h"
 
 #include <cddp/checkpoint.h>
 #include <dirent.h>
 #include <sys/stat.h>
 
 enum { WEIGHTS = 300 };
-
-static char *dir;
-
-static inline int make_dir(void **state)
-{
-    (void)state;
-    dir = support_mkdtemp();
-    return dir == NULL;
-}
-
-static inline int remove_dir(void **state)
-{
-    (void)state;
-    support_rmdir(dir);
-    return 0;
-}
 
 /* What a trainer at @step has: every value tells which step, so a mixture would show. */
 struct trainer {
@@ -59,7 +43,7 @@ static inline cddp_status write_step(uint64_t step, float mark, unsigned keep)
     struct trainer trainer;
 
     set_trainer(&trainer, step, mark);
-    return cddp_snapshot_write(dir, &trainer.snapshot, keep);
+    return cddp_snapshot_write(folder, &trainer.snapshot, keep);
 }
 
 /* The mark of the newest whole snapshot, checked to be all of one piece; 0: there is none. */
@@ -74,7 +58,7 @@ static inline int found_mark(uint64_t *out_step, char **out_skipped)
     int mark = 0;
 
     *out_skipped = NULL;
-    if (cddp_snapshot_find(dir, &path, out_skipped) != CDDP_OK) {
+    if (cddp_snapshot_find(folder, &path, out_skipped) != CDDP_OK) {
         return 0;
     }
     assert_int_equal(cddp_snapshot_read_state(path, &json, &step), CDDP_OK);
@@ -112,13 +96,13 @@ static inline bool exists(const char *name)
     char path[5000];
     struct stat info;
 
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     return lstat(path, &info) == 0;
 }
 
 static inline int count_hidden(void)
 {
-    DIR *stream = opendir(dir);
+    DIR *stream = opendir(folder);
     const struct dirent *row;
     int count = -2; /* . and .. */
 
@@ -135,7 +119,7 @@ static inline void assert_latest_is(const char *name)
     char text[64] = "";
     FILE *file;
 
-    snprintf(path, sizeof path, "%s/latest", dir);
+    snprintf(path, sizeof path, "%s/latest", folder);
     file = fopen(path, "rb");
     assert_non_null(file);
     assert_int_equal(fread(text, 1, sizeof text - 1, file), strlen(name) + 1);
@@ -144,6 +128,6 @@ static inline void assert_latest_is(const char *name)
     assert_int_equal(text[strlen(name)], '\n');
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 #endif

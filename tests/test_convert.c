@@ -8,7 +8,7 @@ static int run_convert(const char *words)
     int status;
 
     snprintf(command, sizeof command, "cd '%s' && '%s/src/cddp-convert' %s > out.txt 2> err.txt",
-             dir, getenv("CDDP_TEST_BUILD"), words);
+             folder, getenv("CDDP_TEST_BUILD"), words);
     status = system(command);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
@@ -38,7 +38,7 @@ static void assert_converts(const char *words, const char *line)
 
 static bool exists(const char *name)
 {
-    return access(in_dir(name), F_OK) == 0;
+    return access(in_folder(name), F_OK) == 0;
 }
 
 static void files_go_from_format_to_format(void **state)
@@ -79,7 +79,7 @@ static void write_checkpoint(uint64_t step, float first)
     params.data[0][0] = first;
     snapshot.model = params.tensors;
     snapshot.model_count = params.count;
-    assert_int_equal(cddp_snapshot_write(in_dir("run/checkpoints"), &snapshot, 0), CDDP_OK);
+    assert_int_equal(cddp_snapshot_write(in_folder("run/checkpoints"), &snapshot, 0), CDDP_OK);
 }
 
 static void a_run_gives_its_newest_whole_checkpoint(void **state)
@@ -97,11 +97,11 @@ static void a_run_gives_its_newest_whole_checkpoint(void **state)
         assert_converts(words, "out.bin: llmc, f32, 5424 parameters");
         assert_says("out.txt", "3 heads");
         make_params(&params, &small, false);
-        assert_int_equal(cddpi_weights_load(in_dir("out.bin"), 3, params.tensors, params.count),
+        assert_int_equal(cddpi_weights_load(in_folder("out.bin"), 3, params.tensors, params.count),
                          CDDP_OK);
         assert_true(params.data[0][0] == 2.0f);
     }
-    support_write_file(in_dir("run/checkpoints/step-00000002/model.safetensors"), "", 0);
+    support_write_file(in_folder("run/checkpoints/step-00000002/model.safetensors"), "", 0);
     assert_converts("--to hf run out", "3 heads");
     assert_says("err.txt", "step-00000002/model.safetensors: 0 bytes, but");
     assert_says("err.txt", "cddp-convert: reading run/checkpoints/step-00000001\n");
@@ -124,7 +124,7 @@ static void heads_that_nothing_tells_are_asked_for_or_assumed(void **state)
     assert_says("err.txt", "out.bin: made with 3 heads, not with 2");
     assert_false(exists("hf"));
     make_params(&params, &wide, true);
-    assert_int_equal(cddp_safetensors_write(in_dir("wide"), params.tensors, params.count, NULL),
+    assert_int_equal(cddp_safetensors_write(in_folder("wide"), params.tensors, params.count, NULL),
                      CDDP_OK);
     assert_converts("--to hf wide hf", "1 heads");
     assert_says("err.txt",
@@ -138,14 +138,19 @@ static void what_is_wrong_is_said_and_nothing_is_written(void **state)
         int status;
         const char *text;
     } cases[] = {
-        {"", 2, "cddp-convert: what to read and what to write\nusage:"},
-        {"begin out", 2, "--to says which format is wanted"},
-        {"--to onnx begin out", 2, "--to takes hf, llmc or cddp: onnx"},
-        {"--to hf --type f64 begin out", 2, "--type takes f32, bf16 or f16: f64"},
-        {"--to hf --heads 0 begin out", 2, "--heads takes a number from 1 on: 0"},
-        {"--to hf begin out more", 2, "what to read and what to write"},
-        {"--info begin out", 2, "--info takes one file"},
-        {"--frobnicate begin out", 2, "frobnicate"},
+        {"", 2, "cddp-convert: what is to be read, and what to be written? Name IN and OUT: see "},
+        {"begin out", 2, "to which format? Give --to hf, llmc or cddp"},
+        {"--to onnx begin out", 2, "--to onnx: it is cddp, hf or llmc"},
+        {"--to hf --type f64 begin out", 2, "--type f64: it is f32, bf16 or f16"},
+        {"--to hf --heads 0 begin out", 2, "--heads 0: not a whole number from 1 to 262144"},
+        {"--to hf begin out more", 2, "what is to be read, and what to be written? Name IN and"},
+        {"--info begin out", 2, "of what? --info takes one file or folder"},
+        {"--info", 2, "of what? --info takes one file or folder"},
+        {"--info --type bf16 begin", 2, "--type means nothing with --info"},
+        {"--frobnicate begin out", 2, "unknown option --frobnicate: see cddp-convert --help\n"},
+        {"--too hf begin out", 2, "unknown option --too: did you mean --to?\n"},
+        {"begin out --to", 2, "--to needs a value: FORMAT"},
+        {"--info=yes begin", 2, "--info takes no value"},
         {"--to hf none out", 1, "cddp-convert: open none: No such file"},
         {"--to llmc --type f16 --heads 3 begin out", 1, "out: format llmc does not hold f16"},
         {"--to llmc --heads 3 begin no/such/out", 1, "open the folder of no/such/out"},
@@ -156,8 +161,8 @@ static void what_is_wrong_is_said_and_nothing_is_written(void **state)
 
     (void)state;
     write_cddp("begin");
-    support_write_file(in_dir("text"), "some words of text", 18);
-    assert_int_equal(mkdir(in_dir("empty"), 0755), 0);
+    support_write_file(in_folder("text"), "some words of text", 18);
+    assert_int_equal(mkdir(in_folder("empty"), 0755), 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(run_convert(cases[i].words), cases[i].status);
         assert_says("err.txt", cases[i].text);
@@ -169,21 +174,21 @@ static void help_and_version_are_printed(void **state)
 {
     (void)state;
     assert_converts("--help", "usage: cddp-convert --to hf|llmc|cddp");
-    assert_converts("--version", "cddp-convert ");
+    assert_says("out.txt", "\n  --heads N       attention heads, where IN does not tell\n");
+    assert_converts("-h --to onnx", "usage: cddp-convert");
+    assert_converts("--version", "cddp-convert 0.");
     assert_int_equal(run_convert("--help > /dev/full; exit $? ;:"), 1);
 }
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(files_go_from_format_to_format),
-        CASE(a_file_may_become_its_own_conversion),
-        CASE(a_run_gives_its_newest_whole_checkpoint),
-        CASE(heads_that_nothing_tells_are_asked_for_or_assumed),
-        CASE(what_is_wrong_is_said_and_nothing_is_written),
-        CASE(help_and_version_are_printed),
+        IN_FOLDER(files_go_from_format_to_format),
+        IN_FOLDER(a_file_may_become_its_own_conversion),
+        IN_FOLDER(a_run_gives_its_newest_whole_checkpoint),
+        IN_FOLDER(heads_that_nothing_tells_are_asked_for_or_assumed),
+        IN_FOLDER(what_is_wrong_is_said_and_nothing_is_written),
+        IN_FOLDER(help_and_version_are_printed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,6 +210,32 @@ static void a_row_with_a_nan_is_not_correct_and_its_loss_is_a_nan(void **state)
     }
 }
 
+/* Otherwise the other ranks would not see that a step overflowed: losses are not reduced. */
+static void the_gradient_of_a_loss_that_is_not_finite_is_not_either(void **state)
+{
+    static const size_t widths[] = {10, 50257};
+    static const float bad[] = {-INFINITY, INFINITY, NAN};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < COUNT_OF(widths) * 2 * COUNT_OF(bad); i++) {
+        struct shape shape = {1, widths[i % 2]};
+        loss_fn function = i / 2 % 2 == 0 ? cuda->kernels->cross_entropy
+                                          : cuda->kernels->squared_error;
+        float *host = calloc(shape.columns, sizeof *host);
+        int32_t label = 4;
+        struct numbers logits;
+
+        host[4] = bad[i / 4];
+        logits = numbers_from(CDDP_F16, host, shape.columns);
+        assert_false(isfinite(run(function, &logits, &label, &shape, true, 1).sum));
+        numbers_fetch(&logits);
+        assert_false(isfinite(logits.host[4]));
+        free(host);
+        numbers_free(&logits);
+    }
+}
+
 /* As a mask makes them; whole vectors of a thread have nothing else. */
 static void logits_of_minus_infinity_have_no_part(void **state)
 {
@@ -244,6 +270,7 @@ int main(void)
         cmocka_unit_test(squared_error_is_that_of_float64),
         cmocka_unit_test(the_first_of_equals_is_the_answer),
         cmocka_unit_test(a_row_with_a_nan_is_not_correct_and_its_loss_is_a_nan),
+        cmocka_unit_test(the_gradient_of_a_loss_that_is_not_finite_is_not_either),
         cmocka_unit_test(logits_of_minus_infinity_have_no_part),
     };
 

@@ -143,13 +143,15 @@ static int record_what_cannot_be(int rank, int world_size, void *argument)
     fill(stage.from, 5);
     CHECK(stage.ops->copy(device, CDDPI_STREAM_COMPUTE, stage.b, stage.from, BYTES) == CDDP_OK);
 
-    /* a copy that would have to wait */
+    /* copies of memory that may be gone when they are replayed: CUDA would take them */
     CHECK(stage.ops->record_begin(device) == CDDP_OK);
     CHECK(stage.ops->clear(device, CDDPI_STREAM_COMPUTE, stage.b, BYTES) == CDDP_OK);
     CHECK_FAILS(stage.ops->copy(device, CDDPI_STREAM_COMPUTE, pageable, stage.b, BYTES),
-                CDDP_ERR_UNAVAILABLE, "cudaErrorStreamCaptureUnsupported");
+                CDDP_ERR_UNAVAILABLE, "pageable memory cannot be recorded");
+    CHECK_FAILS(stage.ops->copy(device, CDDPI_STREAM_COMPUTE, stage.b, pageable, BYTES),
+                CDDP_ERR_UNAVAILABLE, "pageable memory cannot be recorded");
     CHECK_FAILS(stage.ops->record_end(device, &recording), CDDP_ERR_UNAVAILABLE,
-                "cudaErrorStreamCaptureInvalidated");
+                "a part of it was refused");
     /* new memory */
     CHECK(stage.ops->record_begin(device) == CDDP_OK);
     CHECK_FAILS(stage.ops->alloc(device, 100, "late", &memory), CDDP_ERR_UNAVAILABLE,

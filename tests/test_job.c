@@ -96,30 +96,9 @@ static void a_stopped_job_goes_on_by_the_command_it_prints(void **state)
 /* Every sample of the first @epochs epochs stands in the logs of three ranks once. */
 static void assert_each_sample_once(const char *run_dir, int epochs)
 {
-    unsigned char *seen = calloc((size_t)epochs, TRAIN_SAMPLES);
+    int *seen = calloc((size_t)epochs * TRAIN_SAMPLES, sizeof *seen);
 
-    for (int rank = 0; rank < 3; rank++) {
-        char *text = get_file(in_work("%s-log.%d", run_dir, rank), NULL);
-        char *rest = NULL;
-
-        assert_non_null(text);
-        for (char *line = strtok_r(text, "\n", &rest); line != NULL;
-             line = strtok_r(NULL, "\n", &rest)) {
-            char *at = line;
-            long epoch;
-
-            (void)strtol(at, &at, 10);
-            epoch = strtol(at, &at, 10);
-            assert_in_range(epoch, 0, epochs - 1);
-            while (*at != '\0') {
-                long sample = strtol(at, &at, 10);
-
-                assert_in_range(sample, 0, TRAIN_SAMPLES - 1);
-                seen[epoch * TRAIN_SAMPLES + sample]++;
-            }
-        }
-        free(text);
-    }
+    (void)count_samples(argument("%s-log", run_dir), 3, epochs, seen);
     for (int i = 0; i < epochs * TRAIN_SAMPLES; i++) {
         if (seen[i] != 1) {
             fail_msg("epoch %d: sample %d was taken %d times", i / TRAIN_SAMPLES, i % TRAIN_SAMPLES,

@@ -1,6 +1,7 @@
 /* test_metrics.c - the record of a run: event files byte by byte, and metrics.jsonl across resumes.
  */
-#include "support.h"
+#include "base/file.h"
+#include "folder_support.h"
 #include "train/metrics.h"
 #include "train/tfevents.h"
 
@@ -9,22 +10,6 @@
 #include <dirent.h>
 #include <math.h>
 #include <sys/resource.h>
-
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = support_mkdtemp();
-    return folder == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    support_rmdir(folder);
-    return 0;
-}
 
 /* All of @name below the folder. */
 static char *slurp(const char *name, size_t *out_bytes)
@@ -182,6 +167,31 @@ static void a_resumed_run_has_each_step_once(void **state)
     free(text);
 }
 
+static int refuse_writes(const char *operation)
+{
+    return strcmp(operation, "write") == 0 ? ENOSPC : 0;
+}
+
+static void a_disk_that_is_full_when_a_run_resumes_keeps_all_lines(void **state)
+{
+    struct cddpi_metrics *metrics = NULL;
+    size_t bytes, bytes_after;
+    char *before, *after;
+
+    (void)state;
+    open_and_add(0, 1, 4);
+    before = slurp("metrics.jsonl", &bytes);
+    cddpi_file_set_hook(refuse_writes);
+    assert_int_equal(cddpi_metrics_open(folder, 2, false, &metrics), CDDP_ERR_IO);
+    cddpi_file_set_hook(NULL);
+    assert_non_null(strstr(cddp_last_error(), "metrics.jsonl: No space left on device"));
+    after = slurp("metrics.jsonl", &bytes_after);
+    assert_int_equal(bytes_after, bytes);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+}
+
 static void what_is_no_number_becomes_null(void **state)
 {
     static const char *const names[] = {"a", "b"};
@@ -243,14 +253,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crc32c_gives_the_published_numbers),
-        cmocka_unit_test_setup_teardown(an_event_file_holds_the_version_and_the_scalars,
-                                        make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_resumed_run_has_each_step_once, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(what_is_no_number_becomes_null, make_folder, remove_folder),
+        IN_FOLDER(an_event_file_holds_the_version_and_the_scalars),
+        IN_FOLDER(a_resumed_run_has_each_step_once),
+        IN_FOLDER(a_disk_that_is_full_when_a_run_resumes_keeps_all_lines),
+        IN_FOLDER(what_is_no_number_becomes_null),
         cmocka_unit_test(a_folder_that_is_missing_is_an_error_that_names_it),
-        cmocka_unit_test_setup_teardown(a_full_disk_costs_lines_and_not_the_run, make_folder,
-                                        remove_folder),
+        IN_FOLDER(a_full_disk_costs_lines_and_not_the_run),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

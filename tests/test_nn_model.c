@@ -1,25 +1,6 @@
-/* test_nn_model.c - whole models: what PyTorch computes, plans and their memory, dropout, modes,
- * the order of gradients, initial values. */
-#include "nn_support.h"
-
-#include <cddp/store.h>
-
-#define IMAGE .channels = 1, .height = 28, .width = 28, .classes = 10
-
-static const struct cddpi_model_spec mlp = {.preset = "mlp", IMAGE};
-static const struct cddpi_model_spec cnn = {.preset = "cnn", IMAGE};
-static const struct cddpi_model_spec resnet20 = {.preset = "resnet20", IMAGE};
-static const struct cddpi_model_spec resnet50 = {.preset = "resnet50", .stage_units = 4, IMAGE};
-static const struct cddpi_model_spec *const presets[] = {&mlp, &cnn, &resnet20, &resnet50};
-
-static void setup(struct fixture *f, const struct cddpi_model_spec *spec, int count)
-{
-    if (!fixture_init(f, spec, 8, NULL, 0, count)) {
-        fail_msg("%s", cddp_last_error());
-    }
-}
-
-/* The vectors: see scripts/make_nn_vectors.py. */
+/* test_nn_model.c - whole models: what PyTorch computes, dropout, modes, the order of gradients,
+ * initial values. */
+#include "nn_model_support.h"
 
 static const struct cddpi_model_spec *preset_named(const char *name)
 {
@@ -137,116 +118,6 @@ static void presets_compute_what_pytorch_does(void **state)
     fclose(file);
 }
 
-/* Memory. */
-
-static void plans_overlap_nothing_that_is_alive_and_share_the_rest(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(presets); i++) {
-        for (int training = 0; training < 2; training++) {
-            struct fixture f;
-            struct cddpi_plan *plan;
-
-            setup(&f, presets[i], 4);
-            assert_int_equal(cddpi_model_plan(f.model, 4, training, &plan), CDDP_OK);
-            assert_true(cddpi_memory_valid(&plan->memory));
-            assert_true(plan->memory.bytes < cddpi_memory_sum(&plan->memory));
-            assert_true(cddpi_model_arena_bytes(f.model) >= plan->memory.bytes);
-            assert_int_equal((uintptr_t)f.model->arena % CDDPI_ALIGNMENT, 0);
-            fixture_fini(&f);
-        }
-    }
-}
-
-static void placing_keeps_what_is_alive_together_apart(void **state)
-{
-    struct cddpi_memory memory = {0};
-    int a = cddpi_memory_add(&memory, 1000, 0, 3);
-    int b = cddpi_memory_add(&memory, 500, 2, 5);
-    int c = cddpi_memory_add(&memory, 700, 4, 9);
-    int d = cddpi_memory_add(&memory, 500, 5, 6);
-
-    (void)state;
-    assert_false(cddpi_memory_replace(&memory, d, a, 2)); /* a is read at 3 */
-    assert_true(cddpi_memory_replace(&memory, d, b, 5));
-    assert_int_equal(cddpi_memory_place(&memory), CDDP_OK);
-    assert_true(cddpi_memory_valid(&memory));
-    assert_int_equal(memory.buffers[d].offset, memory.buffers[b].offset);
-    assert_int_equal(memory.buffers[a].offset, memory.buffers[c].offset);
-    assert_true(memory.bytes < cddpi_memory_sum(&memory));
-    memory.buffers[b].offset = memory.buffers[a].offset; /* the check can fail */
-    assert_false(cddpi_memory_valid(&memory));
-    cddpi_memory_fini(&memory);
-}
-
-static void the_first_layer_makes_no_gradient_of_the_data(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(presets); i++) {
-        struct cddpi_plan *plan;
-        struct fixture f;
-
-        setup(&f, presets[i], 2);
-        assert_int_equal(cddpi_model_plan(f.model, 2, true, &plan), CDDP_OK);
-        for (int op = 0; op < f.model->graph.op_count; op++) {
-            bool of_data = !f.model->graph.values[f.model->graph.ops[op].inputs[0]].needs_grad;
-
-            assert_int_equal(plan->ops[op].grad_inputs[0] < 0, of_data);
-        }
-        assert_int_equal(f.model->graph.values[CDDPI_VALUE_INPUT].needs_grad, false);
-        fixture_fini(&f);
-    }
-}
-
-static void expect_same(const struct fixture *a, const struct fixture *b)
-{
-    assert_int_equal(a->param_count, b->param_count);
-    for (size_t i = 0; i < a->param_count; i++) {
-        assert_memory_equal(a->grads[i], b->grads[i],
-                            cddpi_tensor_elements(&a->params[i]) * sizeof(float));
-    }
-    assert_memory_equal(cddpi_model_outputs(a->model), cddpi_model_outputs(b->model),
-                        (size_t)a->batch.count * 10 * sizeof(float));
-}
-
-static void other_batch_sizes_in_between_change_nothing(void **state)
-{
-    static const int counts[] = {13, 5, 13};
-
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(presets); i++) {
-        struct fixture used;
-
-        setup(&used, presets[i], 13);
-        for (size_t j = 0; j < COUNT_OF(counts); j++) {
-            struct fixture fresh;
-            struct cddpi_result result;
-
-            setup(&fresh, presets[i], counts[j]);
-            fixture_batch(&used, 0, counts[j]);
-            assert_int_equal(cddpi_model_forward(used.model, &used.batch, false, &result), CDDP_OK);
-            assert_int_equal(fixture_step(&used, 0.5, false), CDDP_OK);
-            assert_int_equal(fixture_step(&fresh, 0.5, false), CDDP_OK);
-            expect_same(&used, &fresh);
-            fixture_fini(&fresh);
-        }
-        fixture_fini(&used);
-    }
-}
-
-static void more_batch_sizes_than_are_kept_still_work(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    setup(&f, &mlp, 1);
-    for (int count = 1; count <= 2 * CDDPI_MODEL_PLANS; count++) {
-        fixture_batch(&f, 0, count);
-        assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
-    }
-    fixture_fini(&f);
-}
-
 static void accumulated_gradients_are_added_to_what_is_there(void **state)
 {
     (void)state;
@@ -266,8 +137,6 @@ static void accumulated_gradients_are_added_to_what_is_there(void **state)
         fixture_fini(&twice);
     }
 }
-
-/* Batch normalisation. */
 
 static void running_statistics_are_those_of_a_scalar_loop(void **state)
 {
@@ -332,8 +201,6 @@ static void evaluation_leaves_running_statistics_alone_and_uses_them(void **stat
     free(outputs);
     fixture_fini(&f);
 }
-
-/* Dropout. */
 
 static const struct cddpi_layer dropped[] = {
     {.type = CDDPI_LAYER_FLATTEN},
@@ -402,8 +269,6 @@ static void evaluation_drops_nothing_and_training_scales_up(void **state)
     }
     fixture_fini(&f);
 }
-
-/* The order of gradients. */
 
 struct arrivals {
     struct fixture *f;
@@ -474,8 +339,6 @@ static void a_batch_without_samples_gives_zeros_in_the_same_order(void **state)
     assert_true(*(float *)f.grads[0] == 0);
     fixture_fini(&f);
 }
-
-/* Initial values. */
 
 static void initial_values_have_their_mean_and_spread(void **state)
 {
@@ -613,11 +476,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_compute_what_pytorch_does),
-        cmocka_unit_test(plans_overlap_nothing_that_is_alive_and_share_the_rest),
-        cmocka_unit_test(placing_keeps_what_is_alive_together_apart),
-        cmocka_unit_test(the_first_layer_makes_no_gradient_of_the_data),
-        cmocka_unit_test(other_batch_sizes_in_between_change_nothing),
-        cmocka_unit_test(more_batch_sizes_than_are_kept_still_work),
         cmocka_unit_test(accumulated_gradients_are_added_to_what_is_there),
         cmocka_unit_test(running_statistics_are_those_of_a_scalar_loop),
         cmocka_unit_test(evaluation_leaves_running_statistics_alone_and_uses_them),

@@ -469,6 +469,38 @@ static void one_gradient_that_is_no_number_or_infinite_forbids_the_update(void *
     free(model);
 }
 
+static void a_loss_scale_falls_to_one_and_helps_until_enough_steps_were_skipped(void **state)
+{
+    struct cddpi_loss_scale scale;
+
+    (void)state;
+    cddpi_loss_scale_init(&scale);
+    for (int step = 1; step <= 60; step++) {
+        cddpi_loss_scale_update(&scale, false);
+        assert_true(scale.scale == (step < 16 ? ldexpf(1, 16 - step) : 1));
+        assert_int_equal(scale.good_steps, -step);
+        assert_true(cddpi_loss_scale_helps(&scale) == (step < 50));
+    }
+    cddpi_loss_scale_update(&scale, true);
+    assert_int_equal(scale.good_steps, 1);
+    assert_true(cddpi_loss_scale_helps(&scale));
+    for (int step = 1; step <= 49; step++) {
+        cddpi_loss_scale_update(&scale, false);
+    }
+    assert_true(cddpi_loss_scale_helps(&scale));
+    assert_int_equal(scale.skipped, 60 + 49);
+    scale.scale = 0x1p60F; /* there is much left to be tried */
+    for (int step = 1; step < 60; step++) {
+        cddpi_loss_scale_update(&scale, false);
+        assert_true(cddpi_loss_scale_helps(&scale));
+    }
+    cddpi_loss_scale_update(&scale, false);
+    assert_false(cddpi_loss_scale_helps(&scale));
+    scale.scale = 0.25F; /* of a checkpoint that knew no bound */
+    cddpi_loss_scale_update(&scale, false);
+    assert_true(scale.scale == 0.25F);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +515,7 @@ int main(void)
         cmocka_unit_test(a_senseless_optimizer_is_refused),
         cmocka_unit_test(without_memory_an_optimizer_is_refused_and_nothing_leaks),
         cmocka_unit_test(one_gradient_that_is_no_number_or_infinite_forbids_the_update),
+        cmocka_unit_test(a_loss_scale_falls_to_one_and_helps_until_enough_steps_were_skipped),
         cmocka_unit_test(powers_are_those_of_the_c_library),
     };
 

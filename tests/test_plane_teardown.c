@@ -33,13 +33,9 @@ static int recording_rank(int rank, int n, void *argument)
     struct cddpi_group_op op;
     struct cddpi_recording *recording = NULL;
     int64_t start_ns;
-    float *data;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, false, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(plane_begin(job->world, rank, job->plane, false, false, COUNT, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(me.device->ops->record_begin(me.device) == CDDP_OK);
     CHECK(plane_start(&me, &op) == CDDP_OK);
@@ -72,13 +68,9 @@ static int ending_rank(int rank, int n, void *argument)
     const struct job *job = argument;
     struct plane_rank me;
     struct cddpi_group_op op;
-    float *data;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, false, COUNT);
-    CHECK(data != NULL);
-    op = plane_sum(data, COUNT);
+    CHECK(plane_begin(job->world, rank, job->plane, false, false, COUNT, &me, &op) == 0);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(plane_barrier(&me)); /* all have it */
     if (rank == 1) {
@@ -143,16 +135,12 @@ static int in_threads_rank(int rank, int n, void *argument)
     struct errand errand = {.me = &me};
     struct cddpi_group_op op;
     pthread_t thread;
-    float *data;
 
     (void)n;
-    CHECK(plane_rank_start(job->world, rank, job->plane, false, &me) == CDDP_OK);
-    data = plane_zeros(&me, false, COUNT);
-    CHECK(data != NULL);
+    CHECK(plane_begin(job->world, rank, job->plane, false, false, COUNT, &me, &op) == 0);
     CHECK(pthread_create(&thread, NULL, borrow_and_leave, &errand) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(errand.status == CDDP_OK);
-    op = plane_sum(data, COUNT);
     CHECK(plane_run(&me, &op) == CDDP_OK);
     CHECK(pthread_create(&thread, NULL, leave, &me) == 0);
     CHECK(pthread_join(thread, NULL) == 0);

@@ -9,7 +9,7 @@ static void put_text(const char *name, const char *text)
     char path[5000];
     FILE *file;
 
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     file = fopen(path, "wb");
     assert_non_null(file);
     fputs(text, file);
@@ -30,15 +30,15 @@ static void the_newest_snapshot_is_found_and_loaded(void **state)
 
 static void the_folder_is_made_with_its_parents(void **state)
 {
-    char *top = dir;
+    char *top = folder;
     char path[4500];
 
     (void)state;
     snprintf(path, sizeof path, "%s/runs//a/checkpoints/", top);
-    dir = path;
+    folder = path;
     assert_int_equal(write_step(1, 1, 0), CDDP_OK);
     assert_found(1, 1);
-    dir = top;
+    folder = top;
 }
 
 static void nothing_is_found_where_nothing_is(void **state)
@@ -48,14 +48,14 @@ static void nothing_is_found_where_nothing_is(void **state)
     char missing[5000];
 
     (void)state;
-    assert_int_equal(cddp_snapshot_find(dir, &path, &skipped), CDDP_ERR_NOT_FOUND);
+    assert_int_equal(cddp_snapshot_find(folder, &path, &skipped), CDDP_ERR_NOT_FOUND);
     assert_non_null(strstr(cddp_last_error(), "there are no snapshots"));
-    snprintf(missing, sizeof missing, "%s/absent", dir);
+    snprintf(missing, sizeof missing, "%s/absent", folder);
     assert_int_equal(cddp_snapshot_find(missing, &path, &skipped), CDDP_ERR_NOT_FOUND);
     put_text("step-5", "not a name of ours");
     put_text("step-00000005x", "nor this");
     put_text("step-000000005", "nor this");
-    assert_int_equal(cddp_snapshot_find(dir, &path, NULL), CDDP_ERR_NOT_FOUND);
+    assert_int_equal(cddp_snapshot_find(folder, &path, NULL), CDDP_ERR_NOT_FOUND);
     assert_null(path);
     assert_null(skipped);
 }
@@ -68,7 +68,7 @@ static void damage(const char *name)
     unsigned char byte;
     int fd;
 
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(fstat(fd, &info), 0);
@@ -102,11 +102,11 @@ static void broken_snapshots_are_passed_over_with_reasons(void **state)
     damage("step-00000102/model.safetensors");
     damage("step-00000103/optimizer.safetensors");
     damage("step-00000104/state.json");
-    snprintf(path, sizeof path, "%s/step-00000105/optimizer.safetensors", dir);
+    snprintf(path, sizeof path, "%s/step-00000105/optimizer.safetensors", folder);
     assert_int_equal(truncate(path, 100), 0);
-    snprintf(path, sizeof path, "%s/step-00000106/model.safetensors", dir);
+    snprintf(path, sizeof path, "%s/step-00000106/model.safetensors", folder);
     assert_int_equal(unlink(path), 0);
-    snprintf(path, sizeof path, "%s/step-00000107/state.json", dir);
+    snprintf(path, sizeof path, "%s/step-00000107/state.json", folder);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(found_mark(&step, &skipped), 101);
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
@@ -141,7 +141,7 @@ static void a_damaged_snapshot_is_not_loaded(void **state)
     (void)state;
     assert_int_equal(write_step(3, 3, 0), CDDP_OK);
     set_trainer(&loaded, 0, 0);
-    snprintf(path, sizeof path, "%s/step-00000003", dir);
+    snprintf(path, sizeof path, "%s/step-00000003", folder);
     loaded.optimizer[1].shape[0]--;
     assert_int_equal(cddp_snapshot_load(path, &loaded.snapshot), CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "momentum.w"));
@@ -177,7 +177,7 @@ static void what_is_not_ours_is_never_deleted(void **state)
     char name[64];
 
     (void)state;
-    snprintf(outside, sizeof outside, "%s-outside", dir);
+    snprintf(outside, sizeof outside, "%s-outside", folder);
     assert_int_equal(mkdir(outside, 0700), 0);
     for (int i = 0; i < 2; i++) {
         char file[5100];
@@ -185,9 +185,9 @@ static void what_is_not_ours_is_never_deleted(void **state)
         snprintf(file, sizeof file, "%s/%s", outside, i ? "model.safetensors" : "state.json");
         assert_int_equal(close(open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
     }
-    snprintf(link, sizeof link, "%s/step-00000001", dir);
+    snprintf(link, sizeof link, "%s/step-00000001", folder);
     assert_int_equal(symlink(outside, link), 0);
-    snprintf(link, sizeof link, "%s/.step-00000001.tmp-%ld", dir, (long)getpid());
+    snprintf(link, sizeof link, "%s/.step-00000001.tmp-%ld", folder, (long)getpid());
     assert_int_equal(symlink(outside, link), 0);
     assert_int_equal(write_step(2, 2, 1), CDDP_OK);
     put_text("step-00000002/notes.txt", "the good one");
@@ -218,7 +218,7 @@ static void leftovers_of_crashed_writers_are_removed(void **state)
         char path[5000];
 
         snprintf(name, sizeof name, ".step-00000002.tmp-%ld", i ? (long)gone : (long)getppid());
-        snprintf(path, sizeof path, "%s/%s", dir, name);
+        snprintf(path, sizeof path, "%s/%s", folder, name);
         assert_int_equal(mkdir(path, 0700), 0);
         snprintf(name, sizeof name, "%s/model.safetensors", strrchr(path, '/') + 1);
         put_text(name, "half of a f");
@@ -256,16 +256,16 @@ static void a_senseless_snapshot_is_refused(void **state)
     (void)state;
     set_trainer(&trainer, 1, 1);
     trainer.snapshot.state_json = "[1]";
-    assert_int_equal(cddp_snapshot_write(dir, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
     trainer.snapshot.state_json = "{";
-    assert_int_equal(cddp_snapshot_write(dir, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
     trainer.snapshot.state_json = "{\"a\":1,\"a\":2}";
-    assert_int_equal(cddp_snapshot_write(dir, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
     set_trainer(&trainer, UINT64_MAX, 1);
-    assert_int_equal(cddp_snapshot_write(dir, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
     set_trainer(&trainer, 1, 1);
     trainer.optimizer[1].name = "step";
-    assert_int_equal(cddp_snapshot_write(dir, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
     assert_non_null(strstr(cddp_last_error(), "optimizer.safetensors: two tensors are named"));
     assert_int_equal(count_hidden(), 0);
     assert_false(exists("step-00000001"));
@@ -295,12 +295,12 @@ static void without_memory_snapshots_fail_and_nothing_leaks(void **state)
     status = CDDP_ERR_NO_MEMORY;
     for (unsigned nth = 1; status != CDDP_OK; nth++) {
         cddpi_alloc_fail_nth(nth);
-        status = cddp_snapshot_find(dir, &found, &skipped);
+        status = cddp_snapshot_find(folder, &found, &skipped);
         assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
     }
     cddpi_free(found);
     cddpi_free(skipped);
-    snprintf(path, sizeof path, "%s/step-00000001", dir);
+    snprintf(path, sizeof path, "%s/step-00000001", folder);
     set_trainer(&loaded, 0, 0);
     status = CDDP_ERR_NO_MEMORY;
     for (unsigned nth = 1; status != CDDP_OK; nth++) {
@@ -321,18 +321,18 @@ static void without_memory_snapshots_fail_and_nothing_leaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(the_newest_snapshot_is_found_and_loaded),
-        CASE(the_folder_is_made_with_its_parents),
-        CASE(nothing_is_found_where_nothing_is),
-        CASE(broken_snapshots_are_passed_over_with_reasons),
-        CASE(a_wrong_latest_does_not_mislead),
-        CASE(a_damaged_snapshot_is_not_loaded),
-        CASE(only_the_newest_are_kept),
-        CASE(what_is_not_ours_is_never_deleted),
-        CASE(leftovers_of_crashed_writers_are_removed),
-        CASE(a_step_can_be_written_again),
-        CASE(a_senseless_snapshot_is_refused),
-        CASE(without_memory_snapshots_fail_and_nothing_leaks),
+        IN_FOLDER(the_newest_snapshot_is_found_and_loaded),
+        IN_FOLDER(the_folder_is_made_with_its_parents),
+        IN_FOLDER(nothing_is_found_where_nothing_is),
+        IN_FOLDER(broken_snapshots_are_passed_over_with_reasons),
+        IN_FOLDER(a_wrong_latest_does_not_mislead),
+        IN_FOLDER(a_damaged_snapshot_is_not_loaded),
+        IN_FOLDER(only_the_newest_are_kept),
+        IN_FOLDER(what_is_not_ours_is_never_deleted),
+        IN_FOLDER(leftovers_of_crashed_writers_are_removed),
+        IN_FOLDER(a_step_can_be_written_again),
+        IN_FOLDER(a_senseless_snapshot_is_refused),
+        IN_FOLDER(without_memory_snapshots_fail_and_nothing_leaks),
     };
 
     setenv("CDDP_LOG", "error", 0); /* the warnings of injected failures */

@@ -1,6 +1,6 @@
 /* test_snapshot_crash.c - a whole snapshot is found after a crash, a failure or a full disk at any
  * moment of writing another one. */
-#include "checkpoint/file.h"
+#include "base/file.h"
 #include "snapshot_support.h"
 
 #include <sys/mount.h>
@@ -47,7 +47,7 @@ static int write_and_exit(int rank, int world_size, void *argument)
 
     (void)rank;
     (void)world_size;
-    cddpi_checkpoint_set_hook(exit_at_the_last);
+    cddpi_file_set_hook(exit_at_the_last);
     CHECK(write_step(scene->step, 2, scene->keep) == CDDP_OK);
     return 0;
 }
@@ -91,13 +91,13 @@ static bool write_with_failure(const struct scene *scene, unsigned n, int (*hook
 
     assert_int_equal(write_step(100, 1, 1), CDDP_OK);
     operations_left = n;
-    cddpi_checkpoint_set_hook(hook);
+    cddpi_file_set_hook(hook);
     status = write_step(scene->step, 2, scene->keep);
-    cddpi_checkpoint_set_hook(NULL);
+    cddpi_file_set_hook(NULL);
     if (status != CDDP_OK) {
         assert_int_equal(status, CDDP_ERR_IO);
         assert_non_null(strstr(cddp_last_error(), "No space left on device"));
-        assert_non_null(strstr(cddp_last_error(), dir));
+        assert_non_null(strstr(cddp_last_error(), folder));
     }
     return status == CDDP_OK;
 }
@@ -207,7 +207,7 @@ static void a_full_file_system_leaves_the_old_snapshot(void **state)
     uint64_t step;
 
     (void)state;
-    if (mount("tmpfs", dir, "tmpfs", MS_NODEV | MS_NOEXEC, "size=64k") != 0) {
+    if (mount("tmpfs", folder, "tmpfs", MS_NODEV | MS_NOEXEC, "size=64k") != 0) {
         print_message("no tmpfs can be mounted here (%s)\n", strerror(errno));
         skip();
     }
@@ -219,18 +219,18 @@ static void a_full_file_system_leaves_the_old_snapshot(void **state)
     assert_non_null(strstr(cddp_last_error(), "No space left on device"));
     assert_found(step - 2, (int)step - 2);
     assert_int_equal(count_hidden(), 0);
-    assert_int_equal(umount(dir), 0);
+    assert_int_equal(umount(folder), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_crash_at_any_moment_leaves_a_whole_snapshot),
-        CASE(any_operation_may_fail_and_the_old_snapshot_stays),
-        CASE(a_disk_that_stays_broken_leaves_a_whole_snapshot),
-        CASE(a_writer_can_be_killed_at_any_time),
-        CASE(a_file_size_limit_leaves_the_old_snapshot),
-        CASE(a_full_file_system_leaves_the_old_snapshot),
+        IN_FOLDER(a_crash_at_any_moment_leaves_a_whole_snapshot),
+        IN_FOLDER(any_operation_may_fail_and_the_old_snapshot_stays),
+        IN_FOLDER(a_disk_that_stays_broken_leaves_a_whole_snapshot),
+        IN_FOLDER(a_writer_can_be_killed_at_any_time),
+        IN_FOLDER(a_file_size_limit_leaves_the_old_snapshot),
+        IN_FOLDER(a_full_file_system_leaves_the_old_snapshot),
     };
 
     setenv("CDDP_LOG", "error", 0); /* the warnings of hundreds of injected failures */

@@ -1,145 +1,12 @@
-/* test_store_tcp.c - what only the TCP store does: strangers, garbage, addresses, and a server that
- * comes late, stops or goes away. */
-#include "store/tcp_connect.h"
-#include "store/wire.h"
-#include "store_support.h"
+/* test_store_tcp.c - what only the TCP store does: addresses, requests in pieces and ahead, and a
+ * server that comes late, stops or goes away. */
+#include "store_tcp_support.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-
-/* A connection to the server that has not proved anything. */
-static int stranger(const struct place *place)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(cddpi_store_server_port(place->server)),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    return fd;
-}
-
-/* One that has proved the token. */
-static int friend(const struct place *place)
-{
-    int fd = -1;
-
-    assert_int_equal(cddpi_tcp_connect(place->url + strlen("tcp://"), TOKEN,
-                                       cddpi_deadline_ns(SUPPORT_TIMEOUT_MS), &fd),
-                     CDDP_OK);
-    return fd;
-}
-
-/* Whether the server closes @fd, whatever it says before; much sooner than for want of a proof. */
-static bool is_dropped(int fd)
-{
-    struct pollfd entry = {.fd = fd, .events = POLLIN};
-    char bytes[4096];
-
-    while (poll(&entry, 1, SUPPORT_TIMEOUT_MS) == 1) {
-        if (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) <= 0) {
-            close(fd);
-            return true;
-        }
-    }
-    close(fd);
-    return false;
-}
-
-static void works(const struct place *place)
-{
-    int64_t sum;
-
-    assert_int_equal(cddp_store_add(place->store, "n", 1, &sum), CDDP_OK);
-}
-
-static void say(int fd, const void *bytes, size_t count)
-{
-    (void)!send(fd, bytes, count, MSG_NOSIGNAL); /* the server may have closed already */
-}
-
-static void garbage_drops_only_who_sends_it(void **state)
-{
-    static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    struct place *place = *state;
-    uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
-    uint8_t random[1000];
-    int fd = stranger(place);
-
-    say(fd, http, sizeof http - 1);
-    assert_true(is_dropped(fd));
-    works(place);
-    for (int i = 0; i < 50; i++) {
-        fd = stranger(place);
-        cddpi_random_bytes(random, sizeof random);
-        say(fd, random, sizeof random);
-        assert_true(is_dropped(fd));
-    }
-    works(place);
-    fd = stranger(place); /* the right form, and a proof of nothing */
-    cddpi_put_u64(answer, CDDPI_WIRE_MAGIC);
-    cddpi_put_u32(answer + 8, CDDPI_WIRE_VERSION);
-    say(fd, answer, sizeof answer);
-    assert_true(is_dropped(fd));
-    works(place);
-}
-
-static void malformed_requests_drop_only_who_sends_them(void **state)
-{
-    static const uint8_t requests[][20] = {
-        {0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, CDDPI_STORE_SET}, /* 4 GiB */
-        {0, 0, 0, 0, 1, 0, 0, 0, 77},                          /* no such op */
-        {0, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_SET},             /* no key */
-        {4, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_GET, 0, 0, 0, 9, 0, 'k', 'k'},
-        {2, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_GET, 0, 0, 0, 0, 0}, /* an empty key */
-        {4, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_ADD, 0, 0, 0, 1, 0, 'k', 1},
-        {7, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_COMPARE_SET, 0, 0, 0, 1, 0, 'k', 9, 9, 9, 9},
-        {0, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_WAIT},
-        {5, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_WAIT, 0, 0, 0, 1, 0, 'k', 1, 0},
-        {1, 0, 0, 0, 1, 0, 0, 0, CDDPI_STORE_CANCEL, 0, 0, 0, 0},
-    };
-    struct place *place = *state;
-
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
-        int fd = friend(place);
-
-        say(fd, requests[i], sizeof requests[i]);
-        assert_true(is_dropped(fd));
-        works(place);
-    }
-}
-
-/* Random bodies below well-formed heads, so that they get past the first check. */
-static void random_requests_drop_only_who_sends_them(void **state)
-{
-    struct place *place = *state;
-
-    for (int i = 0; i < 300; i++) {
-        uint8_t message[CDDPI_WIRE_HEAD_BYTES + 256];
-        struct cddpi_wire_head head;
-        int fd = friend(place);
-        int count = 1 + i % 4;
-
-        for (int k = 0; k < count; k++) {
-            cddpi_random_bytes(message, sizeof message);
-            head.body_bytes = message[0];
-            head.id = (uint32_t)k;
-            head.code = 1 + message[1] % 10;
-            head.flags = message[2];
-            message[CDDPI_WIRE_HEAD_BYTES] %= 64; /* a key that may fit */
-            message[CDDPI_WIRE_HEAD_BYTES + 1] = 0;
-            cddpi_wire_put_head(message, &head);
-            say(fd, message, CDDPI_WIRE_HEAD_BYTES + head.body_bytes);
-        }
-        close(fd);
-    }
-    works(place);
-}
 
 static void a_message_in_single_bytes_is_understood(void **state)
 {
@@ -200,24 +67,6 @@ static void requests_sent_ahead_are_answered_in_order(void **state)
     }
     close(fd);
     free(value);
-}
-
-static void who_proves_nothing_is_dropped_in_time(void **state)
-{
-    struct cddpi_store_server_options options = {.token = TOKEN, .proof_timeout_ms = 50};
-    struct place place = {0};
-    int fds[3];
-
-    (void)state;
-    assert_int_equal(cddpi_store_server_create(&options, &place.server), CDDP_OK);
-    for (int i = 0; i < 3; i++) {
-        fds[i] = stranger(&place);
-    }
-    say(fds[1], "cdp", 3);
-    for (int i = 0; i < 3; i++) {
-        assert_true(is_dropped(fds[i]));
-    }
-    cddpi_store_server_destroy(place.server);
 }
 
 static int waiting_rank(int rank, int world_size, void *argument)
@@ -514,37 +363,6 @@ static void a_taken_port_is_an_error(void **state)
     assert_null(second);
 }
 
-/* A server in a process of its own, whose port comes through a pipe. */
-static pid_t fork_server(int descriptors, uint16_t *out_port)
-{
-    int ends[2];
-    pid_t pid;
-
-    assert_int_equal(pipe(ends), 0);
-    pid = fork();
-    if (pid == 0) {
-        struct rlimit limit = {(rlim_t)descriptors, (rlim_t)descriptors};
-        struct cddpi_store_server *server;
-        uint16_t port;
-
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
-        setenv("CDDP_LOG", "off", 1);
-        if ((descriptors > 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) ||
-            start_server(0, TOKEN, &server) != CDDP_OK) {
-            _exit(1);
-        }
-        port = cddpi_store_server_port(server);
-        (void)!write(ends[1], &port, sizeof port);
-        for (;;) {
-            pause();
-        }
-    }
-    close(ends[1]);
-    assert_int_equal(read(ends[0], out_port, sizeof *out_port), sizeof *out_port);
-    close(ends[0]);
-    return pid;
-}
-
 static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **state)
 {
     const char *const keys[] = {"k", "never"};
@@ -579,59 +397,6 @@ static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **sta
     free(large);
 }
 
-static void who_finds_no_room_is_told_and_comes_in_later(void **state)
-{
-    enum { MOST = 40 };
-    cddp_store *stores[MOST] = {NULL};
-    cddp_store *late = NULL;
-    uint16_t port;
-    pid_t pid = fork_server(24, &port);
-    char url[64];
-    int count = 0;
-    bool told = false;
-
-    (void)state;
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
-    /* on a busy machine an attempt may be cut short, and then it has another text */
-    for (uint32_t ms = 500; ms < SUPPORT_TIMEOUT_MS && count < MOST && !told; ms *= 2) {
-        while (count < MOST && open_store(url, TOKEN, NULL, ms, &stores[count]) == CDDP_OK) {
-            count++;
-        }
-        told = strstr(cddp_last_error(), "limit of open files") != NULL;
-    }
-    assert_true(told);
-    assert_in_range(count, 1, 24);
-    assert_int_equal(cddp_store_set(stores[0], "k", "v", 1), CDDP_OK);
-    cddp_store_close(stores[--count]);
-    assert_int_equal(open_store(url, TOKEN, NULL, SUPPORT_TIMEOUT_MS, &late), CDDP_OK);
-    cddp_store_close(late);
-    while (count > 0) {
-        cddp_store_close(stores[--count]);
-    }
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-}
-
-static void nothing_stays_open(void **state)
-{
-    int before = support_descriptors();
-    void *place = "tcp";
-
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        int fd;
-
-        place = "tcp";
-        assert_int_equal(set_up(&place), 0);
-        fd = stranger(place);
-        close(friend(place));
-        works(place);
-        tear_down(&place);
-        close(fd);
-    }
-    assert_int_equal(support_descriptors(), before);
-}
-
 static void tokens_are_random_text(void **state)
 {
     char a[33];
@@ -645,14 +410,9 @@ static void tokens_are_random_text(void **state)
     assert_string_not_equal(a, b);
 }
 
-#define WITH_SERVER(test) PLACE_TEST("tcp", test)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SERVER(garbage_drops_only_who_sends_it),
-        WITH_SERVER(malformed_requests_drop_only_who_sends_them),
-        WITH_SERVER(random_requests_drop_only_who_sends_them),
         WITH_SERVER(a_message_in_single_bytes_is_understood),
         WITH_SERVER(requests_sent_ahead_are_answered_in_order),
         WITH_SERVER(a_server_that_goes_away_fails_those_who_wait),
@@ -660,15 +420,12 @@ int main(void)
         WITH_SERVER(keys_are_set_by_several_threads_while_clients_are_served),
         WITH_SERVER(the_server_takes_no_key_that_a_client_could_not_send),
         WITH_SERVER(a_taken_port_is_an_error),
-        cmocka_unit_test(who_proves_nothing_is_dropped_in_time),
         cmocka_unit_test(a_client_may_come_before_its_server),
         cmocka_unit_test(where_nobody_listens_opening_ends_at_the_deadline),
         cmocka_unit_test(what_is_no_store_is_told_from_one),
         cmocka_unit_test(without_a_token_only_loopback_is_bound),
         cmocka_unit_test(addresses_of_both_families_work),
         cmocka_unit_test(a_stopped_server_costs_a_request_its_deadline_and_no_more),
-        cmocka_unit_test(who_finds_no_room_is_told_and_comes_in_later),
-        cmocka_unit_test(nothing_stays_open),
         cmocka_unit_test(tokens_are_random_text),
     };
 

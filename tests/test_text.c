@@ -3,36 +3,10 @@
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/text.h"
+#include "folder_support.h"
 #include "gzip_support.h"
 
 enum { CONTEXT = 10 };
-
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = support_mkdtemp();
-    return folder == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    support_rmdir(folder);
-    return 0;
-}
-
-/* A path below the folder, in one of a few static buffers. */
-static char *in_folder(const char *name)
-{
-    static char buffers[8][4200];
-    static int next;
-    char *out = buffers[next++ % 8];
-
-    snprintf(out, sizeof buffers[0], "%s/%s", folder, name);
-    return out;
-}
 
 /* @bytes letters and spaces, as if they were words. */
 static char *make_text(size_t bytes, unsigned seed)
@@ -355,18 +329,17 @@ static void opening_survives_each_failed_allocation(void **state)
 
 int main(void)
 {
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        CASE(the_bytes_of_a_file_are_its_tokens),
-        CASE(gzipped_text_gives_the_same),
-        CASE(between_two_files_a_text_ends),
-        CASE(the_end_is_held_back_for_tests),
-        CASE(a_long_text_is_read_whole),
-        CASE(reading_pauses_when_its_time_is_up),
-        CASE(pieces_become_the_tokens_of_the_whole),
-        CASE(bad_texts_are_named),
-        CASE(a_vocabulary_that_cannot_be_opened_is_named),
-        CASE(opening_survives_each_failed_allocation),
+        IN_FOLDER(the_bytes_of_a_file_are_its_tokens),
+        IN_FOLDER(gzipped_text_gives_the_same),
+        IN_FOLDER(between_two_files_a_text_ends),
+        IN_FOLDER(the_end_is_held_back_for_tests),
+        IN_FOLDER(a_long_text_is_read_whole),
+        IN_FOLDER(reading_pauses_when_its_time_is_up),
+        IN_FOLDER(pieces_become_the_tokens_of_the_whole),
+        IN_FOLDER(bad_texts_are_named),
+        IN_FOLDER(a_vocabulary_that_cannot_be_opened_is_named),
+        IN_FOLDER(opening_survives_each_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,28 +46,6 @@ static struct run run_text(int ranks, const char *run_dir, const char *a, const 
     return run_well(&options);
 }
 
-/* The text that the model wrote after @step, released with free(); NULL: none. */
-static char *written(const char *run_dir, int64_t step)
-{
-    char *metrics = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);
-    char *found = NULL;
-    char *rest = NULL;
-
-    for (char *line = strtok_r(metrics, "\n", &rest); line != NULL && found == NULL;
-         line = strtok_r(NULL, "\n", &rest)) {
-        json_t *object = json_loads(line, 0, NULL);
-        const char *kind = json_string_value(json_object_get(object, "kind"));
-
-        if (kind != NULL && strcmp(kind, "sample") == 0 &&
-            json_integer_value(json_object_get(object, "step")) == step) {
-            found = strdup(json_string_value(json_object_get(object, "text")));
-        }
-        json_decref(object);
-    }
-    free(metrics);
-    return found;
-}
-
 /* What cddp-train says, standard output and error, when it is run with @words. */
 static char *says(const char *words, int *out_status)
 {
@@ -290,7 +268,7 @@ static void what_cannot_be_generated_is_told(void **state)
                          "are images");
     assert_generate_says(argument("--generate x %s train.generate_top_k=258", in_work("text.conf")),
                          2, "train.generate_top_k: 258, but the vocabulary has only 257 tokens");
-    assert_generate_says("--generate x", 2, "usage: ");
+    assert_generate_says("--generate x", 2, "by which configuration? Name a train.conf");
     assert_generate_says(argument("%s train.generate_steps=5", in_work("small.conf")), 2,
                          "train.generate_steps: is not for data.type = \"idx\"");
     assert_generate_says(argument("%s %s train.generate_steps=5 train.generate_top_k=1000",

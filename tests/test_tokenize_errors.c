@@ -75,7 +75,7 @@ static void what_cannot_be_read_or_written_is_named(void **state)
     RUN(&job, "-o", "t", "--vocabulary", "none", "text");
     assert_err(&job, "none: No such file or directory");
     RUN(&job, "-o", "nowhere/t", "text");
-    assert_err(&job, "create nowhere/t_train.bin.");
+    assert_err(&job, "open the folder of nowhere/t_train.bin: No such file");
     assert_err(&job, "No such file or directory");
     RUN(&job, "-o", "t", "empty");
     assert_err(&job, "there is no text in empty\n");
@@ -142,7 +142,7 @@ static void a_full_disk_leaves_no_half_file(void **state)
                               NULL});
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "of t_train.bin.");
+    assert_err(&job, "of t_train.bin: ");
     assert_err(&job, "File too large");
     file_is(&job, "t_train.bin", "the old one", 11);
     nothing_is_half(&job);
@@ -157,7 +157,7 @@ static bool is_writing(const struct launched *job)
     bool found = false;
 
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        found = found || strstr(entry->d_name, ".part") != NULL;
+        found = found || strstr(entry->d_name, ".tmp-") != NULL;
     }
     closedir(folder);
     return found;

@@ -89,36 +89,6 @@ static void stopping_and_going_on_changes_nothing(void **state)
     }
 }
 
-/* How often each sample was taken in each epoch, from the logs of @ranks ranks. */
-static void count_samples(const char *log, int ranks, int epochs, int *counts, int *out_lines)
-{
-    for (int rank = 0; rank < ranks; rank++) {
-        char *text = get_file(in_work("%s.%d", log, rank), NULL);
-        char *rest = NULL;
-
-        if (text == NULL) {
-            continue; /* a rank that only other runs had */
-        }
-        for (char *line = strtok_r(text, "\n", &rest); line != NULL;
-             line = strtok_r(NULL, "\n", &rest)) {
-            char *at = line;
-            long epoch;
-
-            (void)strtol(at, &at, 10);
-            epoch = strtol(at, &at, 10);
-            assert_in_range(epoch, 0, epochs - 1);
-            while (*at != '\0') {
-                long sample = strtol(at, &at, 10);
-
-                assert_in_range(sample, 0, TRAIN_SAMPLES - 1);
-                counts[epoch * TRAIN_SAMPLES + sample]++;
-            }
-            *out_lines += 1;
-        }
-        free(text);
-    }
-}
-
 static void another_number_of_ranks_sees_the_same_samples_once(void **state)
 {
     static const struct {
@@ -129,7 +99,7 @@ static void another_number_of_ranks_sees_the_same_samples_once(void **state)
                  {1, "train.max_steps=17"},
                  {4, "train.max_steps=0"}};
     int counts[3 * TRAIN_SAMPLES] = {0};
-    int lines = 0;
+    int lines;
 
     (void)state;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
@@ -140,7 +110,7 @@ static void another_number_of_ranks_sees_the_same_samples_once(void **state)
 
         run_well(&options);
     }
-    count_samples("mixed-log", 4, 3, counts, &lines);
+    lines = count_samples("mixed-log", 4, 3, counts);
     for (int i = 0; i < 3 * TRAIN_SAMPLES; i++) {
         assert_int_equal(counts[i], 1);
     }

@@ -49,11 +49,52 @@ static void a_device_that_fails_in_the_middle_ends_all(void **state)
     free(text);
 }
 
-static void a_loss_that_is_no_number_in_fp16_is_told_with_what_it_may_be(void **state)
+/* The device of the last rank fails anywhere in a step, so those of the others go on with a
+ * reduction that was ended early. What they wrote is what they write when nothing fails. */
+static void no_checkpoint_holds_a_step_that_was_ended_early(void **state)
 {
-    struct run_options options = {
-        .ranks = 2,
-        .arguments = {run_dir_argument("far"), CUDA, "train.precision=fp16", "optimizer.lr=1e6"}};
+    enum { STEPS = 24 };
+    static const char *const backends[] = {"nccl", "nccl", "ipc", "staged"};
+    int checked = 0;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int i = 0; i <= 12; i++) {
+        const char *const arguments[] = {"train.checkpoint_steps=1",
+                                         "train.keep=0",
+                                         "train.max_steps=24",
+                                         "train.log_steps=1000",
+                                         "ddp.shard_optimizer=false",
+                                         i % 4 == 1 ? "train.cuda_graph=always"
+                                                    : "train.cuda_graph=never",
+                                         NULL};
+        char *name = argument("early%d", i);
+
+        if (i == 0) {
+            run_named("small.conf", 3, name, CUDA, arguments);
+            continue;
+        }
+        setenv("CDDP_BACKEND", backends[i % 4], 1);
+        (void)run_with_odd_device(name, argument("CDDP_FAKE_CUDA_FAIL_LAUNCH=%d", 80 + 19 * i),
+                                  arguments);
+        unsetenv("CDDP_BACKEND");
+        for (int step = 1; step <= STEPS; step++) {
+            if (access(in_work("%s/checkpoints/step-%08d/state.json", name, step), F_OK) == 0) {
+                assert_same_checkpoint("early0", name, step);
+                checked++;
+            }
+        }
+    }
+    assert_true(checked > 24);
+}
+
+/* All steps but the first are skipped, until that is enough. */
+static void losses_that_are_no_numbers_in_fp16_are_told_with_what_it_may_be(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("far"), CUDA,
+                                                "train.precision=fp16", "optimizer.lr=1e6",
+                                                "train.epochs=100"}};
     struct run run;
 
     (void)state;
@@ -105,22 +146,35 @@ static void data_that_fail_on_one_rank_end_all(void **state)
 
 static void memory_that_runs_out_is_told_with_what_would_fit(void **state)
 {
-    const char *const arguments[] = {"model.hidden=[8192, 4]", "train.batch_size=600", NULL};
+    static const char about[] = "(for 200 samples at once; about ";
+    const char *const arguments[] = {"model.hidden=[32768, 4]", "train.batch_size=600", NULL};
+    struct run_options options = {.ranks = 3,
+                                  .odd_setting = "CDDP_FAKE_CUDA_MEMORY=60000000",
+                                  .arguments = {run_dir_argument("fits"), CUDA, arguments[0],
+                                                "train.max_steps=1", "train.eval_batch_size=3"}};
     struct run run;
+    char *text;
+    int fits;
 
     (void)state;
     NEEDS_EMULATED_MODULE();
-    run = run_with_odd_device("memory", "CDDP_FAKE_CUDA_MEMORY=14000000", arguments);
+    run = run_with_odd_device("memory", options.odd_setting, arguments);
     assert_says(&run, "err", 2, "cddp-train: rank 2: cuda:2: no memory for activations: ");
     assert_says(&run, "err", 2, " bytes (");
     assert_says(&run, "err", 2, " MiB are free, and this rank holds ");
-    assert_says(&run, "err", 2, "(for 200 samples at once; up to ");
+    assert_says(&run, "err", 2, about);
     assert_says(&run, "err", 2,
                 " would fit, so make micro-batches smaller); a larger "
                 "train.accumulate (now 1) makes micro-batches smaller (now 200 "
                 "samples)\n");
     assert_says(&run, "err", 0, "rank 2");
     assert_says(&run, "err", 1, "rank 2");
+    text = output(&run, "err", 2); /* the workspace of products, which comes later, fits as well */
+    fits = atoi(strstr(text, about) + strlen(about));
+    free(text);
+    assert_in_range(fits, 1, 199);
+    options.arguments[5] = argument("train.batch_size=%d", 3 * fits);
+    run_well(&options);
 }
 
 static void a_failure_for_want_of_memory_names_the_key_that_helps(void **state)
@@ -144,7 +198,7 @@ static void a_failure_for_want_of_memory_names_the_key_that_helps(void **state)
     options.arguments[5] = "train.eval_batch_size=150";
     run = run_badly(&options);
     assert_says(&run, "err", 0, "no memory for activations: ");
-    assert_says(&run, "err", 0, "(for 150 samples at once; up to ");
+    assert_says(&run, "err", 0, "(for 150 samples at once; about ");
     assert_says(&run, "err", 0, "; a smaller train.eval_batch_size needs less\n");
 }
 
@@ -194,7 +248,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_ends_all),
         cmocka_unit_test(a_device_that_fails_in_the_middle_ends_all),
-        cmocka_unit_test(a_loss_that_is_no_number_in_fp16_is_told_with_what_it_may_be),
+        cmocka_unit_test(no_checkpoint_holds_a_step_that_was_ended_early),
+        cmocka_unit_test(losses_that_are_no_numbers_in_fp16_are_told_with_what_it_may_be),
         cmocka_unit_test(data_that_fail_on_one_rank_end_all),
         cmocka_unit_test(memory_that_runs_out_is_told_with_what_would_fit),
         cmocka_unit_test(a_failure_for_want_of_memory_names_the_key_that_helps),

@@ -1,76 +1,6 @@
 /* test_train_graphs.c - steps that are recorded and replayed: that they are, that they give the
  * same bits as steps that are not, and what becomes of steps that cannot be recorded. */
-#include "train_cuda_support.h"
-
-#define NEVER "train.cuda_graph=never"
-#define ALWAYS "train.cuda_graph=always"
-#define AUTO "train.cuda_graph=auto"
-
-enum { PLAIN_STEPS = 2 }; /* before the first that is replayed */
-
-static struct run run_graphs(const char *conf, int ranks, const char *name, const char *wish,
-                             const char *const *arguments)
-{
-    const char *all[MOST_ARGUMENTS + 1] = {wish};
-
-    for (int i = 0; arguments[i] != NULL; i++) {
-        all[i + 1] = arguments[i];
-    }
-    return run_named(conf, ranks, name, CUDA, all);
-}
-
-/* Steps that the metrics of a run of @p steps tell to have been replayed; -1: they tell nothing. */
-static int replayed(const char *run_dir, int steps)
-{
-    int sum = 0;
-    bool told = false;
-
-    for (int step = 1; step <= steps; step++) {
-        double number = metric(run_dir, (uint64_t)step, "replayed_steps");
-
-        told = told || isfinite(number);
-        sum += isfinite(number) ? (int)number : 0;
-    }
-    return told ? sum : -1;
-}
-
-/* Losses of each step that was reported, norms, and the last checkpoint, bit for bit. */
-static void assert_same_run(const char *plain, const char *other, int steps)
-{
-    for (int step = 1; step <= steps; step++) {
-        static const char *const names[] = {"loss", "grad_norm", "accuracy", "eval_loss"};
-
-        for (int i = 0; i < 4; i++) {
-            double here = metric(plain, (uint64_t)step, names[i]);
-            double there = metric(other, (uint64_t)step, names[i]);
-
-            if (!(here == there || (isnan(here) && isnan(there)))) {
-                fail_msg("step %d: %s is %.9g in %s, but %.9g in %s", step, names[i], here, plain,
-                         there, other);
-            }
-        }
-    }
-    assert_same_checkpoint(plain, other, steps);
-}
-
-/* Of @p steps, @p uneven ones have smaller batches. Ranks that share a GPU cannot record. */
-static void compare(const char *conf, const char *kind, int most_ranks,
-                    const char *const *arguments, int steps, int uneven)
-{
-    if (gpu_is_real() && most_ranks > gpu_count()) {
-        most_ranks = gpu_count();
-    }
-    for (int ranks = 1; ranks <= most_ranks; ranks++) {
-        char *plain = argument("%s-never%d", kind, ranks);
-        char *always = argument("%s-always%d", kind, ranks);
-
-        run_graphs(conf, ranks, plain, NEVER, arguments);
-        run_graphs(conf, ranks, always, ALWAYS, arguments);
-        assert_int_equal(replayed(plain, steps), -1);
-        assert_int_equal(replayed(always, steps), steps - uneven - PLAIN_STEPS);
-        assert_same_run(plain, always, steps);
-    }
-}
+#include "train_graphs_support.h"
 
 /* 9 batches of 64 and one of 24 in an epoch, in micro-batches of several sizes. */
 static void replayed_steps_give_the_same_files_at_any_number_of_ranks(void **state)
@@ -224,7 +154,8 @@ static void overflows_skip_steps_that_are_replayed(void **state)
                 isnan(metric("over-never", 5, "grad_norm")));
 }
 
-static void run_part(const char *name, int ranks, const char *wish, const char *steps)
+static void run_part(const char *name, int ranks, const char *wish, const char *steps,
+                     const char *precision)
 {
     const char *const arguments[] = {"optimizer.type=adamw",
                                      "optimizer.lr=0.01",
@@ -232,6 +163,7 @@ static void run_part(const char *name, int ranks, const char *wish, const char *
                                      "optimizer.schedule.total_steps=18",
                                      argument("train.max_steps=%s", steps),
                                      "train.resume=auto",
+                                     argument("train.precision=%s", precision),
                                      NULL};
 
     run_graphs("small.conf", ranks, name, wish, arguments);
@@ -239,15 +171,58 @@ static void run_part(const char *name, int ranks, const char *wish, const char *
 
 static void a_run_goes_on_with_either_kind_of_steps(void **state)
 {
+    static const char *const precisions[] = {"f32", "bf16", "fp16"};
+
     (void)state;
     NEEDS_EMULATED_MODULE();
-    run_part("straight", 2, NEVER, "18");
-    run_part("parts", 2, ALWAYS, "6");
-    run_part("parts", 2, NEVER, "9");
-    run_part("parts", 2, ALWAYS, "18");
-    assert_int_equal(replayed("parts", 18), 6 - 2 + 9 - 2 - 1); /* step 10 is an epoch's last */
-    assert_same_steps("straight", "parts", 1, 18, 0);
-    assert_same_checkpoint("straight", "parts", 18);
+    for (int i = 0; i < 3; i++) {
+        char *straight = argument("straight-%s", precisions[i]);
+        char *parts = argument("parts-%s", precisions[i]);
+
+        run_part(straight, 2, NEVER, "18", precisions[i]);
+        run_part(parts, 2, ALWAYS, "6", precisions[i]);
+        run_part(parts, 2, NEVER, "9", precisions[i]);
+        run_part(parts, 2, ALWAYS, "18", precisions[i]);
+        assert_int_equal(replayed(parts, 18), 6 - 2 + 9 - 2 - 1); /* step 10 is an epoch's last */
+        assert_same_steps(straight, parts, 1, 18, 0);
+        assert_same_checkpoint(straight, parts, 18);
+    }
+}
+
+/* Between two reports, with results that nobody has taken yet. */
+static void a_signal_stops_replays_with_the_files_of_the_step(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int shards = 0; shards <= 1; shards++) {
+        char *name = argument("signal%d", shards);
+        char *plain = argument("signal-plain%d", shards);
+        struct run_options options = {
+            .ranks = 3,
+            .arguments = {run_dir_argument(name), CUDA, ALWAYS, "train.epochs=100000",
+                          "train.precision=fp16", "optimizer.schedule.type=constant",
+                          "train.log_steps=1000", "train.accumulate=2",
+                          shards ? "ddp.shard_optimizer=true" : "ddp.shard_optimizer=false"}};
+        struct run run = start(&options);
+        unsigned long long step = 0;
+        char *text;
+
+        wait_for_steps(name);
+        support_sleep_ms(100);
+        assert_int_equal(kill(run.pids[1], SIGTERM), 0);
+        if (finish(&run) != 0) {
+            show(&run);
+            fail_msg("a rank failed");
+        }
+        text = output(&run, "out", 0);
+        assert_int_equal(sscanf(text, "stopped after step %llu; ", &step), 1);
+        free(text);
+        options.arguments[0] = run_dir_argument(plain);
+        options.arguments[2] = NEVER;
+        options.arguments[9] = argument("train.max_steps=%llu", step);
+        run_well(&options);
+        assert_same_checkpoint(plain, name, (int)step);
+    }
 }
 
 /* --- the choice --- */
@@ -450,6 +425,7 @@ int main(void)
         cmocka_unit_test(streams_may_run_in_any_order),
         cmocka_unit_test(overflows_skip_steps_that_are_replayed),
         cmocka_unit_test(a_run_goes_on_with_either_kind_of_steps),
+        cmocka_unit_test(a_signal_stops_replays_with_the_files_of_the_step),
         cmocka_unit_test(both_ways_are_timed_and_the_faster_one_stays),
         cmocka_unit_test(times_of_parts_are_null_where_steps_were_replayed),
         cmocka_unit_test(what_cannot_be_recorded_is_an_error_or_left),

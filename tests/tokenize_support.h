@@ -136,7 +136,7 @@ static inline void nothing_is_half(const struct launched *job)
     DIR *folder = opendir(job->dir);
 
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        assert_null(strstr(entry->d_name, ".part"));
+        assert_null(strstr(entry->d_name, ".tmp-"));
     }
     closedir(folder);
 }

@@ -383,4 +383,60 @@ static inline void assert_same_checkpoint(const char *run_a, const char *run_b, 
     }
 }
 
+/* The text that the model wrote after @step, released with free(); NULL: none. */
+static inline char *written(const char *run_dir, int64_t step)
+{
+    char *metrics = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);
+    char *found = NULL;
+    char *rest = NULL;
+
+    assert_non_null(metrics);
+    for (char *line = strtok_r(metrics, "\n", &rest); line != NULL && found == NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        json_t *object = json_loads(line, 0, NULL);
+        const char *kind = json_string_value(json_object_get(object, "kind"));
+
+        if (kind != NULL && strcmp(kind, "sample") == 0 &&
+            json_integer_value(json_object_get(object, "step")) == step) {
+            found = strdup(json_string_value(json_object_get(object, "text")));
+        }
+        json_decref(object);
+    }
+    free(metrics);
+    return found;
+}
+
+/* How often each sample was taken in each epoch, from the logs of @ranks ranks; returns lines. */
+static inline int count_samples(const char *log, int ranks, int epochs, int *counts)
+{
+    int lines = 0;
+
+    for (int rank = 0; rank < ranks; rank++) {
+        char *text = get_file(in_work("%s.%d", log, rank), NULL);
+        char *rest = NULL;
+
+        if (text == NULL) {
+            continue; /* a rank that only other runs had */
+        }
+        for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+             line = strtok_r(NULL, "\n", &rest)) {
+            char *at = line;
+            long epoch;
+
+            (void)strtol(at, &at, 10);
+            epoch = strtol(at, &at, 10);
+            assert_in_range(epoch, 0, epochs - 1);
+            while (*at != '\0') {
+                long sample = strtol(at, &at, 10);
+
+                assert_in_range(sample, 0, TRAIN_SAMPLES - 1);
+                counts[epoch * TRAIN_SAMPLES + sample]++;
+            }
+            lines++;
+        }
+        free(text);
+    }
+    return lines;
+}
+
 #endif

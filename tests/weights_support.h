@@ -2,40 +2,13 @@
 #ifndef CDDP_TESTS_WEIGHTS_SUPPORT_H
 #define CDDP_TESTS_WEIGHTS_SUPPORT_H
 
+#include "folder_support.h"
 #include "nn/weights_file.h"
-#include "support.h"
 
 #include <stdbool.h>
 
 enum { VOCAB = 131, CONTEXT = 5, BLOCKS = 2, HEADS = 3, EMBED = 12 };
 enum { TENSORS = 4 + 12 * BLOCKS, MOST_TENSORS = 4 + 12 * 3 + 8, MOST_ELEMENTS = 1 << 14 };
-
-static char *dir; /* the test's folder */
-
-static inline int make_dir(void **state)
-{
-    (void)state;
-    dir = support_mkdtemp();
-    return dir == NULL;
-}
-
-static inline int remove_dir(void **state)
-{
-    (void)state;
-    support_rmdir(dir);
-    return 0;
-}
-
-/* A path in the folder, in one of a few static buffers. */
-static inline const char *in_dir(const char *name)
-{
-    static char paths[8][4400];
-    static int next;
-    char *path = paths[next++ % 8];
-
-    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
-}
 
 static const struct cddpi_gpt2_shape small = {VOCAB, CONTEXT, BLOCKS, EMBED, HEADS};
 
@@ -174,7 +147,7 @@ static inline cddp_tensor *hf_add(struct hf_file *file, const char *name, cddp_t
 static inline void write_hf(const struct hf_file *file, const char *name,
                             const char *const *metadata)
 {
-    assert_int_equal(cddp_safetensors_write(in_dir(name), file->tensors, file->count, metadata),
+    assert_int_equal(cddp_safetensors_write(in_folder(name), file->tensors, file->count, metadata),
                      CDDP_OK);
 }
 
@@ -184,10 +157,10 @@ static inline void convert(const char *in, const char *out, enum cddpi_weights_f
 {
     struct cddpi_weights *weights = NULL;
 
-    if (cddpi_weights_open(in_dir(in), &weights) != CDDP_OK) {
+    if (cddpi_weights_open(in_folder(in), &weights) != CDDP_OK) {
         fail_msg("%s: %s", in, cddp_last_error());
     }
-    if (cddpi_weights_write(weights, in_dir(out), format, type, HEADS) != CDDP_OK) {
+    if (cddpi_weights_write(weights, in_folder(out), format, type, HEADS) != CDDP_OK) {
         fail_msg("%s: %s", out, cddp_last_error());
     }
     cddpi_weights_close(weights);
@@ -199,14 +172,14 @@ static inline void write_cddp(const char *name)
     static struct params params;
 
     make_params(&params, &small, true);
-    assert_int_equal(cddp_safetensors_write(in_dir(name), params.tensors, params.count, NULL),
+    assert_int_equal(cddp_safetensors_write(in_folder(name), params.tensors, params.count, NULL),
                      CDDP_OK);
 }
 
 /* All of a file; release with free(). */
 static inline unsigned char *read_all(const char *name, size_t *out_bytes)
 {
-    FILE *file = fopen(in_dir(name), "rbe");
+    FILE *file = fopen(in_folder(name), "rbe");
     unsigned char *all = malloc(1 << 20);
 
     assert_non_null(file);
@@ -232,7 +205,7 @@ static inline void assert_same_bytes(const char *left, const char *right)
 static inline void assert_refused(const char *name, const char *text)
 {
     struct cddpi_weights *weights = NULL;
-    const char *path = in_dir(name);
+    const char *path = in_folder(name);
     cddp_status status = cddpi_weights_open(path, &weights);
 
     if (status != CDDP_ERR_FORMAT || strstr(cddp_last_error(), text) == NULL ||

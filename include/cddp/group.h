@@ -27,8 +27,8 @@
  * Which device that is and which stream, cddp_group_device() and cddp_group_stream() say, and
  * cddp_group_set_stream() changes; calls leave that device as the calling thread's current one.
  * All buffers of one operation lie in the same kind of memory, on all ranks. The order of sums is
- * that from above with options.deterministic; otherwise it is what is fastest. send and recv are
- * for the processor's memory, and cddp_barrier() is about ranks, not about their devices' work. */
+ * that from above with options.deterministic; otherwise it is what is fastest. cddp_barrier() is
+ * about ranks, not about their devices' work. */
 #ifndef CDDP_GROUP_H
 #define CDDP_GROUP_H
 
@@ -197,8 +197,19 @@ CDDP_CHECKED cddp_status cddp_scatter(cddp_group *group, const void *in, void *o
 CDDP_CHECKED cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t count,
                                          cddp_type type, cddp_work **work);
 
-/** Point to point, in order between each pair. Send may return before the peer receives. Counts or
- *  types that differ give CDDP_ERR_MISMATCH on the receiver. */
+/** Point to point, to or from another rank, in order between each pair; collectives and messages of
+ *  other pairs are not waited for. Send may return before the peer receives. Counts or types that
+ *  differ give CDDP_ERR_MISMATCH on the receiver, on a device on all ranks.
+ *  On the device's memory, with every backend:
+ *   - both sides' buffers lie there (counts of 0 lie nowhere);
+ *   - a send is done once its receiver has all of it. So two ranks that send to each other pass
+ *     `work` to their sends, or all compute streams wait until the deadline: send, recv, then
+ *     cddp_work_wait() for both, in any order, never locks up;
+ *   - of a message of more than a few MiB (64 pieces, of 1 MiB with up to 4 ranks, less with more)
+ *     cddp_work_wait(), or a call without `work`, waits on the processor until its last pieces are
+ *     on their way, which takes the peer;
+ *   - a send whose receiver is 256 messages behind waits for it;
+ *   - no part of a CUDA graph that cddp records: CDDP_ERR_UNAVAILABLE. */
 CDDP_CHECKED cddp_status cddp_send(cddp_group *group, const void *data, size_t count,
                                    cddp_type type, int to, cddp_work **work);
 CDDP_CHECKED cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type,

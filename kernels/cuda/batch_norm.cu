@@ -65,6 +65,8 @@ __device__ __forceinline__ moments joined(const moments &a, const moments &b)
             a.squares + b.squares + away * away * (a.count * b.count / count)};
 }
 
+const double MOST = 3.402823466e38; /* that a float holds */
+
 struct statistics {
     float *mean, *inverse, *running_mean, *running_variance;
     float epsilon, momentum;
@@ -89,6 +91,9 @@ __device__ __forceinline__ void keep(const statistics &to, int channel, const mo
 
     to.mean[channel] = (float)all.mean;
     to.inverse[channel] = (float)(1 / sqrt(variance + (double)to.epsilon));
+    if (!(fabs(all.mean) <= MOST && unbiased <= MOST)) {
+        return; /* of activations that overflowed: such a step is skipped, but this would stay */
+    }
     to.running_mean[channel] = (float)((1 - momentum) * (double)to.running_mean[channel] +
                                        momentum * all.mean);
     to.running_variance[channel] = (float)((1 - momentum) * (double)to.running_variance[channel] +

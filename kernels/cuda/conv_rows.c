@@ -84,6 +84,18 @@ static void trim(struct pieces *pieces, int left)
     }
 }
 
+/* The rows of the images that begin with number @first: windows of @x in columns, or x itself. */
+static cddp_status rows_of(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
+                           struct pieces *pieces, const char *x, int first, const void **out)
+{
+    const void *from = x + (size_t)first * pieces->x_bytes;
+
+    trim(pieces, shape->count - first);
+    *out = pieces->columns != NULL ? pieces->columns : from;
+    return pieces->columns != NULL ? cddpi_cuda_im2col(device, &pieces->part, from, pieces->columns)
+                                   : CDDP_OK;
+}
+
 static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                             const char *x, const void *weight, char *y)
 {
@@ -91,13 +103,9 @@ static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda
     cddp_status status = start(device, shape, false, &pieces);
 
     for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
-        const void *from = x + (size_t)first * pieces.x_bytes;
+        const void *from;
 
-        trim(&pieces, shape->count - first);
-        if (pieces.columns != NULL) {
-            status = cddpi_cuda_im2col(device, &pieces.part, from, pieces.columns);
-            from = pieces.columns;
-        }
+        status = rows_of(device, shape, &pieces, x, first, &from);
         if (status == CDDP_OK) {
             status = device->kernels->linear(device, &pieces.linear, from, weight, NULL,
                                              y + (size_t)first * pieces.y_bytes, NULL);
@@ -140,13 +148,9 @@ static cddp_status own_conv_weight(struct cddpi_device *device, const struct cdd
     cddp_status status = start(device, shape, false, &pieces);
 
     for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
-        const void *from = x + (size_t)first * pieces.x_bytes;
+        const void *from;
 
-        trim(&pieces, shape->count - first);
-        if (pieces.columns != NULL) {
-            status = cddpi_cuda_im2col(device, &pieces.part, from, pieces.columns);
-            from = pieces.columns;
-        }
+        status = rows_of(device, shape, &pieces, x, first, &from);
         if (status == CDDP_OK) {
             status = device->kernels->linear_weight(device, &pieces.linear,
                                                     dy + (size_t)first * pieces.y_bytes, from,

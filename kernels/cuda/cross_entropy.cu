@@ -342,7 +342,10 @@ __global__ void __launch_bounds__(S::threads, 1024 / S::threads)
     }
     if (GRADS) {
         float scale = a.device_scale != nullptr ? a.scale * *a.device_scale : a.scale;
-        const gradient g = {all.most, scale / all.sum, scale, label};
+        /* The label's logit may have overflowed alone: the loss is infinite then, but its gradient
+         * would be finite, and no other rank would ever know. */
+        float factor = labelled > -INFINITY ? scale / all.sum : NAN;
+        const gradient g = {all.most, factor, scale, label};
 
         write_row<T, S>(row, start, held, shared, a.held_shared, g);
     }

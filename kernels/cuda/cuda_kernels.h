@@ -127,6 +127,9 @@ struct cddpi_cuda_kernels {
     cddp_status (*linear_weight)(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
                                  const void *dy, const void *x, bool add, float *dweight,
                                  float *dbias);
+    /* Bytes of device memory that kernels will still ask for, whatever the shapes: the workspace of
+     * products and the first scratch. What some shapes need beyond is not in it. */
+    size_t (*memory_to_come)(struct cddpi_device *device);
 
     /* --- cuDNN's graph API. Plans are kept by shape. --- */
 
@@ -146,7 +149,7 @@ struct cddpi_cuda_kernels {
                                const void *dy, const void *x, bool add, float *dweight);
     /* The sums are over @p shape->rows of this rank; mean and inverse (1 / sqrt(variance +
      * epsilon)) are kept for backward; running statistics are moved (PyTorch's: the unbiased
-     * variance). @p sum (NULL: none) is added before the relu. */
+     * variance), but not by what is not finite. @p sum (NULL: none) is added before the relu. */
     cddp_status (*batch_norm)(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
                               const void *x, const void *sum, const float *weight,
                               const float *bias, float *running_mean, float *running_variance,
@@ -270,7 +273,8 @@ struct cddpi_cuda_kernels {
     /* Losses. @p logits (rows x columns) becomes scale x (softmax - onehot) with @p grads, else it
      * stays. @p out[0] += the sum of losses and @p out[1] += the number of rows whose largest
      * element is the label's, both float64, in a fixed order. @p scale times *device_scale (NULL:
-     * 1), which is the loss scale. @p scratch: of loss_scratch bytes. */
+     * 1), which is the loss scale. The gradients of a row whose loss is not finite are not, either.
+     * @p scratch: of loss_scratch bytes. */
     cddp_status (*cross_entropy)(struct cddpi_device *device, cddp_type type, void *logits,
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
                                  float scale, const float *device_scale, double *out,
@@ -309,7 +313,7 @@ struct cddpi_cuda_kernels {
                         double clip, float *scale, int32_t *skip, float *norm);
     /* GradScaler's rule on *loss_scale and *good_steps after a step (src/optim/loss_scale.h). */
     cddp_status (*scale_loss)(struct cddpi_device *device, const int32_t *skip, double growth,
-                              double backoff, int32_t interval, float *loss_scale,
+                              double backoff, float least, int32_t interval, float *loss_scale,
                               int32_t *good_steps);
     /* Type to type, rounded to nearest even. */
     cddp_status (*cast)(struct cddpi_device *device, cddp_type from, const void *in, cddp_type to,

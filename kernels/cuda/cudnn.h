@@ -1,8 +1,8 @@
 /* cudnn.h - what cuDNN takes over of the table of kernels.
  *
  * Each call says with @p out_done whether it has put the work into the compute stream. Where it has
- * not and is CDDP_OK, there is no cuDNN here, or it has no engine for the shape: that is found out
- * once a shape, outside of recordings, and the caller has kernels of its own. */
+ * not and is CDDP_OK, there is no cuDNN here, or it has no engine for the shape that runs: that is
+ * found out once a shape, outside of recordings, and the caller has kernels of its own. */
 #ifndef CDDPI_CUDA_CUDNN_H
 #define CDDPI_CUDA_CUDNN_H
 

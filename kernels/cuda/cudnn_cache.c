@@ -125,7 +125,7 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
                        const void *shape, struct entry **out)
 {
     struct cddpi_cudnn_target target = {
-        .handle = cache->handle, .properties = NULL, .rivals = key->any_order != 0};
+        .handle = cache->handle, .rivals = key->any_order != 0, .tf32 = cddpi_cuda_tf32()};
     struct entry *entry;
     cddp_status status;
 
@@ -198,7 +198,7 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
     if (entry == NULL) {
         status = add(device, cache, key, build, shape, &entry);
     }
-    if (status == CDDP_OK && entry->usable) {
+    if (status == CDDP_OK && entry->usable && !entry->plan.failed) {
         *out = (struct cddpi_cudnn_use){&cache->cudnn, cache->handle, &entry->plan};
     }
     return status;

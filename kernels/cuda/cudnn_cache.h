@@ -25,8 +25,8 @@ struct cddpi_cudnn_use {
 };
 
 /** The plan for @p key, whose graph @p build makes from @p shape the first time. @p out->plan NULL:
- *  there is no cuDNN here, or it cannot do it (the reason is in the error's text, once).
- *  CDDP_ERR_UNAVAILABLE: the shape is new while work is recorded. */
+ *  there is no cuDNN here, or it cannot do it (the reason is in the error's text, once), or the
+ *  plan has failed. CDDP_ERR_UNAVAILABLE: the shape is new while work is recorded. */
 cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cudnn_key *key,
                              void (*build)(struct cddpi_cudnn_graph *graph, const void *shape),
                              const void *shape, struct cddpi_cudnn_use *out);

@@ -24,6 +24,7 @@ void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_co
                                                 cddpi_cuda_conv_extent(shape->width, shape));
     cudnnDataType_t type = cddpi_cudnn_type(shape->type);
 
+    graph->single = type == CUDNN_DATA_FLOAT;
     cddpi_cudnn_convolve(graph, pass, shape->stride, shape->padding,
                          cddpi_cudnn_memory(graph, CDDPI_CONV_X, type, &x),
                          cddpi_cudnn_memory(graph, CDDPI_CONV_W, type, &w),

@@ -25,6 +25,7 @@ struct cddpi_cudnn_graph {
     cudnnBackendDescriptor_t operations[CDDPI_CUDNN_OPERATIONS];
     int descriptor_count, operation_count;
     int64_t unnamed; /* tensors without a pointer of their own: ids from UNNAMED on */
+    bool single;     /* it multiplies float32, which tensor cores round to TF32 */
 };
 
 /* Dimensions and strides, in elements, outermost first. */

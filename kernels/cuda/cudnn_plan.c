@@ -42,9 +42,25 @@ static cudnnBackendDescriptor_t finish_graph(struct cddpi_cudnn_graph *graph,
     return made;
 }
 
-/* Numerical notes of a configuration's engine. */
+static bool rounds(cudnnBackendNumericalNote_t note, bool tf32)
+{
+    switch (note) {
+    case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: /* of float32 they know nothing but TF32 */
+        return tf32;
+    case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: /* float32 as float16 */
+    case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Numerical notes of a configuration's engine. @p tf32: tensor cores would round to it. */
 static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescriptor_t config,
-                           int64_t *out_engine, bool *out_rounds)
+                           bool tf32, int64_t *out_engine, bool *out_rounds)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = NULL;
@@ -66,20 +82,11 @@ static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescript
         *out_rounds = false;
     }
     for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
-        switch (notes[i]) {
-        case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
             grade = CHANGES;
-            break;
-        case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: /* float32 as TF32 */
-        case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
-        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
-        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
-        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
+        } else if (rounds(notes[i], tf32)) {
             grade = grade < ROUNDS ? ROUNDS : grade;
             *out_rounds = true;
-            break;
-        default:
-            break;
         }
     }
     cudnn->get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, out_engine);
@@ -121,7 +128,8 @@ static void ask(struct cddpi_cudnn_graph *graph, const struct cddpi_cudnn_target
         int at = found->count++;
 
         found->config[at] = configs[i];
-        found->grade[at] = grade_of(cudnn, configs[i], &found->engine[at], &found->rounds[at]);
+        found->grade[at] = grade_of(cudnn, configs[i], graph->single && !target->tf32,
+                                    &found->engine[at], &found->rounds[at]);
     }
 }
 

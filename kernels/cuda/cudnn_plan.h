@@ -22,6 +22,7 @@ struct cddpi_cudnn_plan {
     bool reproducible;      /* the same bits in every run, as cuDNN says */
     bool exact;             /* inputs and sums are not rounded on the way */
     int tried;              /* configurations that were looked at */
+    bool ran, failed;       /* what became of its first execution */
     /* Those that may be faster, until they are measured. */
     struct cddpi_cudnn_rival rivals[CDDPI_CUDNN_RIVALS];
     int rival_count;
@@ -33,6 +34,7 @@ struct cddpi_cudnn_target {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t properties;
     bool rivals; /* keep some of the next best engines, which need not be reproducible */
+    bool tf32;   /* factors of float32 may be rounded to it */
 };
 
 /** Choose an engine for @p plan->graph, whose operations are complete: the first that cuDNN's

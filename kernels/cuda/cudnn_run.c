@@ -7,6 +7,8 @@
 #include "kernels/cuda/im2col.h"
 #include "kernels/cuda/scratch.h"
 
+#include "base/log.h"
+
 #include <math.h>
 
 static const void *behind(const void *memory, size_t bytes)
@@ -19,6 +21,8 @@ static size_t rounded_up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
+/* A plan that was made may still not run here. Nobody knows that before its first call, which is
+ * left to the caller's own kernels then; they write all of the output. */
 static cddp_status execute(const struct cddpi_cudnn_use *use,
                            const struct cddpi_cudnn_pointers *pointers, void *workspace,
                            bool *out_done)
@@ -32,6 +36,12 @@ static cddp_status execute(const struct cddpi_cudnn_use *use,
         status = cddpi_cudnn_plan_execute(use->plan, use->handle, pointers, workspace);
     }
     *out_done = status == CDDP_OK;
+    if (status != CDDP_OK && !use->plan->ran && !cddpi_cuda_recording(use->cudnn->device)) {
+        cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
+        use->plan->failed = true;
+        return CDDP_OK;
+    }
+    use->plan->ran = true;
     return status;
 }
 
@@ -218,7 +228,8 @@ cddp_status cddpi_cudnn_attention_grad(struct cddpi_device *device,
         return status;
     }
     status = get_scratch(device, &part, use.plan, &scratch);
-    for (int first = 0; status == CDDP_OK && first < shape->batch; first += part.batch) {
+    *out_done = status == CDDP_OK;
+    for (int first = 0; *out_done && first < shape->batch; first += part.batch) {
         size_t rows = (size_t)first * (size_t)shape->length;
         size_t bytes = rows * row_bytes(shape);
         struct backward_memory memory = {behind(qkv, 3 * bytes), behind(out, bytes),
@@ -317,7 +328,7 @@ cddp_status cddpi_cudnn_conv_weight(struct cddpi_device *device,
         status = run_conv(&use, x, direct ? (void *)dweight : memory, dy, (char *)memory + bytes,
                           out_done);
     }
-    return status != CDDP_OK || direct
+    return status != CDDP_OK || direct || !*out_done
                ? status
                : cddpi_cuda_add_float(device, shape->type, memory, count, add, dweight);
 }

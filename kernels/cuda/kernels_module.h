@@ -45,6 +45,9 @@ struct cddpi_cuda_kept *cddpi_cuda_kept(struct cddpi_device *device, enum cddpi_
 
 /* --- of the kernels --- */
 
+/** Whether products and convolutions may round factors of float32 to TF32: $CDDP_TF32. */
+bool cddpi_cuda_tf32(void);
+
 /** Fill all rows of @p out. Called once a device; the table needs no release. */
 void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out);
 

@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "kernels/cuda/product_kernels.h"
 #include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/scratch.h"
 
 #include <limits.h>
 
@@ -290,9 +291,15 @@ static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi
     return status == CDDP_OK && dbias != NULL ? sum_bias(&call, dy, add, dbias) : status;
 }
 
+static size_t memory_to_come(struct cddpi_device *device)
+{
+    return cddpi_products_to_come(device) + cddpi_cuda_scratch_to_come(device);
+}
+
 void cddpi_cuda_fill_product(struct cddpi_cuda_kernels *out)
 {
     out->linear = linear;
     out->linear_input = linear_input;
     out->linear_weight = linear_weight;
+    out->memory_to_come = memory_to_come;
 }

@@ -9,6 +9,8 @@
 
 /* What NVIDIA recommends for the H100 and later; an A100 wants less. */
 static const size_t workspace_bytes = (size_t)32 << 20;
+static const size_t fingerprint_bytes = 2 * sizeof(uint64_t);
+static const size_t smallest_scratch = (size_t)1 << 20;
 
 bool cddpi_products_recording(struct cddpi_device *device)
 {
@@ -70,11 +72,17 @@ static void products_release(struct cddpi_device *device, void *state)
 }
 
 /* The environment is libcddp's table (src/base/env.h), which also says what these mean. */
+bool cddpi_cuda_tf32(void)
+{
+    const char *tf32 = getenv("CDDP_TF32");
+
+    return tf32 != NULL && strcmp(tf32, "1") == 0;
+}
+
 static cddp_status read_environment(struct cddpi_device *device,
                                     struct cddpi_cuda_products *products)
 {
     const char *choice = getenv("CDDP_PRODUCTS");
-    const char *tf32 = getenv("CDDP_TF32");
 
     if (choice == NULL || choice[0] == '\0') {
         products->choice = CDDPI_PRODUCTS_UNSET;
@@ -88,7 +96,7 @@ static cddp_status read_environment(struct cddpi_device *device,
         return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
                                "CDDP_PRODUCTS=%s is none of first, same and fast", choice);
     }
-    products->tf32 = tf32 != NULL && strcmp(tf32, "1") == 0;
+    products->tf32 = cddpi_cuda_tf32();
     return CDDP_OK;
 }
 
@@ -112,8 +120,8 @@ static cddp_status fill(struct cddpi_device *device, struct cddpi_cuda_products 
     status = device->ops->alloc(device, workspace_bytes, "workspace of products",
                                 &products->workspace);
     if (status == CDDP_OK) {
-        status = device->ops->alloc(device, 2 * sizeof *products->fingerprint,
-                                    "fingerprints of products", (void **)&products->fingerprint);
+        status = device->ops->alloc(device, fingerprint_bytes, "fingerprints of products",
+                                    (void **)&products->fingerprint);
     }
     return status;
 }
@@ -147,10 +155,19 @@ cddp_status cddpi_products_get(struct cddpi_device *device, struct cddpi_cuda_pr
     return CDDP_OK;
 }
 
+size_t cddpi_products_to_come(struct cddpi_device *device)
+{
+    const struct cddpi_cuda_products *products =
+        cddpi_cuda_kept(device, CDDPI_CUDA_PRODUCTS)->state;
+
+    return (products == NULL ? workspace_bytes + fingerprint_bytes : 0) +
+           (products == NULL || products->scratch_bytes == 0 ? smallest_scratch : 0);
+}
+
 cddp_status cddpi_products_scratch(struct cddpi_device *device,
                                    struct cddpi_cuda_products *products, size_t bytes, void **out)
 {
-    size_t wanted = products->scratch_bytes > 0 ? products->scratch_bytes : (size_t)1 << 20;
+    size_t wanted = products->scratch_bytes > 0 ? products->scratch_bytes : smallest_scratch;
     void *memory;
     cddp_status status;
 

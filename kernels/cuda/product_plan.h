@@ -72,6 +72,9 @@ struct cddpi_cuda_products {
  *  CDDP_ERR_UNAVAILABLE: there is no cuBLASLt, with the reason. */
 cddp_status cddpi_products_get(struct cddpi_device *device, struct cddpi_cuda_products **out);
 
+/** The part of products in memory_to_come of struct cddpi_cuda_kernels. */
+size_t cddpi_products_to_come(struct cddpi_device *device);
+
 /** @p bytes of scratch, valid until the next call. */
 cddp_status cddpi_products_scratch(struct cddpi_device *device,
                                    struct cddpi_cuda_products *products, size_t bytes, void **out);

@@ -49,6 +49,13 @@ static cddp_status get(struct cddpi_device *device, struct scratch **out)
     return CDDP_OK;
 }
 
+size_t cddpi_cuda_scratch_to_come(struct cddpi_device *device)
+{
+    const struct scratch *scratch = cddpi_cuda_kept(device, CDDPI_CUDA_SCRATCH)->state;
+
+    return scratch == NULL || scratch->count == 0 ? SMALLEST : 0;
+}
+
 static cddp_status grow(struct cddpi_device *device, struct scratch *scratch, size_t bytes)
 {
     size_t wanted = scratch->bytes > 0 ? 2 * scratch->bytes : SMALLEST;

@@ -17,6 +17,9 @@ bool cddpi_cuda_recording(struct cddpi_device *device);
  *  before. */
 cddp_status cddpi_cuda_scratch(struct cddpi_device *device, size_t bytes, void **out);
 
+/** The part of scratch in memory_to_come of struct cddpi_cuda_kernels. */
+size_t cddpi_cuda_scratch_to_come(struct cddpi_device *device);
+
 #ifdef __cplusplus
 }
 #endif

@@ -134,22 +134,29 @@ __global__ void find_scale(const double *squares, const float *loss_scale, doubl
 }
 
 /* As cddpi_loss_scale_update() of src/optim/loss_scale.c. */
-__global__ void move_scale(const int32_t *skip, double growth, double backoff, int32_t interval,
-                           float *loss_scale, int32_t *good_steps)
+__global__ void move_scale(const int32_t *skip, double growth, double backoff, float least,
+                           int32_t interval, float *loss_scale, int32_t *good_steps)
 {
-    double scale = *loss_scale;
+    float scale = *loss_scale;
+    int32_t steps = *good_steps;
 
     if (*skip != 0) {
-        *loss_scale = (float)(scale * backoff);
-        *good_steps = 0;
+        float shrunk = (float)((double)scale * backoff);
+
+        if (scale > least) {
+            *loss_scale = shrunk > least ? shrunk : least;
+        }
+        *good_steps = (steps < 0 ? steps : 0) - 1;
         return;
     }
-    if (++*good_steps >= interval) {
-        float grown = (float)(scale * growth);
+    steps = (steps < 0 ? 0 : steps) + 1;
+    if (steps >= interval) {
+        float grown = (float)((double)scale * growth);
 
-        *loss_scale = grown <= 3.402823466e38f ? grown : *loss_scale;
-        *good_steps = 0;
+        *loss_scale = grown <= 3.402823466e38f ? grown : scale;
+        steps = 0;
     }
+    *good_steps = steps;
 }
 
 cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_tensors *tensors,
@@ -180,10 +187,11 @@ cddp_status clip(struct cddpi_device *device, const double *squares, const float
 }
 
 cddp_status scale_loss(struct cddpi_device *device, const int32_t *skip, double growth,
-                       double backoff, int32_t interval, float *loss_scale, int32_t *good_steps)
+                       double backoff, float least, int32_t interval, float *loss_scale,
+                       int32_t *good_steps)
 {
     cudaError_t error = CDDPI_LAUNCH(move_scale, 1, 1, 0, cddpi_cuda_compute_stream(device), skip,
-                                     growth, backoff, interval, loss_scale, good_steps);
+                                     growth, backoff, least, interval, loss_scale, good_steps);
 
     return cddpi_cuda_status(device, error, "scale_loss", __FILE__, __LINE__);
 }

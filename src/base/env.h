@@ -52,7 +52,8 @@
       "fastest that gives the same bits as that one) or fast (the fastest: bits may differ "       \
       "between runs); unset: same, or fast without ddp.deterministic")                             \
     X(TF32, "CDDP_TF32", "0",                                                                      \
-      "1: float32 products on a CUDA device round their factors to TF32, which is faster")         \
+      "1: float32 products and convolutions on a CUDA device round their factors to TF32, which "  \
+      "is faster")                                                                                 \
     X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")
 
 enum cddpi_env {

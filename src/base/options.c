@@ -103,6 +103,73 @@ cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv, 
     return CDDP_OK;
 }
 
+cddp_status cddpi_options_read(const struct cddpi_options *options, int argc, char **argv,
+                               const char **values, int *out_count)
+{
+    cddp_status status = CDDP_OK;
+    bool after_dashes = false;
+    int count = 0;
+
+    for (int i = 1; status == CDDP_OK && i < argc; i++) {
+        if (after_dashes || argv[i][0] != '-' || argv[i][1] == '\0') {
+            argv[1 + count++] = argv[i];
+        } else if (strcmp(argv[i], "--") == 0) {
+            after_dashes = true;
+        } else {
+            status = cddpi_option_read(options, argv, &i, values);
+        }
+    }
+    if (status == CDDP_OK) {
+        *out_count = count;
+    }
+    return status;
+}
+
+cddp_status cddpi_option_choice(const struct cddpi_options *options, const char *const *values,
+                                const int *ids, int count, int *out)
+{
+    int chosen = -1;
+
+    for (int i = 0; i < count; i++) {
+        if (values[ids[i]] == NULL) {
+            continue;
+        }
+        if (chosen >= 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s and --%s exclude each other",
+                              options->rows[ids[chosen]].name, options->rows[ids[i]].name);
+        }
+        chosen = i;
+    }
+    *out = chosen;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_option_word(const struct cddpi_options *options, const char *const *values,
+                              int id, const char *const *words, int count, int *out)
+{
+    char known[128] = "";
+    size_t used = 0;
+
+    if (values[id] == NULL) {
+        return CDDP_OK;
+    }
+    for (int i = 0; i < count; i++) {
+        if (strcmp(values[id], words[i]) == 0) {
+            *out = i;
+            return CDDP_OK;
+        }
+        if (used < sizeof known) {
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                     i == 0           ? ""
+                                     : i + 1 == count ? " or "
+                                                      : ", ",
+                                     words[i]);
+        }
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: it is %s", options->rows[id].name, values[id],
+                      known);
+}
+
 cddp_status cddpi_option_whole(const struct cddpi_options *options, const char *const *values,
                                int id, int64_t low, int64_t high, int64_t *out)
 {

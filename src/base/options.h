@@ -21,6 +21,15 @@ struct cddpi_options {
     int count;
 };
 
+/* A program's table from a list of rows, MAP(X) with X(id, name, letter, argument, text) for each:
+ * OPTION_id and OPTION_COUNT, rows, and table. Once in a file. */
+#define CDDPI_OPTION_ID(id, name, letter, argument, text) OPTION_##id,
+#define CDDPI_OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
+#define CDDPI_OPTION_TABLE(program, MAP)                                                           \
+    enum option_id { MAP(CDDPI_OPTION_ID) OPTION_COUNT };                                          \
+    static const struct cddpi_option rows[OPTION_COUNT] = {MAP(CDDPI_OPTION_ROW)};                 \
+    static const struct cddpi_options table = {program, rows, OPTION_COUNT}
+
 /** Read the option at argv[*index], which begins with a dash, and its argument: --name VALUE,
  *  --name=VALUE, -n VALUE or -nVALUE.
  *  @param index   Moved to the argument, if that is a word of its own.
@@ -28,6 +37,23 @@ struct cddpi_options {
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the option, and what is near. */
 CDDP_CHECKED cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv,
                                            int *index, const char **values);
+
+/** Read all options of a command line. The words between them, and all behind "--", are moved to
+ * the front: argv[1] to argv[@p out_count].
+ *  @return As cddpi_option_read(). */
+CDDP_CHECKED cddp_status cddpi_options_read(const struct cddpi_options *options, int argc,
+                                            char **argv, const char **values, int *out_count);
+
+/** Which one of the rows @p ids, of which only one may be given: its place in @p ids, or -1. */
+CDDP_CHECKED cddp_status cddpi_option_choice(const struct cddpi_options *options,
+                                             const char *const *values, const int *ids, int count,
+                                             int *out);
+
+/** Row @p id as one of @p words, of which @p out gets the place; one that was not given leaves it
+ *  alone. */
+CDDP_CHECKED cddp_status cddpi_option_word(const struct cddpi_options *options,
+                                           const char *const *values, int id,
+                                           const char *const *words, int count, int *out);
 
 /** Row @p id as a whole number in [@p low, @p high]; one that was not given leaves @p out alone. */
 CDDP_CHECKED cddp_status cddpi_option_whole(const struct cddpi_options *options,

@@ -1,4 +1,4 @@
-/* file.c - owns the system calls by which checkpoints change a file system, and their failures. */
+/* file.c - folders that are there to stay, and hashes of files. */
 #include "checkpoint/file.h"
 
 #include "base/alloc.h"
@@ -10,56 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 256 << 10, WRITE_BYTES_MAX = 1 << 30 };
-
-static _Thread_local int (*test_hook)(const char *operation);
-
-void cddpi_checkpoint_set_hook(int (*hook)(const char *operation))
-{
-    test_hook = hook;
-}
-
-/* Whether a test wants this operation to fail; errno is then set. */
-static bool refused(const char *operation)
-{
-    int error = test_hook != NULL ? test_hook(operation) : 0;
-
-    if (error != 0) {
-        errno = error;
-    }
-    return error != 0;
-}
-
-int cddpi_file_mkdirat(int dir, const char *name)
-{
-    return refused("mkdir") ? -1 : mkdirat(dir, name, 0777);
-}
-
-int cddpi_file_renameat(int dir, const char *from, const char *to)
-{
-    return refused("rename") ? -1 : renameat(dir, from, dir, to);
-}
-
-int cddpi_file_unlinkat(int dir, const char *name, int flags)
-{
-    return refused(flags == AT_REMOVEDIR ? "rmdir" : "unlink") ? -1 : unlinkat(dir, name, flags);
-}
-
-int cddpi_file_fsync(int fd)
-{
-    if (refused("fsync")) {
-        return -1;
-    }
-    while (fsync(fd) != 0) {
-        if (errno == EINVAL || errno == ENOTSUP) {
-            return 0;
-        }
-        if (errno != EINTR) {
-            return -1;
-        }
-    }
-    return 0;
-}
+enum { BUFFER_BYTES = 256 << 10 };
 
 static int open_dir_at(int dir, const char *path)
 {
@@ -132,111 +83,27 @@ cddp_status cddpi_file_open_dir(const char *path, int *out)
     return CDDP_OK;
 }
 
-cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *name,
-                              const char *shown)
+static void hash_more(void *context, const void *data, size_t bytes)
+{
+    struct cddpi_digest *digest = context;
+
+    crypto_generichash_update(&digest->hash, data, bytes);
+}
+
+cddp_status cddpi_digest_watch(struct cddpi_digest *digest, struct cddpi_writer *writer)
 {
     if (sodium_init() < 0) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: libsodium does not start", shown);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: libsodium does not start", writer->shown);
     }
-    writer->buffer = cddpi_alloc_aligned(BUFFER_BYTES);
-    if (writer->buffer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", shown, BUFFER_BYTES);
-    }
-    writer->fd = refused("open") ? -1
-                                 : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (writer->fd < 0) {
-        cddpi_free(writer->buffer);
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "create %s", shown);
-    }
-    crypto_generichash_init(&writer->hash, NULL, 0, CDDPI_DIGEST_BYTES);
-    writer->shown = shown;
-    writer->used = 0;
-    writer->bytes = 0;
+    crypto_generichash_init(&digest->hash, NULL, 0, CDDPI_DIGEST_BYTES);
+    writer->watch = hash_more;
+    writer->context = digest;
     return CDDP_OK;
 }
 
-/* All of @data to the disk's cache; @offset, for the text only, is where in the file it goes. */
-static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *data, size_t bytes,
-                             uint64_t offset)
+void cddpi_digest_take(struct cddpi_digest *digest, unsigned char out[CDDPI_DIGEST_BYTES])
 {
-    while (bytes > 0) {
-        size_t wanted = bytes < WRITE_BYTES_MAX ? bytes : WRITE_BYTES_MAX;
-        ssize_t written;
-
-        if (test_hook != NULL && wanted > 1) {
-            wanted = (wanted + 1) / 2;
-        }
-        written = refused("write") ? -1 : write(writer->fd, data, wanted);
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written <= 0) {
-            return cddpi_fail_errno(CDDP_ERR_IO, written < 0 ? errno : EIO,
-                                    "write %zu bytes at offset %llu of %s", bytes,
-                                    (unsigned long long)offset, writer->shown);
-        }
-        data += written;
-        bytes -= (size_t)written;
-        offset += (uint64_t)written;
-    }
-    return CDDP_OK;
-}
-
-static cddp_status empty_buffer(struct cddpi_writer *writer)
-{
-    size_t used = writer->used;
-
-    writer->used = 0;
-    return write_all(writer, writer->buffer, used, writer->bytes - used);
-}
-
-cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data, size_t bytes)
-{
-    cddp_status status;
-
-    if (bytes == 0) {
-        return CDDP_OK;
-    }
-    crypto_generichash_update(&writer->hash, data, bytes);
-    if (bytes > BUFFER_BYTES - writer->used) {
-        status = empty_buffer(writer);
-        if (status != CDDP_OK) {
-            return status;
-        }
-    }
-    if (bytes >= BUFFER_BYTES) {
-        status = write_all(writer, data, bytes, writer->bytes);
-        writer->bytes += bytes;
-        return status;
-    }
-    memcpy(writer->buffer + writer->used, data, bytes);
-    writer->used += bytes;
-    writer->bytes += bytes;
-    return CDDP_OK;
-}
-
-cddp_status cddpi_writer_finish(struct cddpi_writer *writer,
-                                unsigned char out_digest[CDDPI_DIGEST_BYTES])
-{
-    cddp_status status = empty_buffer(writer);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (cddpi_file_fsync(writer->fd) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "flush %llu bytes of %s",
-                                (unsigned long long)writer->bytes, writer->shown);
-    }
-    if (out_digest != NULL) {
-        crypto_generichash_final(&writer->hash, out_digest, CDDPI_DIGEST_BYTES);
-    }
-    return CDDP_OK;
-}
-
-void cddpi_writer_close(struct cddpi_writer *writer)
-{
-    close(writer->fd); /* fsync has reported what close could */
-    cddpi_free(writer->buffer);
+    crypto_generichash_final(&digest->hash, out, CDDPI_DIGEST_BYTES);
 }
 
 /* Hash @fd to its end through @buffer. */

@@ -1,6 +1,7 @@
 /* safetensors_write.c - owns the making of safetensors files. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/replace.h"
 #include "checkpoint/safetensors.h"
 
 #include <assert.h>
@@ -218,14 +219,22 @@ struct content {
     void *context;
 };
 
-/* What put_content() does once the header is there. */
-static cddp_status put_all(struct cddpi_writer *writer, const char *header, size_t header_bytes,
-                           const struct content *content,
-                           unsigned char out_digest[CDDPI_DIGEST_BYTES])
+/* Put header and tensors. */
+static cddp_status put_content(void *context, struct cddpi_writer *writer)
 {
-    cddp_status status = cddpi_writer_put(writer, header, header_bytes);
-    uint64_t expected = header_bytes;
+    const struct content *content = context;
+    char *header = NULL;
+    size_t header_bytes = 0;
+    uint64_t expected;
+    cddp_status status = cddpi_safetensors_header(writer->shown, content->tensors, content->count,
+                                                  content->metadata, &header, &header_bytes);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_writer_put(writer, header, header_bytes);
+    cddpi_free(header);
+    expected = header_bytes;
     for (size_t i = 0; i < content->count && status == CDDP_OK; i++) {
         const cddp_tensor *tensor = &content->tensors[i];
         size_t bytes = 0;
@@ -235,31 +244,6 @@ static cddp_status put_all(struct cddpi_writer *writer, const char *header, size
         expected += bytes;
         assert(status != CDDP_OK || writer->bytes == expected);
     }
-    return status == CDDP_OK ? cddpi_writer_finish(writer, out_digest) : status;
-}
-
-static cddp_status put_content(int dir, const char *name, const char *shown,
-                               const struct content *content, uint64_t *out_bytes,
-                               unsigned char out_digest[CDDPI_DIGEST_BYTES])
-{
-    struct cddpi_writer writer;
-    char *header = NULL;
-    size_t header_bytes = 0;
-    cddp_status status = cddpi_safetensors_header(shown, content->tensors, content->count,
-                                                  content->metadata, &header, &header_bytes);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_writer_open(&writer, dir, name, shown);
-    if (status == CDDP_OK) {
-        status = put_all(&writer, header, header_bytes, content, out_digest);
-        if (status == CDDP_OK && out_bytes != NULL) {
-            *out_bytes = writer.bytes;
-        }
-        cddpi_writer_close(&writer);
-    }
-    cddpi_free(header);
     return status;
 }
 
@@ -268,17 +252,30 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
                                   const char *const *metadata, uint64_t *out_bytes,
                                   unsigned char out_digest[CDDPI_DIGEST_BYTES])
 {
-    const struct content content = {tensors, count, metadata, put_memory,
-                                    (void *)(uintptr_t)tensors};
+    struct content content = {tensors, count, metadata, put_memory, (void *)(uintptr_t)tensors};
+    struct cddpi_writer writer;
+    struct cddpi_digest digest;
     cddp_status status = check_memory(shown, tensors, count);
 
-    return status == CDDP_OK ? put_content(dir, name, shown, &content, out_bytes, out_digest)
-                             : status;
-}
-
-static cddp_status make_content(void *context, int dir, const char *name, const char *shown)
-{
-    return put_content(dir, name, shown, context, NULL, NULL);
+    if (status == CDDP_OK) {
+        status = cddpi_writer_open(&writer, dir, name, shown);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_digest_watch(&digest, &writer);
+    if (status == CDDP_OK) {
+        status = put_content(&content, &writer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_writer_finish(&writer);
+    }
+    if (status == CDDP_OK) {
+        *out_bytes = writer.bytes;
+        cddpi_digest_take(&digest, out_digest);
+    }
+    cddpi_writer_close(&writer);
+    return status;
 }
 
 cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensors, size_t count,
@@ -287,7 +284,7 @@ cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensor
 {
     struct content content = {tensors, count, metadata, put, context};
 
-    return cddpi_file_replace(path, make_content, &content);
+    return cddpi_file_replace(path, put_content, &content);
 }
 
 cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors, size_t count,

@@ -96,12 +96,9 @@ static cddp_status write_text(int into, const char *name, const char *shown, con
     if (status != CDDP_OK) {
         return status;
     }
-    status = cddpi_writer_put(&writer, text, strlen(text));
+    status = cddpi_writer_put_line(&writer, text);
     if (status == CDDP_OK) {
-        status = cddpi_writer_put(&writer, "\n", 1);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_writer_finish(&writer, NULL);
+        status = cddpi_writer_finish(&writer);
     }
     cddpi_writer_close(&writer);
     return status;

@@ -33,13 +33,14 @@ static cddp_status begin_shard(struct cddpi_shards *shards)
 {
     static const unsigned char header[CDDPI_SHARD_HEADER_BYTES];
     char *path = path_of(shards, shards->is_numbered, shards->files);
-    cddp_status status = path != NULL ? cddpi_output_open(path, &shards->output)
+    cddp_status status = path != NULL ? cddpi_replacement_open(path, &shards->file)
                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name",
                                                    shards->name);
 
     cddpi_free(path);
     shards->in_shard = 0;
-    return status == CDDP_OK ? cddpi_output_put(&shards->output, header, sizeof header) : status;
+    return status == CDDP_OK ? cddpi_writer_put(&shards->file.writer, header, sizeof header)
+                             : status;
 }
 
 static cddp_status end_shard(struct cddpi_shards *shards)
@@ -49,12 +50,12 @@ static cddp_status end_shard(struct cddpi_shards *shards)
         htole32(shards->is_wide ? 7 : 1), htole32((uint32_t)shards->in_shard)};
     char *path = path_of(shards, shards->is_numbered, shards->files);
     cddp_status status = path != NULL
-                             ? cddpi_output_put_head(&shards->output, header, sizeof header)
+                             ? cddpi_writer_put_head(&shards->file.writer, header, sizeof header)
                              : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name",
                                           shards->name);
 
     if (status == CDDP_OK) {
-        status = cddpi_output_finish(&shards->output, path);
+        status = cddpi_replacement_finish(&shards->file, path);
     }
     cddpi_free(path);
     shards->files += status == CDDP_OK;
@@ -72,8 +73,8 @@ static cddp_status put_block(struct cddpi_shards *shards, const int32_t *tokens,
     }
     shards->in_shard += (int64_t)count;
     shards->tokens += (int64_t)count;
-    return shards->is_wide ? cddpi_output_put(&shards->output, wide, count * sizeof *wide)
-                           : cddpi_output_put(&shards->output, narrow, count * sizeof *narrow);
+    return shards->is_wide ? cddpi_writer_put(&shards->file.writer, wide, count * sizeof *wide)
+                           : cddpi_writer_put(&shards->file.writer, narrow, count * sizeof *narrow);
 }
 
 cddp_status cddpi_shards_put(struct cddpi_shards *shards, const int32_t *tokens, size_t count)
@@ -84,12 +85,12 @@ cddp_status cddpi_shards_put(struct cddpi_shards *shards, const int32_t *tokens,
         int64_t room = shards->shard_tokens - shards->in_shard;
         size_t taken = count < BLOCK ? count : BLOCK;
 
-        if (shards->output.path != NULL && room == 0) {
+        if (shards->file.path != NULL && room == 0) {
             shards->is_numbered = true; /* one file was not enough */
             status = end_shard(shards);
             continue;
         }
-        if (shards->output.path == NULL) {
+        if (shards->file.path == NULL) {
             status = begin_shard(shards);
             continue;
         }
@@ -103,12 +104,12 @@ cddp_status cddpi_shards_put(struct cddpi_shards *shards, const int32_t *tokens,
 
 cddp_status cddpi_shards_finish(struct cddpi_shards *shards)
 {
-    return shards->output.path != NULL ? end_shard(shards) : CDDP_OK;
+    return shards->file.path != NULL ? end_shard(shards) : CDDP_OK;
 }
 
 void cddpi_shards_fini(struct cddpi_shards *shards)
 {
-    cddpi_output_discard(&shards->output);
+    cddpi_replacement_discard(&shards->file);
     cddpi_free(shards->name);
     shards->name = NULL;
 }

@@ -3,7 +3,7 @@
 #ifndef CDDPI_DATA_TOKEN_SHARDS_H
 #define CDDPI_DATA_TOKEN_SHARDS_H
 
-#include "data/output.h"
+#include "base/replace.h"
 
 #include <stdbool.h>
 
@@ -19,8 +19,8 @@ struct cddpi_shards {
     char *name;           /* files are NAME.bin, or NAME_000000.bin and so on */
     int64_t shard_tokens; /* most of a file */
     bool is_numbered;
-    bool is_wide; /* uint32 */
-    struct cddpi_output output;
+    bool is_wide;                  /* uint32 */
+    struct cddpi_replacement file; /* being written */
     int64_t in_shard;
     int64_t tokens; /* of all files */
     int files;      /* finished */

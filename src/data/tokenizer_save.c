@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "data/output.h"
+#include "base/replace.h"
 #include "data/tokenizer_impl.h"
 
 #include <jansson.h>
@@ -102,7 +102,6 @@ cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer, const 
 {
     json_t *document = document_of(tokenizer);
     char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
-    struct cddpi_output output = {0};
     cddp_status status;
 
     json_decref(document);
@@ -110,17 +109,7 @@ cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer, const 
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d tokens", path,
                           tokenizer->count);
     }
-    status = cddpi_output_open(path, &output);
-    if (status == CDDP_OK) {
-        status = cddpi_output_put(&output, text, strlen(text));
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_output_put(&output, "\n", 1);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_output_finish(&output, NULL);
-    }
-    cddpi_output_discard(&output);
+    status = cddpi_file_replace_line(path, text);
     free(text); /* jansson's */
     return status;
 }

@@ -77,6 +77,7 @@ struct cddpi_device_ops {
     /* Record what is put into the compute stream (and into streams that are ordered after it by
      * events, and before its end again) instead of doing it; other streams go on.
      * CDDP_ERR_UNAVAILABLE: what was put there cannot be recorded; the work has then not been done.
+     * Copies from or to memory that is not pinned never can.
      * Nothing can be allocated and nobody can wait meanwhile. Events that were recorded before are
      * waited for anew at each replay; those that are recorded in it order what is in it, and can be
      * asked and waited for by the processor only if they are timed. NULL on the processor. */

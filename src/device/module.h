@@ -11,7 +11,7 @@
 
 #include <stdarg.h>
 
-enum { CDDPI_MODULE_ABI = 1 }; /* grows with each change of a table here or below it */
+enum { CDDPI_MODULE_ABI = 2 }; /* grows with each change of a table here or below it */
 #define CDDPI_MODULE_SYMBOL "cddpi_cuda_module"
 
 /* What the module may call. Any thread. */

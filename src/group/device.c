@@ -65,11 +65,6 @@ static cddp_status find_memory(const cddp_group *group, const struct cddpi_group
                           group->rank, cddpi_kind_name(op->kind), in_there ? "in" : "out",
                           device->ops->name, device->index, in_there ? "out" : "in");
     }
-    if ((in_there || out_there) && (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV)) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "rank %d: %s of memory of device %s %d (copy it to the processor's)",
-                          group->rank, cddpi_kind_name(op->kind), device->ops->name, device->index);
-    }
     *out_on_device = in_there || out_there;
     return CDDP_OK;
 }
@@ -103,6 +98,7 @@ struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side,
                              (int64_t)side->group->timeout_ms * (int64_t)1000000;
     memcpy(flight->label, side->label, sizeof flight->label);
     flight->recorded = side->recording;
+    atomic_store_explicit(&flight->begun, true, memory_order_relaxed);
     flight->under_way = false;
     flight->held = false;
     flight->status = CDDP_OK;
@@ -135,10 +131,20 @@ static cddp_status enqueue(struct cddpi_group_device *side, struct cddpi_flight 
     return status;
 }
 
-/* The compute stream goes on behind @p flight. */
-static cddp_status follow(struct cddpi_group_device *side, struct cddpi_flight *flight)
+static bool is_message(const struct cddpi_group_op *op)
 {
-    return side->device->ops->order(side->device, CDDPI_STREAM_COMPUTE, flight->done);
+    return op->kind == CDDPI_SEND || op->kind == CDDPI_RECV;
+}
+
+cddp_status cddpi_flight_follow(struct cddpi_group_device *side, struct cddpi_flight *flight)
+{
+    cddp_status status = cddpi_message_await(side, flight, 0);
+
+    if (status == CDDP_OK) {
+        status = side->device->ops->order(side->device, CDDPI_STREAM_COMPUTE, flight->done);
+        status = status == CDDP_OK ? CDDP_OK : cddpi_flight_fail(side, flight, status);
+    }
+    return status;
 }
 
 /* Whoever only records has nobody wait. */
@@ -194,11 +200,11 @@ static cddp_status run(struct cddpi_group_device *side, const struct cddpi_group
         cddpi_watch_begin(side, flight);
         status = enqueue(side, flight);
         cddpi_watch_begin(side, NULL);
-        if (status == CDDP_OK && out == NULL) {
-            status = follow(side, flight);
-        }
         if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
             status = cddpi_flight_fail(side, flight, status);
+        }
+        if (status == CDDP_OK && out == NULL) {
+            status = cddpi_flight_follow(side, flight);
         }
     }
     side->told = side->told ||
@@ -230,7 +236,11 @@ cddp_status cddpi_device_start(cddp_group *group, const struct cddpi_group_op *o
     if (status != CDDP_OK) {
         return status;
     }
-    return on_device ? run(group->device, op, out) : cddpi_group_run(group, op, out);
+    if (!on_device) {
+        return cddpi_group_run(group, op, out);
+    }
+    return is_message(op) ? cddpi_message_start(group->device, op, out)
+                          : run(group->device, op, out);
 }
 
 /* What is known of it now. */
@@ -260,6 +270,12 @@ cddp_status cddpi_device_test(cddp_work *work, bool *out_done)
         *out_done = true;
         return status;
     }
+    if (!atomic_load_explicit(&work->flight->begun, memory_order_acquire)) {
+        cddpi_watch_look(work->group->device); /* which may move it on */
+        status = state_of(work, &over);
+        *out_done = over;
+        return status;
+    }
     status = device->ops->query(device, work->flight->done, &over);
     if (status != CDDP_OK) {
         *out_done = true;
@@ -280,6 +296,10 @@ cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms)
     cddp_status status = state_of(work, &over);
 
     if (status == CDDP_OK && timeout_ms != 0 && !over) {
+        status = cddpi_message_await(side, work->flight, timeout_ms);
+        if (status != CDDP_OK) {
+            return status;
+        }
         status = side->device->ops->wait(side->device, work->flight->done, timeout_ms);
         if (status == CDDP_ERR_TIMEOUT) {
             return cddpi_fail(CDDP_ERR_TIMEOUT, "rank %d: the work was not done within %u ms",
@@ -294,8 +314,7 @@ cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms)
     if (status != CDDP_OK) {
         return status;
     }
-    status = follow(side, work->flight);
-    return status == CDDP_OK ? CDDP_OK : cddpi_flight_fail(side, work->flight, status);
+    return cddpi_flight_follow(side, work->flight);
 }
 
 void cddpi_device_drop(cddp_work *work)
@@ -316,6 +335,7 @@ void cddpi_device_drop(cddp_work *work)
 /* All streams are through, and peers with them: an operation ends once nobody needs its memory. */
 static cddp_status settle(struct cddpi_group_device *side)
 {
+    cddpi_message_settle(side);
     return side->device->ops->finish(side->device, side->group->timeout_ms);
 }
 

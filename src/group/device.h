@@ -17,19 +17,24 @@
 
 enum {
     CDDPI_CALLS = 1024,     /* by how many operations ranks may be apart */
+    CDDPI_POSTS = 256,      /* by how many messages a receiver may be behind its sender */
     CDDPI_LABEL_BYTES = 48, /* of what an operation is for */
     CDDPI_FAILURE_BYTES = 1024
 };
 
-/* One operation in the communication stream. */
+/* One operation in the communication stream, or a message (send or recv) beside it. */
 struct cddpi_flight {
     struct cddpi_group_op op;
     struct cddpi_event *done;
+    struct cddpi_event *ready; /* messages: what the compute stream held; else NULL */
+    _Atomic bool begun;        /* messages: `done` was recorded */
     char label[CDDPI_LABEL_BYTES];
     struct cddpi_flight *next; /* among those under way, or those to be used again */
     bool recorded;             /* part of a recording: it has no end of its own */
     bool under_way;            /* from here on the mutex guards */
     bool held;                 /* by a handle */
+    bool compared;             /* messages: what is received is what the peer sends */
+    uint64_t serial;           /* messages: grows along the row */
     cddp_status status;        /* once it is no longer under way */
 };
 
@@ -42,6 +47,19 @@ struct cddpi_calls {
     int32_t pid;
     uint64_t start_time;
     _Alignas(64) struct host_descriptor calls[CDDPI_CALLS]; /* by number */
+};
+
+/* What a rank tells a peer of what it sends there, or of what it receives from there. Written by
+ * that rank alone. */
+struct cddpi_posted {
+    uint64_t count;
+    uint32_t type;
+};
+struct cddpi_post {
+    _Alignas(64) _Atomic uint64_t called;   /* messages so far */
+    _Atomic uint64_t ended;                 /* the last one that was seen to be done */
+    _Atomic uint64_t compared;              /* received: up to here it is what was sent */
+    struct cddpi_posted calls[CDDPI_POSTS]; /* by number */
 };
 
 /* Streams belong to a device, so groups that are split off work in the same ones. */
@@ -74,6 +92,7 @@ struct cddpi_group_device {
     char label[CDDPI_LABEL_BYTES];
 
     struct cddpi_calls *calls; /* shared, by rank */
+    struct cddpi_post *posts;  /* shared, by rank, then peer: to it, from it */
 
     /* the watchdog */
     pthread_t thread;
@@ -84,7 +103,10 @@ struct cddpi_group_device {
     pthread_cond_t over; /* to the monitor: stop */
     bool stop, idle;
     _Atomic int64_t asked_ns; /* since when the watchdog is in a call of the device; 0: it is not */
-    struct cddpi_flight *first, *last; /* under way, in order */
+    struct cddpi_flight *first, *last;  /* under way, in order */
+    struct cddpi_flight *messages;      /* under way, in the order of their calls */
+    uint64_t serial;                    /* of the last message */
+    _Atomic int64_t messages_looked_ns; /* when the system was last asked about their peers */
     struct cddpi_flight *starting; /* being put into the stream, where a plane may have to wait */
     struct cddpi_flight *free;
     pthread_mutex_t looking;   /* one thread at a time asks plane and peers */
@@ -153,6 +175,8 @@ cddp_status cddpi_device_test(cddp_work *work, bool *out_done);
 cddp_status cddpi_device_wait(cddp_work *work, uint32_t timeout_ms);
 /** The handle goes. */
 void cddpi_device_drop(cddp_work *work);
+/** The compute stream goes on behind @p flight. */
+cddp_status cddpi_flight_follow(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** For one more operation, or NULL with what failed; behind it, unless it goes on its way. */
 struct cddpi_flight *cddpi_flight_take(struct cddpi_group_device *side,
                                        const struct cddpi_group_op *op);
@@ -164,6 +188,20 @@ cddp_status cddpi_device_memory(cddp_group *group, size_t bytes, void **out);
 /** Release @p memory, unless it is none of the device's. */
 bool cddpi_device_free(cddp_group *group, void *memory);
 void cddpi_device_free_all(struct cddpi_group_device *side);
+
+/* --- device_message.c --- */
+
+/** As cddpi_device_start(), for send and recv. */
+cddp_status cddpi_message_start(struct cddpi_group_device *side, const struct cddpi_group_op *op,
+                                cddp_work **out);
+/** Wait, at most @p timeout_ms if that is not 0, until all of it is in its stream: at once unless
+ *  it is large; then it takes the peer. */
+cddp_status cddpi_message_await(struct cddpi_group_device *side, const struct cddpi_flight *flight,
+                                uint32_t timeout_ms);
+/** Wait until no message is under way. */
+void cddpi_message_settle(struct cddpi_group_device *side);
+/** Part of cddpi_watch_look(). @p ask_device: false only looks after peers and deadlines. */
+cddp_status cddpi_message_look(struct cddpi_group_device *side, bool ask_device);
 
 /* --- device_record.c --- */
 
@@ -182,6 +220,9 @@ void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *fligh
 /** Everything ends, here and on all ranks, for the stored text. Returns the status to be given.
  *  Any thread. */
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status);
+/** Whether @p done is, and not because all was ended early. */
+cddp_status cddpi_watch_ask(struct cddpi_group_device *side, struct cddpi_event *done,
+                            bool *out_done);
 /** See what has ended, and whether all is well. Any thread. */
 void cddpi_watch_look(struct cddpi_group_device *side);
 /** CDDP_OK, or the failure: as it is for the first who asks, CDDP_ERR_CLOSED after that. */
@@ -199,6 +240,9 @@ static inline struct cddpi_calls *cddpi_own_calls(const struct cddpi_group_devic
 cddp_status cddpi_watch_call(struct cddpi_group_device *side, struct cddpi_flight *flight);
 /** Compare what all ranks have called by now, as far as that was not done. */
 cddp_status cddpi_watch_compare(struct cddpi_group_device *side);
+/** Whether rank @p rank is still there; @p thorough asks the system. @p title: of what needs it. */
+cddp_status cddpi_watch_peer(const struct cddpi_group_device *side, int rank, bool thorough,
+                             const char *title);
 /** "all_reduce sum f32 x 100, #12 on the device, bucket 3 of 20" */
 void cddpi_watch_title(const struct cddpi_flight *flight, char *out, size_t bytes);
 

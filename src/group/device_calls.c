@@ -1,5 +1,5 @@
 /* device_calls.c - what the ranks called on their devices: told to each other in shared memory, and
- * compared. */
+ * compared; and whether they are still there. */
 #include "group/device.h"
 
 #include "base/clock.h"
@@ -27,6 +27,14 @@ void cddpi_watch_title(const struct cddpi_flight *flight, char *out, size_t byte
     struct host_descriptor what;
     char call[128];
 
+    if (flight->op.kind == CDDPI_SEND || flight->op.kind == CDDPI_RECV) {
+        snprintf(out, bytes, "%s %s x %zu %s rank %d, message #%llu on the device%s%s",
+                 cddpi_kind_name(flight->op.kind), cddp_type_name(flight->op.type),
+                 flight->op.count, flight->op.kind == CDDPI_SEND ? "to" : "from", flight->op.root,
+                 (unsigned long long)flight->op.number, flight->label[0] != '\0' ? ", " : "",
+                 flight->label);
+        return;
+    }
     describe(&flight->op, &what);
     cddpi_host_describe(&what, call, sizeof call);
     snprintf(out, bytes, "%s, #%llu on the device%s%s", call, (unsigned long long)flight->op.number,
@@ -111,6 +119,24 @@ cddp_status cddpi_watch_compare(struct cddpi_group_device *side)
             }
         }
         atomic_store_explicit(&cddpi_own_calls(side)->compared, row.number, memory_order_release);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_watch_peer(const struct cddpi_group_device *side, int rank, bool thorough,
+                             const char *title)
+{
+    const struct cddpi_calls *peer = &side->calls[rank];
+    uint64_t start_time = 0;
+    char state = '?';
+
+    if (atomic_load_explicit(&peer->left, memory_order_acquire) != 0) {
+        return cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group", title, rank);
+    }
+    if (thorough && (!cddpi_host_process(peer->pid, &state, &start_time) ||
+                     start_time != peer->start_time || state == 'Z' || state == 'X')) {
+        return cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done", title,
+                          rank, peer->pid);
     }
     return CDDP_OK;
 }

@@ -224,6 +224,7 @@ static void free_flights(struct cddpi_group_device *side, struct cddpi_flight *f
         struct cddpi_flight *next = flight->next;
 
         side->device->ops->event_destroy(side->device, flight->done);
+        side->device->ops->event_destroy(side->device, flight->ready);
         cddpi_free(flight);
         flight = next;
     }
@@ -239,6 +240,7 @@ static void destroy(struct cddpi_group_device *side)
         side->ops->close(side->plane);
     }
     free_flights(side, side->first);
+    free_flights(side, side->messages);
     free_flights(side, side->free);
     if (side->device != NULL && side->ready != NULL) {
         side->device->ops->event_destroy(side->device, side->ready);
@@ -260,12 +262,15 @@ static cddp_status share_calls(struct cddpi_group_device *side)
     struct cddpi_calls *own;
     void *memory;
     char state;
-    cddp_status status = share(side, (size_t)group->world_size * sizeof *side->calls, &memory);
+    size_t ranks = (size_t)group->world_size;
+    cddp_status status = share(
+        side, ranks * sizeof *side->calls + 2 * ranks * ranks * sizeof *side->posts, &memory);
 
     if (status != CDDP_OK) {
         return status;
     }
     side->calls = memory;
+    side->posts = (struct cddpi_post *)(void *)(side->calls + ranks);
     own = &side->calls[group->rank];
     own->pid = getpid();
     (void)cddpi_host_process(own->pid, &state, &own->start_time);

@@ -13,40 +13,40 @@
 
 enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000, STUCK_NS = 1000000000 };
 
+/* It is off its row; with the mutex. */
+static void end_early(struct cddpi_group_device *side, struct cddpi_flight *flight,
+                      cddp_status status)
+{
+    flight->under_way = false;
+    flight->status = status;
+    if (!flight->held) {
+        flight->next = side->free;
+        side->free = flight;
+    }
+}
+
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status)
 {
-    cddp_group *group = side->group;
-    char text[CDDPI_FAILURE_BYTES - 100];
     bool was_first;
-    cddp_status first;
 
-    snprintf(text, sizeof text, "%s", cddp_last_error());
     pthread_mutex_lock(&side->mutex);
     was_first = !atomic_load_explicit(&side->failed, memory_order_relaxed);
     if (was_first) {
-        first = group->ops->broken(group->backend);
-        if (first != CDDP_OK) {
-            status = first;
-        } else {
-            group->ops->abort(group->backend, status, text);
-            (void)cddpi_fail(status, "%s", text);
-            if (status != CDDP_ERR_MISMATCH) {
-                (void)cddpi_fail_prefix(status, "rank %d", group->rank);
-            }
-        }
+        status = cddpi_group_tell(side->group, status);
         side->failure = status;
         snprintf(side->failure_text, sizeof side->failure_text, "%s", cddp_last_error());
         while (side->first != NULL) {
             struct cddpi_flight *flight = side->first;
 
             side->first = flight->next;
-            flight->under_way = false;
-            flight->status = status;
+            end_early(side, flight, status);
             status = CDDP_ERR_CLOSED; /* of those behind the first */
-            if (!flight->held) {
-                flight->next = side->free;
-                side->free = flight;
-            }
+        }
+        while (side->messages != NULL) {
+            struct cddpi_flight *flight = side->messages;
+
+            side->messages = flight->next;
+            end_early(side, flight, side->failure);
         }
         atomic_store_explicit(&side->failed, true, memory_order_release);
     }
@@ -131,20 +131,25 @@ static cddp_status verify(struct cddpi_group_device *side)
     return status == CDDP_OK ? side->ops->poll(side->plane) : status;
 }
 
+cddp_status cddpi_watch_ask(struct cddpi_group_device *side, struct cddpi_event *done,
+                            bool *out_done)
+{
+    cddp_status status;
+
+    atomic_store_explicit(&side->asked_ns, cddpi_now_ns(), memory_order_relaxed);
+    status = side->device->ops->query(side->device, done, out_done);
+    atomic_store_explicit(&side->asked_ns, 0, memory_order_relaxed);
+    return status == CDDP_OK && *out_done ? verify(side) : status;
+}
+
 /* Take those that are done off the row. @p out_left: whether any is left; it is in @p look. */
 static cddp_status retire_done(struct cddpi_group_device *side, struct look *look, bool *out_left)
 {
     *out_left = false;
     while (first_under_way(side, false, look)) {
         bool done = false;
-        cddp_status status;
+        cddp_status status = cddpi_watch_ask(side, look->done, &done);
 
-        atomic_store_explicit(&side->asked_ns, cddpi_now_ns(), memory_order_relaxed);
-        status = side->device->ops->query(side->device, look->done, &done);
-        atomic_store_explicit(&side->asked_ns, 0, memory_order_relaxed);
-        if (status == CDDP_OK && done) {
-            status = verify(side);
-        }
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "%s", look->title);
         }
@@ -164,22 +169,18 @@ static cddp_status check_peers(struct cddpi_group_device *side, const struct loo
     bool thorough = now - look->start_ns > THOROUGH_NS && now - side->looked_ns > THOROUGH_NS;
 
     for (int r = 0; r < side->group->world_size; r++) {
-        const struct cddpi_calls *peer = &side->calls[r];
-        uint32_t left = atomic_load_explicit(&peer->left, memory_order_acquire);
-        uint64_t start_time = 0;
-        char state = '?';
+        bool ended;
+        cddp_status status;
 
         if (r == side->group->rank ||
-            atomic_load_explicit(&peer->ended, memory_order_acquire) >= look->number) {
+            atomic_load_explicit(&side->calls[r].ended, memory_order_acquire) >= look->number) {
             continue;
         }
-        if (left != 0) {
-            return cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group", look->title, r);
-        }
-        if (thorough && (!cddpi_host_process(peer->pid, &state, &start_time) ||
-                         start_time != peer->start_time || state == 'Z' || state == 'X')) {
-            return cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done",
-                              look->title, r, peer->pid);
+        status = cddpi_watch_peer(side, r, thorough, look->title);
+        /* again: once it has left, or died, what it did before is known */
+        ended = atomic_load_explicit(&side->calls[r].ended, memory_order_acquire) >= look->number;
+        if (status != CDDP_OK && !ended) {
+            return status;
         }
     }
     side->looked_ns = thorough ? now : side->looked_ns;
@@ -232,7 +233,12 @@ static cddp_status look_around(struct cddpi_group_device *side)
         status = expired(side, &look);
     }
     if (status == CDDP_OK) {
-        status = side->ops->poll(side->plane);
+        status = cddpi_message_look(side, true);
+    }
+    if (status == CDDP_OK) {
+        atomic_store_explicit(&side->asked_ns, cddpi_now_ns(), memory_order_relaxed);
+        status = side->ops->poll(side->plane); /* which may put messages into streams */
+        atomic_store_explicit(&side->asked_ns, 0, memory_order_relaxed);
         if (status != CDDP_OK && left) {
             status = cddpi_fail_prefix(status, "%s", look.title);
         }
@@ -257,7 +263,7 @@ static bool has_work(const struct cddpi_group_device *side)
     const struct cddpi_calls *own = cddpi_own_calls(side);
 
     return !atomic_load_explicit(&side->failed, memory_order_relaxed) &&
-           (side->first != NULL || side->starting != NULL ||
+           (side->first != NULL || side->starting != NULL || side->messages != NULL ||
             atomic_load_explicit(&own->compared, memory_order_relaxed) !=
                 atomic_load_explicit(&own->called, memory_order_relaxed));
 }
@@ -317,6 +323,9 @@ static void look_without_device(struct cddpi_group_device *side)
         if (status == CDDP_OK && cddpi_now_ns() >= look.deadline_ns) {
             status = expired(side, &look);
         }
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_message_look(side, false);
     }
     if (status != CDDP_OK) {
         (void)cddpi_watch_fail(side, status);
@@ -433,7 +442,7 @@ static bool is_busy(struct cddpi_group_device *side)
     bool busy;
 
     pthread_mutex_lock(&side->mutex);
-    busy = side->first != NULL;
+    busy = side->first != NULL || side->messages != NULL;
     pthread_mutex_unlock(&side->mutex);
     return busy;
 }

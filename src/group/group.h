@@ -182,6 +182,10 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
 struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start);
 cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores);
 void cddpi_queue_fini(cddp_group *group);
+/** Something failed here with @p status and the thread's text: tell all others through the backend,
+ *  unless another rank was first. Returns the status of what came first, with a text that names its
+ *  rank. The group's thread, or the watchdog. */
+cddp_status cddpi_group_tell(cddp_group *group, cddp_status status);
 void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);
 /** Wait for @p work, until @p deadline_ns if that is not 0. Returns whether it is done. */
 bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);

@@ -33,6 +33,16 @@ struct cddpi_plane_seat {
     cddp_status (*shared)(void *context, size_t bytes, void **out);
 };
 
+/* One send or recv of device memory; op->root is the peer, op->number counts those of the ordered
+ * pair. */
+struct cddpi_plane_message {
+    const struct cddpi_group_op *op; /* copied */
+    struct cddpi_event *ready;       /* it begins behind this, as it was recorded last */
+    struct cddpi_event *done;        /* is recorded where it ends, */
+    _Atomic bool *begun; /* which has been done when this becomes true: by any thread, and late if
+                            the message is too large for a stream to hold */
+};
+
 struct cddpi_plane_ops {
     const char *name;
     /* Collective: every rank succeeds or every rank fails with the same status. Says what is wrong
@@ -42,11 +52,16 @@ struct cddpi_plane_ops {
      * thread, as alloc and free_memory: they choose the device. */
     void (*close)(struct cddpi_plane *plane);
     /* Put @p op into the communication stream. in and out are device memory; kinds: all but send,
-     * recv and barrier may be asked for (CDDP_ERR_UNAVAILABLE for what a plane has not got, always
-     * the same on all ranks). Weighted operations bring this rank's weight in op->weight; those of
-     * the others travel with the data. Called in the same order by all ranks, by the compute
-     * thread; op->number counts them. */
+     * recv (see message) and barrier may be asked for (CDDP_ERR_UNAVAILABLE for what a plane has
+     * not got, always the same on all ranks). Weighted operations bring this rank's weight in
+     * op->weight; those of the others travel with the data. Called in the same order by all ranks,
+     * by the compute thread; op->number counts them. */
     cddp_status (*enqueue)(struct cddpi_plane *plane, const struct cddpi_group_op *op);
+    /* Put @p message under way. It waits for no other operation but earlier ones to, or from, the
+     * same peer. A send is done when its receiver has all of it. Counts are the same on both sides,
+     * or the group soon aborts. poll moves on what has not begun. NULL: this plane has no messages.
+     * CDDP_ERR_UNAVAILABLE: not here, and on no other rank, with the reason. */
+    cddp_status (*message)(struct cddpi_plane *plane, const struct cddpi_plane_message *message);
     /* CDDP_OK while nothing is wrong; else what is (asynchronous errors, peers). Any thread; called
      * by the group's watchdog every few milliseconds while operations are under way. */
     cddp_status (*poll)(struct cddpi_plane *plane);

@@ -121,3 +121,13 @@ cddp_status cddpi_plane_agree(const struct cddpi_plane_seat *seat, cddp_status o
     cddpi_plane_free(seat->device, all);
     return status;
 }
+
+cddp_status cddpi_plane_give_up(const struct cddpi_device *device, cddp_status status,
+                                void (*close)(struct cddpi_plane *plane), struct cddpi_plane *plane)
+{
+    char text[2 * CDDPI_PLANE_TEXT];
+
+    snprintf(text, sizeof text, "%s", cddpi_plane_last_error(device));
+    close(plane);
+    return cddpi_plane_fail(device, status, "%s", text);
+}

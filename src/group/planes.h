@@ -12,7 +12,8 @@ cddp_status cddpi_plane_fail(const struct cddpi_device *device, cddp_status stat
                              const char *format, ...) __attribute__((format(printf, 3, 4)));
 const char *cddpi_plane_last_error(const struct cddpi_device *device);
 
-/** What no plane does: barrier, send, recv, and group_alloc's allocation, in words. */
+/** What no plane puts into the communication stream: barrier, send, recv, and group_alloc's
+ *  allocation, in words. */
 cddp_status cddpi_plane_refuse(const struct cddpi_device *device, const struct cddpi_group_op *op);
 
 /** Make the device the calling thread's. */
@@ -30,6 +31,12 @@ void cddpi_plane_free(const struct cddpi_device *device, void *memory);
 /** Every rank passes how it fared, with the text stored: all get CDDP_OK, or the first failure,
  * told with its rank. Collective. */
 cddp_status cddpi_plane_agree(const struct cddpi_plane_seat *seat, cddp_status own);
+
+/** Close @p plane, of which opening failed with @p status and the thread's text, and keep the text:
+ *  closing has failures of its own. Returns the status. */
+cddp_status cddpi_plane_give_up(const struct cddpi_device *device, cddp_status status,
+                                void (*close)(struct cddpi_plane *plane),
+                                struct cddpi_plane *plane);
 
 extern const struct cddpi_plane_ops cddpi_nccl_plane;
 extern const struct cddpi_plane_ops cddpi_ipc_plane;

@@ -109,24 +109,28 @@ static void fail_all(cddp_group *group)
     }
 }
 
-/* The first work of @p lane failed with @p status and the thread's text. Unless another rank was
- * first, all others are told; then nothing here can go on. */
-static void fail(cddp_group *group, struct cddpi_lane *lane, cddp_status status)
+cddp_status cddpi_group_tell(cddp_group *group, cddp_status status)
 {
-    cddp_status first;
     char text[900];
+    cddp_status first;
 
     snprintf(text, sizeof text, "%s", cddp_last_error());
     first = group->ops->broken(group->backend);
     if (first != CDDP_OK) {
-        status = first;
-    } else {
-        group->ops->abort(group->backend, status, text);
-        (void)cddpi_fail(status, "%s", text);
-        if (status != CDDP_ERR_MISMATCH) {
-            (void)cddpi_fail_prefix(status, "rank %d", group->rank);
-        }
+        return first;
     }
+    group->ops->abort(group->backend, status, text);
+    (void)cddpi_fail(status, "%s", text);
+    if (status != CDDP_ERR_MISMATCH) {
+        (void)cddpi_fail_prefix(status, "rank %d", group->rank);
+    }
+    return status;
+}
+
+/* The first work of @p lane failed with @p status and the thread's text: nothing here can go on. */
+static void fail(cddp_group *group, struct cddpi_lane *lane, cddp_status status)
+{
+    status = cddpi_group_tell(group, status);
     set_broken(group);
     if (group->ops->drop != NULL) {
         group->ops->drop(group->backend, &lane->first->op);

@@ -282,7 +282,9 @@ cddp_status cddpi_model_refresh_copies(struct cddpi_model *model)
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; model->cuda != NULL && status == CDDP_OK && i < model->params.count; i++) {
-        status = refresh(model, i);
+        if (model->cuda->copies[i].form == CDDPI_COPY_CAST) {
+            status = refresh(model, i);
+        }
     }
     return status;
 }

@@ -79,6 +79,8 @@ static int largest_that_fits(struct cddpi_model *model, size_t bytes, int count,
     return low;
 }
 
+/* Libraries and kernels will want more than they say beforehand, so what fits is told as "about".
+ */
 static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
 {
     struct cddpi_device *device = model->cuda->device;
@@ -88,13 +90,16 @@ static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
 
     snprintf(text, sizeof text, "%s", cddp_last_error());
     if (device->ops->memory(device, &memory) == CDDP_OK) {
-        fits = largest_that_fits(model, memory.free_bytes, count, training);
+        size_t taken = model->cuda->kernels->memory_to_come(device);
+
+        fits = largest_that_fits(model, memory.free_bytes > taken ? memory.free_bytes - taken : 0,
+                                 count, training);
     }
     if (fits == 0) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s (for %d samples at once)", text, count);
     }
     return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                      "%s (for %d samples at once; up to %d would fit, so make micro-batches "
+                      "%s (for %d samples at once; about %d would fit, so make micro-batches "
                       "smaller)",
                       text, count, fits);
 }

@@ -146,10 +146,12 @@ void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written);
 void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index);
 /** The type of all these copies. */
 cddp_type cddpi_model_copy_type(const struct cddpi_model *model);
-/** Make stale copies now: before a recording is replayed that was made without. */
+/** Make those stale copies now that cddpi_model_param_copy() tells: before a recording of a forward
+ *  that leaves them to updates. */
 CDDP_CHECKED cddp_status cddpi_model_refresh_copies(struct cddpi_model *model);
-/** On a device: a recording of a training forward and backward was replayed. If it was recorded
- *  with stale copies (as after cddpi_model_params_changed()), it has made them. */
+/** On a device: a recording of a training forward and backward was replayed. Copies that were stale
+ *  when it was recorded (as after cddpi_model_params_changed()) it has made; the others must not be
+ *  stale. */
 void cddpi_model_replayed(struct cddpi_model *model);
 /** On a device: let backward multiply its scale by *@p scale (memory of the device; NULL: 1). */
 void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale);

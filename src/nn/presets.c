@@ -80,6 +80,18 @@ static const char *last_name(const struct cddpi_layer_list *list)
     return list->no_memory ? NULL : list->layers[list->count - 1].name;
 }
 
+/* The end of a block: what came both ways, and a relu. */
+static void append_sum(const struct resnet *net, const char *main_path, const char *shortcut,
+                       const char *block, const char *relu)
+{
+    cddpi_layer_list_append(
+        net->list,
+        (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input = main_path, .input2 = shortcut},
+        "%sadd", block);
+    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%s%s",
+                            block, relu);
+}
+
 /* Two convolutions beside the identity, or beside a projection where the shape changes (He et al.,
  * option B). */
 static void append_block(const struct resnet *net, int stage, int number, int units)
@@ -107,12 +119,7 @@ static void append_block(const struct resnet *net, int stage, int number, int un
             block, "shortcut.0", "shortcut.1");
         shortcut = last_name(net->list);
     }
-    cddpi_layer_list_append(
-        net->list,
-        (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input = main_path, .input2 = shortcut},
-        "%sadd", block);
-    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu2",
-                            block);
+    append_sum(net, main_path, shortcut, block, "relu2");
 }
 
 /* He et al., "Deep Residual Learning for Image Recognition", section 4.2, n = 3 */
@@ -165,12 +172,7 @@ static void append_bottleneck(const struct resnet *net, int stage, int number, i
             block, "downsample.0", "downsample.1");
         shortcut = last_name(net->list);
     }
-    cddpi_layer_list_append(
-        net->list,
-        (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input = main_path, .input2 = shortcut},
-        "%sadd", block);
-    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu3",
-                            block);
+    append_sum(net, main_path, shortcut, block, "relu3");
 }
 
 /* He et al., section 4.1, for images of 224 x 224; names and order of parameters are torchvision's.

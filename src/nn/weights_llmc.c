@@ -3,7 +3,7 @@
  * blocks. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "checkpoint/file.h"
+#include "base/replace.h"
 #include "nn/weights_file.h"
 
 #include <errno.h>
@@ -255,8 +255,9 @@ static cddp_status put_padding(const struct llmc_content *content, struct cddpi_
     return status;
 }
 
-static cddp_status put_content(const struct llmc_content *content, struct cddpi_writer *writer)
+static cddp_status put_content(void *context, struct cddpi_writer *writer)
 {
+    const struct llmc_content *content = context;
     cddp_status status = put_header(content, writer);
 
     for (size_t place = 0; place < content->weights->count && status == CDDP_OK; place++) {
@@ -267,18 +268,6 @@ static cddp_status put_content(const struct llmc_content *content, struct cddpi_
             status = put_padding(content, writer);
         }
     }
-    return status == CDDP_OK ? cddpi_writer_finish(writer, NULL) : status;
-}
-
-static cddp_status make_file(void *context, int dir, const char *name, const char *shown)
-{
-    struct cddpi_writer writer;
-    cddp_status status = cddpi_writer_open(&writer, dir, name, shown);
-
-    if (status == CDDP_OK) {
-        status = put_content(context, &writer);
-        cddpi_writer_close(&writer);
-    }
     return status;
 }
 
@@ -287,5 +276,5 @@ cddp_status cddpi_weights_write_llmc(const struct cddpi_weights *weights, const 
 {
     struct llmc_content content = {weights, type, heads};
 
-    return cddpi_file_replace(path, make_file, &content);
+    return cddpi_file_replace(path, put_content, &content);
 }

@@ -2,7 +2,7 @@
  * layout and type to another, a few rows at a time. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "checkpoint/file.h"
+#include "base/file.h"
 #include "kernels/cpu/reduce.h"
 #include "nn/weights_file.h"
 

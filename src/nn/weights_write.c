@@ -2,6 +2,7 @@
  * that Hugging Face's loaders want beside one. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/replace.h"
 #include "checkpoint/safetensors.h"
 #include "nn/weights_file.h"
 
@@ -119,26 +120,6 @@ cddp_status cddpi_weights_write(const struct cddpi_weights *weights, const char 
                                         : write_safetensors(&plan, path, heads);
 }
 
-static cddp_status make_text(void *context, int dir, const char *name, const char *shown)
-{
-    const char *text = context;
-    struct cddpi_writer writer;
-    cddp_status status = cddpi_writer_open(&writer, dir, name, shown);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_writer_put(&writer, text, strlen(text));
-    if (status == CDDP_OK) {
-        status = cddpi_writer_put(&writer, "\n", 1);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_writer_finish(&writer, NULL);
-    }
-    cddpi_writer_close(&writer);
-    return status;
-}
-
 cddp_status cddpi_weights_write_config(const struct cddpi_weights *weights, const char *path,
                                        cddp_type type, int64_t heads)
 {
@@ -155,7 +136,7 @@ cddp_status cddpi_weights_write_config(const struct cddpi_weights *weights, cons
         end, "eos_token_id", end);
     char *text = config != NULL ? json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(6))
                                 : NULL;
-    cddp_status status = text != NULL ? cddpi_file_replace(path, make_text, text)
+    cddp_status status = text != NULL ? cddpi_file_replace_line(path, text)
                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
 
     json_decref(end);

@@ -6,7 +6,13 @@
 void cddpi_loss_scale_init(struct cddpi_loss_scale *out)
 {
     *out = (struct cddpi_loss_scale){
-        .scale = 65536.0f, .growth = 2.0, .backoff = 0.5, .interval = 2000};
+        .scale = 65536.0f,
+        .growth = 2.0,
+        .backoff = 0.5,
+        .least = 1.0f,
+        .interval = 2000,
+        .patience = 50,
+    };
 }
 
 bool cddpi_loss_scale_allows(const struct cddpi_loss_scale *scale, double norm,
@@ -19,18 +25,40 @@ bool cddpi_loss_scale_allows(const struct cddpi_loss_scale *scale, double norm,
     return true;
 }
 
+static void shrink(struct cddpi_loss_scale *scale)
+{
+    float shrunk = (float)((double)scale->scale * scale->backoff);
+
+    if (scale->scale > scale->least) {
+        scale->scale = shrunk > scale->least ? shrunk : scale->least;
+    }
+    scale->good_steps = (scale->good_steps < 0 ? scale->good_steps : 0) - 1;
+    scale->skipped++;
+}
+
+static void grow(struct cddpi_loss_scale *scale)
+{
+    float grown = (float)((double)scale->scale * scale->growth);
+
+    scale->scale = isfinite(grown) ? grown : scale->scale;
+    scale->good_steps = 0;
+}
+
 void cddpi_loss_scale_update(struct cddpi_loss_scale *scale, bool allowed)
 {
     if (!allowed) {
-        scale->scale = (float)((double)scale->scale * scale->backoff);
-        scale->good_steps = 0;
-        scale->skipped++;
-    } else if (++scale->good_steps >= scale->interval) {
-        float grown = (float)((double)scale->scale * scale->growth);
-
-        scale->scale = isfinite(grown) ? grown : scale->scale;
-        scale->good_steps = 0;
+        shrink(scale);
+        return;
     }
+    scale->good_steps = (scale->good_steps < 0 ? 0 : scale->good_steps) + 1;
+    if (scale->good_steps >= scale->interval) {
+        grow(scale);
+    }
+}
+
+bool cddpi_loss_scale_helps(const struct cddpi_loss_scale *scale)
+{
+    return scale->scale > scale->least || scale->good_steps > -scale->patience;
 }
 
 const cddp_tensor *cddpi_loss_scale_tensors(struct cddpi_loss_scale *scale, size_t *out_count)

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "group/device.h"
 #include "train/device_step.h"
 #include "train/trainer.h"
 
@@ -83,18 +84,28 @@ static cddp_status snapshot_of(struct cddpi_trainer *trainer, cddp_snapshot *out
     return CDDP_OK;
 }
 
-cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer)
+/* A rank or a device that fails ends reductions early, and what the update made of them must not
+ * become a file. That it did is known by now, but nobody may have asked. */
+static cddp_status check_done(const struct cddpi_trainer *trainer)
+{
+    return cddpi_is_cuda(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
     cddp_status status = cddpi_trainer_settle(trainer, 0, NULL); /* which steps were skipped */
 
     if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
         status = cddp_ddp_params_wait(trainer->ddp);
     }
-    if (status == CDDP_OK) {
+    if (status == CDDP_OK && (everywhere || trainer->rank == 0)) {
         status = cddpi_trainer_fetch(trainer);
     }
-    if (status == CDDP_OK) {
+    if (status == CDDP_OK && (trainer->config->ddp.shard_optimizer || trainer->rank == 0)) {
         status = cddpi_optim_fetch(trainer->optim);
+    }
+    if (status == CDDP_OK) {
+        status = check_done(trainer);
     }
     return status == CDDP_OK ? cddpi_optim_assemble(trainer->optim) : status;
 }

@@ -206,7 +206,7 @@ static cddp_status move_scale(struct cddpi_device_step *step)
     struct words *words = step->words;
 
     return step->device->kernels->scale_loss(step->device, &words->skip, rule->growth,
-                                             rule->backoff, (int32_t)rule->interval,
+                                             rule->backoff, rule->least, (int32_t)rule->interval,
                                              &words->loss_scale, &words->good_steps);
 }
 
@@ -251,6 +251,11 @@ cddp_status cddpi_device_step_begin_replay(struct cddpi_device_step *step)
 
     times->marks = 1;
     return step->device->ops->record(step->device, times->begun[0], CDDPI_STREAM_COMPUTE);
+}
+
+bool cddpi_device_step_writes_copies(const struct cddpi_device_step *step)
+{
+    return updates_all(step->trainer);
 }
 
 bool cddpi_device_step_has_factor(const struct cddpi_device_step *step)

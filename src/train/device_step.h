@@ -49,6 +49,8 @@ CDDP_CHECKED cddp_status cddpi_device_step_prepare(struct cddpi_device_step *ste
 CDDP_CHECKED cddp_status cddpi_device_step_work(struct cddpi_device_step *step, bool wants_norm);
 /** Numbers start on their way back, and updated parameters to all ranks; not in a recording. */
 CDDP_CHECKED cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_norm);
+/** Whether updates write all copies of parameters that cddpi_model_param_copy() tells. */
+bool cddpi_device_step_writes_copies(const struct cddpi_device_step *step);
 /** Whether the norm is found in any case. */
 bool cddpi_device_step_has_factor(const struct cddpi_device_step *step);
 

@@ -223,7 +223,7 @@ static cddp_status run_step(struct cddpi_trainer *trainer)
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
 static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_assemble(trainer);
+    cddp_status status = cddpi_trainer_assemble(trainer, false);
 
     if (status == CDDP_OK && trainer->rank == 0 && cddpi_trainer_save(trainer) != CDDP_OK) {
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
@@ -318,7 +318,7 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
 /* The last checkpoint: all ranks leave together once it is written, or fail if it cannot be. */
 static cddp_status save_last(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_assemble(trainer);
+    cddp_status status = cddpi_trainer_assemble(trainer, true);
 
     if (status == CDDP_OK) {
         status = check_replicas(trainer);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/shell.h"
 #include "base/streams.h"
+#include "train/options.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -13,21 +14,6 @@
 #include <unistd.h>
 
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2 };
-
-static const char usage[] =
-    "usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
-    "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
-    "       cddp-train --keys | --help | --version\n"
-    "\n"
-    "Trains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun starts.\n"
-    "\n"
-    "  --dry-run      print the resolved configuration, the model and sizes, and end\n"
-    "  --validate     say what is wrong with the configuration, if anything is, and end\n"
-    "  --generate     print PROMPT and what the model of the run's newest checkpoint adds to it\n"
-    "  --print-nproc  print how many ranks make sense on this machine, and end\n"
-    "  --keys         print the table of keys of train.conf\n"
-    "  --help         print this text\n"
-    "  --version      print the version\n";
 
 /* "cddp-train: rank 1: ...", once: many texts name the rank themselves. */
 static void print_failure(const struct cddpi_trainer *trainer)
@@ -134,76 +120,55 @@ static int print_nproc(const struct cddpi_config *config)
     return 0;
 }
 
-/* @p prompt is for --generate. */
-static int with_config(const char *mode, const char *prompt, char *const *words, int count)
+static int with_config(const struct cddpi_train_options *options)
 {
+    char *const *words = options->words;
     struct cddpi_config config;
-    cddp_status status = cddpi_config_load(words[0], words + 1, count - 1, &config);
+    cddp_status status = cddpi_config_load(words[0], words + 1, options->word_count - 1, &config);
     int result = 0;
 
     if (status != CDDP_OK) {
         return fail(status, NULL);
     }
-    if (strcmp(mode, "--print-nproc") == 0) {
+    if (options->mode == CDDPI_TRAIN_PRINT_NPROC) {
         result = print_nproc(&config);
-    } else if (strcmp(mode, "--generate") == 0) {
-        status = cddpi_trainer_generate(&config, prompt, stdout);
+    } else if (options->mode == CDDPI_TRAIN_GENERATE) {
+        status = cddpi_trainer_generate(&config, options->prompt, stdout);
         result = status == CDDP_OK ? 0 : fail(status, NULL);
-    } else if (mode[0] != '\0') {
+    } else if (options->mode == CDDPI_TRAIN_RUN) {
+        result = train(&config, words, options->word_count);
+    } else {
         status = cddpi_trainer_validate(
             &config, (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, 1));
-        if (status == CDDP_OK && strcmp(mode, "--dry-run") == 0) {
+        if (status == CDDP_OK && options->mode == CDDPI_TRAIN_DRY_RUN) {
             status = cddpi_trainer_dry_run(&config, stdout);
         }
         result = status == CDDP_OK ? 0 : fail(status, NULL);
-    } else {
-        result = train(&config, words, count);
     }
     cddpi_config_fini(&config);
     return result;
 }
 
-static int end_output(int result)
-{
-    return cddpi_streams_end("cddp-train", result);
-}
-
-static bool takes_config(const char *mode)
-{
-    static const char *const modes[] = {"", "--dry-run", "--validate", "--print-nproc",
-                                        "--generate"};
-    bool found = false;
-
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        found = found || strcmp(mode, modes[i]) == 0;
-    }
-    return found;
-}
-
 int main(int argc, char **argv)
 {
-    const char *mode = argc > 1 && strncmp(argv[1], "--", 2) == 0 ? argv[1] : "";
-    bool generates = strcmp(mode, "--generate") == 0;
-    int first = generates ? 3 : mode[0] != '\0' ? 2 : 1;
+    struct cddpi_train_options options;
+    int result = 0;
 
     cddpi_streams_open();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
-    if (strcmp(mode, "--help") == 0) {
-        fputs(usage, stdout);
-        return end_output(0);
-    }
-    if (strcmp(mode, "--version") == 0) {
-        printf("cddp-train %s\n", cddp_version());
-        return end_output(0);
-    }
-    if (strcmp(mode, "--keys") == 0) {
-        cddpi_config_print_keys(stdout);
-        return end_output(0);
-    }
-    if (first >= argc || !takes_config(mode)) {
-        fputs(usage, stderr);
+    if (cddpi_train_options_parse(argc, argv, &options) != CDDP_OK) {
+        print_failure(NULL);
         return EXIT_CONFIG;
     }
-    return end_output(with_config(mode, generates ? argv[2] : NULL, argv + first, argc - first));
+    if (options.mode == CDDPI_TRAIN_HELP) {
+        cddpi_train_options_help(stdout);
+    } else if (options.mode == CDDPI_TRAIN_VERSION) {
+        printf("cddp-train %s\n", cddp_version());
+    } else if (options.mode == CDDPI_TRAIN_KEYS) {
+        cddpi_config_print_keys(stdout);
+    } else {
+        result = with_config(&options);
+    }
+    return cddpi_streams_end("cddp-train", result);
 }

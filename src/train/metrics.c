@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "train/tfevents.h"
 
 #include <errno.h>
@@ -62,55 +63,43 @@ bool cddpi_metrics_has_job(const char *dir, const char *job)
     return found;
 }
 
-static cddp_status copy_kept(FILE *from, FILE *to, uint64_t step, const char *path)
+/* What stays of a file. */
+struct cut {
+    FILE *from;
+    uint64_t step;
+};
+
+static cddp_status put_kept(void *context, struct cddpi_writer *writer)
 {
+    const struct cut *cut = context;
     char *line = NULL;
     size_t room = 0;
     ssize_t bytes;
-    bool good = true;
-
-    while (good && (bytes = getline(&line, &room, from)) > 0) {
-        if (keep_line(line, (size_t)bytes, step)) {
-            good = fwrite(line, 1, (size_t)bytes, to) == (size_t)bytes;
-        }
-    }
-    free(line);
-    if (!good || ferror(from) || fflush(to) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
-    }
-    return CDDP_OK;
-}
-
-/* Rewrite the file beside itself without the lines after @p step, then take its place. */
-static cddp_status cut_after(const char *path, uint64_t step)
-{
-    char *beside = cddpi_format("%s.tmp", path);
-    FILE *from = fopen(path, "re");
-    FILE *to = NULL;
     cddp_status status = CDDP_OK;
 
-    if (beside == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
-    } else if (from == NULL && errno != ENOENT) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
-    } else if (from != NULL) {
-        to = fopen(beside, "we");
-        status = to == NULL ? cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", beside)
-                            : copy_kept(from, to, step, beside);
-        if (to != NULL && fclose(to) != 0 && status == CDDP_OK) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", beside);
-        }
-        if (status == CDDP_OK && rename(beside, path) != 0) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", beside, path);
-        }
-        if (status != CDDP_OK && to != NULL) {
-            (void)unlink(beside);
+    while (status == CDDP_OK && (bytes = getline(&line, &room, cut->from)) > 0) {
+        if (keep_line(line, (size_t)bytes, cut->step)) {
+            status = cddpi_writer_put(writer, line, (size_t)bytes);
         }
     }
-    if (from != NULL) {
-        fclose(from);
+    if (status == CDDP_OK && !feof(cut->from)) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", writer->shown);
     }
-    cddpi_free(beside);
+    free(line);
+    return status;
+}
+
+/* Replace the file, if there is one, by its lines up to @p step. */
+static cddp_status cut_after(const char *path, uint64_t step)
+{
+    struct cut cut = {fopen(path, "re"), step};
+    cddp_status status;
+
+    if (cut.from == NULL) {
+        return errno == ENOENT ? CDDP_OK : cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    }
+    status = cddpi_file_replace(path, put_kept, &cut);
+    fclose(cut.from);
     return status;
 }
 

@@ -56,8 +56,13 @@ void cddpi_trainer_drop_mirror(struct cddpi_trainer *trainer)
 static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
+    uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
     cddp_status status = cddpi_trainer_hold_mirror(trainer);
 
+    /* a copy to memory that is not pinned waits for all work before it, and knows no deadline */
+    if (status == CDDP_OK) {
+        status = ops->finish(trainer->device, timeout_ms);
+    }
     for (size_t i = 0; status == CDDP_OK && i < tensor_count(trainer); i++) {
         const cddp_param *tensor = tensor_at(trainer, i);
 
@@ -65,8 +70,7 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
                            fetch ? trainer->mirror[i] : tensor->data,
                            fetch ? tensor->data : trainer->mirror[i], bytes_of(tensor));
     }
-    return status == CDDP_OK ? ops->finish(trainer->device, cddp_group_timeout_ms(trainer->group))
-                             : status;
+    return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
 }
 
 cddp_status cddpi_trainer_fetch(struct cddpi_trainer *trainer)

@@ -48,7 +48,9 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     char left[32];
     char mfu[32] = "";
     char exposed[40] = "";
-    char line[288];
+    char loss[32] = "-";
+    char skipped[40] = "";
+    char line[360];
 
     if (progress->mode == CDDPI_PROGRESS_OFF ||
         (progress->shown_ns != 0 && now - progress->shown_ns < pause)) {
@@ -61,12 +63,18 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     if (isfinite(state->exposed_percent)) {
         snprintf(exposed, sizeof exposed, "  exposed comm %.1f %%", state->exposed_percent);
     }
+    if (isfinite(state->loss)) {
+        snprintf(loss, sizeof loss, "%.4f", state->loss);
+    }
+    if (state->skipped > 0) {
+        snprintf(skipped, sizeof skipped, " (%llu skipped)", (unsigned long long)state->skipped);
+    }
     snprintf(
-        line, sizeof line, "%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f %s/s%s%s  %s left%s",
+        line, sizeof line, "%sepoch %llu/%llu  step %llu/%llu%s  loss %s  %.0f %s/s%s%s  %s left%s",
         progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "", (unsigned long long)state->epoch,
         (unsigned long long)state->epochs, (unsigned long long)state->step,
-        (unsigned long long)state->steps, state->loss, state->rate, state->unit, mfu, exposed, left,
-        progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
+        (unsigned long long)state->steps, skipped, loss, state->rate, state->unit, mfu, exposed,
+        left, progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
     cddpi_print(line);
     progress->shown_ns = now;
     progress->open_line = progress->mode == CDDPI_PROGRESS_TTY;

@@ -16,8 +16,9 @@ struct cddpi_progress {
 struct cddpi_progress_state {
     uint64_t epoch, epochs; /* epoch counts from 1 */
     uint64_t step, steps;   /* of the whole run */
-    double loss;
-    double rate; /* of so many `unit` a second */
+    double loss;            /* NaN: of no step, all were skipped */
+    uint64_t skipped;       /* steps so far */
+    double rate;            /* of so many `unit` a second */
     const char *unit;
     double mfu_percent;     /* of what the devices could compute; 0: not known, and not shown */
     double exposed_percent; /* waiting for communication, of the time of a step; NaN: not known */

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { LOSS, CORRECT, COUNT, DATA, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, SUMS };
+enum { LOSS, CORRECT, COUNT, SKIPPED, DATA, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, SUMS };
 
 /* What a rank tells of its device. */
 struct place {
@@ -72,6 +72,7 @@ static void show_progress(struct cddpi_trainer *trainer, double step_ms, double 
         .step = trainer->at.step,
         .steps = trainer->last_step,
         .loss = trainer->last_loss,
+        .skipped = (uint64_t)trainer->loss_scale.skipped,
         .rate = predictions_per_s,
         .unit = cddpi_trainer_is_text(trainer) ? "tokens" : "samples",
         .mfu_percent = 100 * mfu,
@@ -87,13 +88,14 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     static const char *const always[] = {
         "loss",    "accuracy",   "lr",          "grad_norm",       "samples_per_s", "step_ms",
         "data_ms", "forward_ms", "backward_ms", "exposed_comm_ms", "optimizer_ms"};
-    enum { ALWAYS = sizeof always / sizeof always[0], MOST = ALWAYS + 3 };
+    enum { ALWAYS = sizeof always / sizeof always[0], MOST = ALWAYS + 4 };
     const char *names[MOST];
     size_t count = ALWAYS;
     struct cddpi_interval *interval = &trainer->interval;
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     double sums[SUMS];
     double values[MOST];
+    double taken; /* predictions in steps that were not skipped */
     double rate;  /* predictions a second */
     double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
     double parts; /* the same of steps whose parts' times are known; NaN: of none are */
@@ -109,6 +111,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     sums[LOSS] = interval->loss_sum;
     sums[CORRECT] = interval->correct;
     sums[COUNT] = interval->count;
+    sums[SKIPPED] = interval->skipped_count;
     sums[DATA] = (double)interval->data_ns;
     sums[FORWARD] = (double)interval->forward_ns;
     sums[BACKWARD] = (double)interval->backward_ns;
@@ -123,9 +126,10 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
                 ? scale * (double)interval->steps / (double)(interval->steps - interval->whole)
                 : NAN;
     step_ms = (double)interval->step_ns * 1e-6 / (double)interval->steps;
-    trainer->last_loss = sums[LOSS] / sums[COUNT];
+    taken = sums[COUNT] - sums[SKIPPED];
+    trainer->last_loss = taken > 0 ? sums[LOSS] / taken : NAN;
     values[0] = trainer->last_loss;
-    values[1] = sums[CORRECT] / sums[COUNT];
+    values[1] = taken > 0 ? sums[CORRECT] / taken : NAN;
     values[2] = lr;
     values[3] = grad_norm;
     rate = interval->step_ns > 0 ? sums[COUNT] * 1e9 / (double)interval->step_ns : 0;
@@ -147,6 +151,10 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     if (trainer->graphs != NULL) {
         names[count] = "replayed_steps";
         values[count++] = (double)interval->replayed;
+    }
+    if (trainer->config->train.precision == CDDPI_PRECISION_FP16) {
+        names[count] = "skipped_steps";
+        values[count++] = (double)interval->skipped;
     }
     if (trainer->metrics != NULL) {
         cddpi_metrics_add(trainer->metrics, "train", trainer->at.step,

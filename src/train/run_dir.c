@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/replace.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -95,32 +96,25 @@ static cddp_status put_aside(const char *dir, struct cddpi_progress *progress)
     return status;
 }
 
+static cddp_status put_text(void *context, struct cddpi_writer *writer)
+{
+    const char *text = context;
+
+    return cddpi_writer_put(writer, text, strlen(text));
+}
+
 static cddp_status write_config(const struct cddpi_config *config)
 {
     char *path = cddpi_format("%s/train.conf", config->train.run_dir);
-    char *beside = cddpi_format("%s/.train.conf.tmp", config->train.run_dir);
     char *text = cddpi_config_text(config, false);
-    FILE *file = NULL;
-    cddp_status status = CDDP_OK;
-    bool good;
+    cddp_status status;
 
-    if (path == NULL || beside == NULL || text == NULL) {
+    if (path == NULL || text == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", config->train.run_dir);
-        goto done;
+    } else {
+        status = cddpi_file_replace(path, put_text, text);
     }
-    file = fopen(beside, "we");
-    good = file != NULL && fputs(text, file) >= 0;
-    if (file != NULL) {
-        good = fclose(file) == 0 && good;
-    }
-    if (!good || rename(beside, path) != 0) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
-        (void)unlink(beside);
-    }
-
-done:
     cddpi_free(path);
-    cddpi_free(beside);
     free(text);
     return status;
 }

@@ -148,10 +148,13 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
-             "attention stays f32 there. *fp16* is for GPUs: losses are scaled, by a factor that "
-             "halves when a gradient overflows, which skips that step on all ranks, and doubles "
-             "after 2000 steps without. Parameters, their gradients and sums are f32 in all (see "
-             "*ddp.wire* for what is sent)."},
+             "attention stays f32 there. *fp16* is for GPUs, and does as torch.amp.GradScaler: "
+             "losses are scaled, by a factor that starts at 65536, halves when a gradient or an "
+             "activation overflows, which skips that step on all ranks, and doubles after 2000 "
+             "steps without. Metrics leave out the loss and accuracy of skipped steps. The factor "
+             "does not fall below 1; there, a run of which 50 steps in a row were skipped ends "
+             "with an error. Parameters, their gradients and sums are f32 in all (see *ddp.wire* "
+             "for what is sent)."},
     {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|fma",
      .text = "How products of f32 factors are made: *auto* uses AMX where a product is large, the "
              "processor has it and $CDDP_THREADS is 1: with each factor the sum of three bf16 "

@@ -5,6 +5,34 @@
 #include "train/step_graphs.h"
 #include "train/trainer.h"
 
+#include <math.h>
+
+/* That a step was skipped, which all ranks know: as torch.amp.GradScaler has it, the run goes on,
+ * until no smaller loss scale is left to be tried. */
+static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
+                                const struct cddpi_result *result)
+{
+    const struct cddpi_loss_scale *scale = &trainer->loss_scale;
+
+    trainer->interval.skipped++;
+    trainer->interval.skipped_count += result->count;
+    if (trainer->rank == 0) {
+        cddpi_trainer_warn(
+            trainer, "step %llu was skipped: %s overflowed; the loss scale is %g now",
+            (unsigned long long)step, isfinite(result->loss_sum) ? "a gradient" : "activations",
+            (double)scale->scale);
+    }
+    if (cddpi_loss_scale_helps(scale)) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_STATE,
+                      "rank %d: step %llu is the %lldth in a row that was skipped because it "
+                      "overflowed, and the loss scale is down to %g: the learning rate may be too "
+                      "high, or activations are larger than fp16 holds (65504): bf16 holds them",
+                      trainer->rank, (unsigned long long)step, -(long long)scale->good_steps,
+                      (double)scale->scale);
+}
+
 /* The oldest step whose results were not taken. */
 static cddp_status settle_one(struct cddpi_trainer *trainer, double *out_norm)
 {
@@ -24,20 +52,18 @@ static cddp_status settle_one(struct cddpi_trainer *trainer, double *out_norm)
     interval->forward_ns += ended.forward_ns;
     interval->backward_ns += ended.backward_ns;
     interval->optimizer_ns += ended.optimizer_ns;
-    interval->loss_sum += result.loss_sum;
-    interval->correct += result.correct;
     interval->count += result.count;
-    if (ended.skipped && trainer->rank == 0) {
-        cddpi_trainer_warn(trainer,
-                           "step %llu was skipped: a gradient overflowed; the loss scale is %g now",
-                           (unsigned long long)step, (double)trainer->loss_scale.scale);
-    }
     if (ended.timed) {
         cddpi_step_graphs_time(trainer->graphs, ended.replayed, ended.step_ns);
     }
     if (out_norm != NULL) {
         *out_norm = ended.norm;
     }
+    if (ended.skipped) {
+        return note_skipped(trainer, step, &result);
+    }
+    interval->loss_sum += result.loss_sum;
+    interval->correct += result.correct;
     return cddpi_trainer_check_loss(trainer, step, result.loss_sum);
 }
 

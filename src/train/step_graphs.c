@@ -266,13 +266,25 @@ static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_fe
                : status;
 }
 
-/* The first micro-batch makes copies of the parameters. It has to, also where they were made since
- * the last update, for an evaluation, and again if the recording comes to nothing. */
+/* The first micro-batch makes the copies of parameters that updates do not write. It has to, also
+ * where they were made since the last update, for an evaluation, and again if the recording comes
+ * to nothing. */
 static void want_copies(struct cddpi_trainer *trainer, const struct kind *kind)
 {
     if (kind->first) {
-        cddpi_model_params_changed(trainer->model, false);
+        cddpi_model_params_changed(trainer->model,
+                                   cddpi_device_step_writes_copies(trainer->device_step));
     }
+}
+
+/* The others are there, but where parameters have changed without an update. */
+static cddp_status begin(struct cddpi_trainer *trainer)
+{
+    cddp_status status = cddpi_device_step_begin_replay(trainer->device_step);
+
+    return status == CDDP_OK && cddpi_device_step_writes_copies(trainer->device_step)
+               ? cddpi_model_refresh_copies(trainer->model)
+               : status;
 }
 
 /* On this rank alone. */
@@ -403,7 +415,7 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
     cddp_status status = fed->last ? prepare_last(graphs) : CDDP_OK;
 
     if (status == CDDP_OK && done == 0) {
-        status = cddpi_device_step_begin_replay(trainer->device_step);
+        status = begin(trainer);
     }
     if (status != CDDP_OK) {
         return status;

@@ -24,9 +24,11 @@ struct cddpi_cursor {
 
 /* What was measured since the last line of metrics, on this rank. */
 struct cddpi_interval {
-    double loss_sum;
+    double loss_sum; /* these two without steps that were skipped */
     double correct;
-    double count;
+    double count;         /* predictions */
+    double skipped_count; /* of these, in steps that were skipped */
+    uint64_t skipped;     /* steps */
     int64_t data_ns, forward_ns, backward_ns, exposed_ns, optimizer_ns;
     int64_t step_ns;
     uint64_t steps;
@@ -137,7 +139,7 @@ CDDP_CHECKED cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *tra
  *  will be reported. loop.c */
 CDDP_CHECKED cddp_status cddpi_trainer_agree(struct cddpi_trainer *trainer);
 
-/** CDDP_ERR_STATE unless the losses of step @p step are numbers. step.c */
+/** CDDP_ERR_STATE unless the losses of step @p step, which was not skipped, are numbers. step.c */
 CDDP_CHECKED cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer,
                                                   uint64_t step, double loss_sum);
 
@@ -203,9 +205,10 @@ CDDP_CHECKED cddp_status cddpi_run_dir_hold(const char *dir, DIR **held);
 CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resumes,
                                                DIR **held, struct cddpi_progress *progress);
 
-/** Bring together on rank 0 what a checkpoint holds. Collective, before cddpi_trainer_save().
- * checkpoint.c */
-CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer);
+/** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
+ *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save().
+ *  checkpoint.c */
+CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
 /** Write a checkpoint of where the run is. Rank 0. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
 /** Find and load what train.resume names, on rank 0, and share it. Collective. checkpoint.c */

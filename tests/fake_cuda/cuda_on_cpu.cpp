@@ -7,8 +7,10 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <numeric>
+#include <string>
 #include <vector>
 
 /* Of the fake runtime, where it is there (fake_cuda.h); else launches run at once. */
@@ -361,6 +363,28 @@ static void run_block(uint3 index)
     }
 }
 
+/* How often each kernel has run, told at the end of the process if that is asked for. */
+static struct tally {
+    const char *path = getenv("CDDP_FAKE_CUDA_KERNELS");
+    std::map<std::string, uint64_t> runs;
+
+    ~tally()
+    {
+        const char *rank = getenv("CDDP_RANK");
+        std::string name = std::string(path != nullptr ? path : "") + "." +
+                           (rank != nullptr ? rank : "0");
+        FILE *file = path != nullptr ? fopen(name.c_str(), "we") : nullptr;
+
+        if (file == nullptr) {
+            return;
+        }
+        for (const auto &one : runs) {
+            fprintf(file, "%s %llu\n", one.first.c_str(), (unsigned long long)one.second);
+        }
+        fclose(file);
+    }
+} tally;
+
 static void run_launch(const call &what)
 {
     const std::lock_guard<std::mutex> lock(one_at_a_time);
@@ -376,6 +400,9 @@ static void run_launch(const call &what)
         seeded = true;
     }
     launch_count++;
+    if (tally.path != nullptr) {
+        tally.runs[shape.name]++;
+    }
     block.what = &what;
     block.threads.resize(threads);
     block.warps.resize((threads + WARP - 1) / WARP);

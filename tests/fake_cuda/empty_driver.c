@@ -25,6 +25,7 @@ enum { SUCCESS = 0, STUB = 34 }; /* CUDA_ERROR_STUB_LIBRARY */
 
 GIVES(cuLibraryLoadData)
 GIVES(cuLibraryGetKernel)
+GIVES(cuKernelGetFunction)
 ANSWERS(cuLibraryUnload, SUCCESS)
 ANSWERS(cuLibraryLoadFromFile, SUCCESS)
 ANSWERS(cuKernelSetAttribute, SUCCESS)
@@ -69,4 +70,5 @@ ANSWERS(cuLinkAddFile_v2, STUB)
 ANSWERS(cuLinkComplete, STUB)
 ANSWERS(cuLinkDestroy, STUB)
 ANSWERS(cuMemcpyDtoH_v2, STUB)
+ANSWERS(cuTensorMapEncodeIm2col, STUB)
 ANSWERS(cuTensorMapEncodeTiled, STUB)

@@ -1,5 +1,6 @@
 /* fake_copy.c - copies and fills, as late as CUDA may do them: pageable memory is read at the call,
- * and written before it returns; pinned memory is touched when the stream comes to it. */
+ * and written before it returns; pinned memory is touched when the stream comes to it. A graph's
+ * copies touch either when they are replayed: CUDA records pageable memory as it does any other. */
 #include "fake.h"
 
 #include <stdlib.h>
@@ -53,24 +54,23 @@ static cudaError_t put_copy(cudaStream_t stream, void *to, const void *from, siz
     bool whole_from;
     enum fake_memory to_kind = fake_memory_of(to, bytes, &whole_to, NULL);
     enum fake_memory from_kind = fake_memory_of(from, bytes, &whole_from, NULL);
-    bool pageable = to_kind == FAKE_NONE || from_kind == FAKE_NONE;
+    bool keeps = from_kind == FAKE_NONE && stream->capture == NULL;
     struct copy *copy;
     cudaError_t error;
 
     if (!whole_to || !whole_from || !fits(kind, to_kind, from_kind)) {
         return cudaErrorInvalidValue;
     }
-    if (stream->capture != NULL && pageable) {
-        return fake_capture_refuse(stream);
-    }
-    copy = fake_zalloc(sizeof *copy + (from_kind == FAKE_NONE ? bytes : 0));
+    copy = fake_zalloc(sizeof *copy + (keeps ? bytes : 0));
     *copy = (struct copy){to, from, bytes, 0, false};
-    if (from_kind == FAKE_NONE) {
+    if (keeps) {
         memcpy(copy + 1, from, bytes);
         copy->from = NULL;
     }
     error = fake_put_closure(stream, run_copy, copy, free);
-    return error == cudaSuccess && to_kind == FAKE_NONE ? fake_sync_stream(stream) : error;
+    return error == cudaSuccess && to_kind == FAKE_NONE && stream->capture == NULL
+               ? fake_sync_stream(stream)
+               : error;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,

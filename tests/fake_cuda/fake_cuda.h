@@ -21,6 +21,8 @@
  *   CDDP_FAKE_CUDA_FAIL_ALLOC      the n-th allocation of device memory fails (1 is the first)
  *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel that runs fails: an illegal address
  *   CDDP_FAKE_CUDA_REFUSE_LAUNCH   the n-th launch is refused: too many resources
+ *   CDDP_FAKE_CUDA_KERNELS         a file: with the rank behind its name it gets, at the end, how
+ *                                  often each kernel has run
  *   CDDP_FAKE_CUDA_FAIL_PIN        the n-th allocation of pinned memory fails
  *   CDDP_FAKE_CUDA_REFUSE_CAPTURE  the n-th piece of work that is captured cannot be
  *   CDDP_FAKE_CUDA_FAIL_GRAPH      the n-th graph that is made executable finds no memory

@@ -34,39 +34,7 @@
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
-enum option_id {
-#define OPTION_ID(id, name, letter, argument, text) OPTION_##id,
-    OPTION_MAP(OPTION_ID)
-#undef OPTION_ID
-        OPTION_COUNT
-};
-
-static const struct cddpi_option rows[OPTION_COUNT] = {
-#define OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
-    OPTION_MAP(OPTION_ROW)};
-
-static const struct cddpi_options table = {"cddp-tokenize", rows, OPTION_COUNT};
-
-/* Returns in @out_count how many words stand between options; they are moved to the front. */
-static cddp_status read_values(int argc, char **argv, const char *values[OPTION_COUNT],
-                               int *out_count)
-{
-    cddp_status status = CDDP_OK;
-    bool after_dashes = false;
-    int count = 0;
-
-    for (int i = 1; status == CDDP_OK && i < argc; i++) {
-        if (after_dashes || argv[i][0] != '-' || argv[i][1] == '\0') {
-            argv[1 + count++] = argv[i];
-        } else if (strcmp(argv[i], "--") == 0) {
-            after_dashes = true;
-        } else {
-            status = cddpi_option_read(&table, argv, &i, values);
-        }
-    }
-    *out_count = count;
-    return status;
-}
+CDDPI_OPTION_TABLE("cddp-tokenize", OPTION_MAP);
 
 static cddp_status read_fraction(const char *text, double *out)
 {
@@ -83,30 +51,16 @@ static cddp_status read_fraction(const char *text, double *out)
     return CDDP_OK;
 }
 
-/* Which of the options that choose a mode was given, if only one was. */
 static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_tokenize_mode *out)
 {
-    static const struct {
-        enum option_id id;
-        enum cddpi_tokenize_mode mode;
-    } modes[] = {{OPTION_TRAIN, CDDPI_TOKENIZE_TRAIN},
-                 {OPTION_DECODE, CDDPI_TOKENIZE_DECODE},
-                 {OPTION_CHECK, CDDPI_TOKENIZE_CHECK}};
-    const char *first = NULL;
+    static const int ids[] = {OPTION_TRAIN, OPTION_DECODE, OPTION_CHECK};
+    static const enum cddpi_tokenize_mode modes[] = {CDDPI_TOKENIZE_TRAIN, CDDPI_TOKENIZE_DECODE,
+                                                     CDDPI_TOKENIZE_CHECK};
+    int choice = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 3, &choice);
 
-    *out = CDDPI_TOKENIZE_ENCODE;
-    for (int i = 0; i < 3; i++) {
-        if (values[modes[i].id] == NULL) {
-            continue;
-        }
-        if (first != NULL) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s and --%s exclude each other", first,
-                              rows[modes[i].id].name);
-        }
-        first = rows[modes[i].id].name;
-        *out = modes[i].mode;
-    }
-    return CDDP_OK;
+    *out = choice >= 0 ? modes[choice] : CDDPI_TOKENIZE_ENCODE;
+    return status;
 }
 
 /* An option that would be ignored is a mistake. */
@@ -178,7 +132,7 @@ cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tok
 {
     struct cddpi_tokenize_options options = {.val_fraction = 0.1};
     const char *values[OPTION_COUNT] = {NULL};
-    cddp_status status = read_values(argc, argv, values, &options.path_count);
+    cddp_status status = cddpi_options_read(&table, argc, argv, values, &options.path_count);
 
     if (status != CDDP_OK) {
         return status;

@@ -22,6 +22,7 @@ struct cuda_device {
     int capability;     /* 10 x major + minor: 90 */
     uint64_t recording; /* number of the recording that is being made; 0: none is */
     uint64_t recordings;
+    bool incomplete; /* the recording lacks what was refused while it was made */
     struct cddpi_cuda_kernels kernels;
     struct cddpi_cuda_kept kept[CDDPI_CUDA_PARTS]; /* by kernels */
 };
@@ -37,6 +38,12 @@ static inline cudaStream_t cuda_device_stream(struct cddpi_device *device, enum 
     (void)cudaSetDevice(device->index); /* an error comes again from what is put there */
     return cuda_device_of(device)->streams[stream];
 }
+
+/** As record and order of the device, in a stream of the caller's, which is not being recorded. */
+cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,
+                                 cudaStream_t stream);
+cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream,
+                                struct cddpi_event *event);
 
 /* --- errors --- */
 

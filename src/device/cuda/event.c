@@ -42,16 +42,6 @@ cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cd
     return CDDP_OK;
 }
 
-/* Whether what is put into @p in now becomes part of a recording. Streams that nothing has ordered
- * after the compute stream go on beside it. */
-static bool records(const struct cuda_device *device, cudaStream_t in)
-{
-    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-
-    return device->recording != 0 && cudaStreamIsCapturing(in, &state) == cudaSuccess &&
-           state != cudaStreamCaptureStatusNone;
-}
-
 /* A caller that captures its own stream would put half of an operation into its graph. */
 static cddp_status check_capture(struct cddpi_device *device, cudaStream_t stream)
 {
@@ -71,7 +61,7 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *e
 {
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t in = cuda_device_stream(device, stream);
-    uint64_t recording = records(self, in) ? self->recording : 0;
+    uint64_t recording = cuda_records(self, in) ? self->recording : 0;
     /* External: the recording does it each time that it is replayed. Outside CUDA refuses that. */
     unsigned flags = recording != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
     cddp_status status = CDDP_OK;
@@ -108,10 +98,29 @@ cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stre
                          "an event that is part of a recording cannot be waited for outside: "
                          "record another behind the replay");
     }
-    if (event->recording == 0 && records(self, in)) {
+    if (event->recording == 0 && cuda_records(self, in)) {
         flags = cudaEventWaitExternal; /* of work outside: waited for at each replay */
     }
     return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
+}
+
+cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,
+                                 cudaStream_t stream)
+{
+    cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, stream));
+
+    if (status == CDDP_OK) {
+        event->recording = 0;
+        event->recorded = true;
+    }
+    return status;
+}
+
+cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream,
+                                struct cddpi_event *event)
+{
+    return event->recorded ? CUDA_CHECK(device, cudaStreamWaitEvent(stream, event->event, 0))
+                           : CDDP_OK;
 }
 
 /* What tells whether it is done: inside a recording only the clock is touched by replays. */

@@ -44,6 +44,11 @@ bool cuda_owns(const struct cddpi_device *device, const void *memory);
 cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory *out);
 cddp_status cuda_pool_open(struct cuda_device *device);
 
+/* record.c */
+/** Whether what is put into @p in now becomes part of a recording. Streams that nothing has ordered
+ *  after the compute stream go on beside it. */
+bool cuda_records(const struct cuda_device *device, cudaStream_t in);
+
 /* stream.c */
 cddp_status cuda_streams_open(struct cuda_device *device);
 void cuda_streams_close(struct cuda_device *device);

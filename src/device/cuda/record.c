@@ -1,6 +1,14 @@
 /* record.c - recordings: CUDA graphs made by capturing the streams. */
 #include "device/cuda/internal.h"
 
+bool cuda_records(const struct cuda_device *device, cudaStream_t in)
+{
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+
+    return device->recording != 0 && cudaStreamIsCapturing(in, &state) == cudaSuccess &&
+           state != cudaStreamCaptureStatusNone;
+}
+
 cddp_status cuda_record_begin(struct cddpi_device *device)
 {
     struct cuda_device *self = cuda_device_of(device);
@@ -14,6 +22,7 @@ cddp_status cuda_record_begin(struct cddpi_device *device)
     status = CUDA_CHECK(device, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     if (status == CDDP_OK) {
         self->recording = ++self->recordings;
+        self->incomplete = false;
     }
     return status;
 }
@@ -38,6 +47,12 @@ static cddp_status end_capture(struct cddpi_device *device, cudaGraph_t *graph)
     if (*graph == NULL) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
                          "the work cannot be recorded: CUDA gave up on it");
+    }
+    if (self->incomplete) {
+        (void)cudaGraphDestroy(*graph);
+        *graph = NULL;
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                         "the work cannot be recorded: a part of it was refused");
     }
     return CDDP_OK;
 }

@@ -102,13 +102,45 @@ void cuda_streams_close(struct cuda_device *device)
     }
 }
 
+/* Host memory that CUDA was told nothing of. */
+static bool is_pageable(const void *memory)
+{
+    struct cudaPointerAttributes attributes;
+
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+/* CUDA records copies of pageable memory, too. A replay would read and write where it lay, on a
+ * stack that is long gone. */
+static cddp_status check_recorded_copy(struct cddpi_device *device, cudaStream_t in, const void *to,
+                                       const void *from, size_t bytes)
+{
+    struct cuda_device *self = cuda_device_of(device);
+
+    if (!cuda_records(self, in) || (!is_pageable(to) && !is_pageable(from))) {
+        return CDDP_OK;
+    }
+    self->incomplete = true;
+    return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                     "a copy of %zu bytes from or to pageable memory cannot be recorded", bytes);
+}
+
 cddp_status cuda_copy(struct cddpi_device *device, enum cddpi_stream stream, void *to,
                       const void *from, size_t bytes)
 {
     cudaStream_t in = cuda_device_stream(device, stream);
+    cddp_status status;
 
     if (bytes == 0) {
         return CDDP_OK;
+    }
+    status = check_recorded_copy(device, in, to, from, bytes);
+    if (status != CDDP_OK) {
+        return status;
     }
     return CUDA_CHECK(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in));
 }

@@ -155,7 +155,10 @@ cddp_status cddpi_ipc_poll(struct cddpi_plane *plane)
         return status;
     }
     status = check_peers(plane);
-    return status != CDDP_OK ? status : check_places(plane);
+    if (status == CDDP_OK) {
+        status = check_places(plane);
+    }
+    return status != CDDP_OK ? status : cddpi_mail_advance(plane->mail);
 }
 
 void cddpi_ipc_abort(struct cddpi_plane *plane, const char *reason)
@@ -176,4 +179,5 @@ void cddpi_ipc_abort(struct cddpi_plane *plane, const char *reason)
         atomic_store_explicit(&plane->block->abort_state, 2, memory_order_release);
     }
     cddpi_ipc_release(plane);
+    cddpi_mail_release(plane->mail);
 }

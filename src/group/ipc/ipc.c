@@ -29,7 +29,7 @@ static cddp_status check_here(struct cddpi_plane *plane)
         return cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE,
                                 "the ranks are on several machines");
     }
-    return cddpi_ipc_entry_points(plane);
+    return cddpi_flags_find(plane->device, &plane->flags);
 }
 
 /* Who is there; processes are watched from here on. */
@@ -202,7 +202,15 @@ static cddp_status open_ranks(struct cddpi_plane *plane)
     if (status == CDDP_OK && !plane->staged) {
         status = try_windows(plane);
     }
-    return status;
+    if (status == CDDP_OK && !plane->staged) {
+        status = cddpi_ipc_share(plane,
+                                 ipc_round(cddpi_mail_area_bytes(plane->size), IPC_ALLOC_BYTES),
+                                 plane->mail_areas);
+    }
+    return status != CDDP_OK
+               ? status
+               : cddpi_mail_open(&plane->seat, plane->staged ? NULL : plane->mail_areas,
+                                 &plane->mail);
 }
 
 static cddp_status open_plane(const struct cddpi_plane_seat *seat, bool staged,
@@ -231,11 +239,7 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, bool staged,
         }
     }
     if (status != CDDP_OK) {
-        char text[2 * CDDPI_PLANE_TEXT]; /* closing has failures of its own */
-
-        snprintf(text, sizeof text, "%s", cddpi_plane_last_error(seat->device));
-        close_plane(plane);
-        return cddpi_plane_fail(seat->device, status, "%s", text);
+        return cddpi_plane_give_up(seat->device, status, close_plane, plane);
     }
     *out = plane;
     return CDDP_OK;
@@ -307,10 +311,12 @@ static void close_memory(struct cddpi_plane *plane)
     }
     cddpi_ipc_close_retired(plane, true);
     cddpi_ipc_unshare(plane, plane->windows);
+    cddpi_ipc_unshare(plane, plane->mail_areas);
     atomic_store_explicit(&plane->block->ranks[plane->rank].left, 1, memory_order_release);
     wait_for_peers(plane);
     cddpi_ipc_free_retired(plane, true);
     (void)cudaFree(plane->windows[plane->rank]);
+    (void)cudaFree(plane->mail_areas[plane->rank]);
 }
 
 static void free_own(struct cddpi_plane *plane)
@@ -345,6 +351,7 @@ static void close_plane(struct cddpi_plane *plane)
     }
     cddpi_plane_enter(plane->device);
     dry = plane->block == NULL || end_work(plane);
+    dry = cddpi_mail_close(plane->mail) && dry;
     if (dry && plane->block != NULL && !plane->staged) {
         close_memory(plane);
     }
@@ -402,6 +409,13 @@ static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_group_o
     return status;
 }
 
+static cddp_status message(struct cddpi_plane *plane, const struct cddpi_plane_message *message)
+{
+    cddp_status status = cddpi_ipc_ended(plane);
+
+    return status != CDDP_OK ? status : cddpi_mail_post(plane->mail, message);
+}
+
 /* Flags count up from one operation to the next: a replay would find them reached. */
 static bool records(const struct cddpi_plane *plane)
 {
@@ -412,6 +426,7 @@ const struct cddpi_plane_ops cddpi_ipc_plane = {.name = "ipc",
                                                 .open = open_ipc,
                                                 .close = close_plane,
                                                 .enqueue = enqueue,
+                                                .message = message,
                                                 .poll = cddpi_ipc_poll,
                                                 .abort = cddpi_ipc_abort,
                                                 .alloc = cddpi_ipc_alloc,
@@ -422,6 +437,7 @@ const struct cddpi_plane_ops cddpi_staged_plane = {.name = "staged",
                                                    .open = open_staged,
                                                    .close = close_plane,
                                                    .enqueue = enqueue,
+                                                   .message = message,
                                                    .poll = cddpi_ipc_poll,
                                                    .abort = cddpi_ipc_abort,
                                                    .alloc = cddpi_ipc_alloc,

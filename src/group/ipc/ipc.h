@@ -14,13 +14,14 @@
  * Memory of alloc is opened by all peers, so it needs no window ("direct"): stage A brings nothing
  * and stage B writes results into the peers' memory.
  *
- * A flag has 64 bits. Streams write the lower half; the upper half is 0, one more after each 2^32
- * pieces, or IPC_RELEASED: written by a host, it satisfies every wait, whatever streams still write
- * below it. So streams run dry when a peer is lost. */
+ * Flags are released when a peer is lost: see stream_flags.h. Messages (send and recv) go another
+ * way, through mail.h. */
 #ifndef CDDPI_GROUP_IPC_H
 #define CDDPI_GROUP_IPC_H
 
+#include "group/mail.h"
 #include "group/planes.h"
+#include "group/stream_flags.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -34,8 +35,7 @@ enum {
     IPC_ALLOC_BYTES = 2 << 20, /* shared allocations are whole pages of the GPU: CUDA would share
                                   what else lies in them */
     IPC_PLACES = 1024,         /* operations whose places are kept for comparison */
-    IPC_TEXT_BYTES = CDDPI_PLANE_TEXT,
-    IPC_RELEASED = 0x40000000
+    IPC_TEXT_BYTES = CDDPI_PLANE_TEXT
 };
 
 /* Tests take smaller pieces, so that little has many, and begin shortly before the lower half of
@@ -98,8 +98,9 @@ struct cddpi_plane {
     double *weights; /* device memory, one a rank */
     cudaStream_t side;                                     /* staged: stage A; both: setting up */
     cudaEvent_t started, came[IPC_SLOTS], gone[IPC_SLOTS]; /* stage A; the end of a piece */
-    __typeof__(&cuStreamBatchMemOp) batch;
-    unsigned wait_flags;
+    struct cddpi_stream_flags flags;
+    struct cddpi_mail *mail;     /* NULL with one rank */
+    char *mail_areas[IPC_RANKS]; /* what mail goes through, by rank; staged: none */
 
     _Atomic uint64_t pieces; /* so far, and ipc_sizes.start */
     uint64_t operations;
@@ -126,8 +127,6 @@ static inline char *ipc_window(const struct cddpi_plane *plane, int rank, uint64
 
 /* flags.c */
 enum ipc_flag { IPC_ARRIVED, IPC_DONE };
-/** Find what streams are told by. */
-cddp_status cddpi_ipc_entry_points(struct cddpi_plane *plane);
 /** In @p stream: set this rank's flag to @p piece, once what is before is visible to all. */
 cddp_status cddpi_ipc_signal(struct cddpi_plane *plane, cudaStream_t stream, enum ipc_flag flag,
                              uint64_t piece);

@@ -7,6 +7,7 @@
 #ifndef CDDPI_GROUP_NCCL_PLANE_H
 #define CDDPI_GROUP_NCCL_PLANE_H
 
+#include "group/mail.h"
 #include "group/planes.h"
 
 #include <cuda.h>
@@ -99,6 +100,7 @@ struct cddpi_plane {
     size_t own_weight; /* even: where in it */
     void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
     struct nccl_block *blocks;
+    struct cddpi_mail *mail; /* NULL with one rank: messages, which go past NCCL */
 };
 
 /* library.c */

@@ -242,7 +242,12 @@ static cddp_status open_ranks(struct cddpi_plane *plane)
     if (status == CDDP_OK) {
         status = share_id(plane, &id);
     }
-    return status != CDDP_OK ? status : cddpi_plane_agree(&plane->seat, connect_ranks(plane, id));
+    if (status == CDDP_OK) {
+        status = cddpi_plane_agree(&plane->seat, connect_ranks(plane, id));
+    }
+    return status != CDDP_OK || plane->size == 1
+               ? status
+               : cddpi_mail_open(&plane->seat, NULL, &plane->mail);
 }
 
 static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_plane **out)
@@ -266,11 +271,7 @@ static cddp_status open_plane(const struct cddpi_plane_seat *seat, struct cddpi_
         status = open_ranks(plane);
     }
     if (status != CDDP_OK) {
-        char text[2 * CDDPI_PLANE_TEXT]; /* closing has failures of its own */
-
-        snprintf(text, sizeof text, "%s", cddpi_plane_last_error(seat->device));
-        close_plane(plane);
-        return cddpi_plane_fail(seat->device, status, "%s", text);
+        return cddpi_plane_give_up(seat->device, status, close_plane, plane);
     }
     /* The group's watchdog has the same deadline, and knows who is missing: it comes first. */
     plane->timeout_ms += NCCL_LATER_MS;
@@ -324,6 +325,7 @@ static void close_plane(struct cddpi_plane *plane)
         }
         pthread_mutex_destroy(&plane->mutex);
     }
+    (void)cddpi_mail_close(plane->mail);
     if (dry) {
         (void)cudaFree(plane->scratch);
         (void)cudaFree(plane->weights);
@@ -348,6 +350,24 @@ static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_group_o
     return status;
 }
 
+static cddp_status message(struct cddpi_plane *plane, const struct cddpi_plane_message *message)
+{
+    return cddpi_mail_post(plane->mail, message);
+}
+
+static cddp_status poll_plane(struct cddpi_plane *plane)
+{
+    cddp_status status = cddpi_nccl_poll(plane);
+
+    return status != CDDP_OK ? status : cddpi_mail_advance(plane->mail);
+}
+
+static void abort_plane(struct cddpi_plane *plane, const char *reason)
+{
+    cddpi_mail_release(plane->mail);
+    cddpi_nccl_abort(plane, reason);
+}
+
 /* As long as all ranks record and replay alike. A weighted operation keeps its weight. */
 static bool records(const struct cddpi_plane *plane)
 {
@@ -359,8 +379,9 @@ const struct cddpi_plane_ops cddpi_nccl_plane = {.name = "nccl",
                                                  .open = open_plane,
                                                  .close = close_plane,
                                                  .enqueue = enqueue,
-                                                 .poll = cddpi_nccl_poll,
-                                                 .abort = cddpi_nccl_abort,
+                                                 .message = message,
+                                                 .poll = poll_plane,
+                                                 .abort = abort_plane,
                                                  .alloc = cddpi_nccl_alloc,
                                                  .free_memory = cddpi_nccl_free,
                                                  .records = records};

@@ -27,22 +27,30 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-static cddp_status plan_dropout(struct cddpi_plan *plan, int index, void **out)
+/* What is planned everywhere; in training @out gets a state of @bytes, elsewhere NULL. */
+static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
 {
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state;
-
+    *out = NULL;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     if (!plan->training) {
         plan->ops[index].flags = CDDPI_FORWARD_VIEW;
         return CDDP_OK;
     }
     plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MASKS_GRAD | CDDPI_GRAD_VIEW;
-    state = cddpi_zalloc(sizeof *state);
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", sizeof *state);
+    *out = cddpi_zalloc(bytes);
+    return *out != NULL ? CDDP_OK
+                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", bytes);
+}
+
+static cddp_status plan_dropout(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    cddp_status status = begin_plan(plan, index, sizeof(struct state), out);
+    struct state *state = *out;
+
+    if (status != CDDP_OK || state == NULL) {
+        return status;
     }
-    *out = state;
     state->sample_bytes = (cddpi_shape_elements(&op->in) + 7) / 8;
     return cddpi_plan_buffer(plan, index, state->sample_bytes * (size_t)plan->count, CDDPI_IN_BOTH,
                              &state->kept);
@@ -181,19 +189,12 @@ static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index, struct c
 static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cuda_state *state;
+    cddp_status status = begin_plan(plan, index, sizeof(struct cuda_state), out);
+    struct cuda_state *state = *out;
 
-    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    if (!plan->training) {
-        plan->ops[index].flags = CDDPI_FORWARD_VIEW;
-        return CDDP_OK;
+    if (status != CDDP_OK || state == NULL) {
+        return status;
     }
-    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MASKS_GRAD | CDDPI_GRAD_VIEW;
-    state = cddpi_zalloc(sizeof *state);
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     state->number = count_before(plan, index);
     state->images = !op->in.sequence && cddpi_plan_input(plan, index, 0)->block > 1 &&
                     op->in.height * op->in.width > 1;

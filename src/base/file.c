@@ -1,0 +1,174 @@
+/* file.c - owns the system calls by which files come about, and their failures. */
+#include "base/file.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 256 << 10, WRITE_BYTES_MAX = 1 << 30 };
+
+static _Thread_local int (*test_hook)(const char *operation);
+
+void cddpi_file_set_hook(int (*hook)(const char *operation))
+{
+    test_hook = hook;
+}
+
+/* Whether a test wants this operation to fail; errno is then set. */
+static bool refused(const char *operation)
+{
+    int error = test_hook != NULL ? test_hook(operation) : 0;
+
+    if (error != 0) {
+        errno = error;
+    }
+    return error != 0;
+}
+
+int cddpi_file_mkdirat(int dir, const char *name)
+{
+    return refused("mkdir") ? -1 : mkdirat(dir, name, 0777);
+}
+
+int cddpi_file_renameat(int dir, const char *from, const char *to)
+{
+    return refused("rename") ? -1 : renameat(dir, from, dir, to);
+}
+
+int cddpi_file_unlinkat(int dir, const char *name, int flags)
+{
+    return refused(flags == AT_REMOVEDIR ? "rmdir" : "unlink") ? -1 : unlinkat(dir, name, flags);
+}
+
+int cddpi_file_fsync(int fd)
+{
+    if (refused("fsync")) {
+        return -1;
+    }
+    while (fsync(fd) != 0) {
+        if (errno == EINVAL || errno == ENOTSUP) {
+            return 0;
+        }
+        if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *name,
+                              const char *shown)
+{
+    unsigned char *buffer = cddpi_alloc_aligned(BUFFER_BYTES);
+    int fd;
+
+    if (buffer == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", shown, BUFFER_BYTES);
+    }
+    fd = refused("open") ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        cddpi_free(buffer);
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "create %s", shown);
+    }
+    *writer = (struct cddpi_writer){.shown = shown, .buffer = buffer, .fd = fd};
+    return CDDP_OK;
+}
+
+/* All of @data to the disk's cache, from @offset of the file on. */
+static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *data, size_t bytes,
+                             uint64_t offset)
+{
+    while (bytes > 0) {
+        size_t wanted = bytes < WRITE_BYTES_MAX ? bytes : WRITE_BYTES_MAX;
+        ssize_t written;
+
+        if (test_hook != NULL && wanted > 1) {
+            wanted = (wanted + 1) / 2;
+        }
+        written = refused("write") ? -1 : pwrite(writer->fd, data, wanted, (off_t)offset);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return cddpi_fail_errno(CDDP_ERR_IO, written < 0 ? errno : EIO,
+                                    "write %zu bytes at offset %llu of %s", bytes,
+                                    (unsigned long long)offset, writer->shown);
+        }
+        data += written;
+        bytes -= (size_t)written;
+        offset += (uint64_t)written;
+    }
+    return CDDP_OK;
+}
+
+static cddp_status empty_buffer(struct cddpi_writer *writer)
+{
+    size_t used = writer->used;
+
+    writer->used = 0;
+    return write_all(writer, writer->buffer, used, writer->bytes - used);
+}
+
+cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data, size_t bytes)
+{
+    cddp_status status;
+
+    if (bytes == 0) {
+        return CDDP_OK;
+    }
+    if (writer->watch != NULL) {
+        writer->watch(writer->context, data, bytes);
+    }
+    if (bytes > BUFFER_BYTES - writer->used) {
+        status = empty_buffer(writer);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (bytes >= BUFFER_BYTES) {
+        status = write_all(writer, data, bytes, writer->bytes);
+        writer->bytes += bytes;
+        return status;
+    }
+    memcpy(writer->buffer + writer->used, data, bytes);
+    writer->used += bytes;
+    writer->bytes += bytes;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, const char *text)
+{
+    cddp_status status = cddpi_writer_put(writer, text, strlen(text));
+
+    return status == CDDP_OK ? cddpi_writer_put(writer, "\n", 1) : status;
+}
+
+cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data, size_t bytes)
+{
+    cddp_status status = empty_buffer(writer);
+
+    return status == CDDP_OK ? write_all(writer, data, bytes, 0) : status;
+}
+
+cddp_status cddpi_writer_finish(struct cddpi_writer *writer)
+{
+    cddp_status status = empty_buffer(writer);
+
+    if (status == CDDP_OK && cddpi_file_fsync(writer->fd) != 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "flush %llu bytes of %s",
+                                  (unsigned long long)writer->bytes, writer->shown);
+    }
+    return status;
+}
+
+void cddpi_writer_close(struct cddpi_writer *writer)
+{
+    close(writer->fd); /* fsync has reported what close could */
+    cddpi_free(writer->buffer);
+}

@@ -1,0 +1,186 @@
+/* replace.c - owns the way by which a file appears whole or not at all. */
+#include "base/replace.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NAME_TRIES = 64 };
+
+/* @path's part behind its folder. */
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* Open the folder that holds @path. */
+static cddp_status open_parent(const char *path, int *out)
+{
+    size_t bytes = (size_t)(base_of(path) - path);
+    char *folder;
+    cddp_status status = CDDP_OK;
+    int dir;
+
+    if (path[bytes] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "\"%s\" is no file name", path);
+    }
+    folder = bytes == 0 ? cddpi_strdup(".") : cddpi_format("%.*s", (int)bytes, path);
+    if (folder == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
+    }
+    dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder of %s", path);
+    } else {
+        *out = dir;
+    }
+    cddpi_free(folder);
+    return status;
+}
+
+/* A name in @dir that nothing has: a crashed writer of our process id may have left some behind. */
+static char *temporary_name(int dir, const char *base)
+{
+    for (int i = 0; i < NAME_TRIES; i++) {
+        char *name = cddpi_format(".%s.tmp-%ld-%d", base, (long)getpid(), i);
+
+        if (name == NULL || faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+            return name; /* if it has come up since, creating it says so */
+        }
+        cddpi_free(name);
+    }
+    return NULL;
+}
+
+/* Renaming would put a file in the place of a device, a pipe or what a link to one means. */
+static cddp_status check_place(int dir, const char *path)
+{
+    struct stat info;
+
+    return fstatat(dir, base_of(path), &info, 0) != 0 || S_ISREG(info.st_mode)
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: it is there, and no regular file", path);
+}
+
+static void release(struct cddpi_replacement *replacement)
+{
+    if (replacement->dir >= 0) {
+        close(replacement->dir);
+    }
+    cddpi_free(replacement->path);
+    cddpi_free(replacement->temporary);
+    *replacement = (struct cddpi_replacement){0};
+}
+
+cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *out)
+{
+    struct cddpi_replacement opened = {.path = cddpi_strdup(path), .dir = -1};
+    cddp_status status;
+
+    if (opened.path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
+    }
+    status = open_parent(path, &opened.dir);
+    if (status == CDDP_OK) {
+        status = check_place(opened.dir, path);
+    }
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    opened.temporary = temporary_name(opened.dir, base_of(path));
+    if (opened.temporary == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory, or no name, for a temporary file",
+                            path);
+        goto fail;
+    }
+    status = cddpi_writer_open(&opened.writer, opened.dir, opened.temporary, opened.path);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    *out = opened;
+    return CDDP_OK;
+
+fail:
+    release(&opened);
+    return status;
+}
+
+/* From a flushed temporary file to the file of that name. */
+static cddp_status move_in(const struct cddpi_replacement *replacement, const char *path)
+{
+    const char *base = base_of(path);
+
+    if (cddpi_file_renameat(replacement->dir, replacement->temporary, base) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", replacement->temporary,
+                                path);
+    }
+    if (cddpi_file_fsync(replacement->dir) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno,
+                                "flush the folder of %s (which is whole, but a loss of power now "
+                                "may bring the old one back)",
+                                path);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_replacement_finish(struct cddpi_replacement *replacement, const char *path)
+{
+    const char *name = path != NULL ? path : replacement->path;
+    cddp_status status = cddpi_writer_finish(&replacement->writer);
+
+    assert(base_of(name) - name == base_of(replacement->path) - replacement->path);
+    if (status == CDDP_OK) {
+        status = move_in(replacement, name);
+    }
+    if (status != CDDP_OK) {
+        cddpi_replacement_discard(replacement);
+        return status;
+    }
+    cddpi_writer_close(&replacement->writer);
+    release(replacement);
+    return CDDP_OK;
+}
+
+void cddpi_replacement_discard(struct cddpi_replacement *replacement)
+{
+    if (replacement->path == NULL) {
+        return;
+    }
+    cddpi_writer_close(&replacement->writer);
+    (void)unlinkat(replacement->dir, replacement->temporary, 0);
+    release(replacement);
+}
+
+cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context)
+{
+    struct cddpi_replacement replacement;
+    cddp_status status = cddpi_replacement_open(path, &replacement);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = put(context, &replacement.writer);
+    if (status != CDDP_OK) {
+        cddpi_replacement_discard(&replacement);
+        return status;
+    }
+    return cddpi_replacement_finish(&replacement, NULL);
+}
+
+static cddp_status put_line(void *context, struct cddpi_writer *writer)
+{
+    return cddpi_writer_put_line(writer, *(const char *const *)context);
+}
+
+cddp_status cddpi_file_replace_line(const char *path, const char *text)
+{
+    return cddpi_file_replace(path, put_line, &text);
+}

@@ -1,0 +1,22 @@
+/* nn_model_support.h - the small models that tests of whole models share. */
+#ifndef CDDP_TESTS_NN_MODEL_SUPPORT_H
+#define CDDP_TESTS_NN_MODEL_SUPPORT_H
+
+#include "nn_support.h"
+
+#define IMAGE .channels = 1, .height = 28, .width = 28, .classes = 10
+
+static const struct cddpi_model_spec mlp = {.preset = "mlp", IMAGE};
+static const struct cddpi_model_spec cnn = {.preset = "cnn", IMAGE};
+static const struct cddpi_model_spec resnet20 = {.preset = "resnet20", IMAGE};
+static const struct cddpi_model_spec resnet50 = {.preset = "resnet50", .stage_units = 4, IMAGE};
+static const struct cddpi_model_spec *const presets[] = {&mlp, &cnn, &resnet20, &resnet50};
+
+static inline void setup(struct fixture *f, const struct cddpi_model_spec *spec, int count)
+{
+    if (!fixture_init(f, spec, 8, NULL, 0, count)) {
+        fail_msg("%s", cddp_last_error());
+    }
+}
+
+#endif
