@@ -174,6 +174,17 @@ static void a_folder_that_a_living_run_writes_to_is_left_alone(void **state)
     run_well(&options); /* what was killed holds nothing */
 }
 
+static void a_level_of_the_log_that_does_not_exist_is_told(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("loud"), "train.max_steps=1"},
+                                  .odd_setting = "CDDP_LOG=INFO"};
+    struct run run = run_well(&options);
+
+    (void)state;
+    assert_says(&run, "err", 1, "CDDP_LOG=INFO is none of off, error, warn, info, debug");
+}
+
 static void a_program_without_standard_streams_trains_and_saves(void **state)
 {
     char *metrics;
@@ -345,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_ends_the_others),
         cmocka_unit_test(a_stopped_rank_ends_the_others_within_the_deadline),
         cmocka_unit_test(a_folder_that_a_living_run_writes_to_is_left_alone),
+        cmocka_unit_test(a_level_of_the_log_that_does_not_exist_is_told),
         cmocka_unit_test(a_program_without_standard_streams_trains_and_saves),
         cmocka_unit_test(a_corrupt_newest_checkpoint_is_passed_over),
         cmocka_unit_test(checkpoints_that_are_all_corrupt_are_an_error),

@@ -17,11 +17,22 @@ static const char *const level_names[] = {"off", "error", "warn", "info", "debug
 static void read_level(void)
 {
     const char *wanted = cddpi_env(CDDPI_ENV_LOG);
+    bool known = wanted == NULL;
 
     for (int level = CDDPI_LOG_OFF; level <= CDDPI_LOG_DEBUG; level++) {
         if (wanted != NULL && strcmp(wanted, level_names[level]) == 0) {
             log_level = (enum cddpi_log_level)level;
+            known = true;
         }
+    }
+    if (!known) { /* not by cddpi_log(), which waits for us */
+        char line[256];
+
+        snprintf(line, sizeof line,
+                 "cddp warn: CDDP_LOG=%.99s is none of off, error, warn, info, debug, so it is "
+                 "ignored\n",
+                 wanted);
+        cddpi_print(line);
     }
 }
 
