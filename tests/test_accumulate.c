@@ -164,7 +164,7 @@ static void synchronised_batch_norm_meets_in_every_micro_batch(void **state)
     struct run_options options = {
         .ranks = 3,
         .arguments = {
-            run_dir_argument("norm"), "model.hidden=[512,512]", "model.type=layers",
+            run_dir_argument("norm"), "model.type=layers",
             "model.layers=({type=\"conv2d\";units=4;kernel=3;},{type=\"batch_norm\";sync=true;},"
             "{type=\"relu\";},{type=\"flatten\";},{type=\"linear\";units=4;})",
             "train.batch_size=65", "train.accumulate=4"}};

@@ -306,7 +306,7 @@ static void the_resolved_text_reads_back_to_itself(void **state)
     char *second;
 
     (void)state;
-    load(FILES "model = { type = \"layers\"; hidden = []; layers = ("
+    load(FILES "model = { type = \"layers\"; layers = ("
                " { type = \"conv2d\"; units = 32; kernel = 3; bias = false; },"
                " { type = \"batch_norm\"; epsilon = 1e-3; sync = true; } ); };\n",
          overrides, 3, &config);
@@ -323,8 +323,9 @@ static void the_resolved_text_reads_back_to_itself(void **state)
     assert_true(again.model.layers.values[0].no_bias);
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
+        const char *words;
 
-        if (key->data == NULL || cddpi_key_has_data(key->data, CDDPI_DATA_IDX)) {
+        if (cddpi_key_without(key, &again, &words) == NULL) {
             assert_non_null(strstr(first, strrchr(key->path, '.') + 1));
         }
     }
@@ -394,12 +395,12 @@ static void keys_of_another_type_of_data_are_refused(void **state)
                         "small.conf: the key data.train is missing, which data.type = \"text\" "
                         "needs");
     assert_string_equal(message(FILES, "data.vocabulary=x"),
-                        "argument data.vocabulary=x: data.vocabulary: is not for data.type = "
-                        "\"idx\"");
+                        "argument data.vocabulary=x: data.vocabulary: is used only with "
+                        "data.type = \"tokens\" or \"text\"");
     assert_string_equal(
         message("data = { type = \"tokens\";\n train = \"a\"; test = \"b\";\n mean = 0.5; };\n",
                 NULL),
-        "small.conf:3: data.mean: is not for data.type = \"tokens\"");
+        "small.conf:3: data.mean: is used only with data.type = \"idx\" or \"synthetic\"");
     assert_string_equal(
         message("data = { type = \"text\"; train = 5; };\n", NULL),
         "small.conf:1: data.train expects a string or a list of strings, not a whole "
@@ -408,6 +409,48 @@ static void keys_of_another_type_of_data_are_refused(void **state)
         message("data = { type = \"text\"; train = (\"a\", 5); };\n", NULL),
         "small.conf:1: data.train expects a string or a list of strings, not a whole "
         "number");
+}
+
+static void keys_of_another_model_or_optimizer_are_refused(void **state)
+{
+    (void)state;
+    assert_string_equal(
+        message(FILES "optimizer = { type = \"adamw\";\n momentum = 0.9; };\n", NULL),
+        "small.conf:3: optimizer.momentum: is used only with optimizer.type = \"sgd\"");
+    assert_string_equal(message(FILES, "optimizer.beta1=0.5"),
+                        "argument optimizer.beta1=0.5: optimizer.beta1: is used only with "
+                        "optimizer.type = \"adamw\"");
+    assert_string_equal(
+        message(FILES "optimizer = { schedule = { final_lr = 0.1; }; };\n", NULL),
+        "small.conf:2: optimizer.schedule.final_lr: is used only with optimizer.schedule.type = "
+        "\"linear\", \"cosine\" or \"wsd\"");
+    assert_string_equal(
+        message(FILES "model = { type = \"resnet20\"; dropout = 0.1; };\n", NULL),
+        "small.conf:2: model.dropout: is used only with model.type = \"mlp\", \"cnn\" or \"gpt2\"");
+}
+
+static void a_type_on_the_command_line_leaves_out_what_the_file_says_of_others(void **state)
+{
+    char *overrides[] = {"optimizer.type=adamw", "optimizer.beta1=0.8", "optimizer.momentum=0.7"};
+    static const char *const text = FILES "optimizer = { momentum = 0.5; nesterov = true; };\n";
+    struct cddpi_config config;
+    char *resolved;
+
+    (void)state;
+    load(text, overrides, 2, &config);
+    resolved = cddpi_config_text(&config, false);
+    assert_non_null(strstr(resolved, "beta1 = 0.8"));
+    assert_null(strstr(resolved, "momentum"));
+    assert_null(strstr(resolved, "nesterov"));
+    free(resolved);
+    cddpi_config_fini(&config);
+    overrides[0] = "data.type=synthetic";
+    load(FILES, overrides, 1, &config);
+    cddpi_config_fini(&config);
+    overrides[0] = "optimizer.type=adamw";
+    write_conf(text);
+    assert_int_equal(cddpi_config_load(path, overrides, 3, &config), CDDP_ERR_CONFIG);
+    assert_non_null(strstr(cddp_last_error(), "optimizer.momentum: is used only with"));
 }
 
 static void what_ranks_need_not_share_is_left_out_for_comparing(void **state)
@@ -483,6 +526,8 @@ int main(void)
         cmocka_unit_test(files_of_tokens_and_text_are_lists_of_names),
         cmocka_unit_test(lists_of_names_read_back_to_themselves),
         cmocka_unit_test(keys_of_another_type_of_data_are_refused),
+        cmocka_unit_test(keys_of_another_model_or_optimizer_are_refused),
+        cmocka_unit_test(a_type_on_the_command_line_leaves_out_what_the_file_says_of_others),
         cmocka_unit_test(what_ranks_need_not_share_is_left_out_for_comparing),
         cmocka_unit_test(the_manual_page_holds_the_table),
         cmocka_unit_test(every_allocation_may_fail),

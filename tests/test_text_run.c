@@ -269,8 +269,9 @@ static void what_cannot_be_generated_is_told(void **state)
     assert_generate_says(argument("--generate x %s train.generate_top_k=258", in_work("text.conf")),
                          2, "train.generate_top_k: 258, but the vocabulary has only 257 tokens");
     assert_generate_says("--generate x", 2, "by which configuration? Name a train.conf");
-    assert_generate_says(argument("%s train.generate_steps=5", in_work("small.conf")), 2,
-                         "train.generate_steps: is not for data.type = \"idx\"");
+    assert_generate_says(
+        argument("%s train.generate_steps=5", in_work("small.conf")), 2,
+        "train.generate_steps: is used only with data.type = \"tokens\" or \"text\"");
     assert_generate_says(argument("%s %s train.generate_steps=5 train.generate_top_k=1000",
                                   in_work("text.conf"), run_dir_argument("nothing")),
                          2, "train.generate_top_k: 1000, but the vocabulary has only 257 tokens");

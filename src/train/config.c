@@ -225,7 +225,45 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* That what must be given is, and nothing that is for another type of data. */
+/* "a|b|c" as "a", "b" or "c". */
+static void quote_words(const char *words, char *out, size_t bytes)
+{
+    char word[64], after[64];
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word) && used < bytes; i++) {
+        bool last = !cddpi_key_choice(words, i + 1, after, sizeof after);
+
+        used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"",
+                                 i == 0 ? ""
+                                 : last ? " or "
+                                        : ", ",
+                                 word);
+    }
+}
+
+/* Who gives a key believes that it does something. But a type that the command line chose leaves
+ * what the file says of other types without a meaning. */
+static cddp_status check_meaning(const struct cddpi_config *config, const struct cddpi_key *key)
+{
+    static const char argument[] = "argument ";
+    const char *words;
+    const struct cddpi_key *type = cddpi_key_without(key, config, &words);
+    const char *where = config->where[key - cddpi_config_keys];
+    const char *type_where = type != NULL ? config->where[type - cddpi_config_keys] : NULL;
+    char quoted[160];
+
+    if (type == NULL ||
+        (type_where != NULL && strncmp(type_where, argument, sizeof argument - 1) == 0 &&
+         strncmp(where, argument, sizeof argument - 1) != 0)) {
+        return CDDP_OK;
+    }
+    quote_words(words, quoted, sizeof quoted);
+    return cddpi_config_fail(config, key->path, "is used only with %s = %s", type->path, quoted);
+}
+
+/* That what must be given is, and nothing that is for other data, models or optimizers. */
 static cddp_status check_given(const struct cddpi_config *config)
 {
     int type = config->data.type;
@@ -244,8 +282,12 @@ static cddp_status check_given(const struct cddpi_config *config)
                               key->needed != NULL ? word : "",
                               key->needed != NULL ? "\" needs" : "");
         }
-        if (given && key->data != NULL && !cddpi_key_has_data(key->data, type)) {
-            return cddpi_config_fail(config, key->path, "is not for data.type = \"%s\"", word);
+        if (given) {
+            cddp_status status = check_meaning(config, key);
+
+            if (status != CDDP_OK) {
+                return status;
+            }
         }
     }
     return CDDP_OK;
@@ -260,11 +302,6 @@ static cddp_status check_together(const struct cddpi_config *config)
     }
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
-    }
-    if (config->model.type != CDDPI_MODEL_LAYERS && config->model.layers.count > 0) {
-        return cddpi_config_fail(config, "model.layers",
-                                 "is used only with model.type = "
-                                 "\"layers\"");
     }
     if (config->optimizer.nesterov && config->optimizer.momentum == 0.0) {
         return cddpi_config_fail(config, "optimizer.nesterov", "needs optimizer.momentum");

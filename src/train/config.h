@@ -32,6 +32,7 @@ struct cddpi_key {
     const char *text;     /* a sentence */
     const char *data;     /* words of data.type that the key belongs to, "a|b"; NULL: all */
     const char *needed;   /* words of data.type with which it must be given; NULL: none */
+    const char *of; /* "KEY=a|b": it has a meaning only where KEY is one of these; NULL: always */
 };
 
 struct cddpi_int_list {
@@ -200,6 +201,12 @@ void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *p
 
 /** Whether the word of @p data_type is one of @p words ("a|b"); NULL: there are none. */
 bool cddpi_key_has_data(const char *words, int data_type);
+
+/** The key without whose choice of @p out_words ("a|b") @p key has no meaning in @p config; NULL:
+ * it has one. */
+const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
+                                          const struct cddpi_config *config,
+                                          const char **out_words);
 
 /** Copy choice @p index of "a|b|c" to @p out; false when there are fewer. */
 bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes);

@@ -204,9 +204,9 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
     }
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
+        const char *words;
 
-        if ((shared_only && key->local) ||
-            (key->data != NULL && !cddpi_key_has_data(key->data, config->data.type))) {
+        if ((shared_only && key->local) || cddpi_key_without(key, config, &words) != NULL) {
             continue;
         }
         change_group(file, last, key->path);

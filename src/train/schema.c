@@ -3,6 +3,7 @@
 
 #include "base/nearest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
@@ -12,35 +13,41 @@
 #define IMAGES .data = "idx|synthetic"
 #define TOKENS .data = "tokens|text|synthetic"
 #define WORDS .data = "tokens|text"
+#define GPT2 .of = "model.type=gpt2"
+#define SGD .of = "optimizer.type=sgd"
+#define ADAMW .of = "optimizer.type=adamw"
+#define FALLING .of = "optimizer.schedule.type=linear|cosine|wsd"
+#define IN_STEPS .of = "optimizer.schedule.type=step"
+#define WSD .of = "optimizer.schedule.type=wsd"
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
-    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
+    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp",
      .text = "mlp: widths of the hidden layers."},
-    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
+    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999, .of = "model.type=mlp|cnn|gpt2",
      .text =
          "mlp, cnn: probability that an output of a hidden layer is zeroed in training. gpt2: of "
          "the embedding's outputs and of what attention and perceptron of a block put out; "
          "probabilities of attention are never dropped."},
-    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
+    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
      .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
-    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", TOKENS,
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", TOKENS, GPT2,
      .text =
          "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "
          "they are 0; empty: each is given."},
-    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, TOKENS,
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, TOKENS, GPT2,
      .text =
          "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
-    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, TOKENS,
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, TOKENS, GPT2,
      .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
-    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, TOKENS,
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, TOKENS, GPT2,
      .text = "gpt2: features of a token; 0: those of *model.size*."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", TOKENS,
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", TOKENS, GPT2,
      .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
              "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
-    {KEY(model.layers), CDDPI_KEY_LAYERS, "()",
+    {KEY(model.layers), CDDPI_KEY_LAYERS, "()", .of = "model.type=layers",
      .text = "The layers, one group each, when *model.type* is *layers*."},
     {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, TOKENS,
      .text = "tokens, text: how many tokens a sample has, and a prediction looks back on."},
@@ -222,15 +229,17 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "The rule by which parameters are updated."},
     {KEY(optimizer.lr), CDDPI_KEY_REAL, "0.1", 0, 1e6,
      .text = "Learning rate: the highest of the schedule."},
-    {KEY(optimizer.momentum), CDDPI_KEY_REAL, "0.9", 0, 0.999999, .text = "sgd: momentum."},
-    {KEY(optimizer.nesterov), CDDPI_KEY_BOOL, "false", .text = "sgd: Nesterov's momentum."},
+    {KEY(optimizer.momentum), CDDPI_KEY_REAL, "0.9", 0, 0.999999, SGD, .text = "sgd: momentum."},
+    {KEY(optimizer.nesterov), CDDPI_KEY_BOOL, "false", SGD, .text = "sgd: Nesterov's momentum."},
     {KEY(optimizer.weight_decay), CDDPI_KEY_REAL, "0.0", 0, 1e3,
      .text = "sgd: that much of a parameter is added to its gradient; adamw: decoupled decay."},
     {KEY(optimizer.decay_all), CDDPI_KEY_BOOL, "false",
      .text = "Weight decay also for biases and normalisation."},
-    {KEY(optimizer.beta1), CDDPI_KEY_REAL, "0.9", 0, 0.999999, .text = "adamw: first moment."},
-    {KEY(optimizer.beta2), CDDPI_KEY_REAL, "0.999", 0, 0.99999999, .text = "adamw: second moment."},
-    {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1,
+    {KEY(optimizer.beta1), CDDPI_KEY_REAL, "0.9", 0, 0.999999, ADAMW,
+     .text = "adamw: first moment."},
+    {KEY(optimizer.beta2), CDDPI_KEY_REAL, "0.999", 0, 0.99999999, ADAMW,
+     .text = "adamw: second moment."},
+    {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1, ADAMW,
      .text = "adamw: added to the root of the second moment."},
     {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
      .choices = "constant|linear|cosine|step|wsd",
@@ -238,18 +247,18 @@ const struct cddpi_key cddpi_config_keys[] = {
              "*decay_steps* steps."},
     {KEY(optimizer.schedule.warmup_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Steps in which the learning rate rises linearly to *optimizer.lr*."},
-    {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6,
+    {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6, FALLING,
      .text = "linear, cosine, wsd: learning rate of the last step."},
-    {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG,
+    {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG, IN_STEPS,
      .text = "step: every so many steps ..."},
-    {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3,
+    {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3, IN_STEPS,
      .text = "step: ... the learning rate is multiplied by this."},
-    {KEY(optimizer.schedule.total_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+    {KEY(optimizer.schedule.total_steps), CDDPI_KEY_LONG, "0", 0, BIG, FALLING,
      .text = "linear, cosine, wsd: the step in which *final_lr* is reached; 0: the last one of all "
              "epochs."},
-    {KEY(optimizer.schedule.decay_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+    {KEY(optimizer.schedule.decay_steps), CDDPI_KEY_LONG, "0", 0, BIG, WSD,
      .text = "wsd: in the last so many steps the learning rate falls; 0: in a tenth of them."},
-    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", .choices = "linear|sqrt",
+    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", .choices = "linear|sqrt", WSD,
      .text = "wsd: with x of these steps done, 0 to 1, the rate falls as 1 - x or as 1 - sqrt(x)."},
 };
 const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
@@ -349,13 +358,12 @@ bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_byte
     return false;
 }
 
-bool cddpi_key_has_data(const char *words, int data_type)
+/* Whether choice @p index of @p key is one of @p words. */
+static bool chosen(const struct cddpi_key *key, int index, const char *words)
 {
-    const struct cddpi_key *type = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count,
-                                                  "data.type");
     char word[64], wanted[64];
 
-    if (!cddpi_key_choice(type->choices, data_type, wanted, sizeof wanted)) {
+    if (!cddpi_key_choice(key->choices, index, wanted, sizeof wanted)) {
         return false;
     }
     for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
@@ -364,6 +372,44 @@ bool cddpi_key_has_data(const char *words, int data_type)
         }
     }
     return false;
+}
+
+bool cddpi_key_has_data(const char *words, int data_type)
+{
+    return chosen(cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type"), data_type,
+                  words);
+}
+
+/* The key that @p key belongs to, as "KEY=a|b" says. */
+static const struct cddpi_key *owner(const char *of, const char **out_words)
+{
+    char path[CDDPI_KEY_BYTES];
+    size_t length = strcspn(of, "=");
+
+    snprintf(path, sizeof path, "%.*s", (int)length, of);
+    *out_words = of + length + 1;
+    return cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
+}
+
+static int choice_of(const struct cddpi_config *config, const struct cddpi_key *key)
+{
+    return *(const int *)(const void *)((const char *)config + key->offset);
+}
+
+const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
+                                          const struct cddpi_config *config, const char **out_words)
+{
+    const struct cddpi_key *type;
+
+    if (key->data != NULL && !cddpi_key_has_data(key->data, config->data.type)) {
+        *out_words = key->data;
+        return cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type");
+    }
+    if (key->of == NULL) {
+        return NULL;
+    }
+    type = owner(key->of, out_words);
+    return chosen(type, choice_of(config, type), *out_words) ? NULL : type;
 }
 
 static const char *last_word(const char *path)
