@@ -211,7 +211,7 @@ CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
 /** Write a checkpoint of where the run is. Rank 0. checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
-/** Find and load what train.resume names, on rank 0, and share it. Collective. checkpoint.c */
+/** Find and load what train.resume names, on rank 0, and share it. Collective. resume.c */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
 
 /** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
@@ -232,10 +232,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_generate(const struct cddpi_config *confi
 /** The parts of cddpi_trainer_create() that this needs. setup.c */
 CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer);
 /** The newest checkpoint of the run's folder, or *out NULL: it has none at all; cddpi_free().
- *  checkpoint.c */
+ *  resume.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
 /** The checkpoint that train.resume names: itself, or the newest whole one of the run whose folder
- *  it is; cddpi_free(). checkpoint.c */
+ *  it is; cddpi_free(). resume.c */
 CDDP_CHECKED cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out);
 
 /** How fast all devices together could be, for the MFU of the lines below. Collective. report.c */
