@@ -332,6 +332,25 @@ static void a_loss_that_is_no_number_ends_the_run(void **state)
     assert_says(&run, "err", 0, "the learning rate may be too high");
 }
 
+/* Each step multiplies the weights by a million, and the loss of the seventh is still finite. */
+static void parameters_that_are_not_finite_become_no_checkpoint(void **state)
+{
+    struct run_options options = {
+        .ranks = 2,
+        .arguments = {run_dir_argument("burst"), "model.type=layers",
+                      "model.layers=({type=\"flatten\";},{type=\"linear\";units=4;})",
+                      "optimizer.lr=1e4", "optimizer.schedule.type=constant",
+                      "optimizer.momentum=0", "optimizer.weight_decay=1e2",
+                      "train.checkpoint_steps=1", "train.keep=0", "train.max_steps=7"}};
+    struct run run = run_badly(&options);
+
+    (void)state;
+    assert_status(&run, 1);
+    assert_says(&run, "err", 0, "checkpoint of step 7: linear2.weight has become ");
+    assert_true(access(in_work("burst/checkpoints/step-00000006"), F_OK) == 0);
+    assert_false(access(in_work("burst/checkpoints/step-00000007"), F_OK) == 0);
+}
+
 static void a_folder_that_cannot_be_written_is_named(void **state)
 {
     struct run_options options = {.ranks = 2,
@@ -364,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_seed_that_differs_on_resuming_is_named),
         cmocka_unit_test(weights_that_do_not_fit_are_told),
         cmocka_unit_test(a_loss_that_is_no_number_ends_the_run),
+        cmocka_unit_test(parameters_that_are_not_finite_become_no_checkpoint),
         cmocka_unit_test(a_folder_that_cannot_be_written_is_named),
     };
 

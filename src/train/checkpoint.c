@@ -4,8 +4,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "group/device.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +106,29 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
     return status == CDDP_OK ? cddpi_optim_assemble(trainer->optim) : status;
 }
 
+/* A step may leave numbers in the parameters that no later one can use: whoever goes on from them
+ * would fail for ever. The loss tells of it only in the next step. */
+static cddp_status check_finite(const cddp_snapshot *snapshot)
+{
+    for (size_t t = 0; t < snapshot->model_count; t++) {
+        const cddp_tensor *tensor = &snapshot->model[t];
+        const float *values = tensor->data;
+        size_t count = cddpi_elements(tensor->dims, tensor->shape);
+        size_t i = 0;
+
+        while (tensor->type == CDDP_F32 && i < count && isfinite(values[i])) {
+            i++;
+        }
+        if (tensor->type == CDDP_F32 && i < count) {
+            return cddpi_fail(CDDP_ERR_STATE,
+                              "%s has become %g (element %zu of %zu), so nothing is written: the "
+                              "learning rate may be too high",
+                              tensor->name, (double)values[i], i, count);
+        }
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
 {
     char *text = state_text(trainer);
@@ -117,8 +142,11 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
     status = cddpi_checkpoint_tensors(trainer, &snapshot);
     if (status == CDDP_OK) {
         snapshot.state_json = text;
-        status = cddp_snapshot_write(trainer->checkpoints, &snapshot,
-                                     (unsigned)trainer->config->train.keep);
+        status = check_finite(&snapshot);
+        if (status == CDDP_OK) {
+            status = cddp_snapshot_write(trainer->checkpoints, &snapshot,
+                                         (unsigned)trainer->config->train.keep);
+        }
         cddpi_checkpoint_release(&snapshot);
     }
     if (status == CDDP_OK) {

@@ -209,7 +209,8 @@ CDDP_CHECKED cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config
  *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save().
  *  checkpoint.c */
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
-/** Write a checkpoint of where the run is. Rank 0. checkpoint.c */
+/** Write a checkpoint of where the run is. Rank 0. checkpoint.c
+ *  @return Also CDDP_ERR_STATE: a parameter is not finite; nothing is written then. */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer);
 /** Find and load what train.resume names, on rank 0, and share it. Collective. resume.c */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
