@@ -159,6 +159,38 @@ static void a_late_rank_is_named_when_the_deadline_passes(void **state)
     assert_int_equal(stage_run(late_rank, stage, 2, 1, -1), 0);
 }
 
+/* The watchdog ends the group, while the rank itself waits in an operation of the processor. */
+static int waiting_rank(int rank, int n, void *argument)
+{
+    float *there;
+    cddp_group *group;
+    cddp_status status;
+
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    there = on_device(group, sizeof(float));
+    if (rank != 1) {
+        CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+        support_sleep_ms(1000); /* so that the deadline of what comes now is later */
+        status = cddp_barrier(group, NULL);
+    } else {
+        status = await_failure(group);
+    }
+    CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: waited") != NULL);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void who_waits_elsewhere_when_the_deadline_passes_hears_of_it_as_the_first(void **state)
+{
+    struct stage stage = plain;
+
+    (void)state;
+    stage.timeout_ms = 5000;
+    assert_int_equal(stage_run(waiting_rank, stage, 2, 1, -1), 0);
+}
+
 /* The first operation may have to connect the ranks: then its call waits for one that never comes,
  * because it is late (0) or dead (1). */
 static int first_rank(int rank, int n, void *argument)
@@ -263,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_left_or_died_is_named_with_the_operation),
         cmocka_unit_test(the_emulated_module_is_watched_likewise),
         cmocka_unit_test(a_late_rank_is_named_when_the_deadline_passes),
+        cmocka_unit_test(who_waits_elsewhere_when_the_deadline_passes_hears_of_it_as_the_first),
         cmocka_unit_test(a_rank_that_misses_the_first_operation_is_named),
         cmocka_unit_test(devices_that_stand_still_or_fail_end_the_group),
     };

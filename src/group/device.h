@@ -231,6 +231,9 @@ void cddpi_watch_add(struct cddpi_group_device *side, struct cddpi_flight *fligh
 /** Everything ends, here and on all ranks, for the stored text. Returns the status to be given.
  *  Any thread. */
 cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status);
+/** An operation of the processor failed with @p status and the thread's text: what the group's
+ * device was ended for, if that is why, with its text. Any thread. */
+cddp_status cddpi_watch_reason(struct cddpi_group_device *side, cddp_status status);
 /** Whether @p done is, and not because all was ended early. */
 cddp_status cddpi_watch_ask(struct cddpi_group_device *side, struct cddpi_event *done,
                             bool *out_done);

@@ -47,6 +47,21 @@ cddp_status cddpi_watch_fail(struct cddpi_group_device *side, cddp_status status
     return cddpi_fail(side->failure, "%s", side->failure_text);
 }
 
+/* To the backend a group that was ended here is closed; but it was the watchdog that ended it, and
+ * its caller has not heard of it yet. */
+cddp_status cddpi_watch_reason(struct cddpi_group_device *side, cddp_status status)
+{
+    if (side == NULL || status != CDDP_ERR_CLOSED) {
+        return status;
+    }
+    pthread_mutex_lock(&side->mutex); /* in which it tells the backend, and then notes why */
+    if (atomic_load_explicit(&side->failed, memory_order_relaxed)) {
+        status = cddpi_fail(side->failure, "%s", side->failure_text);
+    }
+    pthread_mutex_unlock(&side->mutex);
+    return status;
+}
+
 cddp_status cddpi_watch_status(struct cddpi_group_device *side)
 {
     cddp_group *group = side->group;

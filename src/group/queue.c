@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "group/group.h"
+#include "group/device.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -130,7 +130,7 @@ cddp_status cddpi_group_tell(cddp_group *group, cddp_status status)
 /* The first work of @p lane failed with @p status and the thread's text: nothing here can go on. */
 static void fail(cddp_group *group, struct cddpi_lane *lane, cddp_status status)
 {
-    status = cddpi_group_tell(group, status);
+    status = cddpi_watch_reason(group->device, cddpi_group_tell(group, status));
     set_broken(group);
     if (group->ops->drop != NULL) {
         group->ops->drop(group->backend, &lane->first->op);
@@ -409,6 +409,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
     }
     status = group->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
+        status = cddpi_watch_reason(group->device, status);
         set_broken(group);
         return status;
     }
