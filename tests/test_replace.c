@@ -71,6 +71,30 @@ static void a_file_appears_when_it_is_whole(void **state)
     assert_int_equal(count_files(), 1);
 }
 
+static char operations[256];
+
+/* One after the other; several writes in a row are one. */
+static int note_operation(const char *operation)
+{
+    size_t used = strlen(operations);
+    const char *last = strrchr(operations, ' ');
+
+    if (last == NULL || strcmp(last + 1, operation) != 0) {
+        snprintf(operations + used, sizeof operations - used, " %s", operation);
+    }
+    return 0;
+}
+
+static void the_disk_has_a_file_before_its_name_and_then_the_name(void **state)
+{
+    (void)state;
+    operations[0] = '\0';
+    cddpi_file_set_hook(note_operation);
+    assert_int_equal(cddpi_file_replace(in_folder("a"), put_large, NULL), CDDP_OK);
+    cddpi_file_set_hook(NULL);
+    assert_string_equal(operations, " open write fsync rename fsync");
+}
+
 static void an_older_file_stays_until_then(void **state)
 {
     struct cddpi_replacement file;
@@ -242,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_file_appears_when_it_is_whole),
+        CASE(the_disk_has_a_file_before_its_name_and_then_the_name),
         CASE(an_older_file_stays_until_then),
         CASE(what_is_discarded_leaves_nothing),
         CASE(its_head_may_come_last_and_its_name_change),
