@@ -244,6 +244,9 @@ static void keys_that_do_not_go_together_are_named(void **state)
     (void)state;
     assert_string_equal(message(FILES "model = { type = \"layers\"; };\n", NULL),
                         "small.conf:2: model.type: \"layers\" needs model.layers");
+    assert_string_equal(message(FILES "model = { type = \"gpt2\"; };\n", NULL),
+                        "small.conf:2: model.type: \"gpt2\" takes tokens, but data.type = \"idx\" "
+                        "are images");
     assert_string_equal(message(FILES "optimizer = { nesterov = true; momentum = 0.0; };\n", NULL),
                         "small.conf:2: optimizer.nesterov: needs optimizer.momentum");
     assert_string_equal(message(FILES, "model.layers=({ type = \"relu\"; })"),

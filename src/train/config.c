@@ -303,6 +303,10 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
+    if (config->model.type == CDDPI_MODEL_GPT2 && config->data.type == CDDPI_DATA_IDX) {
+        return cddpi_config_fail(config, "model.type",
+                                 "\"gpt2\" takes tokens, but data.type = \"idx\" are images");
+    }
     if (config->optimizer.nesterov && config->optimizer.momentum == 0.0) {
         return cddpi_config_fail(config, "optimizer.nesterov", "needs optimizer.momentum");
     }

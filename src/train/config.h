@@ -30,7 +30,6 @@ struct cddpi_key {
     bool local;           /* ranks need not agree about it */
     bool negated;         /* bool: stored as its opposite */
     const char *text;     /* a sentence */
-    const char *data;     /* words of data.type that the key belongs to, "a|b"; NULL: all */
     const char *needed;   /* words of data.type with which it must be given; NULL: none */
     const char *of; /* "KEY=a|b": it has a meaning only where KEY is one of these; NULL: always */
 };

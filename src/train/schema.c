@@ -9,10 +9,10 @@
 #define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
 #define GIB 1073741824.0
 #define KEY(member) #member, offsetof(struct cddpi_config, member)
-#define IDX .data = "idx"
-#define IMAGES .data = "idx|synthetic"
-#define TOKENS .data = "tokens|text|synthetic"
-#define WORDS .data = "tokens|text"
+#define IDX .of = "data.type=idx"
+#define IMAGES .of = "data.type=idx|synthetic"
+#define TOKENS .of = "data.type=tokens|text|synthetic"
+#define WORDS .of = "data.type=tokens|text"
 #define GPT2 .of = "model.type=gpt2"
 #define SGD .of = "optimizer.type=sgd"
 #define ADAMW .of = "optimizer.type=adamw"
@@ -33,18 +33,18 @@ const struct cddpi_key cddpi_config_keys[] = {
          "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
      .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
-    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", TOKENS, GPT2,
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", GPT2,
      .text =
          "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "
          "they are 0; empty: each is given."},
-    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, TOKENS, GPT2,
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, GPT2,
      .text =
          "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
-    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, TOKENS, GPT2,
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, GPT2,
      .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
-    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, TOKENS, GPT2,
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, GPT2,
      .text = "gpt2: features of a token; 0: those of *model.size*."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", TOKENS, GPT2,
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", GPT2,
      .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
              "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()", .of = "model.type=layers",
@@ -78,10 +78,10 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
      .text = "idx: number of classes, at most 256; 0: one more than the largest label of the "
              "training data. synthetic: of images; 0: 10."},
-    {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, .data = "synthetic",
+    {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, .of = "data.type=synthetic",
      .text = "synthetic: samples to train on; a tenth as many are evaluated on. A model of tokens "
              "gets windows of *model.context* tokens out of *model.vocab*, others get images."},
-    {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14, .data = "synthetic",
+    {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14, .of = "data.type=synthetic",
      .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens|text",
      .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
@@ -89,7 +89,7 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(data.test), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens",
      .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
              "train on."},
-    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, .data = "text",
+    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, .of = "data.type=text",
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
@@ -401,10 +401,6 @@ const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
 {
     const struct cddpi_key *type;
 
-    if (key->data != NULL && !cddpi_key_has_data(key->data, config->data.type)) {
-        *out_words = key->data;
-        return cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type");
-    }
     if (key->of == NULL) {
         return NULL;
     }
