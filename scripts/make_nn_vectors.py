@@ -11,7 +11,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-SEED, COUNT, CLASSES = 8, 4, 10  # a seed that puts no element onto the kink of a relu
+# With this seed nothing that enters a ReLU of the first three models lies within 5e-6 of its standard
+# deviation from zero, so that float32 ends on the right side of the kink however a processor adds.
+SEED, CLASSES = 45, 10
+# Roundings grow ten thousandfold through resnet50 as it is initialised, with images so small that its last
+# batch norms are over one pixel a sample: more samples and weak branches keep it comparable.
+COUNTS = {"mlp": 4, "cnn": 4, "resnet20": 4, "resnet50": 32}
+BRANCH = 0.1  # the weight of each branch's last batch norm, resnet50 only
 INIT, TEST, TEST_SEED = 2, 5, 7
 
 
@@ -160,17 +166,21 @@ def text(values):
 def main():
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    x = torch.from_numpy(test_numbers(1, COUNT * 784).astype(np.float64)).reshape(COUNT, 1, 28, 28)
-    label = torch.tensor([i * 7 % 5 for i in range(COUNT)])
-    print(f"made_by scripts/make_nn_vectors.py torch-{torch.__version__} seed {SEED} samples {COUNT}")
+    print(f"made_by scripts/make_nn_vectors.py torch-{torch.__version__} seed {SEED}")
     for name, make in (("mlp", Mlp), ("cnn", Cnn), ("resnet20", ResNet20), ("resnet50", ResNet50)):
+        count = COUNTS[name]
+        x = torch.from_numpy(test_numbers(1, count * 784).astype(np.float64)).reshape(count, 1, 28, 28)
+        label = torch.tensor([i * 7 % 5 for i in range(count)])
         model = make()
         initialise(model)
+        for n, p in model.named_parameters():
+            if n.endswith("bn3.weight"):
+                p.data.fill_(BRANCH)
         model.train()
         y = model(x)
         loss = F.cross_entropy(y, label, reduction="sum")
         loss.backward()
-        print(f"model {name} {loss.item():.12g}")
+        print(f"model {name} {count} {loss.item():.12g}")
         print(f"outputs {text(y.detach())}")
         for index, (n, p) in enumerate(model.named_parameters()):
             probe = test_numbers(100 + index, p.numel()).astype(np.float64)

@@ -14,7 +14,7 @@ static const struct cddpi_model_spec *const presets[] = {&mlp, &cnn, &resnet20, 
 
 static inline void setup(struct fixture *f, const struct cddpi_model_spec *spec, int count)
 {
-    if (!fixture_init(f, spec, 8, NULL, 0, count)) {
+    if (!fixture_init(f, spec, 45, NULL, 0, count)) {
         fail_msg("%s", cddp_last_error());
     }
 }

@@ -13,8 +13,8 @@ static const struct cddpi_model_spec *preset_named(const char *name)
     return NULL;
 }
 
-/* A deep network that was not trained makes roundings of float32 grow: resnet50's first gradient is
- * off by ten thousand of them. */
+/* Roundings of float32 grow in a deep network, and of the numbers that go into resnet50's ReLUs some
+ * lie within one of zero: a processor that adds in another order may see them on the other side. */
 static double tolerance;
 
 static void expect_near(const char *what, double is, double should, double scale)
@@ -73,6 +73,18 @@ static void expect_buffer(const struct fixture *f, size_t index, const char *lin
     expect_near(name, norm_of(buffer->data, cddpi_tensor_elements(buffer)), norm, norm);
 }
 
+/* What make_nn_vectors.py does to resnet50, which has batch norms of this name alone: see there. */
+static void weaken_branches(const struct fixture *f)
+{
+    for (size_t p = 0; p < f->param_count; p++) {
+        if (strstr(f->params[p].name, "bn3.weight") != NULL) {
+            for (size_t i = 0; i < cddpi_tensor_elements(&f->params[p]); i++) {
+                ((float *)f->params[p].data)[i] = 0.1f;
+            }
+        }
+    }
+}
+
 static void presets_compute_what_pytorch_does(void **state)
 {
     char path[4096];
@@ -90,9 +102,11 @@ static void presets_compute_what_pytorch_does(void **state)
     while (fgets(line, sizeof line, file) != NULL) {
         char name[64];
         double loss;
+        int count;
 
-        if (sscanf(line, "model %63s %lf", name, &loss) == 2) {
-            setup(&f, preset_named(name), 4);
+        if (sscanf(line, "model %63s %d %lf", name, &count, &loss) == 3) {
+            setup(&f, preset_named(name), count);
+            weaken_branches(&f);
             tolerance = strcmp(name, "resnet50") == 0 ? 1e-2 : 1e-4;
             expect_near("loss", fixture_loss(&f), loss, loss);
             grads = buffers = 0;
