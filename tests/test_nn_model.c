@@ -13,8 +13,9 @@ static const struct cddpi_model_spec *preset_named(const char *name)
     return NULL;
 }
 
-/* Roundings of float32 grow in a deep network, and of the numbers that go into resnet50's ReLUs some
- * lie within one of zero: a processor that adds in another order may see them on the other side. */
+/* Roundings of float32 grow in a deep network, and of the numbers that go into resnet50's ReLUs
+ * some lie within one of zero: a processor that adds in another order may see them on the other
+ * side. */
 static double tolerance;
 
 static void expect_near(const char *what, double is, double should, double scale)
