@@ -64,6 +64,9 @@ static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
     if (job->options.per_gpu && getenv("CDDP_DEVICE") == NULL) {
         add(list, "CDDP_DEVICE", "cuda");
     }
+    if (job->report_fd >= 0) {
+        add(list, "CDDP_REPORT_FD", "%d", job->report_fd);
+    }
     if (job->options.run_dir != NULL) {
         add(list, "CDDP_RUN_DIR", "%s", job->options.run_dir);
     }

@@ -97,6 +97,8 @@ int cddpi_guard_run(int (*body)(const struct cddpi_guard *guard, void *argument)
     }
     close(lifeline[1]);
     guard.lifeline = lifeline[0];
+    /* A supervisor that is stopped could not see the lifeline end: the kernel continues it. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGCONT);
     setsid();
     cddpi_descendants_adopt();
     prctl(PR_SET_NAME, "cddp-supervise"); /* so that `killall -9 cddp-run` leaves it to clean up */

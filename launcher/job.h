@@ -17,6 +17,7 @@ struct cddpi_job {
     int world_size;
     int generation;
     bool bind;
+    int report_fd;            /* ranks say in it that they are still saving; -1: none */
     struct rlimit file_limit; /* that we were started with, and ranks get */
     char log_dir[4096];       /* "": none */
 };

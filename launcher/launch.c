@@ -7,6 +7,7 @@
 #include "output.h"
 #include "supervise.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/shell.h"
@@ -19,6 +20,13 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+enum {
+    SHORT_LIFE_MS = 20000, /* a job that fails sooner, without a checkpoint, got nowhere */
+    MOST_FRUITLESS = 5,
+    FIRST_PAUSE_MS = 250, /* before the second restart that follows such a failure; it doubles */
+    LONGEST_PAUSE_MS = 30000
+};
 
 static int exit_status_of(cddp_status status)
 {
@@ -120,13 +128,64 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_guard *
     }
 }
 
+/* How long to wait before a restart, after @fruitless generations in a row that led nowhere. */
+static int64_t pause_ms(int fruitless)
+{
+    int64_t pause = fruitless < 2 ? 0 : (int64_t)FIRST_PAUSE_MS << (fruitless - 2);
+
+    return pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
+}
+
+/* Wait before a restart. False if a signal came that asks the job to end, whose status is then
+ * *exit_status, or the launcher was killed. */
+static bool wait_to_restart(int64_t milliseconds, const struct cddpi_guard *guard, int signal_fd,
+                            int *exit_status)
+{
+    int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
+
+    for (int left = cddpi_left_ms(deadline_ns); left > 0; left = cddpi_left_ms(deadline_ns)) {
+        struct pollfd events[] = {{signal_fd, POLLIN, 0}, {guard->lifeline, POLLIN, 0}};
+        struct signalfd_siginfo got;
+
+        if (poll(events, 2, left) <= 0) {
+            continue;
+        }
+        if (events[1].revents != 0) {
+            return false;
+        }
+        if (read(signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
+            (got.ssi_signo == SIGINT || got.ssi_signo == SIGTERM || got.ssi_signo == SIGHUP ||
+             got.ssi_signo == SIGQUIT)) {
+            *exit_status = 128 + (int)got.ssi_signo;
+            return false;
+        }
+    }
+    return true;
+}
+
 static int run_generations(struct cddpi_job *job, const struct cddpi_guard *guard, int signal_fd,
                            struct cddpi_output *output)
 {
+    int fruitless = 0;
+
     for (;;) {
+        int64_t began = cddpi_now_ns();
         struct cddpi_outcome outcome = cddpi_supervise(job, guard, signal_fd, output);
+        bool was_short = cddpi_now_ns() - began < (int64_t)SHORT_LIFE_MS * 1000000;
 
         if (!outcome.may_restart || job->generation == job->options.max_restarts) {
+            return outcome.exit_status;
+        }
+        fruitless = was_short && !outcome.has_saved ? fruitless + 1 : 0;
+        if (fruitless == MOST_FRUITLESS) {
+            cddpi_output_say(output,
+                             "giving up, with %d restarts left: %d times in a row the job failed "
+                             "within %d s and without a checkpoint",
+                             job->options.max_restarts - job->generation, fruitless,
+                             SHORT_LIFE_MS / 1000);
+            return outcome.exit_status;
+        }
+        if (!wait_to_restart(pause_ms(fruitless), guard, signal_fd, &outcome.exit_status)) {
             return outcome.exit_status;
         }
         job->generation++;
@@ -240,6 +299,7 @@ int cddpi_launch(const struct cddpi_launch_options *options)
 
     job.options = *options;
     job.rendezvous.master_fd = -1;
+    job.report_fd = -1;
     if (options->run_dir != NULL) {
         setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
     }

@@ -9,6 +9,8 @@
 
 enum { SAME_WISH_MS = 200 }; /* timeout(1) and service managers send two signals for one wish */
 
+enum { STOPPED_EARLY = 3 }; /* as cddp-train ends once it was asked to and has saved */
+
 static int exit_status_of(int status)
 {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -21,11 +23,17 @@ static const char *signal_name(int number)
     return name != NULL ? name : "?";
 }
 
-static void describe(const struct cddpi_worker *worker, char *out, size_t bytes)
+static void describe(const struct cddpi_supervision *run, const struct cddpi_worker *worker,
+                     char *out, size_t bytes)
 {
     int status = worker->status;
 
-    if (WIFSIGNALED(status)) {
+    if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL) {
+        snprintf(out, bytes,
+                 "the job stopped early, with a checkpoint: a signal that cddp-run did not pass on "
+                 "asked a rank to end (rank %d, pid %d, exited with status %d)",
+                 worker->rank, (int)worker->pid, STOPPED_EARLY);
+    } else if (WIFSIGNALED(status)) {
         snprintf(out, bytes, "rank %d (pid %d) was killed by signal %d (SIG%s)%s", worker->rank,
                  (int)worker->pid, WTERMSIG(status), signal_name(WTERMSIG(status)),
                  WCOREDUMP(status) ? ", core dumped" : "");
@@ -55,7 +63,7 @@ static void fail(struct cddpi_supervision *run, struct cddpi_worker *worker)
     const struct cddpi_launch_options *options = &run->job->options;
     char text[256];
 
-    describe(worker, text, sizeof text);
+    describe(run, worker, text, sizeof text);
     cddpi_output_say(run->output, "%s", text);
     cddpi_tail_print(&worker->tail, worker->rank, run->output);
     run->outcome.exit_status = exit_status_of(worker->status);
@@ -79,13 +87,16 @@ static void fail(struct cddpi_supervision *run, struct cddpi_worker *worker)
 /* Whether @status is how a process ends that was asked to by @number. */
 static bool is_obedient(int status, int number)
 {
-    return exit_status_of(status) == 128 + number;
+    return exit_status_of(status) == 128 + number || exit_status_of(status) == STOPPED_EARLY;
 }
 
 void cddpi_supervision_ended(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
     worker->has_ended = true;
     run->alive--;
+    if (worker->status == 0 && run->alive > 0) {
+        cddpi_rendezvous_tell_end(&run->job->rendezvous, run->job->generation, worker->rank);
+    }
     if (worker->status == 0 || run->phase == CDDPI_FAILED || run->phase == CDDPI_KILLED) {
         return; /* it did well, or what it did follows from an earlier failure */
     }
@@ -155,14 +166,29 @@ void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t
     }
     if (run->phase == CDDPI_RUNNING) {
         ask(run, number, now_ns);
+    } else if (number == SIGHUP) {
+        return; /* nobody is at the terminal to insist: the kernel and the shell both tell */
     } else if (run->asked_signal == 0 || now_ns - run->asked_ns > (int64_t)SAME_WISH_MS * 1000000) {
         end_now(run, number);
     }
 }
 
+/* How long ranks that were asked to end may take. */
+static int64_t limit_of(const struct cddpi_supervision *run)
+{
+    return run->job->options.grace_ms * (run->phase == CDDPI_ASKED ? 3 : 1);
+}
+
+void cddpi_supervision_at_work(struct cddpi_supervision *run)
+{
+    if (run->phase == CDDPI_ASKED || run->phase == CDDPI_FAILED) {
+        run->deadline_ns = cddpi_deadline_ns((uint32_t)limit_of(run));
+    }
+}
+
 void cddpi_supervision_overdue(struct cddpi_supervision *run)
 {
-    int64_t limit_ms = run->job->options.grace_ms * (run->phase == CDDPI_ASKED ? 3 : 1);
+    int64_t limit_ms = limit_of(run);
 
     for (int rank = 0; rank < run->job->world_size; rank++) {
         if (!run->workers[rank].has_ended) {

@@ -68,13 +68,27 @@ void cddpi_rendezvous_release(struct cddpi_rendezvous *rendezvous)
     rendezvous->master_fd = -1;
 }
 
+static void set(const struct cddpi_rendezvous *rendezvous, int generation, const char *name,
+                const char *text)
+{
+    char key[96];
+
+    snprintf(key, sizeof key, "%s/%d/%s", rendezvous->job, generation, name);
+    if (cddpi_store_server_set(rendezvous->server, key, text, strlen(text)) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "telling the ranks (%s): %s", name, cddp_last_error());
+    }
+}
+
 void cddpi_rendezvous_tell(const struct cddpi_rendezvous *rendezvous, int generation,
                            const char *text)
 {
-    char key[64];
+    set(rendezvous, generation, "failure", text);
+}
 
-    snprintf(key, sizeof key, "%s/%d/failure", rendezvous->job, generation);
-    if (cddpi_store_server_set(rendezvous->server, key, text, strlen(text)) != CDDP_OK) {
-        cddpi_log(CDDPI_LOG_WARN, "telling the ranks of a failure: %s", cddp_last_error());
-    }
+void cddpi_rendezvous_tell_end(const struct cddpi_rendezvous *rendezvous, int generation, int rank)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "ended/%d", rank);
+    set(rendezvous, generation, name, "0");
 }

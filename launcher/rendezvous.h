@@ -29,4 +29,7 @@ void cddpi_rendezvous_release(struct cddpi_rendezvous *rendezvous);
 void cddpi_rendezvous_tell(const struct cddpi_rendezvous *rendezvous, int generation,
                            const char *text);
 
+/** The same that @p rank ended with status 0, for those who wait for it to join. */
+void cddpi_rendezvous_tell_end(const struct cddpi_rendezvous *rendezvous, int generation, int rank);
+
 #endif

@@ -6,9 +6,11 @@
 #include "descendants.h"
 
 #include "base/alloc.h"
+#include "base/at_work.h"
 #include "base/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -108,6 +110,17 @@ static void lose_guard(struct cddpi_supervision *run)
     cddpi_supervision_kill(run);
 }
 
+static void read_reports(struct cddpi_supervision *run)
+{
+    char reports[256];
+    ssize_t got;
+
+    while ((got = read(run->reports, reports, sizeof reports)) > 0) {
+        cddpi_supervision_at_work(run);
+        run->outcome.has_saved |= memchr(reports, CDDPI_SAVED, (size_t)got) != NULL;
+    }
+}
+
 static void handle(struct cddpi_supervision *run, uint64_t number)
 {
     struct cddpi_worker *worker = &run->workers[(uint32_t)number];
@@ -118,6 +131,9 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
         break;
     case CDDPI_FROM_GUARD:
         lose_guard(run);
+        break;
+    case CDDPI_FROM_REPORTS:
+        read_reports(run);
         break;
     case CDDPI_FROM_SINK:
         cddpi_sink_flush(&run->output->sinks[(uint32_t)number]);
@@ -213,6 +229,28 @@ static void finish(struct cddpi_supervision *run)
     }
 }
 
+/* The pipe in which ranks report; without it they have the usual time. */
+static void open_reports(struct cddpi_supervision *run)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0) {
+        run->reports = ends[0];
+        run->job->report_fd = ends[1];
+        (void)cddpi_supervision_watch(run, run->reports, EPOLLIN, CDDPI_FROM_REPORTS, 0);
+    }
+}
+
+static void close_reports(struct cddpi_supervision *run)
+{
+    if (run->reports >= 0) {
+        read_reports(run);
+        close(run->reports);
+        close(run->job->report_fd);
+    }
+    run->job->report_fd = -1;
+}
+
 static bool prepare(struct cddpi_supervision *run)
 {
     run->workers = cddpi_zalloc_array((size_t)run->job->world_size, sizeof *run->workers);
@@ -224,6 +262,7 @@ static bool prepare(struct cddpi_supervision *run)
                          strerror(run->workers == NULL ? ENOMEM : errno));
         return false;
     }
+    open_reports(run);
     return true;
 }
 
@@ -235,7 +274,8 @@ struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_g
                                     .output = output,
                                     .signal_fd = signal_fd,
                                     .deadline_ns = CDDPI_NEVER,
-                                    .outcome = {1, false}};
+                                    .reports = -1,
+                                    .outcome = {.exit_status = 1}};
 
     if (prepare(&run)) {
         if (!cddpi_supervision_start(&run)) {
@@ -246,6 +286,7 @@ struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_g
         }
         finish(&run);
     }
+    close_reports(&run);
     cddpi_free(run.workers);
     if (run.epoll >= 0) {
         close(run.epoll);

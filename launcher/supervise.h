@@ -9,6 +9,7 @@
 struct cddpi_outcome {
     int exit_status;  /* of cddp-run, were this the last generation */
     bool may_restart; /* a rank failed, by itself and after it had started */
+    bool has_saved;   /* a rank said that it wrote a checkpoint */
 };
 
 /** Start the ranks of job->generation and watch over them until the last has ended and no process

@@ -19,6 +19,7 @@ enum cddpi_phase {
 enum cddpi_source {
     CDDPI_FROM_SIGNALS,
     CDDPI_FROM_GUARD,
+    CDDPI_FROM_REPORTS, /* ranks that were asked to end say that they still save */
     CDDPI_FROM_SINK,
     CDDPI_FROM_WORKER,
     CDDPI_FROM_STDOUT,
@@ -32,6 +33,7 @@ struct cddpi_supervision {
     struct cddpi_echo echo;
     int signal_fd;
     int epoll;
+    int reports;                  /* the pipe's end from which we read; -1: none */
     struct cddpi_worker *workers; /* job->world_size */
     int alive;
     enum cddpi_phase phase;
@@ -54,6 +56,8 @@ bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t eve
 void cddpi_supervision_ended(struct cddpi_supervision *run, struct cddpi_worker *worker);
 /** A signal that was sent to us, other than SIGCHLD; @p now_ns is when we were told. */
 void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
+/** A rank says that it is still saving: the deadline moves. */
+void cddpi_supervision_at_work(struct cddpi_supervision *run);
 /** The deadline passed. */
 void cddpi_supervision_overdue(struct cddpi_supervision *run);
 /** SIGKILL to all ranks, now. */

@@ -24,6 +24,7 @@ struct start {
     size_t cpus_bytes;
     const sigset_t *unblocked;
     const struct rlimit *file_limit;
+    int report_fd; /* stays open for the program; -1: none */
     int out[2];
     int err[2];
     int exec[2];
@@ -117,6 +118,9 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
     signal(SIGPIPE, SIG_DFL);
     signal(SIGTTOU, SIG_DFL);
     sigprocmask(SIG_SETMASK, start->unblocked, NULL);
+    if (start->report_fd >= 0) {
+        (void)fcntl(start->report_fd, F_SETFD, 0);
+    }
     if (dup2(start->null, STDIN_FILENO) >= 0 && dup2(start->out[1], STDOUT_FILENO) >= 0 &&
         dup2(start->err[1], STDERR_FILENO) >= 0) {
         execvpe(start->command->path, start->command->argv, start->environment);
@@ -142,6 +146,7 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
     struct start start = {.command = &job->command,
                           .unblocked = unblocked,
                           .file_limit = &job->file_limit,
+                          .report_fd = job->report_fd,
                           .out = {-1, -1},
                           .err = {-1, -1},
                           .exec = {-1, -1},

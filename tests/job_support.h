@@ -145,4 +145,32 @@ static inline int count_lines(const char *text)
         }                                                                                          \
     } while (0)
 
+/* Goes on until it is ended, so that nobody can be too late to catch it in the middle. */
+#define LONG_RUN                                                                                   \
+    in_work("small.conf"), "train.epochs=1000000", "train.eval_epochs=1000000",                    \
+        "optimizer.schedule.type=constant", "model.hidden=[192,192]"
+
+/* Wait for @job, which was asked to stop; returns after which step it did, with a checkpoint. */
+static inline unsigned long long await_stop(struct launched *job, const char *run_dir)
+{
+    unsigned long long step = 0;
+
+    launcher_wait(job);
+    if (job->exit_status != 3) {
+        fail_msg("exit status %d: %s", job->exit_status, job->err);
+    }
+    assert_int_equal(sscanf(job->out, "stopped after step %llu", &step), 1);
+    assert_true(step >= 1);
+    assert_int_equal(access(in_work("%s/checkpoints/step-%08llu/state.json", run_dir, step), F_OK),
+                     0);
+    return step;
+}
+
+/* End @job by @number; it saves its state. Returns the last step that it did. */
+static inline unsigned long long stop(struct launched *job, const char *run_dir, int number)
+{
+    kill(job->pid, number);
+    return await_stop(job, run_dir);
+}
+
 #endif

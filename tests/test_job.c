@@ -2,11 +2,6 @@
  * than cddp-run, and the same for any number of ranks. */
 #include "job_support.h"
 
-/* Goes on until it is ended, so that nobody can be too late to catch it in the middle. */
-#define LONG_RUN                                                                                   \
-    in_work("small.conf"), "train.epochs=1000000", "train.eval_epochs=1000000",                    \
-        "optimizer.schedule.type=constant", "model.hidden=[192,192]"
-
 enum { EPOCH_STEPS = 10 };
 
 /* The same run without interruption, as far as step @steps. Returns its folder. */
@@ -21,23 +16,6 @@ static const char *make_whole(unsigned long long steps)
         launcher_end(&job);
     }
     return run_dir;
-}
-
-/* End @job by @number; it saves its state. Returns the last step that it did. */
-static unsigned long long stop(struct launched *job, const char *run_dir, int number)
-{
-    unsigned long long step = 0;
-
-    kill(job->pid, number);
-    launcher_wait(job);
-    if (job->exit_status != 0) {
-        fail_msg("exit status %d: %s", job->exit_status, job->err);
-    }
-    assert_int_equal(sscanf(job->out, "stopped after step %llu", &step), 1);
-    assert_true(step >= 1);
-    assert_int_equal(access(in_work("%s/checkpoints/step-%08llu/state.json", run_dir, step), F_OK),
-                     0);
-    return step;
 }
 
 /* Start @job on 2 ranks and stop it by @number in the middle, after *out_step. Returns the command
@@ -77,11 +55,11 @@ static void run_command(struct launched *job, const char *command, unsigned long
 
 static void a_stopped_job_goes_on_by_the_command_it_prints(void **state)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
-    static const char *const names[] = {"term it", "int it"};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    static const char *const names[] = {"term it", "int it", "hup it", "quit it"};
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         struct launched job = {0};
         unsigned long long step;
         char *command = stop_in_the_middle(&job, names[i], numbers[i], &step);

@@ -290,6 +290,18 @@ static inline struct run run_well(const struct run_options *options)
     return run;
 }
 
+/* Wait for all ranks, each of which must have stopped early and saved: status 3. */
+static inline void finish_stopped(struct run *run)
+{
+    (void)finish(run);
+    for (int rank = 0; rank < run->ranks; rank++) {
+        if (!WIFEXITED(run->statuses[rank]) || WEXITSTATUS(run->statuses[rank]) != 3) {
+            show(run);
+            fail_msg("rank %d of job %d: status %d", rank, run->number, run->statuses[rank]);
+        }
+    }
+}
+
 /* Run to the end; every rank must fail by itself. */
 static inline struct run run_badly(const struct run_options *options)
 {

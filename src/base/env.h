@@ -42,6 +42,9 @@
     X(LAUNCH, "CDDP_LAUNCH", "",                                                                   \
       "the words before the train.conf on cddp-run's command line, as a stopped run shows them "   \
       "again; set by cddp-run")                                                                    \
+    X(REPORT_FD, "CDDP_REPORT_FD", "",                                                             \
+      "a pipe to cddp-run, in which a rank that was asked to end says that it is still saving; "   \
+      "set by cddp-run")                                                                           \
     X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \

@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include "base/alloc.h"
+#include "base/at_work.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 256 << 10, WRITE_BYTES_MAX = 1 << 30 };
+enum { BUFFER_BYTES = 256 << 10, WRITE_BYTES_MAX = 64 << 20 };
 
 static _Thread_local int (*test_hook)(const char *operation);
 
@@ -103,6 +104,7 @@ static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *d
         data += written;
         bytes -= (size_t)written;
         offset += (uint64_t)written;
+        cddpi_at_work_tell();
     }
     return CDDP_OK;
 }
@@ -160,6 +162,7 @@ cddp_status cddpi_writer_finish(struct cddpi_writer *writer)
 {
     cddp_status status = empty_buffer(writer);
 
+    cddpi_at_work_tell();
     if (status == CDDP_OK && cddpi_file_fsync(writer->fd) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "flush %llu bytes of %s",
                                   (unsigned long long)writer->bytes, writer->shown);

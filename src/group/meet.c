@@ -4,7 +4,8 @@
  * Keys: "member/R" holds "boot id|host|process namespace"; "verdict" holds rank 0's answer, "ok
  * PID FD START NONCE" or "no STATUS TEXT"; "refused" holds the text of a rank that could not map
  * the block; "failure" holds what cddp-run says about the rank that failed first: then nobody need
- * be waited for. A verdict of processes that are gone (a file that was left over) is not taken. */
+ * be waited for; "ended/R" is there once cddp-run has seen rank R end well. A verdict of processes
+ * that are gone (a file that was left over) is not taken. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
@@ -115,10 +116,38 @@ static void member_key(int rank, char out[32])
     snprintf(out, 32, "member/%d", rank);
 }
 
-/* Wait for @p key; CDDP_ERR_TIMEOUT when the deadline has passed, CDDP_ERR_PEER as soon as the
- * launcher says that a rank has failed. @param out  Release with cddp_free(). */
-static cddp_status await_key(struct meeting *meeting, const char *key, int64_t deadline_ns,
-                             char **out)
+/* CDDP_ERR_PEER once the launcher has said that a rank failed, or that @p rank ended, which is to
+ * write @p key and has not. */
+static cddp_status check_launcher(struct meeting *meeting, const char *key, int rank)
+{
+    char ended[32];
+    void *value;
+
+    if (cddp_store_try_get(meeting->store, "failure", &value, NULL) == CDDP_OK) {
+        (void)cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", meeting->join->job,
+                         (const char *)value);
+        cddp_free(value);
+        return CDDP_ERR_PEER;
+    }
+    snprintf(ended, sizeof ended, "ended/%d", rank);
+    if (cddp_store_try_get(meeting->store, ended, &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    cddp_free(value);
+    if (cddp_store_try_get(meeting->store, key, &value, NULL) == CDDP_OK) {
+        cddp_free(value); /* it had written before it ended */
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_PEER,
+                      "joining job %s: rank %d ended, with status 0, before it joined",
+                      meeting->join->job, rank);
+}
+
+/* Wait for @p key, which @p rank writes; CDDP_ERR_TIMEOUT when the deadline has passed,
+ * CDDP_ERR_PEER as soon as the launcher says that this is in vain. @param out  Release with
+ * cddp_free(). */
+static cddp_status await_key(struct meeting *meeting, const char *key, int rank,
+                             int64_t deadline_ns, char **out)
 {
     for (;;) {
         int left = cddpi_left_ms(deadline_ns);
@@ -133,11 +162,9 @@ static cddp_status await_key(struct meeting *meeting, const char *key, int64_t d
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        if (cddp_store_try_get(meeting->store, "failure", &value, NULL) == CDDP_OK) {
-            (void)cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", meeting->join->job,
-                             (const char *)value);
-            cddp_free(value);
-            return CDDP_ERR_PEER;
+        status = check_launcher(meeting, key, rank);
+        if (status != CDDP_OK) {
+            return status;
         }
         if (left <= slice) {
             return CDDP_ERR_TIMEOUT;
@@ -184,7 +211,7 @@ static cddp_status gather_members(struct meeting *meeting)
         cddp_status status;
 
         member_key(r, key);
-        status = await_key(meeting, key, meeting->deadline_ns, &value);
+        status = await_key(meeting, key, r, meeting->deadline_ns, &value);
         if (status == CDDP_ERR_TIMEOUT) {
             return name_missing(meeting);
         }
@@ -283,7 +310,7 @@ static cddp_status await_verdict(struct meeting *meeting, struct cddpi_backend *
         char *value;
         int failed;
         int at = 0;
-        cddp_status status = await_key(meeting, "verdict", deadline, &value);
+        cddp_status status = await_key(meeting, "verdict", 0, deadline, &value);
 
         if (status == CDDP_ERR_TIMEOUT) {
             return name_missing(meeting);

@@ -2,6 +2,7 @@
 #include "train/checkpoint.h"
 
 #include "base/alloc.h"
+#include "base/at_work.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -151,6 +152,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
     }
     if (status == CDDP_OK) {
         trainer->saved_step = trainer->at.step;
+        cddpi_at_work_saved();
     } else {
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
                                 (unsigned long long)trainer->at.step);

@@ -38,12 +38,56 @@ static uint64_t sample_count(const struct cddpi_trainer *trainer)
     return most * batch;
 }
 
-/* This rank's share of the test data. The sums come at the end: a device does not wait for each. */
+/* Ask all ranks, while a batch computes, whether one was told to stop. */
+static cddp_status begin_asking(struct cddpi_trainer *trainer)
+{
+    trainer->own.stale = 0;
+    trainer->own.wish = cddpi_stop_requested();
+    return cddp_all_reduce(trainer->group, &trainer->own, &trainer->agreed, sizeof trainer->own,
+                           CDDP_U8, CDDP_OP_MAX, &trainer->agreeing);
+}
+
+static cddp_status end_asking(struct cddpi_trainer *trainer)
+{
+    cddp_status status = cddp_work_wait(trainer->agreeing, 0);
+
+    if (status == CDDP_OK) {
+        cddp_work_destroy(trainer->agreeing);
+        trainer->agreeing = NULL;
+        trainer->stopped = trainer->agreed.wish != 0;
+    }
+    return status;
+}
+
+/* This rank's part of the next global batch. @p out_at_end: there was none. */
+static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *predictions, bool *out_at_end)
+{
+    struct cddpi_fed fed;
+    struct cddpi_result result = {0};
+    cddp_status status = cddpi_feed_next(trainer->test_feed, &fed);
+
+    *out_at_end = status == CDDP_OK && fed.batch.label == NULL;
+    if (status != CDDP_OK || *out_at_end) {
+        return status;
+    }
+    if (fed.batch.count > 0) {
+        status = cddpi_trainer_say_what_helps(
+            cddpi_model_forward(trainer->model, &fed.batch, false, &result),
+            "a smaller train.eval_batch_size needs less");
+        *predictions += result.count;
+    }
+    return status == CDDP_OK ? cddpi_feed_used(trainer->test_feed) : status;
+}
+
+/* This rank's share of the test data, as far as the first batch during which a rank was told to
+ * stop: then trainer->stopped is set, on all ranks alike. The sums come at the end: a device does
+ * not wait for each. */
 static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_result *out)
 {
     uint64_t count = sample_count(trainer);
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     int predictions = 0;
+    bool at_end = false;
     cddp_status status = cddpi_trainer_settle(trainer, 0, NULL);
 
     if (status == CDDP_OK) { /* training has added to these sums */
@@ -54,22 +98,13 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_re
                                     trainer->rank, trainer->world_size, false);
     }
     cddpi_feed_start(trainer->test_feed, trainer->at.step);
-    while (status == CDDP_OK) {
-        struct cddpi_fed fed;
-        struct cddpi_result result = {0};
-
-        status = cddpi_feed_next(trainer->test_feed, &fed);
-        if (status != CDDP_OK || fed.batch.label == NULL) {
-            break;
-        }
-        if (fed.batch.count > 0) {
-            status = cddpi_trainer_say_what_helps(
-                cddpi_model_forward(trainer->model, &fed.batch, false, &result),
-                "a smaller train.eval_batch_size needs less");
-            predictions += result.count;
+    while (status == CDDP_OK && !at_end && !trainer->stopped) {
+        status = begin_asking(trainer);
+        if (status == CDDP_OK) {
+            status = evaluate_batch(trainer, &predictions, &at_end);
         }
         if (status == CDDP_OK) {
-            status = cddpi_feed_used(trainer->test_feed);
+            status = end_asking(trainer);
         }
     }
     if (status == CDDP_OK) {
@@ -137,8 +172,8 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
     if (status == CDDP_OK) {
         status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
     }
-    if (status != CDDP_OK) {
-        return status;
+    if (status != CDDP_OK || trainer->stopped) {
+        return status; /* part of an evaluation is none */
     }
     trainer->test_loss = loss / (double)counts[1];
     trainer->test_accuracy = (double)counts[0] / (double)counts[1];

@@ -201,7 +201,8 @@ cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *
 
     for (int i = 0; status == CDDP_OK && i < generator->count && !is_over(generator, &course);
          i++) {
-        if (generator->deadline_ns != 0 && cddpi_now_ns() >= generator->deadline_ns) {
+        if ((generator->deadline_ns != 0 && cddpi_now_ns() >= generator->deadline_ns) ||
+            (generator->must_stop != NULL && generator->must_stop())) {
             generated.late = true;
             break;
         }

@@ -22,8 +22,9 @@ struct cddpi_generator {
     int vocabulary;                          /* tokens that it has an output for */
     const struct cddpi_tokenizer *tokenizer; /* NULL: text is numbers of tokens */
     struct cddpi_choice choice;
-    int count;           /* tokens to add, at most: the token that ends a text ends it */
-    int64_t deadline_ns; /* of cddpi_now_ns(): none is begun later; 0: none */
+    int count;               /* tokens to add, at most: the token that ends a text ends it */
+    int64_t deadline_ns;     /* of cddpi_now_ns(): none is begun later; 0: none */
+    bool (*must_stop)(void); /* asked before each token; NULL: never */
 };
 
 struct cddpi_generated {

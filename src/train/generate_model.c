@@ -98,6 +98,7 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
                    .step = trainer->at.step},
         .count = config->train.generate_tokens,
         .deadline_ns = deadline_ns,
+        .must_stop = cddpi_stop_requested,
     };
     cddp_status ended;
 

@@ -71,6 +71,10 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
                                        cddp_last_error())
                    : status;
     }
+    if (generated.late && cddpi_stop_requested()) {
+        cddpi_generated_fini(&generated); /* what matters now is the checkpoint */
+        return CDDP_OK;
+    }
     record(trainer, &generated, (double)(cddpi_now_ns() - began) * 1e-6);
     snprintf(heading, sizeof heading, "step %llu: a text of %d tokens",
              (unsigned long long)trainer->at.step, generated.count);

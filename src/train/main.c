@@ -1,5 +1,6 @@
 /* main.c - the program cddp-train: one rank of a training run. */
 #include "base/alloc.h"
+#include "base/at_work.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "base/shell.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_FAILED = 1, EXIT_CONFIG = 2 };
+enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
 
 /* "cddp-train: rank 1: ...", once: many texts name the rank themselves. */
 static void print_failure(const struct cddpi_trainer *trainer)
@@ -86,8 +87,11 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     }
     if (status != CDDP_OK) {
         result = fail(status, trainer);
-    } else if (trainer->rank == 0 && trainer->stopped) {
-        print_how_to_go_on(trainer, words, count);
+    } else if (trainer->stopped) {
+        result = EXIT_STOPPED;
+        if (trainer->rank == 0) {
+            print_how_to_go_on(trainer, words, count);
+        }
     } else if (trainer->rank == 0 && cddpi_trainer_is_text(trainer)) {
         printf("validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
                trainer->test_loss, exp(trainer->test_loss), (unsigned long long)trainer->at.step,
@@ -155,6 +159,7 @@ int main(int argc, char **argv)
     int result = 0;
 
     cddpi_streams_open();
+    cddpi_at_work_open();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     if (cddpi_train_options_parse(argc, argv, &options) != CDDP_OK) {

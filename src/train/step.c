@@ -5,6 +5,7 @@
  * however many micro-batches and on however many ranks: each micro-batch is scaled by 1 / (this
  * rank's predictions), and the rank's mean has its samples as weight. A rank without samples, in a
  * short last batch or micro-batch, takes part too: with zeros, and in collectives of layers. */
+#include "base/at_work.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "train/device_step.h"
@@ -87,6 +88,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     int64_t forwarded;
     cddp_status status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD);
 
+    cddpi_at_work_tell(); /* a step of many micro-batches takes its time */
     step.weight = (double)fed->share;
     step.no_sync = !fed->last;
     if (status == CDDP_OK) {

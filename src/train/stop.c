@@ -1,17 +1,43 @@
-/* stop.c - owns the handlers of SIGTERM and SIGINT: the first asks for a stop after the step, the
- * second has its usual effect. */
+/* stop.c - owns the handlers of the signals that ask a run to end: the first asks for a checkpoint
+ * and the end, a second one has its usual effect. */
+#include "base/at_work.h"
 #include "train/trainer.h"
 
 #include <signal.h>
+#include <time.h>
+
+/* What a terminal, a service manager or a user sends. SIGHUP and SIGQUIT come from a terminal that
+ * is closed, or from Ctrl-\. */
+static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+enum { SAME_WISH_MS = 200 }; /* timeout(1) and service managers send two signals for one wish */
 
 static volatile sig_atomic_t requested; /* set by the handler alone */
+static struct timespec requested_at;    /* the handler's own */
 
-static void ask(int signal_number)
+static bool is_same_wish(void)
 {
-    (void)signal_number;
-    requested = 1;
-    (void)signal(SIGTERM, SIG_DFL);
-    (void)signal(SIGINT, SIG_DFL);
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - requested_at.tv_sec) * 1000 +
+               (now.tv_nsec - requested_at.tv_nsec) / 1000000 <
+           SAME_WISH_MS;
+}
+
+static void ask(int number)
+{
+    if (requested == 0) {
+        clock_gettime(CLOCK_MONOTONIC, &requested_at);
+        requested = 1;
+        cddpi_at_work_begin();
+        return;
+    }
+    /* Nobody presses a key twice on a terminal that is gone: the kernel and the shell both tell. */
+    if (number != SIGHUP && !is_same_wish()) {
+        (void)signal(number, SIG_DFL);
+        (void)raise(number); /* once the handler has returned */
+    }
 }
 
 void cddpi_stop_install(void)
@@ -25,8 +51,19 @@ void cddpi_stop_install(void)
 
     (void)sigaltstack(&stack, NULL);
     sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGTERM, &action, NULL);
-    (void)sigaction(SIGINT, &action, NULL);
+    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
+        sigaddset(&action.sa_mask, asking[i]); /* one at a time */
+    }
+    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
+        struct sigaction before;
+
+        /* nohup(1) ignores SIGHUP, and a shell SIGQUIT of what it starts in the background */
+        if ((asking[i] == SIGHUP || asking[i] == SIGQUIT) &&
+            sigaction(asking[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) {
+            continue;
+        }
+        (void)sigaction(asking[i], &action, NULL);
+    }
 }
 
 bool cddpi_stop_requested(void)

@@ -252,7 +252,8 @@ void cddpi_trainer_report_end(struct cddpi_trainer *trainer);
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** Let SIGTERM and SIGINT ask for a stop; the second one kills. stop.c */
+/** Let SIGTERM, SIGINT, SIGHUP and SIGQUIT ask for a stop; a second one kills, but SIGHUP. Those of
+ *  the last two that are ignored stay so. stop.c */
 void cddpi_stop_install(void);
 bool cddpi_stop_requested(void);
 
