@@ -222,7 +222,8 @@ static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **ou
     if (plan->training && cddpi_sync_norm_wanted(plan->model, cddpi_plan_op_of(plan, index))) {
         return plan_own(state, plan, index, false);
     }
-    status = plan_local(state, plan, index);
+    status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_ERR_UNAVAILABLE
+                                                               : plan_local(state, plan, index);
     if (status == CDDP_ERR_UNAVAILABLE) {
         cddpi_primitive_fini(&state->forward);
         cddpi_primitive_fini(&state->backward);

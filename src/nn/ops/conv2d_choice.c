@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "nn/model_state.h"
 
+#include <math.h>
 #include <string.h>
 
 /* In multiplications of a good kernel: */
@@ -183,19 +184,24 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
 {
     static const int blocks[] = {1, 8, 16, 0 /* the channels */};
     enum { BLOCKS = sizeof blocks / sizeof *blocks };
+    const enum cddpi_substitutes only = plan->model->substitutes;
     const int inputs = op->in.channels;
     const int outputs = op->out.channels;
     cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < BLOCKS * BLOCKS; i++) {
+    for (int i = only == CDDPI_SUBSTITUTES_ADDED ? BLOCKS * BLOCKS : 0;
+         status == CDDP_OK && i < BLOCKS * BLOCKS; i++) {
         int image = blocks[i / BLOCKS];
         int result = blocks[i % BLOCKS];
         const struct candidate way = {image > 0 ? image : inputs, result > 0 ? result : outputs,
                                       inputs, outputs};
 
-        status = try_way(state, plan, op, as_is, &way, best);
+        if (only != CDDPI_SUBSTITUTES_TURNED || (size_t)way.image_block != state->inner.block ||
+            (size_t)way.result_block != state->out.block) {
+            status = try_way(state, plan, op, as_is, &way, best);
+        }
     }
-    for (int i = 1; status == CDDP_OK && i < 3; i++) {
+    for (int i = only == CDDPI_SUBSTITUTES_TURNED ? 3 : 1; status == CDDP_OK && i < 3; i++) {
         int block = blocks[i];
         const struct candidate way = {block, block, round_up(inputs, block),
                                       round_up(outputs, block)};
@@ -221,8 +227,12 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
     struct candidate inner = {(int)state->inner.block, (int)state->out.block, op->in.channels,
                               op->out.channels};
     struct best best = {.way = own_way(op), .part = *part, .desc = NULL};
-    cddp_status status = describe(state, op, as_is, out);
+    enum cddpi_substitutes substitutes = plan->model->substitutes;
+    cddp_status status = CDDP_ERR_UNAVAILABLE;
 
+    if (substitutes == CDDPI_SUBSTITUTES_NEEDED || state->factors == CDDPI_FACTORS_BF16) {
+        status = describe(state, op, as_is, out);
+    }
     if (status == CDDP_OK) {
         take(state, &inner, pass);
         cddpi_conv_cost(plan, op, cddpi_dnnl_name(*out), pass, part);
@@ -234,7 +244,11 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
     take(state, &best.way, pass);
     cddpi_conv_cost(plan, op, "own", pass, &best.part);
     best.part.copied = 2 * sizeof(float) * copied_elements(state, plan, op, &best.way, weights);
-    status = try_all(state, plan, op, as_is, &best);
+    if (substitutes == CDDPI_SUBSTITUTES_TURNED || substitutes == CDDPI_SUBSTITUTES_ADDED) {
+        best.part.work = HUGE_VAL; /* only where there is nothing else */
+    }
+    status = substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_OK
+                                                  : try_all(state, plan, op, as_is, &best);
     if (status != CDDP_OK) {
         if (best.desc != NULL) {
             dnnl_primitive_desc_destroy(best.desc);

@@ -131,8 +131,10 @@ static cddp_status plan_packed(struct cddpi_conv *state, struct cddpi_plan *plan
     }
     packed->needed = true;
     if (wanted != NULL && !padded) {
-        status = cddpi_primitive_reorder(&packed->copy, state->dnnl, unpack ? wanted : plain,
-                                         unpack ? plain : wanted);
+        status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN
+                     ? CDDP_ERR_UNAVAILABLE
+                     : cddpi_primitive_reorder(&packed->copy, state->dnnl, unpack ? wanted : plain,
+                                               unpack ? plain : wanted);
     }
     if (status == CDDP_ERR_UNAVAILABLE) {
         status = wanted != NULL ? cddpi_filters_init(&packed->own, sizes, wanted)
@@ -238,7 +240,9 @@ static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *pla
     struct cddpi_plan_part part = {.op = index, .what = "convolution"};
     cddpi_md weight;
     dnnl_primitive_desc_t desc;
-    cddp_status status = choose_forward(state, plan, op, block, &desc);
+    cddp_status status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN
+                             ? CDDP_ERR_UNAVAILABLE
+                             : choose_forward(state, plan, op, block, &desc);
 
     if (status == CDDP_ERR_UNAVAILABLE && state->factors != CDDPI_FACTORS_BF16) {
         return plan_own_forward(state, plan, index, block);

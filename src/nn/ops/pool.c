@@ -6,6 +6,7 @@
 #include "kernels/cpu/nn_window.h"
 #include "nn/cuda.h"
 #include "nn/dnnl.h"
+#include "nn/model_state.h"
 #include "nn/ops/window.h"
 
 struct state {
@@ -179,7 +180,8 @@ static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
     }
     *out = state;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    status = plan_dnnl(state, plan, index);
+    status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_ERR_UNAVAILABLE
+                                                               : plan_dnnl(state, plan, index);
     if (status == CDDP_ERR_UNAVAILABLE) {
         fini_primitives(state);
         cddpi_plan_take_back(plan, mark);
