@@ -17,10 +17,14 @@ static const double COLUMN_WORK = 12;     /* to make a number of them, or to add
 static const double COPY_WORK = 12;       /* to bring a number of an image into another layout */
 static const double IMAGE_WORK = 20000;   /* to begin with an image, where each is done alone */
 
-/* Layouts in which a gradient may see the images: blocks, and channels with those added. */
+enum { LANES = 8 }; /* of a vector, about */
+
+/* Layouts in which a gradient may see the images: blocks, and channels with those added. One
+ * channel alone is plain and last at once; oneDNN goes by what it is called. */
 struct candidate {
     int image_block, result_block;
     int inputs, outputs;
+    bool image_last, result_last;
 };
 
 static int round_up(int channels, int block)
@@ -37,7 +41,6 @@ static double column_elements(const struct cddpi_plan *plan, const struct cddpi_
 void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, const char *name,
                      const struct cddpi_conv_pass *pass, struct cddpi_plan_part *part)
 {
-    enum { LANES = 8 };
     double taps = (double)op->layer.kernel * op->layer.kernel;
     double outputs = (double)plan->count * op->out.height * op->out.width;
     double columns = column_elements(plan, op);
@@ -50,7 +53,7 @@ void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, c
                                                        : pass->inputs);
         return;
     }
-    part->work = PRODUCT_FACTOR * columns * op->out.channels +
+    part->work = PRODUCT_FACTOR * columns * round_up(op->out.channels, 2 * LANES) +
                  (op->layer.kernel > 1 || op->layer.stride > 1 ? COLUMN_WORK * columns : 0);
     if (strncmp(name, "own", 3) != 0) {
         part->work += IMAGE_WORK * plan->count;
@@ -78,8 +81,6 @@ static double copied_elements(const struct cddpi_conv *state, struct cddpi_plan 
  * channels lie last and do not fill their lanes. */
 static bool is_broken(const struct cddpi_op *op, const char *name, cddpi_md src)
 {
-    enum { LANES = 8 };
-
     return strstr(name, "avx2") != NULL && op->layer.kernel == 1 && op->layer.stride > 1 &&
            (op->in.channels % LANES != 0 || op->out.channels % LANES != 0) &&
            cddpi_md_block(src) != LANES;
@@ -114,8 +115,10 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
 
     in.channels = way->inputs;
     result.channels = way->outputs;
-    wish.src = cddpi_md_image(holder, plan->count, &in, way->image_block);
-    wish.dst = cddpi_md_image(holder, plan->count, &result, way->result_block);
+    wish.src = way->image_last ? cddpi_md_channels_last(holder, plan->count, &in)
+                               : cddpi_md_image(holder, plan->count, &in, way->image_block);
+    wish.dst = way->result_last ? cddpi_md_channels_last(holder, plan->count, &result)
+                                : cddpi_md_image(holder, plan->count, &result, way->result_block);
     wish.weight = cddpi_md_tagged(holder, 4, sizes, dnnl_f32, dnnl_format_tag_any);
     wish.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, sizes) : NULL;
     if (holder->failed) {
@@ -193,8 +196,12 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
          status == CDDP_OK && i < BLOCKS * BLOCKS; i++) {
         int image = blocks[i / BLOCKS];
         int result = blocks[i % BLOCKS];
-        const struct candidate way = {image > 0 ? image : inputs, result > 0 ? result : outputs,
-                                      inputs, outputs};
+        const struct candidate way = {.image_block = image > 0 ? image : inputs,
+                                      .result_block = result > 0 ? result : outputs,
+                                      .inputs = inputs,
+                                      .outputs = outputs,
+                                      .image_last = image == 0,
+                                      .result_last = result == 0};
 
         if (only != CDDPI_SUBSTITUTES_TURNED || (size_t)way.image_block != state->inner.block ||
             (size_t)way.result_block != state->out.block) {
@@ -203,8 +210,10 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
     }
     for (int i = only == CDDPI_SUBSTITUTES_TURNED ? 3 : 1; status == CDDP_OK && i < 3; i++) {
         int block = blocks[i];
-        const struct candidate way = {block, block, round_up(inputs, block),
-                                      round_up(outputs, block)};
+        const struct candidate way = {.image_block = block,
+                                      .result_block = block,
+                                      .inputs = round_up(inputs, block),
+                                      .outputs = round_up(outputs, block)};
 
         if (way.inputs != inputs || way.outputs != outputs) {
             status = try_way(state, plan, op, as_is, &way, best);
@@ -215,7 +224,10 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
 
 static struct candidate own_way(const struct cddpi_op *op)
 {
-    return (struct candidate){op->in.channels, op->out.channels, op->in.channels, op->out.channels};
+    return (struct candidate){.image_block = op->in.channels,
+                              .result_block = op->out.channels,
+                              .inputs = op->in.channels,
+                              .outputs = op->out.channels};
 }
 
 cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan *plan, int index,
@@ -224,8 +236,10 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     bool weights = as_is->kind == CDDPI_DNNL_CONV_WEIGHTS;
-    struct candidate inner = {(int)state->inner.block, (int)state->out.block, op->in.channels,
-                              op->out.channels};
+    struct candidate inner = {.image_block = (int)state->inner.block,
+                              .result_block = (int)state->out.block,
+                              .inputs = op->in.channels,
+                              .outputs = op->out.channels};
     struct best best = {.way = own_way(op), .part = *part, .desc = NULL};
     enum cddpi_substitutes substitutes = plan->model->substitutes;
     cddp_status status = CDDP_ERR_UNAVAILABLE;
