@@ -340,6 +340,7 @@ static void options_that_print_do_not_train(void **state)
     assert_non_null(strstr(text, "batch_size = 64;"));
     assert_non_null(strstr(text, "fc1"));
     assert_non_null(strstr(text, "steps: 10 an epoch, 30 in 3 epochs"));
+    assert_non_null(strstr(text, "expected of a step of 64 samples on one core"));
     assert_non_null(strstr(text, "600 samples of 1 x 8 x 8 in 4 classes, 150 to test"));
     free(text);
     assert_int_not_equal(access(in_work("runs"), F_OK), 0);

@@ -99,6 +99,43 @@ CDDPI_BODY void body_regroup(const float *x, const struct cddpi_nn_layout *from,
     }
 }
 
+CDDPI_BODY size_t run_length(const struct cddpi_nn_layout *layout, size_t channel)
+{
+    return layout->block - channel % layout->block;
+}
+
+/* Between any two layouts: as many channels at a time as lie together in both. */
+CDDPI_BODY void body_reblock(const float *x, const struct cddpi_nn_layout *from, float *out,
+                             const struct cddpi_nn_layout *to)
+{
+    size_t from_stride = group_count(from) * from->block * from->spatial;
+    size_t to_stride = group_count(to) * to->block * to->spatial;
+    size_t length;
+
+    if (to->channels % to->block != 0) {
+        memset(out, 0, to->samples * to_stride * sizeof *out);
+    }
+    for (size_t n = 0; n < to->samples; n++) {
+        for (size_t c = 0; c < to->channels; c += length) {
+            const float *source = x + n * from_stride + offset_of(from, c, 0);
+            float *sink = out + n * to_stride + offset_of(to, c, 0);
+
+            length = run_length(from, c) < run_length(to, c) ? run_length(from, c)
+                                                             : run_length(to, c);
+            length = length < to->channels - c ? length : to->channels - c;
+            for (size_t s = 0; s < to->spatial; s++) {
+                for (size_t i = 0; i < length; i++) {
+                    sink[s * to->block + i] = source[s * from->block + i];
+                }
+            }
+        }
+    }
+}
+
+CDDPI_VARIANTS(reblock,
+               (const float *x, const struct cddpi_nn_layout *from, float *out,
+                const struct cddpi_nn_layout *to),
+               (x, from, out, to))
 CDDPI_VARIANTS(regroup,
                (const float *x, const struct cddpi_nn_layout *from, float *out,
                 const struct cddpi_nn_layout *to),
@@ -113,11 +150,8 @@ static bool regroups(const struct cddpi_nn_layout *a, const struct cddpi_nn_layo
 void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float *out,
                       const struct cddpi_nn_layout *to)
 {
-    size_t from_stride = group_count(from) * from->block * from->spatial;
-    size_t to_stride = group_count(to) * to->block * to->spatial;
-
     if (from->block == to->block) {
-        memcpy(out, x, to->samples * to_stride * sizeof *out);
+        memcpy(out, x, to->samples * group_count(to) * to->block * to->spatial * sizeof *out);
         return;
     }
     if (to->block == 1) {
@@ -132,15 +166,7 @@ void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float 
         cddpi_nn_regroup(x, from, out, to);
         return;
     }
-    memset(out, 0, to->samples * to_stride * sizeof *out);
-    for (size_t n = 0; n < to->samples; n++) {
-        for (size_t c = 0; c < to->channels; c++) {
-            for (size_t s = 0; s < to->spatial; s++) {
-                out[n * to_stride + offset_of(to, c, s)] =
-                    x[n * from_stride + offset_of(from, c, s)];
-            }
-        }
-    }
+    cddpi_nn_reblock(x, from, out, to);
 }
 
 CDDPI_BODY void body_global_mean(const float *x, const struct cddpi_nn_layout *layout, float *mean)

@@ -19,6 +19,9 @@ void cddpi_nn_from_plain(const float *plain, const struct cddpi_nn_layout *layou
 /* Between any two layouts of the same shape. */
 void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float *out,
                       const struct cddpi_nn_layout *to);
+/* The same, by runs of channels that lie together in both. */
+void cddpi_nn_reblock(const float *x, const struct cddpi_nn_layout *from, float *out,
+                      const struct cddpi_nn_layout *to);
 /* The same where both layouts are of whole blocks and one block is a multiple of the other. */
 void cddpi_nn_regroup(const float *x, const struct cddpi_nn_layout *from, float *out,
                       const struct cddpi_nn_layout *to);

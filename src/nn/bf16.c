@@ -83,7 +83,13 @@ cddp_status cddpi_bf16_product_init(struct cddpi_primitive *primitive, struct cd
         dnnl_primitive_desc_destroy(desc);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "bf16 product: oneDNN has no kernel for it");
     }
-    status = cddpi_primitive_init(primitive, dnnl, desc, plan, op, lifetime);
+    status = cddpi_primitive_init(
+        primitive, dnnl, desc, plan,
+        &(struct cddpi_plan_part){
+            .op = op,
+            .what = (product->post & CDDPI_POST_ADD) != 0 ? NULL : "bf16 product",
+            .work = (double)product->m * (double)product->n * (double)product->k},
+        lifetime);
     for (int i = 0; status == CDDP_OK && i < (product->bias ? 4 : 3); i++) {
         status = cddpi_primitive_arg(primitive, args[i],
                                      dnnl_primitive_desc_query_md(desc, queries[i], i == 3));

@@ -126,14 +126,41 @@ cddpi_md cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
     return dnnl_primitive_desc_query_md(desc, what, 0);
 }
 
-bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc)
+const char *cddpi_dnnl_name(const_dnnl_primitive_desc_t desc)
 {
     const char *name = NULL;
 
-    if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) != dnnl_success) {
-        return false;
+    if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) != dnnl_success ||
+        name == NULL) {
+        return "ref:unnamed"; /* nothing speaks for it */
     }
+    return name;
+}
+
+bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc)
+{
+    const char *name = cddpi_dnnl_name(desc);
+
     return strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0;
+}
+
+/* A word of the name says so: "ref:any", "bnorm_ref:any", "simple_nchw:any", "gemm:ref". */
+bool cddpi_dnnl_is_reference(const char *name)
+{
+    static const char *const words[] = {"ref", "reference", "simple", "naive"};
+    static const char separators[] = ":_ ";
+
+    for (const char *word = name; *word != '\0'; word += strspn(word, separators)) {
+        size_t length = strcspn(word, separators);
+
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            if (length == strlen(words[i]) && strncmp(word, words[i], length) == 0) {
+                return true;
+            }
+        }
+        word += length;
+    }
+    return false;
 }
 
 cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg, cddpi_md layout)
@@ -167,20 +194,25 @@ cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct 
 }
 
 cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
-                                 dnnl_primitive_desc_t desc, struct cddpi_plan *plan, int op,
-                                 enum cddpi_lifetime lifetime)
+                                 dnnl_primitive_desc_t desc, struct cddpi_plan *plan,
+                                 const struct cddpi_plan_part *part, enum cddpi_lifetime lifetime)
 {
+    struct cddpi_plan_part told = *part;
     cddpi_md scratch = cddpi_dnnl_query(desc, dnnl_query_scratchpad_md);
     size_t bytes = scratch != NULL ? dnnl_memory_desc_get_size(scratch) : 0;
     cddp_status status;
 
     *primitive = (struct cddpi_primitive){.dnnl = dnnl, .desc = desc, .scratch = -1};
-    status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive");
+    told.reference = cddpi_dnnl_is_reference(cddpi_dnnl_name(desc));
+    status = part->what != NULL ? cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told) : CDDP_OK;
+    if (status == CDDP_OK) {
+        status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive");
+    }
     if (status == CDDP_OK && bytes > 0) {
         /* the first argument, so that the run can fill it in */
         status = cddpi_primitive_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch);
         if (status == CDDP_OK) {
-            status = cddpi_plan_buffer(plan, op, bytes, lifetime, &primitive->scratch);
+            status = cddpi_plan_buffer(plan, part->op, bytes, lifetime, &primitive->scratch);
         }
     }
     return status;
@@ -195,6 +227,10 @@ cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cd
     status = cddpi_dnnl_check(dnnl_reorder_primitive_desc_create(
                                   &primitive->desc, from, dnnl->engine, to, dnnl->engine, NULL),
                               "reorder");
+    if (status == CDDP_OK && cddpi_dnnl_is_reference(cddpi_dnnl_name(primitive->desc))) {
+        cddpi_primitive_fini(primitive);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "reorder: oneDNN has no kernel for it");
+    }
     if (status == CDDP_OK) {
         status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, primitive->desc),
                                   "reorder");

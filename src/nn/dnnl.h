@@ -69,6 +69,16 @@ dnnl_data_type_t cddpi_md_type(cddpi_md layout);
 int cddpi_md_block(cddpi_md layout);
 void cddpi_mds_drop(struct cddpi_mds *holder);
 
+/* How the elements of a blocked layout lie. */
+struct cddpi_md_blocks {
+    int dims;
+    dnnl_dim_t padded[DNNL_MAX_NDIMS], strides[DNNL_MAX_NDIMS];
+    int inner_count; /* blocks inside, the innermost last: which dimension, how long */
+    dnnl_dim_t inner_dim[DNNL_MAX_NDIMS], inner_size[DNNL_MAX_NDIMS];
+};
+/** False: @p layout is of another kind. */
+bool cddpi_md_blocks(cddpi_md layout, struct cddpi_md_blocks *out);
+
 /* What a primitive does with its result. */
 enum cddpi_post { CDDPI_POST_RELU = 1, CDDPI_POST_ADD = 2 /* to what is there, first */ };
 
@@ -101,21 +111,30 @@ struct cddpi_dnnl_wish {
     const char *what;                    /* for texts */
 };
 
-/** The implementation that oneDNN would run; the caller releases it. */
+/** The best implementation that oneDNN has, a reference excepted; the caller releases it.
+ *  @return CDDP_ERR_UNAVAILABLE: it has nothing but a reference, or nothing at all. */
 CDDP_CHECKED cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl,
                                              const struct cddpi_dnnl_wish *wish,
                                              dnnl_primitive_desc_t *out);
 cddpi_md cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
+/** What oneDNN calls it: "jit:avx2", "x64:gemm:jit", "ref:any". Never NULL. */
+const char *cddpi_dnnl_name(const_dnnl_primitive_desc_t desc);
 /** Whether it is a compiled kernel, not a fallback. */
 bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc);
+/** Whether @p name is that of a loop written to be read, not to be fast: hundreds of times slower.
+ */
+bool cddpi_dnnl_is_reference(const char *name);
 
 /** Make the primitive of @p desc, which it takes over (also when it fails). Its scratch memory is
- *  planned for @p op's forward or backward. */
+ *  planned for the forward or backward of @p part's op, and the part is told to the plan if
+ *  it has a name. */
 CDDP_CHECKED cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive,
                                               struct cddpi_dnnl *dnnl, dnnl_primitive_desc_t desc,
-                                              struct cddpi_plan *plan, int op,
+                                              struct cddpi_plan *plan,
+                                              const struct cddpi_plan_part *part,
                                               enum cddpi_lifetime lifetime);
-/** A copy from one layout to another; no scratch memory is planned for it. */
+/** A copy from one layout to another; no scratch memory is planned for it.
+ *  @return CDDP_ERR_UNAVAILABLE: oneDNN has nothing but a reference for it. */
 CDDP_CHECKED cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive,
                                                  struct cddpi_dnnl *dnnl, cddpi_md from,
                                                  cddpi_md to);
@@ -138,6 +157,7 @@ void cddpi_primitive_fini(struct cddpi_primitive *primitive); /* accepts one tha
 /** Whether the gradient of a norm has the shift among its arguments, which it does not read. */
 extern const bool cddpi_dnnl_norm_data_takes_shift;
 
+/** The first implementation that is no reference. */
 dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
                               dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out);
 dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops);

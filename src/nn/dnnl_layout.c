@@ -48,6 +48,38 @@ static const dnnl_dim_t *sizes_of(cddpi_md layout)
     return *sizes;
 }
 
+bool cddpi_md_blocks(cddpi_md layout, struct cddpi_md_blocks *out)
+{
+    dnnl_format_kind_t kind = dnnl_format_kind_undef;
+    const dnnl_dims_t *padded = NULL;
+    const dnnl_dims_t *strides = NULL;
+    const dnnl_dims_t *inner_dim = NULL;
+    const dnnl_dims_t *inner_size = NULL;
+
+    memset(out, 0, sizeof *out);
+    if (dnnl_memory_desc_query(layout, dnnl_query_format_kind, &kind) != dnnl_success ||
+        kind != dnnl_blocked ||
+        dnnl_memory_desc_query(layout, dnnl_query_ndims_s32, &out->dims) != dnnl_success ||
+        dnnl_memory_desc_query(layout, dnnl_query_padded_dims, &padded) != dnnl_success ||
+        dnnl_memory_desc_query(layout, dnnl_query_strides, &strides) != dnnl_success ||
+        dnnl_memory_desc_query(layout, dnnl_query_inner_nblks_s32, &out->inner_count) !=
+            dnnl_success) {
+        return false;
+    }
+    memcpy(out->padded, *padded, (size_t)out->dims * sizeof **padded);
+    memcpy(out->strides, *strides, (size_t)out->dims * sizeof **strides);
+    if (out->inner_count == 0) {
+        return true;
+    }
+    if (dnnl_memory_desc_query(layout, dnnl_query_inner_idxs, &inner_dim) != dnnl_success ||
+        dnnl_memory_desc_query(layout, dnnl_query_inner_blks, &inner_size) != dnnl_success) {
+        return false;
+    }
+    memcpy(out->inner_dim, *inner_dim, (size_t)out->inner_count * sizeof **inner_dim);
+    memcpy(out->inner_size, *inner_size, (size_t)out->inner_count * sizeof **inner_size);
+    return true;
+}
+
 #else
 
 #define MAKE_TAGGED dnnl_memory_desc_init_by_tag
@@ -71,6 +103,23 @@ dnnl_data_type_t cddpi_md_type(cddpi_md layout)
 static const dnnl_dim_t *sizes_of(cddpi_md layout)
 {
     return layout->ndims == 4 && layout->format_kind == dnnl_blocked ? layout->dims : NULL;
+}
+
+bool cddpi_md_blocks(cddpi_md layout, struct cddpi_md_blocks *out)
+{
+    const dnnl_blocking_desc_t *blocking = &layout->format_desc.blocking;
+
+    memset(out, 0, sizeof *out);
+    if (layout->format_kind != dnnl_blocked || layout->extra.flags != dnnl_memory_extra_flag_none) {
+        return false;
+    }
+    out->dims = layout->ndims;
+    out->inner_count = blocking->inner_nblks;
+    memcpy(out->padded, layout->padded_dims, sizeof out->padded);
+    memcpy(out->strides, blocking->strides, sizeof out->strides);
+    memcpy(out->inner_dim, blocking->inner_idxs, sizeof out->inner_dim);
+    memcpy(out->inner_size, blocking->inner_blks, sizeof out->inner_size);
+    return true;
 }
 
 #endif

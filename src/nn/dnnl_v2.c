@@ -63,9 +63,29 @@ dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish
                               dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out)
 {
     union operation operation;
+    dnnl_primitive_desc_iterator_t iterator = NULL;
+    dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t status = fill_in(&operation, wish);
 
-    return status == dnnl_success
-               ? dnnl_primitive_desc_create(out, &operation, attributes, engine, wish->forward)
-               : status;
+    if (status == dnnl_success) {
+        status = dnnl_primitive_desc_iterator_create(&iterator, &operation, attributes, engine,
+                                                     wish->forward);
+    }
+    while (status == dnnl_success && desc == NULL) {
+        desc = dnnl_primitive_desc_iterator_fetch(iterator);
+        if (desc == NULL) {
+            status = dnnl_out_of_memory;
+        } else if (cddpi_dnnl_is_reference(cddpi_dnnl_name(desc))) {
+            dnnl_primitive_desc_destroy(desc);
+            desc = NULL;
+            status = dnnl_primitive_desc_iterator_next(iterator);
+        }
+    }
+    if (iterator != NULL) {
+        dnnl_primitive_desc_iterator_destroy(iterator);
+    }
+    if (status == dnnl_success) {
+        *out = desc;
+    }
+    return status == dnnl_iterator_ends ? dnnl_unimplemented : status;
 }

@@ -13,8 +13,8 @@ dnnl_status_t cddpi_dnnl_append_relu(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
-dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
-                              dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out)
+static dnnl_status_t make_first(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
+                                dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out)
 {
     static const dnnl_dims_t dense = {0}; /* windows without holes */
     dnnl_prop_kind_t kind = wish->training ? dnnl_forward_training : dnnl_forward_inference;
@@ -53,4 +53,21 @@ dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish
                                                  wish->dst, attributes);
     }
     return dnnl_unimplemented;
+}
+
+dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_wish *wish,
+                              dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_desc_t desc = NULL;
+    dnnl_status_t status = make_first(engine, wish, attributes, &desc);
+
+    while (status == dnnl_success && cddpi_dnnl_is_reference(cddpi_dnnl_name(desc))) {
+        status = dnnl_primitive_desc_next_impl(desc);
+    }
+    if (status == dnnl_success) {
+        *out = desc;
+    } else if (desc != NULL) {
+        dnnl_primitive_desc_destroy(desc);
+    }
+    return status == dnnl_last_impl_reached ? dnnl_unimplemented : status;
 }

@@ -16,6 +16,8 @@
 
 #include <cddp/ddp.h>
 
+#include <stdio.h>
+
 struct cddpi_device;
 
 /* type name in train.conf, what it takes: see the table of src/nn/layers.c */
@@ -266,5 +268,11 @@ const char *cddpi_model_precision_note(const struct cddpi_model *model);
 /** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
  * memory. */
 char *cddpi_model_describe(const struct cddpi_model *model);
+
+/** Write a table of what does each part of a step of @p count samples, and how long that is
+ * expected to take on one core of this machine, which is measured for it; with a warning for what
+ * takes longer than it need. */
+CDDP_CHECKED cddp_status cddpi_model_describe_plan(struct cddpi_model *model, int count,
+                                                   FILE *file);
 
 #endif

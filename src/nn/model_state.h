@@ -23,6 +23,16 @@ struct cddpi_dnnl;
  * pairs (AVX512_BF16), or in tiles (AMX). */
 enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_TILES };
 
+/* What stands in for oneDNN's kernels, on the processor: where it is needed; or, so that tests can
+ * try on any processor what others need, everywhere: our own loops and products, other layouts with
+ * copies, channels added up to whole blocks. */
+enum cddpi_substitutes {
+    CDDPI_SUBSTITUTES_NEEDED,
+    CDDPI_SUBSTITUTES_OWN,
+    CDDPI_SUBSTITUTES_TURNED,
+    CDDPI_SUBSTITUTES_ADDED
+};
+
 struct cddpi_model_cuda;
 struct cddpi_event;
 
@@ -47,6 +57,7 @@ struct cddpi_model {
     enum cddpi_precision precision;
     enum cddpi_bf16 bf16; /* with that precision */
     bool tiles;           /* for products of float32 */
+    enum cddpi_substitutes substitutes;
     uint64_t seed;
     cddp_group *group;
     struct cddpi_tensors params, buffers;

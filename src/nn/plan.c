@@ -9,6 +9,8 @@
 #include "nn/dnnl.h"
 #include "nn/model_state.h"
 
+#include <stdio.h>
+
 static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
 {
     return &plan->model->graph;
@@ -74,6 +76,39 @@ cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
     plan->owned[plan->owned_count++] = (struct cddpi_owned_buffer){buffer, op, lifetime};
     *out = buffer;
     return CDDP_OK;
+}
+
+cddp_status cddpi_plan_part(struct cddpi_plan *plan, const char *name,
+                            const struct cddpi_plan_part *part)
+{
+    struct cddpi_plan_part *to;
+
+    if (plan->part_count == plan->part_capacity) {
+        int capacity = plan->part_capacity > 0 ? 2 * plan->part_capacity : 32;
+        void *grown = cddpi_realloc(plan->parts, (size_t)capacity * sizeof *plan->parts);
+
+        if (grown == NULL) {
+            return cddpi_plan_no_memory(plan);
+        }
+        plan->parts = grown;
+        plan->part_capacity = capacity;
+    }
+    to = &plan->parts[plan->part_count++];
+    *to = *part;
+    snprintf(to->name, sizeof to->name, "%s", name);
+    return CDDP_OK;
+}
+
+struct cddpi_plan_mark cddpi_plan_mark(const struct cddpi_plan *plan)
+{
+    return (struct cddpi_plan_mark){plan->part_count, plan->owned_count, plan->memory.count};
+}
+
+void cddpi_plan_take_back(struct cddpi_plan *plan, struct cddpi_plan_mark mark)
+{
+    plan->part_count = mark.parts;
+    plan->owned_count = mark.owned;
+    plan->memory.count = mark.buffers;
 }
 
 size_t cddpi_plan_value_bytes(const struct cddpi_plan *plan, int value)
@@ -328,6 +363,7 @@ void cddpi_plan_destroy(struct cddpi_plan *plan)
     cddpi_mds_drop(&plan->layouts);
     cddpi_memory_fini(&plan->memory);
     cddpi_free(plan->owned);
+    cddpi_free(plan->parts);
     cddpi_free(plan->values);
     cddpi_free(plan->ops);
     cddpi_free(plan->contributions);

@@ -65,6 +65,18 @@ struct cddpi_owned_buffer {
     enum cddpi_lifetime lifetime;
 };
 
+/* What does one part of an op: the name of the implementation (oneDNN's, or "own ..." for ours),
+ * and what it is expected to cost beside the op's own activations, whose bytes are known. */
+struct cddpi_plan_part {
+    int op;
+    const char *what; /* static: "convolution", "gradient of the filters", ... */
+    char name[40];
+    double work;        /* multiplications, as many as would take a good kernel that long */
+    double copied;      /* bytes that are copied into other layouts and back */
+    bool reference;     /* the name is that of a reference implementation */
+    const char *reason; /* static: why it is not what it could be; NULL: it is */
+};
+
 /* What becomes of images before the first op reads them: on a device only. */
 enum cddpi_data { CDDPI_DATA_AS_IT_IS, CDDPI_DATA_CAST, CDDPI_DATA_CHANNELS_LAST };
 
@@ -90,6 +102,8 @@ struct cddpi_plan {
     int sum_count;
     struct cddpi_owned_buffer *owned;
     int owned_count, owned_capacity;
+    struct cddpi_plan_part *parts; /* in the order in which they were planned */
+    int part_count, part_capacity;
     int end; /* the time after the last backward */
     struct cddpi_memory memory;
     struct cddpi_mds layouts; /* of the ops */
@@ -140,6 +154,15 @@ void cddpi_plan_output(struct cddpi_plan *plan, int op, int block);
 /** Memory of @p op's own; *out is the buffer. CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
                                            enum cddpi_lifetime lifetime, int *out);
+/** Tell what does a part of an op; the name is copied. CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_plan_part(struct cddpi_plan *plan, const char *name,
+                                         const struct cddpi_plan_part *part);
+/** What an op has asked for so far, so that it can take it back and ask for something else. */
+struct cddpi_plan_mark {
+    int parts, owned, buffers;
+};
+struct cddpi_plan_mark cddpi_plan_mark(const struct cddpi_plan *plan);
+void cddpi_plan_take_back(struct cddpi_plan *plan, struct cddpi_plan_mark mark);
 bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k);
 /** The elements of a value of @p shape, padding included. */
 size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_shape *shape,

@@ -93,6 +93,11 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
         status = print_recompute(model, (int)share, file);
     }
     if (status == CDDP_OK) {
+        fputc('\n', file);
+        status = cddpi_model_describe_plan(model, (int)share, file);
+        fputc('\n', file);
+    }
+    if (status == CDDP_OK) {
         status = print_buckets(config, group, model, file);
     }
     cddp_free(table);

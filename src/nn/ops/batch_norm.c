@@ -1,4 +1,5 @@
-/* batch_norm.c - owns batch normalisation, on oneDNN, with the relu behind it in the same pass.
+/* batch_norm.c - owns batch normalisation, on oneDNN where it has a kernel, with the relu behind it
+ * in the same pass.
  * Running statistics are PyTorch's: the variance in them is the unbiased one. */
 #include "nn/ops/batch_norm.h"
 
@@ -10,8 +11,8 @@
 #include "nn/model_state.h"
 
 struct state {
-    bool sync;
-    struct cddpi_sync_norm norm; /* sync */
+    bool own;                    /* not on oneDNN: over ranks, or it has no kernel */
+    struct cddpi_sync_norm norm; /* own, in training */
     struct cddpi_primitive forward, backward;
     int mean, variance;         /* buffers: of the batch; in evaluation not used */
     int workspace;              /* buffer: the relu's mask; -1: none */
@@ -48,9 +49,11 @@ static void unplan(void *opaque)
 {
     struct state *state = opaque;
 
-    cddpi_primitive_fini(&state->forward);
-    cddpi_primitive_fini(&state->backward);
-    cddpi_free(state);
+    if (state != NULL) {
+        cddpi_primitive_fini(&state->forward);
+        cddpi_primitive_fini(&state->backward);
+        cddpi_free(state);
+    }
 }
 
 static cddp_status add_args(struct cddpi_primitive *primitive, const int *args, int count,
@@ -92,7 +95,9 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
     if (status != CDDP_OK) {
         return status;
     }
-    status = cddpi_primitive_init(&state->forward, dnnl, desc, plan, index, CDDPI_IN_FORWARD);
+    status = cddpi_primitive_init(&state->forward, dnnl, desc, plan,
+                                  &(struct cddpi_plan_part){.op = index, .what = wish.what},
+                                  CDDPI_IN_FORWARD);
     if (status == CDDP_OK) {
         status = add_args(&state->forward, data_args, 2, data);
     }
@@ -123,7 +128,9 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
     if (status != CDDP_OK) {
         return status;
     }
-    status = cddpi_primitive_init(&state->backward, dnnl, desc, plan, index, CDDPI_IN_BACKWARD);
+    status = cddpi_primitive_init(&state->backward, dnnl, desc, plan,
+                                  &(struct cddpi_plan_part){.op = index, .what = wish.what},
+                                  CDDPI_IN_BACKWARD);
     if (status == CDDP_OK) {
         status = add_args(&state->backward, data_args, 3, data);
     }
@@ -184,19 +191,46 @@ static cddp_status plan_local(struct state *state, struct cddpi_plan *plan, int 
     return status;
 }
 
+static cddp_status plan_own(struct state *state, struct cddpi_plan *plan, int index, bool alone)
+{
+    struct cddpi_plan_part part = {.op = index, .what = "batch normalisation"};
+    cddp_status status = cddpi_plan_part(plan, "own:norm", &part);
+
+    state->own = true;
+    if (!plan->training) {
+        plan->ops[index].flags = CDDPI_FORWARD_INPLACE;
+        return status;
+    }
+    part.what = "gradient of batch normalisation";
+    if (status == CDDP_OK) {
+        status = cddpi_plan_part(plan, "own:norm", &part);
+    }
+    return status == CDDP_OK ? cddpi_sync_norm_plan(plan, index, alone, &state->norm) : status;
+}
+
 static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **out)
 {
     struct state *state = cddpi_zalloc(sizeof *state);
+    struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
+    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "batch_norm: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    state->sync = plan->training &&
-                  cddpi_sync_norm_wanted(plan->model, cddpi_plan_op_of(plan, index));
-    return state->sync ? cddpi_sync_norm_plan(plan, index, &state->norm)
-                       : plan_local(state, plan, index);
+    if (plan->training && cddpi_sync_norm_wanted(plan->model, cddpi_plan_op_of(plan, index))) {
+        return plan_own(state, plan, index, false);
+    }
+    status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_ERR_UNAVAILABLE
+                                                               : plan_local(state, plan, index);
+    if (status == CDDP_ERR_UNAVAILABLE) {
+        cddpi_primitive_fini(&state->forward);
+        cddpi_primitive_fini(&state->backward);
+        cddpi_plan_take_back(plan, mark);
+        status = plan_own(state, plan, index, true);
+    }
+    return status;
 }
 
 void cddpi_batch_norm_update(const struct cddpi_run *run, const float *mean, const float *variance,
@@ -223,8 +257,9 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
     const float *variance;
     cddp_status status;
 
-    if (state->sync) {
-        return cddpi_sync_norm_forward(run, &state->norm);
+    if (state->own) {
+        return training ? cddpi_sync_norm_forward(run, &state->norm)
+                        : cddpi_sync_norm_evaluate(run);
     }
     mean = training ? cddpi_run_buffer(run, state->mean) : cddpi_run_running(run, 0);
     variance = training ? cddpi_run_buffer(run, state->variance) : cddpi_run_running(run, 1);
@@ -253,7 +288,7 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     int count = 8;
     cddp_status status;
 
-    if (state->sync) {
+    if (state->own) {
         return cddpi_sync_norm_backward(run, &state->norm);
     }
     if (grad_input == NULL) {

@@ -13,13 +13,16 @@ void cddpi_batch_norm_update(const struct cddpi_run *run, const float *mean, con
 
 /* Over all ranks, of which each may have another count of samples, or none. */
 struct cddpi_sync_norm {
+    bool alone;         /* this rank's batch is all there is */
     int mean, variance; /* buffers: of all ranks' batches together */
     int count;          /* buffer: one double, of how many values a channel */
 };
-CDDP_CHECKED cddp_status cddpi_sync_norm_plan(struct cddpi_plan *plan, int op,
+CDDP_CHECKED cddp_status cddpi_sync_norm_plan(struct cddpi_plan *plan, int op, bool alone,
                                               struct cddpi_sync_norm *norm);
 CDDP_CHECKED cddp_status cddpi_sync_norm_forward(struct cddpi_run *run,
                                                  const struct cddpi_sync_norm *norm);
+/** In evaluation: by the running statistics. */
+CDDP_CHECKED cddp_status cddpi_sync_norm_evaluate(struct cddpi_run *run);
 CDDP_CHECKED cddp_status cddpi_sync_norm_backward(struct cddpi_run *run,
                                                   const struct cddpi_sync_norm *norm);
 /** Whether @p op talks to other ranks. */

@@ -1,4 +1,5 @@
-/* conv2d.c - owns convolutions, on oneDNN, with the relu behind them in the same pass.
+/* conv2d.c - owns convolutions, on oneDNN where it has kernels, with the relu behind them in the
+ * same pass.
  *
  * Activations stay in the layout that oneDNN likes best. The parameter itself is plain row-major:
  * forward packs it into oneDNN's layout, backward unpacks the gradient, both small. */
@@ -11,6 +12,7 @@
 #include "nn/ops/window.h"
 
 #include <math.h>
+#include <string.h>
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out)
@@ -65,19 +67,24 @@ static const void *factor(const struct cddpi_run *run, const struct cddpi_conv *
     return out;
 }
 
-/* The weight as the primitive wants it: packed now, or the parameter itself. */
+/* The weight as the pass wants it: packed now, or the parameter itself. */
 static cddp_status pack(const struct cddpi_run *run, const struct cddpi_conv *state,
-                        struct cddpi_packed *packed, const void **out)
+                        struct cddpi_conv_pass *pass, const void **out)
 {
+    struct cddpi_packed *packed = &pass->weight;
     const float *weight = state->factors == CDDPI_FACTORS_ROUNDED
                               ? cddpi_run_buffer(run, state->weight_factor)
                               : cddpi_run_param(run, 0);
 
-    if (packed->copy.handle == NULL) {
+    if (!packed->needed) {
         *out = weight;
         return CDDP_OK;
     }
     *out = cddpi_run_buffer(run, packed->buffer);
+    if (packed->copy.handle == NULL) {
+        cddpi_filters_pack(&packed->own, weight, cddpi_run_buffer(run, packed->buffer));
+        return CDDP_OK;
+    }
     return cddpi_primitive_run(run, &packed->copy, (const void *[]){weight, *out});
 }
 
@@ -88,14 +95,36 @@ static size_t elements(cddpi_md layout)
     return dnnl_memory_desc_get_size(layout) / bytes;
 }
 
-/* The input as forward read it. */
-static const void *inner_input(const struct cddpi_run *run, const struct cddpi_conv *state)
+/* The input as the filters' gradient reads it. */
+static const void *input_of_weights(const struct cddpi_run *run, const struct cddpi_conv *state)
 {
-    if (state->factors != CDDPI_FACTORS_F32) {
-        return cddpi_run_buffer(run, state->input_factor);
+    const struct cddpi_nn_layout *there = state->keeps_input ? &state->in : &state->inner;
+    const void *input = state->factors != CDDPI_FACTORS_F32
+                            ? cddpi_run_buffer(run, state->input_factor)
+                        : state->keeps_input ? cddpi_run_input(run, 0)
+                                             : cddpi_run_buffer(run, state->inner_input);
+    float *turned;
+
+    if (state->weights.image.block == there->block) {
+        return input;
     }
-    return state->inner.block != state->in.block ? cddpi_run_buffer(run, state->inner_input)
-                                                 : cddpi_run_input(run, 0);
+    turned = cddpi_run_buffer(run, state->weights.image_buffer);
+    cddpi_nn_convert(input, there, turned, &state->weights.image);
+    return turned;
+}
+
+/* The output's gradient as the pass reads it. */
+static const void *grad_of(const struct cddpi_run *run, const struct cddpi_conv *state,
+                           const struct cddpi_conv_pass *pass, const void *grad)
+{
+    float *turned;
+
+    if (pass->result.block == state->out.block) {
+        return grad;
+    }
+    turned = cddpi_run_buffer(run, pass->result_buffer);
+    cddpi_nn_convert(grad, &state->out, turned, &pass->result);
+    return turned;
 }
 
 static const void *make_inner_input(const struct cddpi_run *run, const struct cddpi_conv *state)
@@ -121,30 +150,57 @@ static cddp_status forward(struct cddpi_run *run, void *opaque)
         cddpi_nn_round_bf16(cddpi_run_param(run, 0), cddpi_run_buffer(run, state->weight_factor),
                             elements(state->plain_weight));
     }
-    status = pack(run, state, &state->weight, &weight);
+    status = pack(run, state, &state->forward, &weight);
     if (status != CDDP_OK) {
         return status;
     }
-    return cddpi_primitive_run(run, &state->forward,
+    if (state->forward.primitive.handle == NULL) {
+        return cddpi_conv_columns_forward(run, state, make_inner_input(run, state), weight,
+                                          cddpi_run_output(run));
+    }
+    return cddpi_primitive_run(run, &state->forward.primitive,
                                (const void *[]){make_inner_input(run, state), weight,
                                                 cddpi_run_output(run), cddpi_run_param(run, 1)});
+}
+
+/* Into @p made and @p bias, which may be NULL. */
+static cddp_status make_weight_gradient(const struct cddpi_run *run, struct cddpi_conv *state,
+                                        const void *grad, void *made, float *bias)
+{
+    struct cddpi_conv_pass *pass = &state->weights;
+    bool padded = pass->outputs != run->op->out.channels;
+    float *bias_made = bias != NULL && padded ? cddpi_run_buffer(run, pass->bias) : bias;
+    const void *input = input_of_weights(run, state);
+    cddp_status status;
+
+    grad = grad_of(run, state, pass, grad);
+    if (pass->primitive.handle == NULL) {
+        return cddpi_conv_columns_weights(run, state, input, grad, made, bias);
+    }
+    status = cddpi_primitive_run(run, &pass->primitive,
+                                 (const void *[]){input, grad, made, bias_made});
+    if (status == CDDP_OK && bias_made != bias) {
+        memcpy(bias, bias_made, (size_t)run->op->out.channels * sizeof *bias);
+    }
+    return status;
 }
 
 static cddp_status weight_gradient(struct cddpi_run *run, struct cddpi_conv *state,
                                    const void *grad)
 {
-    bool packed = state->grad.copy.handle != NULL;
+    struct cddpi_packed *packed = &state->weights.weight;
     float *plain = run->accumulate ? cddpi_run_buffer(run, state->plain_grad)
                                    : cddpi_run_grad(run, 0);
     float *bias = cddpi_run_grad(run, 1);
     float *bias_part = bias != NULL && run->accumulate ? cddpi_run_buffer(run, state->bias_grad)
                                                        : bias;
-    void *made = packed ? cddpi_run_buffer(run, state->grad.buffer) : plain;
-    cddp_status status = cddpi_primitive_run(
-        run, &state->weights, (const void *[]){inner_input(run, state), grad, made, bias_part});
+    void *made = packed->needed ? cddpi_run_buffer(run, packed->buffer) : plain;
+    cddp_status status = make_weight_gradient(run, state, grad, made, bias_part);
 
-    if (status == CDDP_OK && packed) {
-        status = cddpi_primitive_run(run, &state->grad.copy, (const void *[]){made, plain});
+    if (status == CDDP_OK && packed->needed && packed->copy.handle != NULL) {
+        status = cddpi_primitive_run(run, &packed->copy, (const void *[]){made, plain});
+    } else if (status == CDDP_OK && packed->needed) {
+        cddpi_filters_unpack(&packed->own, made, plain);
     }
     if (status == CDDP_OK && run->accumulate) {
         cddpi_nn_add(cddpi_run_grad(run, 0), plain, cddpi_run_grad(run, 0),
@@ -158,17 +214,21 @@ static cddp_status weight_gradient(struct cddpi_run *run, struct cddpi_conv *sta
 
 static cddp_status input_gradient(struct cddpi_run *run, struct cddpi_conv *state, const void *grad)
 {
-    bool differs = state->inner.block != state->in.block;
+    struct cddpi_conv_pass *pass = &state->data;
+    bool differs = pass->image.block != state->in.block;
     float *wanted = cddpi_run_grad_input(run, 0);
-    float *made = differs ? cddpi_run_buffer(run, state->inner_grad) : wanted;
+    float *made = differs ? cddpi_run_buffer(run, pass->image_buffer) : wanted;
     const void *weight = NULL;
-    cddp_status status = pack(run, state, &state->data_weight, &weight);
+    cddp_status status = pack(run, state, pass, &weight);
 
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_run(run, &state->data, (const void *[]){grad, weight, made});
+    grad = grad_of(run, state, pass, grad);
+    if (status == CDDP_OK && pass->primitive.handle == NULL) {
+        status = cddpi_conv_columns_data(run, state, grad, weight, made);
+    } else if (status == CDDP_OK) {
+        status = cddpi_primitive_run(run, &pass->primitive, (const void *[]){made, grad, weight});
     }
     if (status == CDDP_OK && differs) {
-        cddpi_nn_convert(made, &state->inner, wanted, &state->in);
+        cddpi_nn_convert(made, &pass->image, wanted, &state->in);
     }
     return status;
 }
@@ -186,8 +246,9 @@ static cddp_status backward(struct cddpi_run *run, void *opaque)
     if (status == CDDP_OK) {
         status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
     }
-    return status == CDDP_OK && state->data.handle != NULL ? input_gradient(run, state, grad)
-                                                           : status;
+    return status == CDDP_OK && cddpi_run_grad_input(run, 0) != NULL
+               ? input_gradient(run, state, grad)
+               : status;
 }
 
 const struct cddpi_op_ops cddpi_op_conv2d = {.name = "conv2d",

@@ -1,36 +1,92 @@
-/* conv2d.h - what the plan of a convolution holds: made by conv2d_plan.c, run by conv2d.c. */
+/* conv2d.h - what the plan of a convolution holds: made by conv2d_plan.c, where conv2d_choice.c
+ * looks for the gradients' implementations, and run by conv2d.c, with our own products in
+ * conv2d_columns.c. */
 #ifndef CDDPI_NN_OPS_CONV2D_H
 #define CDDPI_NN_OPS_CONV2D_H
 
 #include "kernels/cpu/nn_layout.h"
+#include "kernels/cpu/nn_window.h"
 #include "nn/dnnl.h"
+#include "nn/filters.h"
 
-/* A weight in one of oneDNN's layouts: where it lies, and the copy from or to the plain one. */
+/* A weight in another layout: where it lies, and the copy from or to the plain one. */
 struct cddpi_packed {
-    struct cddpi_primitive copy; /* not made: oneDNN takes the plain one */
+    bool needed;                 /* else the plain one is taken */
+    struct cddpi_primitive copy; /* oneDNN's; not made: ours */
+    struct cddpi_filters own;
     int buffer;
 };
 
 /* What is multiplied: float32, float32 that bf16 can hold, or bf16. */
 enum cddpi_factors { CDDPI_FACTORS_F32, CDDPI_FACTORS_ROUNDED, CDDPI_FACTORS_BF16 };
 
+/* The forward, or one of the gradients. */
+struct cddpi_conv_pass {
+    struct cddpi_primitive primitive; /* not made: our own products, of columns */
+    /* in which it reads or writes the op's input and output, or their gradients */
+    struct cddpi_nn_layout image, result;
+    int outputs, inputs; /* channels; more than the op's: the rest are zero */
+    struct cddpi_packed weight;
+    int image_buffer, result_buffer; /* those of gradients, where the layouts differ */
+    int bias;                        /* buffer of the filters' gradient, where channels are added */
+    size_t lines;                    /* own: of columns at a time ... */
+    int columns;                     /* ... in this buffer */
+};
+
 struct cddpi_conv {
     struct cddpi_dnnl *dnnl;
     enum cddpi_factors factors;
-    struct cddpi_primitive forward, data, weights;
-    struct cddpi_packed weight, data_weight, grad;
+    struct cddpi_conv_pass forward, data, weights;
     struct cddpi_nn_layout in, inner; /* the input's layout, and that in which it is read */
-    int inner_input, inner_grad;      /* buffers, where those differ */
+    struct cddpi_nn_layout out;       /* the output's */
+    struct cddpi_nn_window window;    /* for our own products: channels last */
+    bool keeps_input;                 /* the filters' gradient is made from the input itself ... */
+    int inner_input;                  /* ... or else from this buffer, where inner is not in */
     int input_factor, grad_factor;    /* buffers, where factors are not float32 as it is */
     int weight_factor;                /* the plain weight, rounded */
     int plain_grad, bias_grad;        /* buffers, used when gradients are accumulated */
-    int dst_block;
     /* of the op, for oneDNN: src and any_weight have the factors' type, dst is the result */
     cddpi_md src, dst, plain_weight, any_weight, bias; /* bias: NULL: there is none */
-    struct cddpi_dnnl_window window;
+    struct cddpi_dnnl_window steps;
 };
 
 CDDP_CHECKED cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out);
 void cddpi_conv_unplan(void *state);
+
+/* conv2d_choice.c */
+
+/** How a gradient is made: what oneDNN has for the layouts as they are, unless that is a reference;
+ *  else what is expected to be fastest of oneDNN's kernels for other layouts, with copies, and with
+ *  channels added up to whole blocks, and of our own products. It follows from the shapes and from
+ *  what oneDNN has here: every run chooses the same.
+ *  @param as_is  What is wanted of the layouts as they are.
+ *  @param pass   Its layouts and channels are set.
+ *  @param out    NULL: our own products; else the caller releases it. */
+CDDP_CHECKED cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan *plan,
+                                           int index, const struct cddpi_dnnl_wish *as_is,
+                                           struct cddpi_conv_pass *pass,
+                                           struct cddpi_plan_part *part,
+                                           dnnl_primitive_desc_t *out);
+/** What a pass of @p op is expected to cost with the implementation @p name, for the plan. */
+void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, const char *name,
+                     const struct cddpi_conv_pass *pass, struct cddpi_plan_part *part);
+
+/* conv2d_columns.c: images are channels last, and filters outputs x height x width x inputs. */
+
+/** Memory for the columns of a pass. */
+CDDP_CHECKED cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
+                                                 const struct cddpi_conv *state,
+                                                 enum cddpi_lifetime lifetime,
+                                                 struct cddpi_conv_pass *pass);
+CDDP_CHECKED cddp_status cddpi_conv_columns_forward(const struct cddpi_run *run,
+                                                    const struct cddpi_conv *state, const float *x,
+                                                    const float *weight, float *y);
+CDDP_CHECKED cddp_status cddpi_conv_columns_weights(const struct cddpi_run *run,
+                                                    const struct cddpi_conv *state, const float *x,
+                                                    const float *grad, float *weight_grad,
+                                                    float *bias_grad);
+CDDP_CHECKED cddp_status cddpi_conv_columns_data(const struct cddpi_run *run,
+                                                 const struct cddpi_conv *state, const float *grad,
+                                                 const float *weight, float *dx);
 
 #endif

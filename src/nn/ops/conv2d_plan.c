@@ -5,20 +5,24 @@
 #include "nn/ops/conv2d.h"
 #include "nn/ops/window.h"
 
-static void fini_primitives(struct cddpi_conv *state)
+static void fini_pass(struct cddpi_conv_pass *pass)
 {
-    cddpi_primitive_fini(&state->forward);
-    cddpi_primitive_fini(&state->data);
-    cddpi_primitive_fini(&state->weights);
-    cddpi_primitive_fini(&state->weight.copy);
-    cddpi_primitive_fini(&state->data_weight.copy);
-    cddpi_primitive_fini(&state->grad.copy);
+    cddpi_primitive_fini(&pass->primitive);
+    cddpi_primitive_fini(&pass->weight.copy);
+    cddpi_filters_fini(&pass->weight.own);
+}
+
+static void fini_passes(struct cddpi_conv *state)
+{
+    fini_pass(&state->forward);
+    fini_pass(&state->data);
+    fini_pass(&state->weights);
 }
 
 void cddpi_conv_unplan(void *opaque)
 {
     if (opaque != NULL) {
-        fini_primitives(opaque);
+        fini_passes(opaque);
         cddpi_free(opaque);
     }
 }
@@ -48,7 +52,7 @@ static cddp_status describe_forward(struct cddpi_conv *state, const struct cddpi
                                          .weight = state->any_weight,
                                          .bias = state->bias,
                                          .dst = dst,
-                                         .window = state->window,
+                                         .window = state->steps,
                                          .post = op->relu ? CDDPI_POST_RELU : 0,
                                          .what = "convolution"};
 
@@ -70,7 +74,8 @@ struct way {
 };
 
 /* The input as it is if that is fast, else as oneDNN wants it, else all plain. Kernels of AMX read
- * and write N x H x W x C alone, so what comes before them had better write that, too. */
+ * and write N x H x W x C alone, so what comes before them had better write that, too.
+ * CDDP_ERR_UNAVAILABLE: oneDNN has a reference at best. */
 static cddp_status choose_forward(struct cddpi_conv *state, struct cddpi_plan *plan,
                                   const struct cddpi_op *op, int block, dnnl_primitive_desc_t *out)
 {
@@ -106,20 +111,38 @@ static cddp_status choose_forward(struct cddpi_conv *state, struct cddpi_plan *p
                : cddpi_fail(CDDP_ERR_UNAVAILABLE, "convolution: oneDNN has no usable layout");
 }
 
-/* Plan the packed form of the weight that @p wanted describes. */
+/* Plan the form of the weight that @p wanted describes (NULL: channels last), of which a gradient
+ * is unpacked. */
 static cddp_status plan_packed(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
-                               cddpi_md wanted, enum cddpi_lifetime lifetime, bool unpack,
-                               struct cddpi_packed *packed)
+                               cddpi_md wanted, enum cddpi_lifetime lifetime,
+                               struct cddpi_conv_pass *pass)
 {
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    const dnnl_dim_t sizes[] = {op->out.channels, op->in.channels, op->layer.kernel,
+                                op->layer.kernel};
+    bool padded = pass->outputs != op->out.channels || pass->inputs != op->in.channels;
+    struct cddpi_packed *packed = &pass->weight;
+    bool unpack = pass == &state->weights;
     cddpi_md plain = state->plain_weight;
-    cddp_status status;
+    cddp_status status = CDDP_ERR_UNAVAILABLE;
 
-    if (dnnl_memory_desc_equal(wanted, plain)) {
+    if (wanted != NULL && dnnl_memory_desc_equal(wanted, plain)) {
         return CDDP_OK;
     }
-    status = cddpi_primitive_reorder(&packed->copy, state->dnnl, unpack ? wanted : plain,
-                                     unpack ? plain : wanted);
-    return status == CDDP_OK ? cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(wanted),
+    packed->needed = true;
+    if (wanted != NULL && !padded) {
+        status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN
+                     ? CDDP_ERR_UNAVAILABLE
+                     : cddpi_primitive_reorder(&packed->copy, state->dnnl, unpack ? wanted : plain,
+                                               unpack ? plain : wanted);
+    }
+    if (status == CDDP_ERR_UNAVAILABLE) {
+        status = wanted != NULL ? cddpi_filters_init(&packed->own, sizes, wanted)
+                                : cddpi_filters_init_last(&packed->own, sizes);
+    }
+    return status == CDDP_OK ? cddpi_plan_buffer(plan, index,
+                                                 wanted != NULL ? dnnl_memory_desc_get_size(wanted)
+                                                                : packed->own.bytes,
                                                  lifetime, &packed->buffer)
                              : status;
 }
@@ -137,16 +160,22 @@ static cddp_status add_args(struct cddpi_primitive *primitive, const int *args,
     return status;
 }
 
-/* The input in the layout and the type in which it is read. */
+/* The input in the layout and the type in which it is read. The filters' gradient, whose layout is
+ * known, reads what forward read; or the input itself, where that is nearer. */
 static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
-    cddpi_md wide = cddpi_md_typed(&plan->layouts, state->src, dnnl_f32);
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t elements = cddpi_plan_elements(plan, &op->in, (int)state->inner.block);
     bool factor = state->factors != CDDPI_FACTORS_F32;
+    bool differs = state->inner.block != state->in.block;
     cddp_status status = CDDP_OK;
 
-    if (state->inner.block != state->in.block) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(wide),
-                                   factor ? CDDPI_IN_FORWARD : CDDPI_IN_BOTH, &state->inner_input);
+    state->keeps_input = !factor && (!differs || (plan->training &&
+                                                  state->weights.image.block == state->in.block));
+    if (differs) {
+        status = cddpi_plan_buffer(plan, index, elements * sizeof(float),
+                                   factor || state->keeps_input ? CDDPI_IN_FORWARD : CDDPI_IN_BOTH,
+                                   &state->inner_input);
     }
     if (status == CDDP_OK && factor) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
@@ -159,47 +188,123 @@ static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan
     return status;
 }
 
+/* The layouts of the input and the output. */
+static void set_layouts(struct cddpi_conv *state, const struct cddpi_plan *plan,
+                        const struct cddpi_op *op, int block)
+{
+    struct cddpi_conv_pass *pass = &state->forward;
+
+    state->in = (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
+                                         (size_t)op->in.height * (size_t)op->in.width,
+                                         (size_t)block};
+    state->inner = state->in;
+    state->inner.block = (size_t)cddpi_md_block(state->src);
+    state->out = (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->out.channels,
+                                          (size_t)op->out.height * (size_t)op->out.width,
+                                          (size_t)cddpi_md_block(state->dst)};
+    pass->image = state->inner;
+    pass->result = state->out;
+    pass->inputs = op->in.channels;
+    pass->outputs = op->out.channels;
+}
+
+/* Our own products, where oneDNN has nothing but a reference: channels last. */
+static cddp_status plan_own_forward(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
+                                    int block)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cddpi_plan_part part = {
+        .op = index, .what = "convolution", .reason = "oneDNN has no kernel for it"};
+    cddp_status status;
+
+    state->src = cddpi_md_channels_last(&plan->layouts, plan->count, &op->in);
+    state->dst = cddpi_md_channels_last(&plan->layouts, plan->count, &op->out);
+    if (state->src == NULL || state->dst == NULL) {
+        return cddpi_plan_no_memory(plan);
+    }
+    set_layouts(state, plan, op, block);
+    cddpi_conv_cost(plan, op, "own:columns", &state->forward, &part);
+    status = cddpi_plan_part(plan, "own:columns", &part);
+    if (status == CDDP_OK) {
+        status = plan_packed(state, plan, index, NULL, CDDPI_IN_FORWARD, &state->forward);
+    }
+    return status == CDDP_OK
+               ? cddpi_conv_columns_plan(plan, index, state, CDDPI_IN_FORWARD, &state->forward)
+               : status;
+}
+
 static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     int block = cddpi_plan_input(plan, index, 0)->block;
+    struct cddpi_plan_part part = {.op = index, .what = "convolution"};
     cddpi_md weight;
     dnnl_primitive_desc_t desc;
-    cddp_status status = choose_forward(state, plan, op, block, &desc);
-    size_t spatial = (size_t)op->in.height * (size_t)op->in.width;
+    cddp_status status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN
+                             ? CDDP_ERR_UNAVAILABLE
+                             : choose_forward(state, plan, op, block, &desc);
 
+    if (status == CDDP_ERR_UNAVAILABLE && state->factors != CDDPI_FACTORS_BF16) {
+        return plan_own_forward(state, plan, index, block);
+    }
     if (status != CDDP_OK) {
         return status;
     }
-    status = cddpi_primitive_init(&state->forward, state->dnnl, desc, plan, index,
-                                  CDDPI_IN_FORWARD);
     weight = cddpi_dnnl_query(desc, dnnl_query_weights_md);
     state->src = cddpi_dnnl_query(desc, dnnl_query_src_md);
     state->dst = cddpi_dnnl_query(desc, dnnl_query_dst_md);
-    state->dst_block = cddpi_md_block(state->dst);
-    state->in = (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels, spatial,
-                                         (size_t)block};
-    state->inner = state->in;
-    state->inner.block = (size_t)cddpi_md_block(state->src);
+    set_layouts(state, plan, op, block);
+    cddpi_conv_cost(plan, op, cddpi_dnnl_name(desc), &state->forward, &part);
+    if (state->inner.block != state->in.block) {
+        part.copied = 2.0 * sizeof(float) *
+                      (double)cddpi_plan_elements(plan, &op->in, (int)state->inner.block);
+    }
+    status = cddpi_primitive_init(&state->forward.primitive, state->dnnl, desc, plan, &part,
+                                  CDDPI_IN_FORWARD);
     if (status == CDDP_OK) {
-        status = add_args(&state->forward,
+        status = add_args(&state->forward.primitive,
                           (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
                           (const cddpi_md[]){state->src, weight, state->dst, state->bias}, 4);
     }
-    if (status == CDDP_OK) {
-        status = plan_packed(state, plan, index, weight, CDDPI_IN_FORWARD, false, &state->weight);
-    }
-    return status == CDDP_OK ? plan_inputs(state, plan, index) : status;
+    return status == CDDP_OK
+               ? plan_packed(state, plan, index, weight, CDDPI_IN_FORWARD, &state->forward)
+               : status;
 }
 
-static cddp_status describe_backward(const struct cddpi_conv *state,
-                                     const struct cddpi_dnnl_wish *wish, dnnl_primitive_desc_t *out)
+/* What oneDNN has for a gradient in the layouts as they are must be fast for bf16, which has a
+ * substitute. */
+static cddp_status choose(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
+                          const struct cddpi_dnnl_wish *wish, struct cddpi_conv_pass *pass,
+                          struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
 {
-    cddp_status status = cddpi_dnnl_describe(state->dnnl, wish, out);
+    cddp_status status = cddpi_conv_choose(state, plan, index, wish, pass, part, out);
 
     if (status == CDDP_OK && state->factors == CDDPI_FACTORS_BF16 && !cddpi_dnnl_is_fast(*out)) {
         dnnl_primitive_desc_destroy(*out);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: oneDNN has no kernel for bf16", wish->what);
+    }
+    return status;
+}
+
+/* Memory for the images of gradients in layouts of their own. */
+static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
+                               struct cddpi_conv_pass *pass)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t there = pass == &state->data || state->keeps_input ? state->in.block
+                                                              : state->inner.block;
+    cddp_status status = CDDP_OK;
+
+    if (pass->image.block != there) {
+        status = cddpi_plan_buffer(
+            plan, index, cddpi_plan_elements(plan, &op->in, (int)pass->image.block) * sizeof(float),
+            CDDPI_IN_BACKWARD, &pass->image_buffer);
+    }
+    if (status == CDDP_OK && pass->result.block != state->out.block) {
+        status = cddpi_plan_buffer(plan, index,
+                                   cddpi_plan_elements(plan, &op->out, (int)pass->result.block) *
+                                       sizeof(float),
+                                   CDDPI_IN_BACKWARD, &pass->result_buffer);
     }
     return status;
 }
@@ -212,47 +317,77 @@ static struct cddpi_dnnl_wish gradient(const struct cddpi_conv *state, struct cd
         .kind = kind,
         .training = true,
         .dst = cddpi_md_typed(&plan->layouts, state->dst, factor_type(state)),
-        .window = state->window,
-        .forward = state->forward.desc,
+        .window = state->steps,
+        .forward = state->forward.primitive.desc,
         .what = what};
+}
+
+/* A gradient's primitive with its arguments, or our own products with their columns; and the form
+ * of its weight. */
+static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
+                                 const struct cddpi_dnnl_wish *wish, struct cddpi_conv_pass *pass)
+{
+    static const int weights_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
+                                       DNNL_ARG_DIFF_BIAS};
+    static const int data_args[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS};
+    bool weights = pass == &state->weights;
+    dnnl_query_t filters = weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+    struct cddpi_plan_part part = {.op = index, .what = wish->what};
+    dnnl_primitive_desc_t desc = NULL;
+    cddp_status status = choose(state, plan, index, wish, pass, &part, &desc);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (desc == NULL) {
+        status = cddpi_plan_part(plan, "own:columns", &part);
+        if (status == CDDP_OK) {
+            status = cddpi_conv_columns_plan(plan, index, state, CDDPI_IN_BACKWARD, pass);
+        }
+        return status == CDDP_OK ? plan_packed(state, plan, index, NULL, CDDPI_IN_BACKWARD, pass)
+                                 : status;
+    }
+    status = cddpi_primitive_init(&pass->primitive, state->dnnl, desc, plan, &part,
+                                  CDDPI_IN_BACKWARD);
+    if (status == CDDP_OK) {
+        status = add_args(
+            &pass->primitive, weights ? weights_args : data_args,
+            (const cddpi_md[]){
+                cddpi_dnnl_query(desc, weights ? dnnl_query_src_md : dnnl_query_diff_src_md),
+                cddpi_dnnl_query(desc, dnnl_query_diff_dst_md), cddpi_dnnl_query(desc, filters),
+                weights && state->bias != NULL
+                    ? dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 1)
+                    : NULL},
+            weights ? 4 : 3);
+    }
+    return status == CDDP_OK ? plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters),
+                                           CDDPI_IN_BACKWARD, pass)
+                             : status;
 }
 
 static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cddpi_conv_pass *pass = &state->weights;
     struct cddpi_dnnl_wish wish = gradient(state, plan, CDDPI_DNNL_CONV_WEIGHTS,
                                            "gradient of the filters");
-    size_t weight_bytes = dnnl_memory_desc_get_size(state->plain_weight);
-    dnnl_primitive_desc_t desc;
-    cddpi_md packed;
     cddp_status status;
 
     wish.src = state->src;
     wish.weight = any_weight(plan, op, dnnl_f32);
     wish.bias = state->bias;
-    status = describe_backward(state, &wish, &desc);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_primitive_init(&state->weights, state->dnnl, desc, plan, index,
-                                  CDDPI_IN_BACKWARD);
-    packed = cddpi_dnnl_query(desc, dnnl_query_diff_weights_md);
+    status = plan_gradient(state, plan, index, &wish, pass);
     if (status == CDDP_OK) {
-        status = add_args(
-            &state->weights,
-            (int[]){DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS},
-            (const cddpi_md[]){wish.src, wish.dst, packed, wish.bias}, 4);
-    }
-    if (status == CDDP_OK) {
-        status = plan_packed(state, plan, index, packed, CDDPI_IN_BACKWARD, true, &state->grad);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, weight_bytes, CDDPI_IN_BACKWARD,
-                                   &state->plain_grad);
+        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
+                                   CDDPI_IN_BACKWARD, &state->plain_grad);
     }
     if (status == CDDP_OK && state->factors != CDDPI_FACTORS_F32) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(wish.dst),
                                    CDDPI_IN_BACKWARD, &state->grad_factor);
+    }
+    if (status == CDDP_OK && pass->outputs != op->out.channels) {
+        status = cddpi_plan_buffer(plan, index, (size_t)pass->outputs * sizeof(float),
+                                   CDDPI_IN_BACKWARD, &pass->bias);
     }
     return status == CDDP_OK
                ? cddpi_plan_buffer(plan, index, (size_t)op->out.channels * sizeof(float),
@@ -264,32 +399,12 @@ static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, 
 {
     struct cddpi_dnnl_wish wish = gradient(state, plan, CDDPI_DNNL_CONV_DATA,
                                            "gradient of the input");
-    dnnl_primitive_desc_t desc;
-    cddpi_md weight;
     cddp_status status;
 
     wish.src = cddpi_md_typed(&plan->layouts, state->src, dnnl_f32);
     wish.weight = state->any_weight;
-    status = describe_backward(state, &wish, &desc);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_primitive_init(&state->data, state->dnnl, desc, plan, index, CDDPI_IN_BACKWARD);
-    weight = cddpi_dnnl_query(desc, dnnl_query_weights_md);
-    if (status == CDDP_OK) {
-        status = add_args(&state->data,
-                          (int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
-                          (const cddpi_md[]){wish.dst, weight, wish.src}, 3);
-    }
-    if (status == CDDP_OK) {
-        status = plan_packed(state, plan, index, weight, CDDPI_IN_BACKWARD, false,
-                             &state->data_weight);
-    }
-    if (status == CDDP_OK && state->inner.block != state->in.block) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(wish.src),
-                                   CDDPI_IN_BACKWARD, &state->inner_grad);
-    }
-    return status;
+    status = plan_gradient(state, plan, index, &wish, &state->data);
+    return status == CDDP_OK ? plan_copies(state, plan, index, &state->data) : status;
 }
 
 static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
@@ -302,11 +417,20 @@ static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
     state->any_weight = any_weight(plan, op, factor_type(state));
     state->bias = op->layer.no_bias ? NULL : cddpi_md_plain(&plan->layouts, 1, weight);
     for (int i = 0; i < 2; i++) {
-        state->window.strides[i] = op->layer.stride;
-        state->window.before[i] = op->layer.padding;
+        state->steps.strides[i] = op->layer.stride;
+        state->steps.before[i] = op->layer.padding;
     }
-    state->window.after[0] = cddpi_window_padding_after(op, op->in.height, op->out.height);
-    state->window.after[1] = cddpi_window_padding_after(op, op->in.width, op->out.width);
+    state->steps.after[0] = cddpi_window_padding_after(op, op->in.height, op->out.height);
+    state->steps.after[1] = cddpi_window_padding_after(op, op->in.width, op->out.width);
+    state->window = (struct cddpi_nn_window){.planes = (size_t)plan->count,
+                                             .lanes = (size_t)op->in.channels,
+                                             .height = (size_t)op->in.height,
+                                             .width = (size_t)op->in.width,
+                                             .out_height = (size_t)op->out.height,
+                                             .out_width = (size_t)op->out.width,
+                                             .kernel = (size_t)op->layer.kernel,
+                                             .stride = (size_t)op->layer.stride,
+                                             .padding = (size_t)op->layer.padding};
 }
 
 static cddp_status plan_all(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -317,6 +441,12 @@ static cddp_status plan_all(struct cddpi_conv *state, struct cddpi_plan *plan, i
     status = plan_forward(state, plan, index);
     if (status == CDDP_OK && plan->training) {
         status = plan_weights(state, plan, index);
+    }
+    if (status == CDDP_OK) {
+        status = plan_inputs(state, plan, index);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = plan_copies(state, plan, index, &state->weights);
     }
     if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
         status = plan_data(state, plan, index);
@@ -341,6 +471,7 @@ cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct cddpi_conv *state = cddpi_zalloc(sizeof *state);
+    struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status;
 
     if (state == NULL) {
@@ -353,18 +484,17 @@ cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out)
         status = plan_all(state, plan, index);
     }
     if (status == CDDP_ERR_UNAVAILABLE && state->factors == CDDPI_FACTORS_BF16) {
-        fini_primitives(state);
+        fini_passes(state);
+        cddpi_plan_take_back(plan, mark);
         *state = (struct cddpi_conv){.dnnl = state->dnnl, .factors = CDDPI_FACTORS_ROUNDED};
         status = plan_all(state, plan, index);
     }
     if (status != CDDP_OK) {
         return status;
     }
-    cddpi_plan_output(plan, index, state->dst_block);
-    plan->ops[index].flags =
-        (state->factors == CDDPI_FACTORS_F32 && state->inner.block == state->in.block
-             ? CDDPI_NEEDS_INPUT
-             : 0u) |
-        (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS : 0u);
+    cddpi_plan_output(plan, index, (int)state->out.block);
+    plan->ops[index].flags = (state->keeps_input ? CDDPI_NEEDS_INPUT : 0u) |
+                             (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
+                                       : 0u);
     return CDDP_OK;
 }

@@ -125,6 +125,7 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct cddpi_linear_bf16 *state = cddpi_zalloc(sizeof *state);
+    struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status = CDDP_OK;
 
     if (state == NULL) {
@@ -140,6 +141,7 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
         if (status == CDDP_ERR_UNAVAILABLE) { /* of a shape that oneDNN leaves out */
             fini_products(state);
             state->rounded = true;
+            cddpi_plan_take_back(plan, mark);
             status = CDDP_OK;
         }
     }

@@ -35,7 +35,7 @@ static struct cddpi_dnnl_wish describe(struct cddpi_plan *plan, int index)
 /* The product that replaces, or the one that adds. CDDP_ERR_UNAVAILABLE: oneDNN has no kernel. */
 static cddp_status plan_product(struct cddpi_primitive *product, struct cddpi_dnnl *dnnl,
                                 const struct cddpi_dnnl_wish *wish, struct cddpi_plan *plan,
-                                int index)
+                                const struct cddpi_plan_part *part)
 {
     static const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
@@ -50,7 +50,7 @@ static cddp_status plan_product(struct cddpi_primitive *product, struct cddpi_dn
         dnnl_primitive_desc_destroy(desc);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "matrix product: oneDNN has no kernel for it");
     }
-    status = cddpi_primitive_init(product, dnnl, desc, plan, index, CDDPI_IN_BACKWARD);
+    status = cddpi_primitive_init(product, dnnl, desc, plan, part, CDDPI_IN_BACKWARD);
     for (int i = 0; status == CDDP_OK && i < 3; i++) {
         status = cddpi_primitive_arg(product, args[i], cddpi_dnnl_query(desc, queries[i]));
     }
@@ -80,15 +80,19 @@ static cddp_status plan_packing(struct state *state, struct cddpi_dnnl *dnnl,
 static cddp_status plan_all(struct state *state, struct cddpi_plan *plan, int index)
 {
     struct cddpi_dnnl_wish wish = describe(plan, index);
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct cddpi_plan_part part = {
+        .op = index, .what = "gradient of the weight", .work = plan->count * op->ops->work(op)};
     struct cddpi_dnnl *dnnl;
     cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
     if (status == CDDP_OK) {
-        status = plan_product(&state->replace, dnnl, &wish, plan, index);
+        status = plan_product(&state->replace, dnnl, &wish, plan, &part);
     }
     wish.post = CDDPI_POST_ADD;
+    part.what = NULL; /* in the place of the other */
     if (status == CDDP_OK) {
-        status = plan_product(&state->add, dnnl, &wish, plan, index);
+        status = plan_product(&state->add, dnnl, &wish, plan, &part);
     }
     return status == CDDP_OK ? plan_packing(state, dnnl, plan, index) : status;
 }
@@ -97,6 +101,7 @@ cddp_status cddpi_linear_grad_plan(struct cddpi_plan *plan, int index, void **ou
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct state *state;
+    struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status;
 
     if (CDDP_HAVE_CBLAS || !plan->training || op->out.channels < LEAST_OUTPUTS ||
@@ -113,6 +118,7 @@ cddp_status cddpi_linear_grad_plan(struct cddpi_plan *plan, int index, void **ou
     if (status == CDDP_ERR_UNAVAILABLE) {
         cddpi_linear_grad_unplan(state);
         *out = NULL;
+        cddpi_plan_take_back(plan, mark);
         return CDDP_OK;
     }
     return status;

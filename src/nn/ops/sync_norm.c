@@ -1,4 +1,5 @@
-/* sync_norm.c - owns batch normalisation whose statistics are those of all ranks' batches together.
+/* sync_norm.c - owns batch normalisation whose statistics are those of all ranks' batches together,
+ * and that of one rank's batch where oneDNN has no kernel for it.
  *
  * Forward: every rank gathers every rank's (count, mean, sum of squared deviations) and merges them
  * in rank order (Chan, Golub and LeVeque), in float64: no difference of large sums, and the same
@@ -20,12 +21,14 @@ bool cddpi_sync_norm_wanted(const struct cddpi_model *model, const struct cddpi_
     return op->layer.sync && model->group != NULL && cddp_group_world_size(model->group) > 1;
 }
 
-cddp_status cddpi_sync_norm_plan(struct cddpi_plan *plan, int index, struct cddpi_sync_norm *norm)
+cddp_status cddpi_sync_norm_plan(struct cddpi_plan *plan, int index, bool alone,
+                                 struct cddpi_sync_norm *norm)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t bytes = (size_t)op->in.channels * sizeof(float);
     cddp_status status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &norm->mean);
 
+    norm->alone = alone;
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
                                        : 0u);
@@ -90,9 +93,9 @@ static cddp_status exchange(const struct cddpi_run *run, double *memory)
     return CDDP_OK;
 }
 
-static double *new_records(const struct cddpi_run *run)
+static double *new_records(const struct cddpi_run *run, bool alone)
 {
-    size_t ranks = (size_t)cddp_group_world_size(run->model->group);
+    size_t ranks = alone ? 1 : (size_t)cddp_group_world_size(run->model->group);
 
     return cddpi_zalloc_array((ranks + 1) * record_doubles(run->op), sizeof(double));
 }
@@ -138,7 +141,7 @@ cddp_status cddpi_sync_norm_forward(struct cddpi_run *run, const struct cddpi_sy
     struct cddpi_nn_layout layout = layout_of(run);
     float *mean = cddpi_run_buffer(run, norm->mean);
     float *variance = cddpi_run_buffer(run, norm->variance);
-    double *records = new_records(run);
+    double *records = new_records(run, norm->alone);
     float *factor;
     cddp_status status;
 
@@ -146,7 +149,7 @@ cddp_status cddpi_sync_norm_forward(struct cddpi_run *run, const struct cddpi_sy
         return no_memory(run);
     }
     measure(run, mean, records);
-    status = exchange(run, records);
+    status = norm->alone ? CDDP_OK : exchange(run, records);
     if (status == CDDP_OK) {
         take(run, records, mean, variance);
         *(double *)cddpi_run_buffer(run, norm->count) = records[0];
@@ -162,10 +165,28 @@ cddp_status cddpi_sync_norm_forward(struct cddpi_run *run, const struct cddpi_sy
     return status;
 }
 
+cddp_status cddpi_sync_norm_evaluate(struct cddpi_run *run)
+{
+    struct cddpi_nn_layout layout = layout_of(run);
+    float *factor = cddpi_zalloc_array(layout.channels, sizeof *factor);
+
+    if (factor == NULL) {
+        return no_memory(run);
+    }
+    for (size_t c = 0; c < layout.channels; c++) {
+        factor[c] = (float)((double)cddpi_run_param(run, 0)[c] /
+                            sqrt((double)cddpi_run_running(run, 1)[c] + run->op->layer.epsilon));
+    }
+    cddpi_nn_normalize(cddpi_run_input(run, 0), &layout, cddpi_run_running(run, 0), factor,
+                       cddpi_run_param(run, 1), run->op->relu, cddpi_run_output(run));
+    cddpi_free(factor);
+    return CDDP_OK;
+}
+
 cddp_status cddpi_sync_norm_idle_forward(struct cddpi_run *run)
 {
     size_t channels = (size_t)run->op->in.channels;
-    double *records = new_records(run);
+    double *records = new_records(run, false);
     float *statistics = cddpi_zalloc_array(channels, 2 * sizeof *statistics);
     cddp_status status;
 
@@ -222,14 +243,16 @@ static void input_gradient(const struct cddpi_run *run, const struct cddpi_sync_
                                 slope, cddpi_run_grad_input(run, 0));
 }
 
-static cddp_status share_sums(const struct cddpi_run *run, double *sums)
+static cddp_status share_sums(const struct cddpi_run *run, bool alone, double *sums)
 {
     size_t count = 2 * (size_t)run->op->in.channels;
 
     for (size_t i = 0; i < count; i++) {
         sums[i] = run->scale != 0 ? sums[i] / run->scale : 0;
     }
-    return cddp_all_reduce(run->model->group, sums, sums, count, CDDP_F64, CDDP_OP_SUM, NULL);
+    return alone
+               ? CDDP_OK
+               : cddp_all_reduce(run->model->group, sums, sums, count, CDDP_F64, CDDP_OP_SUM, NULL);
 }
 
 static cddp_status report(struct cddpi_run *run)
@@ -255,7 +278,7 @@ cddp_status cddpi_sync_norm_backward(struct cddpi_run *run, const struct cddpi_s
         cddpi_nn_channel_products(grad, cddpi_run_input(run, 0), &layout, mean,
                                   sums + layout.channels);
         add_param_grads(run, sums, cddpi_run_buffer(run, norm->variance));
-        status = share_sums(run, sums);
+        status = share_sums(run, norm->alone, sums);
     }
     if (status == CDDP_OK && cddpi_run_grad_input(run, 0) != NULL) {
         input_gradient(run, norm, grad, sums, coefficients);
@@ -268,7 +291,7 @@ cddp_status cddpi_sync_norm_backward(struct cddpi_run *run, const struct cddpi_s
 cddp_status cddpi_sync_norm_idle_backward(struct cddpi_run *run)
 {
     double *sums = cddpi_zalloc_array((size_t)run->op->in.channels, 2 * sizeof *sums);
-    cddp_status status = sums != NULL ? share_sums(run, sums) : no_memory(run);
+    cddp_status status = sums != NULL ? share_sums(run, false, sums) : no_memory(run);
 
     cddpi_free(sums);
     return status;

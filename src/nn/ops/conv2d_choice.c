@@ -1,0 +1,277 @@
+/* conv2d_choice.c - owns the choice of what makes the gradients of a convolution, so that none is
+ * left to a reference implementation, which takes a hundred times longer.
+ *
+ * What is compared are estimates, in multiplications, that follow from shapes and names: no clock
+ * is read, so that every run makes the same choice and the same bits. */
+#include "nn/ops/conv2d.h"
+
+#include "base/error.h"
+#include "nn/model_state.h"
+
+#include <math.h>
+#include <string.h>
+
+/* In multiplications of a good kernel: */
+static const double PRODUCT_FACTOR = 1.6; /* of one that multiplies matrices of columns */
+static const double COLUMN_WORK = 12;     /* to make a number of them, or to add it */
+static const double COPY_WORK = 12;       /* to bring a number of an image into another layout */
+static const double IMAGE_WORK = 20000;   /* to begin with an image, where each is done alone */
+
+enum { LANES = 8 }; /* of a vector, about */
+
+/* Layouts in which a gradient may see the images: blocks, and channels with those added. One
+ * channel alone is plain and last at once; oneDNN goes by what it is called. */
+struct candidate {
+    int image_block, result_block;
+    int inputs, outputs;
+    bool image_last, result_last;
+};
+
+static int round_up(int channels, int block)
+{
+    return (channels + block - 1) / block * block;
+}
+
+static double column_elements(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return (double)plan->count * op->out.height * op->out.width * op->in.channels *
+           op->layer.kernel * op->layer.kernel;
+}
+
+void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, const char *name,
+                     const struct cddpi_conv_pass *pass, struct cddpi_plan_part *part)
+{
+    double taps = (double)op->layer.kernel * op->layer.kernel;
+    double outputs = (double)plan->count * op->out.height * op->out.width;
+    double columns = column_elements(plan, op);
+
+    if (strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0) {
+        bool blocked = pass->image.block == LANES || pass->image.block == 2 * LANES;
+
+        part->work = outputs * taps * round_up(pass->outputs, LANES) *
+                     (pass->inputs >= LANES || blocked ? round_up(pass->inputs, LANES)
+                                                       : pass->inputs);
+        return;
+    }
+    part->work = PRODUCT_FACTOR * columns * round_up(op->out.channels, 2 * LANES) +
+                 (op->layer.kernel > 1 || op->layer.stride > 1 ? COLUMN_WORK * columns : 0);
+    if (strncmp(name, "own", 3) != 0) {
+        part->work += IMAGE_WORK * plan->count;
+    }
+}
+
+/* Elements that are copied where the layouts are not those that are there. */
+static double copied_elements(const struct cddpi_conv *state, struct cddpi_plan *plan,
+                              const struct cddpi_op *op, const struct candidate *way, bool weights)
+{
+    bool image_is_there = (size_t)way->image_block == state->in.block ||
+                          (weights && (size_t)way->image_block == state->inner.block);
+    double elements = 0;
+
+    if (!image_is_there) {
+        elements += (double)cddpi_plan_elements(plan, &op->in, way->image_block);
+    }
+    if ((size_t)way->result_block != state->out.block) {
+        elements += (double)cddpi_plan_elements(plan, &op->out, way->result_block);
+    }
+    return elements;
+}
+
+/* oneDNN 2.6's kernels for AVX2 write past their memory in gradients of strided 1 x 1 filters where
+ * channels lie last and do not fill their lanes. */
+static bool is_broken(const struct cddpi_op *op, const char *name, cddpi_md src)
+{
+    return strstr(name, "avx2") != NULL && op->layer.kernel == 1 && op->layer.stride > 1 &&
+           (op->in.channels % LANES != 0 || op->out.channels % LANES != 0) &&
+           cddpi_md_block(src) != LANES;
+}
+
+static cddp_status describe(const struct cddpi_conv *state, const struct cddpi_op *op,
+                            const struct cddpi_dnnl_wish *wish, dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_desc_t desc;
+    cddp_status status = cddpi_dnnl_describe(state->dnnl, wish, &desc);
+
+    if (status == CDDP_OK && is_broken(op, cddpi_dnnl_name(desc), wish->src)) {
+        dnnl_primitive_desc_destroy(desc);
+        status = cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN's kernel is wrong", wish->what);
+    }
+    if (status == CDDP_OK) {
+        *out = desc;
+    }
+    return status;
+}
+
+/* A gradient as @p as_is says, but in the layouts of @p way; these are added to @p holder. */
+static cddp_status describe_way(const struct cddpi_conv *state, const struct cddpi_plan *plan,
+                                const struct cddpi_op *op, struct cddpi_mds *holder,
+                                const struct cddpi_dnnl_wish *as_is, const struct candidate *way,
+                                dnnl_primitive_desc_t *out)
+{
+    struct cddpi_dnnl_wish wish = *as_is;
+    struct cddpi_shape in = op->in;
+    struct cddpi_shape result = op->out;
+    const dnnl_dim_t sizes[] = {way->outputs, way->inputs, op->layer.kernel, op->layer.kernel};
+
+    in.channels = way->inputs;
+    result.channels = way->outputs;
+    wish.src = way->image_last ? cddpi_md_channels_last(holder, plan->count, &in)
+                               : cddpi_md_image(holder, plan->count, &in, way->image_block);
+    wish.dst = way->result_last ? cddpi_md_channels_last(holder, plan->count, &result)
+                                : cddpi_md_image(holder, plan->count, &result, way->result_block);
+    wish.weight = cddpi_md_tagged(holder, 4, sizes, dnnl_f32, dnnl_format_tag_any);
+    wish.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, sizes) : NULL;
+    if (holder->failed) {
+        return cddpi_plan_no_memory(plan);
+    }
+    return describe(state, op, &wish, out);
+}
+
+static void take(const struct cddpi_conv *state, const struct candidate *way,
+                 struct cddpi_conv_pass *pass)
+{
+    pass->image = state->in;
+    pass->image.block = (size_t)way->image_block;
+    pass->result = state->out;
+    pass->result.block = (size_t)way->result_block;
+    pass->inputs = way->inputs;
+    pass->outputs = way->outputs;
+}
+
+/* The best so far. */
+struct best {
+    struct candidate way;
+    struct cddpi_plan_part part;
+    dnnl_primitive_desc_t desc; /* NULL: our own products */
+};
+
+static double total(const struct cddpi_plan_part *part)
+{
+    return part->work + COPY_WORK * part->copied / (2 * sizeof(float));
+}
+
+static cddp_status try_way(const struct cddpi_conv *state, struct cddpi_plan *plan,
+                           const struct cddpi_op *op, const struct cddpi_dnnl_wish *as_is,
+                           const struct candidate *way, struct best *best)
+{
+    struct cddpi_conv_pass pass;
+    struct cddpi_plan_part part = best->part;
+    struct cddpi_mds layouts = {.last = NULL};
+    dnnl_primitive_desc_t desc = NULL;
+    cddp_status status = describe_way(state, plan, op, &layouts, as_is, way, &desc);
+
+    cddpi_mds_drop(&layouts);
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_UNAVAILABLE ? CDDP_OK : status;
+    }
+    take(state, way, &pass);
+    cddpi_conv_cost(plan, op, cddpi_dnnl_name(desc), &pass, &part);
+    part.copied = 2 * sizeof(float) *
+                  copied_elements(state, plan, op, way, as_is->kind == CDDPI_DNNL_CONV_WEIGHTS);
+    if (total(&part) >= total(&best->part)) {
+        dnnl_primitive_desc_destroy(desc);
+        return CDDP_OK;
+    }
+    if (best->desc != NULL) {
+        dnnl_primitive_desc_destroy(best->desc);
+    }
+    *best = (struct best){*way, part, desc};
+    return CDDP_OK;
+}
+
+/* Every pair of layouts; those of whole blocks also with channels added, since kernels may want
+ * all of a block. */
+static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *plan,
+                           const struct cddpi_op *op, const struct cddpi_dnnl_wish *as_is,
+                           struct best *best)
+{
+    static const int blocks[] = {1, 8, 16, 0 /* the channels */};
+    enum { BLOCKS = sizeof blocks / sizeof *blocks };
+    const enum cddpi_substitutes only = plan->model->substitutes;
+    const int inputs = op->in.channels;
+    const int outputs = op->out.channels;
+    cddp_status status = CDDP_OK;
+
+    for (int i = only == CDDPI_SUBSTITUTES_ADDED ? BLOCKS * BLOCKS : 0;
+         status == CDDP_OK && i < BLOCKS * BLOCKS; i++) {
+        int image = blocks[i / BLOCKS];
+        int result = blocks[i % BLOCKS];
+        const struct candidate way = {.image_block = image > 0 ? image : inputs,
+                                      .result_block = result > 0 ? result : outputs,
+                                      .inputs = inputs,
+                                      .outputs = outputs,
+                                      .image_last = image == 0,
+                                      .result_last = result == 0};
+
+        if (only != CDDPI_SUBSTITUTES_TURNED || (size_t)way.image_block != state->inner.block ||
+            (size_t)way.result_block != state->out.block) {
+            status = try_way(state, plan, op, as_is, &way, best);
+        }
+    }
+    for (int i = only == CDDPI_SUBSTITUTES_TURNED ? 3 : 1; status == CDDP_OK && i < 3; i++) {
+        int block = blocks[i];
+        const struct candidate way = {.image_block = block,
+                                      .result_block = block,
+                                      .inputs = round_up(inputs, block),
+                                      .outputs = round_up(outputs, block)};
+
+        if (way.inputs != inputs || way.outputs != outputs) {
+            status = try_way(state, plan, op, as_is, &way, best);
+        }
+    }
+    return status;
+}
+
+static struct candidate own_way(const struct cddpi_op *op)
+{
+    return (struct candidate){.image_block = op->in.channels,
+                              .result_block = op->out.channels,
+                              .inputs = op->in.channels,
+                              .outputs = op->out.channels};
+}
+
+cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan *plan, int index,
+                              const struct cddpi_dnnl_wish *as_is, struct cddpi_conv_pass *pass,
+                              struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    bool weights = as_is->kind == CDDPI_DNNL_CONV_WEIGHTS;
+    struct candidate inner = {.image_block = (int)state->inner.block,
+                              .result_block = (int)state->out.block,
+                              .inputs = op->in.channels,
+                              .outputs = op->out.channels};
+    struct best best = {.way = own_way(op), .part = *part, .desc = NULL};
+    enum cddpi_substitutes substitutes = plan->model->substitutes;
+    cddp_status status = CDDP_ERR_UNAVAILABLE;
+
+    if (substitutes == CDDPI_SUBSTITUTES_NEEDED || state->factors == CDDPI_FACTORS_BF16) {
+        status = describe(state, op, as_is, out);
+    }
+    if (status == CDDP_OK) {
+        take(state, &inner, pass);
+        cddpi_conv_cost(plan, op, cddpi_dnnl_name(*out), pass, part);
+        return CDDP_OK;
+    }
+    if (status != CDDP_ERR_UNAVAILABLE || state->factors == CDDPI_FACTORS_BF16) {
+        return status;
+    }
+    take(state, &best.way, pass);
+    cddpi_conv_cost(plan, op, "own", pass, &best.part);
+    best.part.copied = 2 * sizeof(float) * copied_elements(state, plan, op, &best.way, weights);
+    if (substitutes == CDDPI_SUBSTITUTES_TURNED || substitutes == CDDPI_SUBSTITUTES_ADDED) {
+        best.part.work = HUGE_VAL; /* only where there is nothing else */
+    }
+    status = substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_OK
+                                                  : try_all(state, plan, op, as_is, &best);
+    if (status != CDDP_OK) {
+        if (best.desc != NULL) {
+            dnnl_primitive_desc_destroy(best.desc);
+        }
+        return status;
+    }
+    take(state, &best.way, pass);
+    *part = best.part;
+    part->reason = "oneDNN has no kernel for its channels in the layout of the layers around it";
+    *out = best.desc;
+    return CDDP_OK;
+}
