@@ -46,9 +46,11 @@ static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t e
 cddp_status cuda_count(const struct cddpi_module_host *host, int *out)
 {
     int count = 0;
-    cudaError_t error = cudaGetDeviceCount(&count);
+    cudaError_t error;
 
     cuda_host_use(host);
+    cuda_connections_prepare();
+    error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0) {
         error = cudaErrorNoDevice;
     }
