@@ -89,6 +89,12 @@ void cuda_connections_prepare(void);
 /** One sentence: how many, and who decided it. */
 void cuda_connections_describe(char *out, size_t bytes);
 
+/* profile.c */
+/** If $CDDP_PROFILE names a file: let the kernels of @p device be timed, and write to it at close.
+ *  Streams are there. */
+cddp_status cuda_profile_open(struct cuda_device *device);
+void cuda_profile_close(struct cuda_device *device);
+
 /* open.c, describe.c */
 cddp_status cuda_count(const struct cddpi_module_host *host, int *out);
 cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
