@@ -127,13 +127,19 @@ class Machine:
             self.env["CDDP_CUDA_MODULE"] = os.path.join(built, EMULATED)
         else:
             self.env.pop("CDDP_CUDA_MODULE", None)
-            self.env["CDDP_TEST_GPU"] = "1"
             folders += self.find_libraries(a)
         self.set_folders(folders)
         if not self.starts() and os.path.isdir(f"{built}/lib-cxx"):
             self.set_folders(folders + [f"{built}/lib-cxx"])
         if not self.starts():
             raise SystemExit(f"gpu-test: {built}/src/cddp-train does not start here")
+        if not a.emulated:
+            self.env["CDDP_TEST_GPU"] = str(self.count_devices())
+
+    def count_devices(self):
+        """Asked once for all tests; each question is a process that initialises CUDA."""
+        told = output([f"{self.build}/launcher/cddp-run", "--check"], env=self.env)
+        return len(re.findall(r"^  cuda:\d+ ", told, re.M))
 
     def find_libraries(self, a):
         """Folders that the loader has to look into first; ours stay first, they hold no CUDA."""
