@@ -10,6 +10,15 @@ from gpu_test.machine import Failed, Machine, choose_libraries, fallbacks, file_
 STEP = {"loss": 4.0, "step_ms": 10.0, "tokens_per_s": 100.0}
 SLOWER = "cddp rank 0 warn: cuDNN: no plan; slower kernels are taken instead"
 
+NCU = '''==PROF== Connected to process 12
+"ID","Process ID","Kernel Name","thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",\
+"dram__bytes.sum","gpu__time_duration.sum"
+"","","","","Mbyte","usecond"
+"0","12","gelu_kernel","""<default domain>:c_fc:none:none:none:none:none""","2,000","1,000"
+"1","12","gelu_kernel","""<default domain>:c_fc:none:none:none:none:none""","2,000","1,000"
+"2","12","norm_kernel","","100","500"
+'''
+
 
 class FakeRuns(unittest.TestCase):
     """A build folder whose programs are shell scripts."""
@@ -44,7 +53,7 @@ class FakeRuns(unittest.TestCase):
         self.launcher("all was well")
         self.assertEqual(training.train(self.machine, None, "gpt2_124m", [])["step_ms"], 10)
         self.launcher(SLOWER)
-        with self.assertRaisesRegex(Failed, "not what was to be measured: .*slower kernels"):
+        with self.assertRaisesRegex(Failed, r"not what was to be measured: .*slower kernels.*\(10.00 ms a step"):
             training.train(self.machine, None, "gpt2_124m", [])
         part = {}
         training.run_ranks(self.machine, io.StringIO(), part)
@@ -57,6 +66,8 @@ class FakeRuns(unittest.TestCase):
         self.assertEqual(fallbacks(line, emulated=True), [])
         self.assertEqual(len(fallbacks(line)), 1)
         self.assertEqual(len(fallbacks(SLOWER, emulated=True)), 1)
+        self.assertEqual(len(fallbacks("cddp rank 0 warn: steps are not replayed: they cannot be recorded: x")), 1)
+        self.assertEqual(fallbacks("step 8/40  loss 4.1  1000 tokens/s"), [])
 
     def test_nothing_large_is_written_and_reports_are_rare_in_a_measured_run(self):
         self.assertIn("train.checkpoint_at_end=false", training.MEASURED)
@@ -101,6 +112,21 @@ class FakeRuns(unittest.TestCase):
         for parts in main.CALLS.values():
             self.assertLessEqual(sum(main.SECONDS[part] for part in parts), main.LIMIT)
         self.assertLessEqual(main.LIMIT, 8.5 * 60)
+
+    def test_ncu_looks_at_one_step_and_its_refusal_is_told(self):
+        self.program("ncu", "echo \"$@\" > said\nwhile [ \"$1\" != --log-file ]; do shift; done\n"
+                     f"cat > \"$2\" <<'END'\n{NCU}END")
+        whole, profile.find_tool = profile.find_tool, lambda name: f"{self.at}/{name}"
+        try:
+            found = profile.ncu_run(self.machine, io.StringIO(), {"bytes_per_s": 4e12}, 60)
+            self.program("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1")
+            os.remove(f"{self.at}/scratch/ncu.csv")
+            refused = profile.ncu_run(self.machine, io.StringIO(), {"bytes_per_s": 4e12}, 60)
+        finally:
+            profile.find_tool = whole
+        self.assertEqual([row["kernel"] for row in found["rows"]], ["gelu_kernel", "norm_kernel"])
+        self.assertIn("--clock-control none --profile-from-start off", file_text(f"{self.at}/scratch/said"))
+        self.assertEqual(refused, {"refused": "ERR_NVGPUCTRPERM"})
 
     def test_a_program_that_hangs_is_ended_with_its_children(self):
         self.program("tests/test_cuda_hangs", "sleep 1000 & sleep 1000")
@@ -148,13 +174,7 @@ class Conclusions(unittest.TestCase):
             profile.weigh(lines, 2, card)
 
     def test_ncu_is_read_and_its_refusal_told(self):
-        text = ('==PROF== Connected to process 12\n'
-                '"ID","Process ID","Kernel Name","thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg",'
-                '"dram__bytes.sum","gpu__time_duration.sum"\n'
-                '"","","","","Mbyte","usecond"\n'
-                '"0","12","gelu_kernel","""<default domain>:c_fc:none:none:none:none:none""","2,000","1,000"\n'
-                '"1","12","gelu_kernel","""<default domain>:c_fc:none:none:none:none:none""","2,000","1,000"\n'
-                '"2","12","norm_kernel","","100","500"\n')
+        text = NCU
         rows = profile.ncu_rows(text, {"bytes_per_s": 4e12})
         self.assertEqual([(row["kernel"], row["calls"]) for row in rows], [("gelu_kernel", 2), ("norm_kernel", 1)])
         self.assertAlmostEqual(rows[0]["ms"], 2)

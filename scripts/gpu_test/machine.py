@@ -1,5 +1,5 @@
 """machine - how programs are run here: with which libraries, until when, and what they said."""
-import glob, json, os, re, shutil, signal, statistics, subprocess, sys, time
+import glob, json, os, re, select, shutil, signal, statistics, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EMULATED = "tests/fake_cuda/libcddp-cuda-emulated.so"
@@ -14,6 +14,14 @@ def say(*words):
 
 class Failed(Exception):
     pass
+
+
+class Slower(Failed):
+    """A run ended well, but on something slower than what it is called. Its metrics are @lines."""
+
+    def __init__(self, text, lines):
+        super().__init__(text)
+        self.lines = lines
 
 
 def output(argv, timeout=60, env=None):
@@ -58,10 +66,10 @@ def first_reason(text):
 
 
 def fallbacks(text, emulated=False):
-    """Lines that say that something slower was taken than what was meant to run. A row with one is no
+    """Warnings, above all that something slower was taken than what was meant to run. A row with one is no
     measurement of what it is called."""
     found = [line.strip()[:200] for line in text.splitlines()
-             if re.search(r"slower kernels|are taken instead|is taken instead|go on without|falls? back", line)]
+             if re.search(r" warn: |slower kernels|taken instead|cannot be recorded|falls? back", line)]
     return [line for line in found if not (emulated and "the emulated module has none" in line)]
 
 
@@ -203,7 +211,10 @@ class Machine:
 # Without a process that keeps the card open, each start and end of one of ours initialises the driver anew.
 KEEPER = """
 import ctypes, sys
-cuda = ctypes.CDLL("libcuda.so.1")
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    sys.exit(str(error))
 context = ctypes.c_void_p()
 for status in (cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)):
     if status != 0:
@@ -226,7 +237,8 @@ class Keeper:
 
     def __enter__(self):
         if self.process is not None:
-            line = self.process.stdout.readline().strip()
+            ready, _, _ = select.select([self.process.stdout], [], [], 60)
+            line = self.process.stdout.readline().strip() if ready else "CUDA does not answer within 60 s"
             self.said = "a process holds a context" if line == "ready" else f"none: {line}"
         return self
 

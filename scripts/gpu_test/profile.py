@@ -121,4 +121,4 @@ def run_profile(machine, log, part):
         except Failed as error:
             part["failed"].append(str(error))
         machine.save()
-    part["ncu"] = ncu_run(machine, log, card, machine.left() - 5)
+    part["ncu"] = {"refused": "emulated"} if machine.emulated else ncu_run(machine, log, card, machine.left() - 5)

@@ -7,7 +7,7 @@ from .training import run_conf
 
 STEPS = 8
 # Short sequences: the processor computes the same steps in float32 meanwhile.
-MODEL = ["model.blocks=2", "model.context=128", "train.batch_size=16", "train.accumulate=2",
+MODEL = ["model.blocks=2", "model.context=64", "train.batch_size=16", "train.accumulate=2",
          f"train.max_steps={STEPS}", "data.samples=128", "train.eval_batch_size=8", "train.log_steps=1"]
 SMALLER = ["model.heads=2", "model.embed=32", "model.context=16", "model.vocab=64"]
 # How far losses and gradients' norms may be apart, relatively: bf16 from float32, and sums in another order from
@@ -133,16 +133,16 @@ def run_smoke(machine, log, part):
     part |= {"rows": [], "failed": []}
     smoke = Smoke(machine, log, part)
     found = {}
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
         right = pool.submit(smoke.check, "gpt2 cpu f32", losses, "cpu", "", "f32", {"CDDP_BACKEND": ""},
                             deadline=55)
         smoke.check("cddp-run --check", check_cddp)
         smoke.check("nvidia-smi", check_smi)
         smoke.check("ops", check_ops)
+        pool.submit(smoke.check, "compute-sanitizer memcheck", check_sanitizer)
         for graphs in ("always", "never"):
             found[graphs] = smoke.check(f"gpt2 cuda_graph={graphs}", losses, "cuda", graphs, "bf16",
                                         {"CDDP_BACKEND": "solo"})
         found["ipc x2"] = smoke.check("gpt2 ipc x2", losses, "cuda", "never", "bf16", {"CDDP_BACKEND": "ipc"}, 2)
         found["cpu f32"] = right.result()
     smoke.check("losses side by side", lambda _machine, _log: side_by_side(found))
-    smoke.check("compute-sanitizer memcheck", check_sanitizer)

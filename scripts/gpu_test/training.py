@@ -1,7 +1,7 @@
 """training - whole runs: the examples alone, beside PyTorch, on several ranks that share the card."""
 import os, shutil, signal, subprocess, tempfile, time
 
-from .machine import Failed, fallbacks, file_text, first_reason, json_lines, med, say, shorten
+from .machine import Failed, Slower, fallbacks, file_text, first_reason, json_lines, med, say, shorten
 
 TINY = {"gpt2_124m": ["model.blocks=1", "model.heads=2", "model.embed=32", "model.context=16", "model.vocab=64",
                       "train.batch_size=8", "train.accumulate=2", "data.samples=24", "train.max_steps=3",
@@ -25,7 +25,7 @@ def run_conf(machine, log, conf, words, ranks=1, deadline=120, env=None, device=
         raise Failed(f"{conf}: status {status}: {first_reason(text)}")
     slower = fallbacks(text, machine.emulated)
     if slower:
-        raise Failed(f"{conf}: not what was to be measured: {slower[0]}")
+        raise Slower(f"{conf}: not what was to be measured: {slower[0]}", lines)
     return lines
 
 
@@ -54,8 +54,14 @@ def measure(lines, conf, skip=1, emulated=False):
 
 
 def train(machine, log, conf, words, ranks=1, deadline=120, env=None):
+    """Medians of a run. That of one on something slower is told in its failure, and is no row."""
     words = [*words, *(TINY[conf] if machine.emulated else [])]
-    return measure(run_conf(machine, log, conf, words, ranks, deadline, env), conf, emulated=machine.emulated)
+    try:
+        lines = run_conf(machine, log, conf, words, ranks, deadline, env)
+    except Slower as error:
+        row = measure(error.lines, conf, emulated=machine.emulated)
+        raise Failed(f"{error} ({row['step_ms']:.2f} ms a step, loss {row['loss']:.4f})")
+    return measure(lines, conf, emulated=machine.emulated)
 
 
 # ---------------------------------------------------------------- beside PyTorch
@@ -111,8 +117,9 @@ def run_ranks(machine, log, part):
     part |= {"rows": {}, "failed": []}
     for who, ranks, backend in SHARED:
         try:
+            # what streams wait for changes with each operation, so steps of several ranks cannot be recorded
             words = ["train.batch_size=128", f"train.accumulate={max(1, 2 // ranks)}", "train.max_steps=40",
-                     "data.samples=5120"]
+                     "data.samples=5120", *(["train.cuda_graph=never"] if ranks > 1 else [])]
             part["rows"][who] = train(machine, log, "gpt2_124m", words, ranks, 60, {"CDDP_BACKEND": backend})
         except Failed as error:
             say(error)
