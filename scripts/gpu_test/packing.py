@@ -129,14 +129,15 @@ def pack(folder, built=None, emulated=False):
     with tempfile.TemporaryDirectory() as stage:
         stage_files(stage, built, wanted)
         problems = check_stage(stage)
+        if problems:
+            raise SystemExit("gpu-test: " + "\n  ".join(problems))
         write_pack(stage, folder)
         unpacked = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(stage) for name in names)
     size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
     say(f"{folder}: {size / (1 << 20):.1f} MiB, {unpacked / (1 << 20):.1f} MiB unpacked, {len(wanted)} files built")
     if size > MOST_BYTES:
-        problems.append(f"{folder} is larger than {MOST_BYTES >> 20} MiB")
-    if problems:
-        raise SystemExit("gpu-test: " + "\n  ".join(problems))
+        shutil.rmtree(folder)
+        raise SystemExit(f"gpu-test: {folder} would be larger than {MOST_BYTES >> 20} MiB")
 
 
 def revision(folder):

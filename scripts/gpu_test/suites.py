@@ -65,6 +65,6 @@ def run_single(machine, log, part):
 
 
 def run_multi(machine, log, part):
-    """Each program starts up to four ranks: two programs at a time leave a card's time to them."""
-    each = 400 if machine.emulated else 150
-    run_programs(machine, log, part, programs(machine, False), each, 2)
+    """Each program starts up to four ranks, and most of its time goes into starting them."""
+    each = 400 if machine.emulated else 240
+    run_programs(machine, log, part, programs(machine, False), each, min(3, os.cpu_count() or 1))
