@@ -1,7 +1,7 @@
 /* bench_cuda.c - how fast each operation on a CUDA device is at the shapes of GPT-2 124M and
  * ResNet-50, and how much of what the card can do that is: one JSON line each.
  *
- *     bench_cuda [--small]     small: shapes for the emulated module
+ *     bench_cuda [--ceilings] [--small]     ceilings: these alone; small: for the emulated module
  *
  * The ceilings are measured first: a large copy in device memory, and a product of 8192^3. Bytes
  * are the fewest that an operation moves: each array once, or once more where a sum over all of it
@@ -316,20 +316,28 @@ static void prepare_scratch(void)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "--small") == 0) {
-        size = small;
-    } else if (argc != 1) {
-        fprintf(stderr, "usage: bench_cuda [--small]\n");
-        return 2;
+    bool all = true;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--small") == 0) {
+            size = small;
+        } else if (strcmp(argv[i], "--ceilings") == 0) {
+            all = false;
+        } else {
+            fprintf(stderr, "usage: bench_cuda [--ceilings] [--small]\n");
+            return 2;
+        }
     }
     need(cddpi_device_open("cuda", -1, 0, 1, true, &cuda));
     k = cuda->kernels;
     prepare_memory();
     prepare_scratch();
     ceilings();
-    gpt2();
-    parameters();
-    resnet50();
+    if (all) {
+        gpt2();
+        parameters();
+        resnet50();
+    }
     need(cuda->ops->finish(cuda, WAIT_MS));
     cddpi_device_close(cuda);
     return 0;

@@ -235,6 +235,8 @@ static inline int run_step(struct world *world, const struct scene *scene, int r
 /* @plane: of the emulated module; NULL: on the deferred device. Returns how many ranks fail. */
 static inline int play_on(const char *plane, rank_fn body, struct scene scene, int least)
 {
+    static const size_t fd_at[2] = {offsetof(struct play, stage.seed.fd),
+                                    offsetof(struct play, host_seed.fd)};
     int failed = 0;
 
     for (int i = 0; i < DEVICE_SIZES; i++) {
@@ -250,7 +252,11 @@ static inline int play_on(const char *plane, rank_fn body, struct scene scene, i
             play.stage.number = (unsigned)run;
             assert_int_equal(group_seed_create(device_sizes[i], &play.stage.seed), CDDP_OK);
             assert_int_equal(group_seed_create(device_sizes[i], &play.host_seed), CDDP_OK);
-            failed += run_ranks(device_sizes[i], body, &play);
+            if (plane != NULL && pool_is_wanted()) {
+                failed += pool_run(device_sizes[i], body, &play, sizeof play, fd_at, 2);
+            } else {
+                failed += run_ranks(device_sizes[i], body, &play);
+            }
             close(play.stage.seed.fd);
             close(play.host_seed.fd);
         }

@@ -6,6 +6,7 @@
 #include "deferred_device.h"
 #include "gpu_support.h"
 #include "group_support.h"
+#include "rank_pool.h"
 #include "support.h"
 
 static const int device_sizes[] = {1, 2, 3};
@@ -51,7 +52,7 @@ static inline void need_module(void)
 /* What is tried takes its faults, or several devices. */
 static inline void need_emulated_module(void)
 {
-    if (gpu_is_real()) {
+    if (pool_is_wanted()) { /* its ranks have one setting of the fake runtime, or none */
         print_message("skipped: this is for the emulated module\n");
         skip();
     }
@@ -72,8 +73,9 @@ static inline cddp_status stage_enter(const struct stage *stage, int rank, int w
         return status;
     }
     if (stage->module_plane != NULL) {
-        /* some ranks share a device, but not with NCCL */
-        setenv("CDDP_FAKE_CUDA_DEVICES", strcmp(stage->module_plane, "nccl") == 0 ? "3" : "2", 1);
+        /* some ranks share a device, but not with NCCL, nor where both are in one process */
+        setenv("CDDP_FAKE_CUDA_DEVICES",
+               strcmp(stage->module_plane, "nccl") == 0 || pool_is_wanted() ? "3" : "2", 1);
         status = cddpi_device_join(group, "cuda", stage->module_plane, true, NULL);
     } else {
         device = deferred_open(rank, stage->bias, stage->number);
@@ -110,6 +112,13 @@ static inline int stage_run(rank_fn body, struct stage stage, int least, int see
             support_setenv_number("CDDP_FAKE_CUDA_SEED", run + 1);
             if (group_seed_create(device_sizes[i], &stage.seed) != CDDP_OK) {
                 return -1;
+            }
+            if (stage.module_plane != NULL && dies < 0 && pool_is_wanted()) {
+                const size_t fd_at = offsetof(struct stage, seed.fd);
+
+                failed += pool_run(device_sizes[i], body, &stage, sizeof stage, &fd_at, 1);
+                close(stage.seed.fd);
+                continue;
             }
             (void)run_ranks_status(device_sizes[i], body, &stage, statuses);
             for (int r = 0; r < device_sizes[i]; r++) {

@@ -61,6 +61,15 @@ static inline struct plane_world *plane_world_create(int size)
     return world;
 }
 
+/* As new, for the next ranks: whose memory is the same, if they are. */
+static inline bool plane_world_reset(struct plane_world *world)
+{
+    atomic_store(&world->came, 0);
+    atomic_store(&world->round, 0);
+    atomic_store(&world->broken, false);
+    return madvise(world->shared, PLANE_SHARED, MADV_REMOVE) == 0;
+}
+
 static inline void plane_world_destroy(struct plane_world *world)
 {
     munmap(world->shared, PLANE_SHARED);

@@ -2,6 +2,7 @@
  * of collective, type and operation, against the scalar reference of the host backend's tests. */
 #include "group_cases.h"
 #include "plane_support.h"
+#include "rank_pool.h"
 
 enum { ARENA_BYTES = 12 << 20, MOST_SHAPES = 24, MOST_CHECKS = 24 * 32 };
 
@@ -537,28 +538,51 @@ static int record_rank(int rank, int n, void *argument)
     return close_bench(&bench);
 }
 
+static const int ranks[] = {1, 2, 3, 4, 7};
+enum { SIZES = sizeof ranks / sizeof *ranks };
+
+/* In ranks that stay: their worlds are mapped before the first of them is forked. */
+static int run_pooled(int size, rank_fn body, struct job *job)
+{
+    static struct plane_world *worlds[SIZES];
+
+    for (int i = 0; i < SIZES; i++) {
+        worlds[i] = worlds[i] == NULL ? plane_world_create(ranks[i]) : worlds[i];
+        job->world = ranks[i] == size ? worlds[i] : job->world;
+    }
+    setenv("CDDP_FAKE_CUDA_DEVICES", "8", 1); /* the same for all of them */
+    assert_true(plane_world_reset(job->world));
+    return pool_run(size, body, job, sizeof *job, NULL, 0);
+}
+
+static int run_forked(int size, rank_fn body, struct job *job)
+{
+    int failed;
+
+    job->world = plane_world_create(size);
+    failed = run_ranks(size, body, job);
+    plane_world_destroy(job->world);
+    return failed;
+}
+
 static void at_all(rank_fn body)
 {
-    static const int ranks[] = {1, 2, 3, 4, 7};
 
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
-        for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-            struct plane_world *world;
+        for (int i = 0; i < SIZES; i++) {
             struct job job = {&variants[v], NULL};
 
-            if (gpu_is_beyond(variants[v].plane, ranks[i])) {
+            if (gpu_is_beyond(variants[v].plane, ranks[i]) ||
+                (pool_is_wanted() && !gpu_is_real() && ranks[i] > 2)) { /* that shows the pool */
                 continue;
             }
-            world = plane_world_create(ranks[i]);
-            job.world = world;
             setenv("CDDP_FAKE_CUDA_DEVICES", variants[v].devices, 1);
-            support_setenv_number("CDDP_FAKE_CUDA_SEED", (int)(v * 10 + i + 1));
-            if (run_ranks(ranks[i], body, &job) != 0) {
+            support_setenv_number("CDDP_FAKE_CUDA_SEED", (int)v * 10 + i + 1);
+            if ((pool_is_wanted() ? run_pooled : run_forked)(ranks[i], body, &job) != 0) {
                 fprintf(stderr, "the %s plane (deterministic: %d) at %d ranks\n", variants[v].plane,
                         variants[v].deterministic, ranks[i]);
                 fail();
             }
-            plane_world_destroy(world);
         }
     }
 }

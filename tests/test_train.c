@@ -258,6 +258,20 @@ static void checkpoints_by_time_are_written(void **state)
     }
 }
 
+static void a_run_that_only_measures_leaves_no_checkpoint(void **state)
+{
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("measured"),
+                                                "train.checkpoint_at_end=false",
+                                                "train.max_steps=3"}};
+
+    (void)state;
+    run_well(&options);
+    assert_true(metric("measured", 3, "loss") > 0);
+    assert_int_not_equal(access(in_work("measured/checkpoints/latest"), F_OK), 0);
+    assert_int_not_equal(access(in_work("measured/checkpoints/step-%08d", 3), F_OK), 0);
+}
+
 /* Statistics over all ranks make N ranks equal to one, also where ranks have no samples: the last
  * batch of an epoch has 6. */
 static void layers_with_statistics_over_all_ranks_agree(void **state)
@@ -366,6 +380,7 @@ int main(void)
         cmocka_unit_test(a_named_run_is_gone_on_from_its_newest_checkpoint),
         cmocka_unit_test(an_earlier_run_is_put_aside_and_kept),
         cmocka_unit_test(checkpoints_by_time_are_written),
+        cmocka_unit_test(a_run_that_only_measures_leaves_no_checkpoint),
         cmocka_unit_test(layers_with_statistics_over_all_ranks_agree),
         cmocka_unit_test(losses_follow_pytorch),
         cmocka_unit_test(options_that_print_do_not_train),

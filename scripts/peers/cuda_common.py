@@ -14,6 +14,12 @@ def prepare(seed=1):
     torch.backends.cudnn.benchmark = True
 
 
+def begin_pass():
+    """Before each forward: the CUDA graphs of max-autotune may use the last pass's memory again."""
+    if hasattr(torch, "compiler") and hasattr(torch.compiler, "cudagraph_mark_step_begin"):
+        torch.compiler.cudagraph_mark_step_begin()
+
+
 def timed_ms(step, steps, warmup, device):
     """Milliseconds of each step after the warm-up: by events on a GPU, so that no step waits for the host."""
     for _ in range(warmup):

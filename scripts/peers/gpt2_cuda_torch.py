@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Training steps of GPT-2 in PyTorch on one GPU, as fast as PyTorch does them: torch.compile, fused attention
-(SDPA), fused AdamW, bf16 autocast; random tokens. One JSON line with medians.
+(SDPA, by the fastest of its backends), fused AdamW, bf16 autocast; random tokens. One JSON line with medians.
 
-    gpt2_cuda_torch.py [--batch 64] [--accumulate 8] [--steps 10] [--warmup 3] ...
+    gpt2_cuda_torch.py [--batch 64] [--accumulate 8] [--steps 10] [--warmup 3] [--mode max-autotune] ...
 
 The sizes are those of examples/gpt2_124m.conf. --device cpu is for trying the script."""
 import argparse
+import contextlib
 import math
 
 import torch
@@ -55,6 +56,35 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
+def attention_ms(a, backend):
+    """Milliseconds of attention and its gradient by @backend; None: it cannot."""
+    from torch.nn.attention import sdpa_kernel
+    shape = (a.batch, a.context, a.heads, a.embed // a.heads)
+    q, k, v = (torch.randn(shape, device=a.device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_()
+               for _ in range(3))
+    dy = torch.randn_like(q)
+
+    def step():
+        with sdpa_kernel(backend):
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(dy)
+
+    try:
+        return min(cuda_common.timed_ms(step, 5, 3, a.device))
+    except RuntimeError:
+        return None
+
+
+def best_attention(a):
+    """The fastest of SDPA's fused backends, and the times of all; (None, {}) where there is no choice."""
+    if a.device == "cpu":
+        return None, {}
+    from torch.nn.attention import SDPBackend
+    names = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
+    times = {name: attention_ms(a, getattr(SDPBackend, name)) for name in names if hasattr(SDPBackend, name)}
+    times = {name: ms for name, ms in times.items() if ms is not None}
+    return (getattr(SDPBackend, min(times, key=times.get)) if times else None), times
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name, value in (("batch", 64), ("accumulate", 8), ("steps", 10), ("warmup", 3), ("context", 1024),
@@ -62,6 +92,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--mode", default="default", help="of torch.compile: max-autotune takes minutes to compile")
     a = parser.parse_args()
     cuda_common.prepare()
     model = Gpt2(a.vocab, a.context, a.blocks, a.heads, a.embed).to(a.device)
@@ -69,12 +100,14 @@ def main():
     others = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=6e-4, betas=(0.9, 0.95), fused=True)
-    run = model if a.no_compile else torch.compile(model)
+    attention, attention_times = best_attention(a)
+    run = model if a.no_compile else torch.compile(model, mode=a.mode)
     # as many different batches as there are micro-batches, made before
     tokens = torch.randint(0, a.vocab, (a.accumulate, a.batch, a.context + 1), device=a.device)
 
     def step():
         for micro in range(a.accumulate):
+            cuda_common.begin_pass()
             with torch.autocast(a.device, dtype=torch.bfloat16):
                 loss = run(tokens[micro, :, :-1], tokens[micro, :, 1:])
             (loss / a.accumulate).backward()
@@ -82,9 +115,11 @@ def main():
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    times = cuda_common.timed_ms(step, a.steps, a.warmup, a.device)
+    with contextlib.nullcontext() if attention is None else torch.nn.attention.sdpa_kernel(attention):
+        times = cuda_common.timed_ms(step, a.steps, a.warmup, a.device)
     cuda_common.report("gpt2", "tokens", a.batch * a.accumulate * a.context, times, a.device, batch=a.batch,
-                       accumulate=a.accumulate, context=a.context, compiled=not a.no_compile)
+                       accumulate=a.accumulate, context=a.context, compiled=not a.no_compile, mode=a.mode,
+                       attention=str(attention), attention_ms=attention_times)
 
 
 main()

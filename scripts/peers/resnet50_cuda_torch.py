@@ -2,7 +2,7 @@
 """Training steps of ResNet-50 (v1.5) in PyTorch on one GPU, as fast as PyTorch does them: torch.compile,
 channels last, bf16 autocast, fused SGD; random images that lie on the GPU. One JSON line with medians.
 
-    resnet50_cuda_torch.py [--batch 256] [--steps 20] [--warmup 5] ...
+    resnet50_cuda_torch.py [--batch 256] [--steps 20] [--warmup 5] [--mode max-autotune] ...
 
 The sizes are those of examples/resnet50.conf. --device cpu is for trying the script."""
 import argparse
@@ -52,15 +52,17 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--mode", default="default", help="of torch.compile: max-autotune takes minutes to compile")
     a = parser.parse_args()
     cuda_common.prepare()
     model = resnet50(a.classes).to(a.device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-5, fused=True)
-    run = model if a.no_compile else torch.compile(model)
+    run = model if a.no_compile else torch.compile(model, mode=a.mode)
     images = torch.randn(a.batch, 3, a.size, a.size, device=a.device).to(memory_format=torch.channels_last)
     labels = torch.randint(0, a.classes, (a.batch,), device=a.device)
 
     def step():
+        cuda_common.begin_pass()
         with torch.autocast(a.device, dtype=torch.bfloat16):
             loss = F.cross_entropy(run(images), labels)
         loss.backward()
@@ -69,7 +71,7 @@ def main():
 
     times = cuda_common.timed_ms(step, a.steps, a.warmup, a.device)
     cuda_common.report("resnet50", "images", a.batch, times, a.device, batch=a.batch, size=a.size,
-                       compiled=not a.no_compile)
+                       compiled=not a.no_compile, mode=a.mode)
 
 
 main()

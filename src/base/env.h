@@ -57,6 +57,9 @@
     X(TF32, "CDDP_TF32", "0",                                                                      \
       "1: float32 products and convolutions on a CUDA device round their factors to TF32, which "  \
       "is faster")                                                                                 \
+    X(PROFILE, "CDDP_PROFILE", "",                                                                 \
+      "file for a profile: every kernel of a step on a CUDA device with its time, bytes and "      \
+      "operations, one JSON line each; ranks from 1 on add their number to the name")              \
     X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")
 
 enum cddpi_env {

@@ -112,6 +112,7 @@ struct cddpi_config {
         char *resume;
         int64_t checkpoint_steps;
         double checkpoint_seconds;
+        bool checkpoint_at_end;
         int keep;
         int64_t eval_epochs;
         int device;

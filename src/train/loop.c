@@ -323,7 +323,8 @@ static cddp_status save_last(struct cddpi_trainer *trainer)
     if (status == CDDP_OK) {
         status = check_replicas(trainer);
     }
-    if (status == CDDP_OK && trainer->rank == 0 && trainer->saved_step != trainer->at.step) {
+    if (status == CDDP_OK && trainer->rank == 0 && trainer->config->train.checkpoint_at_end &&
+        trainer->saved_step != trainer->at.step) {
         status = cddpi_trainer_save(trainer);
     }
     return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;

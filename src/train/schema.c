@@ -139,10 +139,11 @@ const struct cddpi_key cddpi_config_keys[] = {
              "is one; else the folder of a checkpoint to go on from, or of a run: its newest whole "
              "one."},
     {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
-     .text = "Write a checkpoint every so many steps; 0: not by steps. One is always written at "
-             "the end."},
+     .text = "Write a checkpoint every so many steps; 0: not by steps."},
     {KEY(train.checkpoint_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
      .text = "Write a checkpoint when so many seconds passed since the last; 0: not by time."},
+    {KEY(train.checkpoint_at_end), CDDPI_KEY_BOOL, "true",
+     .text = "Write a checkpoint when the run ends or is stopped; *false*: for measuring speed."},
     {KEY(train.keep), CDDPI_KEY_INT, "3", 0, 1 << 20,
      .text = "How many of the newest checkpoints are kept; 0: all."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,

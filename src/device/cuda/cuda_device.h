@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+struct cuda_profile;
+
 struct cuda_device {
     struct cddpi_device base; /* first: a struct cddpi_device * is one to this */
     const struct cddpi_module_host *host;
@@ -24,6 +26,7 @@ struct cuda_device {
     uint64_t recordings;
     bool incomplete; /* the recording lacks what was refused while it was made */
     struct cddpi_cuda_kernels kernels;
+    struct cuda_profile *profile;                  /* NULL: kernels are not profiled */
     struct cddpi_cuda_kept kept[CDDPI_CUDA_PARTS]; /* by kernels */
 };
 

@@ -121,12 +121,16 @@ static void tell_device(struct page *page, int index, int count)
 cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_t bytes)
 {
     struct page page = {out, bytes, 0};
+    char connections[160];
     int count;
 
     cuda_host_use(host);
     out[0] = '\0';
+    cuda_connections_prepare();
     tell_driver(&page);
     tell_libraries(host, &page);
+    cuda_connections_describe(connections, sizeof connections);
+    line(&page, "%-14s %s\n", "queues", connections);
     if (cuda_count(host, &count) != CDDP_OK) {
         line(&page, "%-14s no: %s\n", "devices", host->last_error());
         return CDDP_OK;

@@ -82,6 +82,19 @@ cddp_status cuda_record_end(struct cddpi_device *device, struct cddpi_recording 
 cddp_status cuda_replay(struct cddpi_device *device, struct cddpi_recording *recording);
 void cuda_recording_destroy(struct cddpi_device *device, struct cddpi_recording *recording);
 
+/* connections.c */
+/** Ask CUDA for as many hardware queues as it has, unless the environment says how many or CUDA is
+ *  in use already. Before the first call of the runtime; later calls do nothing. */
+void cuda_connections_prepare(void);
+/** One sentence: how many, and who decided it. */
+void cuda_connections_describe(char *out, size_t bytes);
+
+/* profile.c */
+/** If $CDDP_PROFILE names a file: let the kernels of @p device be timed, and write to it at close.
+ *  Streams are there. */
+cddp_status cuda_profile_open(struct cuda_device *device);
+void cuda_profile_close(struct cuda_device *device);
+
 /* open.c, describe.c */
 cddp_status cuda_count(const struct cddpi_module_host *host, int *out);
 cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,

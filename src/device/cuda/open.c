@@ -46,9 +46,11 @@ static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t e
 cddp_status cuda_count(const struct cddpi_module_host *host, int *out)
 {
     int count = 0;
-    cudaError_t error = cudaGetDeviceCount(&count);
+    cudaError_t error;
 
     cuda_host_use(host);
+    cuda_connections_prepare();
+    error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0) {
         error = cudaErrorNoDevice;
     }
@@ -87,6 +89,7 @@ static void cuda_close(struct cddpi_device *device)
             self->kept[i].release(device, self->kept[i].state);
         }
     }
+    cuda_profile_close(self);
     cuda_streams_close(self);
     if (self->pool != NULL) {
         (void)cudaMemPoolDestroy(self->pool);
@@ -180,6 +183,9 @@ cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
     }
     if (status == CDDP_OK) {
         status = cuda_pool_open(device);
+    }
+    if (status == CDDP_OK) {
+        status = cuda_profile_open(device);
     }
     if (status != CDDP_OK) {
         cuda_close(&device->base);

@@ -1,0 +1,1 @@
+"""gpu_test - what scripts/gpu-test consists of."""

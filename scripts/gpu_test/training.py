@@ -1,0 +1,185 @@
+"""training - whole runs: the examples alone, beside PyTorch, on several ranks that share the card."""
+import os, shutil, signal, subprocess, tempfile, time
+
+from .machine import Failed, Slower, fallbacks, file_text, first_reason, json_lines, med, say, shorten
+
+TINY = {"gpt2_124m": ["model.blocks=1", "model.heads=2", "model.embed=32", "model.context=16", "model.vocab=64",
+                      "train.batch_size=8", "train.accumulate=2", "data.samples=24", "train.max_steps=3",
+                      "train.eval_batch_size=4"],
+        "resnet50": ["data.image=[3,32,32]", "data.classes=10", "train.batch_size=1", "data.samples=2",
+                     "train.max_steps=2", "train.eval_batch_size=1"]}
+# A benchmark writes nothing large and rarely asks the card how far it is: what is reported drains it.
+MEASURED = ["train.tensorboard=false", "train.log_steps=8", "train.checkpoint_at_end=false",
+            "train.checkpoint_seconds=0.0", "train.eval_epochs=1000000", "train.eval_batches=1"]
+
+
+def run_conf(machine, log, conf, words, ranks=1, deadline=120, env=None, device="cuda"):
+    """The lines of a run's metrics (on the emulation only a hang ends at a deadline); Failed if it failed, or took something slower than what it is called."""
+    run_dir = tempfile.mkdtemp(dir=machine.scratch)
+    argv = [f"{machine.build}/launcher/cddp-run", "--nproc", str(ranks), "--run-dir", run_dir,
+            f"{machine.root}/examples/{conf}.conf", f"train.device={device}", *MEASURED, *words]
+    status, text, _ = machine.run(argv, 400 if machine.emulated else deadline, log, env)
+    lines = json_lines(file_text(f"{run_dir}/metrics.jsonl"))
+    shutil.rmtree(run_dir, ignore_errors=True)
+    if status != 0:
+        raise Failed(f"{conf}: status {status}: {first_reason(text)}")
+    slower = fallbacks(text, machine.emulated)
+    if slower:
+        raise Slower(f"{conf}: not what was to be measured: {slower[0]}", lines)
+    return lines
+
+
+def measure(lines, conf, skip=1, emulated=False):
+    """Medians of a run's metrics after its first report, and after it was chosen whether steps are replayed."""
+    steps = [line for line in lines if "loss" in line and "step_ms" in line][0 if emulated else skip:]
+    choice = next((line for line in lines if line.get("kind") == "cuda_graph"), None)
+    first = steps  # of replayed steps, the times of the parts are not known
+    if choice:
+        # a report is the mean of the steps since the one before
+        before = [line["step"] for line in steps if line["step"] <= choice["step"]]
+        after = [line for line in steps if line["step"] > choice["step"]]
+        steps = (after[1:] if before or len(after) > 1 else after) or after or steps
+    if not steps:
+        raise Failed(f"{conf}: no step was measured")
+    row = {}
+    for key in ("tokens_per_s", "samples_per_s", "step_ms", "forward_ms", "backward_ms", "optimizer_ms",
+                "exposed_comm_ms", "data_ms", "mfu"):
+        values = [[step[key] for step in lot if isinstance(step.get(key), (int, float))] for lot in (steps, first)]
+        row |= {key: med(values[0] or values[1])} if values[0] or values[1] else {}
+    run = next((line for line in lines if line.get("kind") == "run"), {})
+    row |= {"cuda_graph": {key: choice[key] for key in ("replayed", "plain_ms", "replayed_ms")}} if choice else {}
+    return row | {"reports": len(steps), "loss": steps[-1]["loss"], "backend": run.get("backend"),
+                  "step_ms_min": min(step["step_ms"] for step in steps),
+                  "step_ms_max": max(step["step_ms"] for step in steps)}
+
+
+def train(machine, log, conf, words, ranks=1, deadline=120, env=None):
+    """Medians of a run. That of one on something slower is told in its failure, and is no row."""
+    words = [*words, *(TINY[conf] if machine.emulated else [])]
+    try:
+        lines = run_conf(machine, log, conf, words, ranks, deadline, env)
+    except Slower as error:
+        row = measure(error.lines, conf, emulated=machine.emulated)
+        raise Failed(f"{error} ({row['step_ms']:.2f} ms a step, loss {row['loss']:.4f})")
+    return measure(lines, conf, emulated=machine.emulated)
+
+
+# ---------------------------------------------------------------- beside PyTorch
+PEERS = {"gpt2": ["gpt2_cuda_torch.py", "--batch", "64", "--accumulate", "8", "--steps", "8", "--warmup", "3"],
+         "resnet50": ["resnet50_cuda_torch.py", "--batch", "256", "--steps", "20", "--warmup", "5"]}
+
+
+def peer(machine, log, what, deadline, mode="default"):
+    """PyTorch with the same sizes, in this same call; None: there is none."""
+    name, *words = PEERS[what]
+    if machine.emulated:
+        return None
+    argv = [machine.python, f"{machine.root}/scripts/peers/{name}", *words, "--mode", mode]
+    status, text, _ = machine.run(argv, deadline, log, plain=True)
+    rows = json_lines(text)
+    if not rows:
+        say(f"{name}: status {status}: {first_reason(text)}")
+        return {"failed": f"status {status}: {first_reason(text)}"}
+    return rows[-1]
+
+
+def beside_torch(machine, log, part, what, *arguments, **more):
+    """Ours, then PyTorch's, which says something also where ours fails; tuned as far as it goes if time is left."""
+    part |= {"failed": [], "torch": None, "torch_tuned": None}
+    try:
+        part["cddp"] = train(machine, log, *arguments, deadline=180, **more)
+    except Failed as error:
+        part["failed"].append(str(error))
+    machine.save()
+    part["torch"] = peer(machine, log, what, 170)
+    machine.save()
+    if machine.left() > 100 and part["torch"] and "failed" not in part["torch"]:
+        part["torch_tuned"] = peer(machine, log, what, machine.left() - 5, "max-autotune")
+
+
+def run_gpt2(machine, log, part):
+    beside_torch(machine, log, part, "gpt2", "gpt2_124m",
+                 ["train.accumulate=8", "train.max_steps=40", "data.samples=20480"])
+
+
+def run_resnet50(machine, log, part):
+    beside_torch(machine, log, part, "resnet50", "resnet50",
+                 ["train.epochs=10", "data.samples=2048", "data.threads=8", "train.max_steps=80"])
+
+
+# ---------------------------------------------------------------- several ranks on the one GPU
+# and what a group costs where there is no other rank.
+# Algorithms are chosen by time, which ranks that take turns measure badly: `first` takes the library's own choice.
+SHARED = (("solo x1", 1, {"CDDP_BACKEND": "solo"}), ("nccl x1", 1, {"CDDP_BACKEND": "nccl"}),
+          ("ipc x2", 2, {"CDDP_BACKEND": "ipc"}),
+          ("ipc x2, products first", 2, {"CDDP_BACKEND": "ipc", "CDDP_PRODUCTS": "first"}),
+          ("staged x2", 2, {"CDDP_BACKEND": "staged"}), ("ipc x4", 4, {"CDDP_BACKEND": "ipc"}))
+
+
+def run_ranks(machine, log, part):
+    part |= {"rows": {}, "failed": []}
+    for who, ranks, env in SHARED:
+        try:
+            # what streams wait for changes with each operation, so steps of several ranks cannot be recorded
+            words = ["train.batch_size=128", f"train.accumulate={max(1, 2 // ranks)}", "train.max_steps=40",
+                     "data.samples=5120", *(["train.cuda_graph=never"] if ranks > 1 else [])]
+            part["rows"][who] = train(machine, log, "gpt2_124m", words, ranks, 60, env)
+        except Failed as error:
+            say(error)
+            part["failed"].append(f"{who}: {error}")
+        machine.save()
+    part["killed"] = kill_one(machine, log)
+    if part["killed"]["problem"]:
+        part["failed"].append(f"a rank killed: {part['killed']['problem']}")
+
+
+def kill_one(machine, log):
+    """Two ranks share the GPU and one is killed in the middle of training: the other must end, with its name."""
+    run_dir = tempfile.mkdtemp(dir=machine.scratch)
+    argv = [f"{machine.build}/launcher/cddp-run", "--nproc", "2", "--run-dir", run_dir,
+            f"{machine.root}/examples/gpt2_124m.conf", "train.device=cuda", *MEASURED, "train.log_steps=1",
+            "train.batch_size=64", "train.accumulate=1", "model.blocks=2",
+            *(TINY["gpt2_124m"] if machine.emulated else []), "train.max_steps=0", "data.samples=100000"]
+    process = subprocess.Popen(argv, env=dict(machine.env, CDDP_BACKEND="ipc"), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+    # On the emulation only a hang takes so long: machines that test it may be loaded.
+    begin, finish = (400, 200) if machine.emulated else (40, 30)
+    end, problem, text = time.monotonic() + max(1, min(begin, machine.left())), "", ""
+    while process.poll() is None and time.monotonic() < end and \
+            file_text(f"{run_dir}/metrics.jsonl").count("\n") < 4:
+        time.sleep(0.1)
+    ranks = ranks_of(process.pid)
+    start = time.monotonic()
+    if process.poll() is not None or not ranks:
+        problem = "training did not begin" if process.poll() is not None else "no rank of the run was found"
+        finish = 1
+    else:
+        os.kill(ranks[-1], signal.SIGKILL)
+    try:
+        text = process.communicate(timeout=finish)[0].decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        problem = problem or f"the others were still there after {finish} s"
+        os.killpg(process.pid, signal.SIGKILL)
+        text = process.communicate()[0].decode(errors="replace")
+    if not problem and (process.returncode == 0 or "signal 9" not in text and "SIGKILL" not in text):
+        problem = f"status {process.returncode}, and nothing said of a signal"
+    log.write(f"$ {' '.join(argv)}\n{shorten(text)}[one rank killed; status {process.returncode}]\n\n")
+    return {"problem": problem, "seconds": round(time.monotonic() - start, 2)}
+
+
+def ranks_of(launcher):
+    """Processes of cddp-train below @launcher, by who started whom as /proc/PID/stat says it, which every /proc has."""
+    parents, names = {}, {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        stat = file_text(f"/proc/{pid}/stat")
+        name, _, rest = stat.partition("(")[2].rpartition(")")
+        if len(rest.split()) > 1:
+            parents[int(pid)], names[int(pid)] = int(rest.split()[1]), name
+    found = []
+    for pid, name in sorted(names.items()):
+        above = pid
+        while above in parents and above != launcher:
+            above = parents[above]
+        if name == "cddp-train" and above == launcher:
+            found.append(pid)
+    return found
