@@ -361,7 +361,7 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
                            "= \"never\" does not try)",
                            why);
     }
-    return CDDP_OK;
+    return cddpi_group_record_failed(trainer->group);
 }
 
 /* Only a step's last micro-batch has operations of the group: those before it are each rank's own

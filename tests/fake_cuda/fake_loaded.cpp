@@ -1,22 +1,13 @@
-/* fake_loaded.cpp - which kernels each device has loaded. A launch of one that it has not is what the
+/* fake_loaded.cpp - which kernels a device of this process has loaded. A launch of one that it has not is what the
  * module promises never to do (kernels/cuda/loaded.h). */
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
 #include <mutex>
 #include <set>
-#include <utility>
 
 static std::mutex lock;
-static std::set<std::pair<int, const void *>> loaded;
-
-static int this_device()
-{
-    int device = 0;
-
-    (void)cudaGetDevice(&device);
-    return device;
-}
+static std::set<const void *> loaded;
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel)
 {
@@ -26,7 +17,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *ke
         return cudaErrorNoKernelImageForDevice;
     }
     *attributes = cudaFuncAttributes{};
-    loaded.insert({this_device(), kernel});
+    loaded.insert(kernel);
     return cudaSuccess;
 }
 
@@ -34,5 +25,5 @@ extern "C" bool fake_cuda_has_loaded(const void *kernel)
 {
     const std::lock_guard<std::mutex> guard(lock);
 
-    return loaded.count({this_device(), kernel}) != 0;
+    return loaded.count(kernel) != 0;
 }
