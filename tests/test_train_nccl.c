@@ -91,6 +91,37 @@ static void unequal_shares_are_weighed(void **state)
     assert_same_steps("uneven-fixed", "uneven-any", 1, 4, 1e-5);
 }
 
+/* NCCL from 2.30.3 on lets them, if it is told to; an earlier one does not, and is not asked. */
+static void ranks_share_a_gpu_where_nccl_lets_them(void **state)
+{
+    const char *const arguments[] = {"train.max_steps=4", NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    setenv("CDDP_BACKEND", "nccl", 1);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    setenv("CDDP_FAKE_NCCL_VERSION", "23003", 1);
+    run_named("small.conf", 2, "two-gpus", CUDA, arguments);
+    run_named("small.conf", 4, "four-gpus", CUDA, arguments);
+    setenv("CDDP_FAKE_CUDA_DEVICES", "1", 1);
+    run_named("small.conf", 2, "two-on-one", CUDA, arguments);
+    run_named("small.conf", 4, "four-on-one", CUDA, arguments);
+    assert_same_run("two-gpus", "two-on-one", 4);
+    assert_same_run("four-gpus", "four-on-one", 4);
+    setenv("CDDP_FAKE_NCCL_VERSION", "22809", 1);
+    for (int i = 0; i < 2; i++) {
+        struct run_options options = {
+            .ranks = 2, .arguments = {run_dir_argument("refused"), CUDA, "train.max_steps=4"}};
+        struct run run = run_badly(&options);
+
+        assert_says(&run, "err", 0, i == 0 ? "NCCL 2.28.9 cannot do that" : "CDDP_BACKEND=host");
+        unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    }
+    setenv("CDDP_FAKE_CUDA_DEVICES", "8", 1);
+    unsetenv("CDDP_FAKE_NCCL_VERSION");
+    unsetenv("CDDP_BACKEND");
+}
+
 /* Memory that one rank cannot register is registered by none, and the run goes on with a
  * communicator of its own, for the failure has ended the first. */
 static void what_one_rank_cannot_register_none_does(void **state)
@@ -171,6 +202,7 @@ int main(void)
         cmocka_unit_test(equal_shares_are_plain_sums_in_the_type_of_the_wire),
         cmocka_unit_test(a_sharded_optimizer_has_plain_sums_too),
         cmocka_unit_test(unequal_shares_are_weighed),
+        cmocka_unit_test(ranks_share_a_gpu_where_nccl_lets_them),
         cmocka_unit_test(what_one_rank_cannot_register_none_does),
         cmocka_unit_test(nccl_that_fails_in_a_recording_has_all_go_on_without),
     };

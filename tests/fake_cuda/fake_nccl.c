@@ -156,6 +156,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
 /* What NCCL before 2.30 says of two ranks on one device. */
 static void check_devices(ncclComm_t comm)
 {
+    const char *share = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    if (setting("VERSION", 22809) >= 23003 && share != NULL && strcmp(share, "1") == 0) {
+        return;
+    }
     for (int a = 0; a < comm->size; a++) {
         for (int b = 0; b < a; b++) {
             if (comm->shared->members[a].device == comm->shared->members[b].device &&
