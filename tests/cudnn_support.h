@@ -37,16 +37,18 @@ static struct {
     int configs;             /* what each of its heuristics offers */
     float ms[MOST_CALLS];    /* what the n-th plan takes to execute; below 0: it fails */
     float clock;
-    int last;        /* which plan was executed last */
-    int last_engine; /* and the engine of it, as they were asked about, from 1 on */
+    int64_t alignment[64]; /* by id, of the tensors of the graph that was made last */
+    int last;              /* which plan was executed last */
+    int last_engine;       /* and the engine of it, as they were asked about, from 1 on */
 } fake;
 
 struct descriptor {
     cudnnBackendDescriptorType_t type;
     struct cddpi_cudnn_pointers pack;
     void *workspace;
-    int number; /* of a plan, from 1 on */
-    int engine; /* of a configuration, an engine or a plan, likewise */
+    int64_t id, alignment; /* of a tensor */
+    int number;            /* of a plan, from 1 on */
+    int engine;            /* of a configuration, an engine or a plan, likewise */
 };
 
 EXPORT size_t cudnnGetVersion(void)
@@ -119,6 +121,10 @@ EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t to,
         memcpy(&descriptor->workspace, values, sizeof(void *));
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
         descriptor->engine = (*(struct descriptor *const *)values)->engine;
+    } else if (name == CUDNN_ATTR_TENSOR_UNIQUE_ID) {
+        memcpy(&descriptor->id, values, sizeof descriptor->id);
+    } else if (name == CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT) {
+        memcpy(&descriptor->alignment, values, sizeof descriptor->alignment);
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -153,6 +159,11 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const fro
 
 EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
+    const struct descriptor *made = descriptor;
+
+    if (made->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && made->id < 64) {
+        fake.alignment[made->id] = made->alignment;
+    }
     if (((struct descriptor *)descriptor)->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
         ((struct descriptor *)descriptor)->number = ++fake.plans;
         return fake.plan_code;

@@ -73,6 +73,44 @@ static void the_gradient_of_attention_is_done_a_few_sequences_at_a_time(void **s
     }
 }
 
+/* Statistics and dot products are float32s of rows: as long as what is done at once is whole
+ * vectors of them, cuDNN hears of their alignment, which some of its kernels want. */
+static void numbers_of_rows_begin_at_vectors_where_parts_do(void **state)
+{
+    static const struct {
+        int batch, heads, length;
+        int64_t alignment;
+    } cases[] = {
+        {64, 12, 1024, 16}, {64, 12, 1000, 16}, {2, 2, 1001, 16}, {2, 1, 1001, 4}, {1, 3, 5, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cddpi_cuda_attention shape = {.type = CDDP_BF16,
+                                             .batch = cases[i].batch,
+                                             .heads = cases[i].heads,
+                                             .length = cases[i].length,
+                                             .head = 64};
+        bool done = false;
+
+        assert_int_equal(cddpi_cudnn_attention(device, &shape, qkv, out, stats, &done), CDDP_OK);
+        assert_true(done);
+        assert_int_equal(fake.alignment[CDDPI_ATTENTION_STATS], cases[i].alignment);
+        assert_int_equal(
+            cddpi_cudnn_attention_grad(device, &shape, qkv, out, stats, dout, dqkv, &done),
+            CDDP_OK);
+        assert_true(done);
+        assert_int_equal(fake.alignment[CDDPI_ATTENTION_STATS], cases[i].alignment);
+        assert_int_equal(fake.alignment[CDDPI_ATTENTION_DOTS], cases[i].alignment);
+        assert_int_equal(fake.alignment[CDDPI_ATTENTION_DQ], 16);
+        for (int call = 0; call < fake.call_count; call++) {
+            assert_int_equal((uintptr_t)place_of(call, CDDPI_ATTENTION_STATS) %
+                                 (uintptr_t)cases[i].alignment,
+                             0);
+        }
+        fake.call_count = 0;
+    }
+}
+
 static void a_gradient_in_any_order_is_done_at_once_with_sums_of_its_own(void **state)
 {
     struct cddpi_cuda_attention shape = gpt2;
@@ -182,6 +220,7 @@ int main(void)
         CASE(attention_gets_the_parts_of_packed_rows),
         CASE(evaluation_keeps_statistics_to_itself),
         CASE(the_gradient_of_attention_is_done_a_few_sequences_at_a_time),
+        CASE(numbers_of_rows_begin_at_vectors_where_parts_do),
         CASE(a_gradient_in_any_order_is_done_at_once_with_sums_of_its_own),
         CASE(a_plan_is_made_once_a_shape_and_pass),
         CASE(another_compute_stream_is_cudnns_too),

@@ -235,6 +235,60 @@ static void a_rank_without_samples_may_leave_out_backward(void **state)
     }
 }
 
+/* What each rank has is its part of the mean already. */
+static int sum_rank(int rank, int world_size, void *argument)
+{
+    static const size_t elements[] = {100, 3, 5000};
+    const struct meeting *meeting = argument;
+    cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
+    cddp_group *group = join_group(argument, rank, world_size);
+    struct model model;
+    cddp_ddp *ddp;
+
+    CHECK(group != NULL);
+    options.hook = *(const cddp_hook_fn *)meeting->argument;
+    make_model(&model, rank, MIXED, 3, elements, NULL);
+    CHECK(cddp_ddp_create(group, model.params, 3, NULL, 0, &options, &ddp) == CDDP_OK);
+    for (int step = 0; step < 3; step++) {
+        cddp_step how = CDDP_STEP_INIT;
+
+        how.sum = step != 1;
+        how.weight = rank + 1; /* of no meaning */
+        CHECK(cddp_ddp_begin(ddp, step == 1 ? NULL : &how) == CDDP_OK);
+        for (size_t p = 3; p-- > 0;) {
+            write_gradient(ddp, &model, rank, step, p);
+            CHECK(cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
+        }
+        CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
+        for (size_t p = 0; p < 3; p++) {
+            for (size_t i = 0; i < elements[p]; i++) {
+                double sum = 0;
+                double bound = 1e-5;
+
+                for (int r = 0; r < world_size; r++) {
+                    sum += gradient(r, step, p, i);
+                    bound += options.hook != NULL ? fabs(gradient(r, step, p, i)) / 100 : 0;
+                }
+                sum /= step == 1 ? world_size : 1;
+                CHECK(fabs(((float *)cddp_ddp_grad(ddp, p))[i] - sum) < bound);
+            }
+        }
+    }
+    cddp_ddp_destroy(ddp);
+    cddp_group_destroy(group);
+    free_model(&model);
+    return 0;
+}
+
+static void gradients_that_are_parts_of_the_mean_are_added_up(void **state)
+{
+    for (int i = 0; i < WORLD_SIZES; i++) {
+        cddp_hook_fn hook = i % 2 != 0 ? cddp_hook_bf16 : NULL;
+
+        assert_int_equal(meet(*state, world_sizes[i], sum_rank, &hook, NULL), 0);
+    }
+}
+
 /* Two backward passes accumulate, the third reduces; parameter 1 is used in the first one only. */
 static int accumulate_rank(int rank, int world_size, void *argument)
 {
@@ -465,6 +519,7 @@ int main(void)
         RANKS_TEST(rank_0s_parameters_and_buffers_are_broadcast),
         RANKS_TEST(weights_make_the_mean_over_samples_and_0_contributes_nothing),
         RANKS_TEST(a_rank_without_samples_may_leave_out_backward),
+        RANKS_TEST(gradients_that_are_parts_of_the_mean_are_added_up),
         RANKS_TEST(no_sync_accumulates_until_the_next_synchronised_step),
         RANKS_TEST(unused_parameters_count_as_zero_and_stay_if_nobody_uses_them),
         RANKS_TEST(buckets_are_rebuilt_once_in_rank_0s_order),

@@ -296,16 +296,20 @@ static void ranks_that_disagree_about_no_sync_are_told(void **state)
     assert_int_equal(meet(*state, 3, disagreeing_rank, NULL, NULL), 0);
 }
 
-/* Rank 0 weighs its mean, the others do not: the group sees two different collectives. */
+/* Rank 0 weighs its mean, or adds up, the others do not: the group sees two different collectives.
+ */
 static int mode_rank(int rank, int world_size, void *argument)
 {
+    const struct meeting *meeting = argument;
+    bool sum = *(const bool *)meeting->argument;
     struct trainer t;
     cddp_step how = CDDP_STEP_INIT;
     cddp_status status = CDDP_OK;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     CHECK(watch(&t) == 0);
-    how.weight = rank == 0 ? 5 : -1;
+    how.weight = rank == 0 && !sum ? 5 : -1;
+    how.sum = rank == 0 && sum;
     CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
     for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
         status = cddp_ddp_grad_ready(t.ddp, p);
@@ -318,7 +322,11 @@ static int mode_rank(int rank, int world_size, void *argument)
 
 static void plain_and_weighted_means_do_not_mix(void **state)
 {
-    assert_int_equal(meet(*state, 3, mode_rank, NULL, NULL), 0);
+    for (int sum = 0; sum < 2; sum++) {
+        bool adds = sum != 0;
+
+        assert_int_equal(meet(*state, 3, mode_rank, &adds, NULL), 0);
+    }
 }
 
 /* Rank 1 dies after its first gradient of the second step. */

@@ -112,6 +112,26 @@ static void a_launch_that_is_refused_names_its_line(void **state)
     assert_int_equal(in_process(launch_too_much, NULL, WITH("CDDP_FAKE_CUDA_REFUSE_LAUNCH=1")), 0);
 }
 
+static int open_without_code(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = NULL;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK_FAILS(cddpi_device_open("cuda", -1, 0, 1, false, &device), CDDP_ERR_DEVICE,
+                "this build has no code for this card: build with -Dgpu_arch=");
+    return 0;
+}
+
+/* Kernels are loaded when a device is opened: what they lack shows there, not in the first step.
+ * That all of them are, every test on the emulated module sees: it ends with a sentence where one
+ * that was not is launched. */
+static void a_card_that_the_module_has_no_code_for_is_not_opened(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(open_without_code, NULL, WITH("CDDP_FAKE_CUDA_NO_CODE=1")), 0);
+}
+
 static int copy_out_of_bounds(int rank, int world_size, void *argument)
 {
     struct cddpi_device *device = open_cuda();
@@ -443,6 +463,7 @@ int main(void)
         cmocka_unit_test(memory_that_cannot_be_pinned_is_an_error),
         cmocka_unit_test(a_kernel_that_failed_names_call_and_line),
         cmocka_unit_test(a_launch_that_is_refused_names_its_line),
+        cmocka_unit_test(a_card_that_the_module_has_no_code_for_is_not_opened),
         cmocka_unit_test(an_error_of_one_call_is_not_found_again_by_the_next),
         cmocka_unit_test(a_device_opens_or_leaves_nothing),
         cmocka_unit_test(the_local_rank_chooses_the_device),

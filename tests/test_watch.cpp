@@ -46,7 +46,7 @@ static const char *said_by(kernel_fn kernel)
     child = fork();
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
-        _exit(CDDPI_LAUNCH(kernel, BLOCKS, THREADS, THREADS * sizeof(float), nullptr,
+        _exit(CDDPI_START(kernel, BLOCKS, THREADS, THREADS * sizeof(float), nullptr,
                            memory + FIRST) != cudaSuccess);
     }
     close(ends[1]);

@@ -67,7 +67,7 @@ static inline struct run run_named(const char *conf, int ranks, const char *name
         options.arguments[2 + i] = arguments[i];
     }
     if (gpu_is_real() && strcmp(device, CUDA) == 0 && ranks > gpu_count()) {
-        setenv("CDDP_BACKEND", "host", 1);
+        setenv("CDDP_BACKEND", gpu_nccl_shares() ? "nccl" : "host", 1);
         run = run_well(&options);
         unsetenv("CDDP_BACKEND");
         return run;

@@ -69,6 +69,8 @@ CDDP_API size_t cddp_bucket_count(const cddp_bucket *bucket);
 CDDP_API cddp_type cddp_bucket_type(const cddp_bucket *bucket);
 /** This rank's weight as cddp_step has it; < 0: the mean is the plain one over ranks. */
 CDDP_API double cddp_bucket_weight(const cddp_bucket *bucket);
+/** Whether the step's gradients are to be added up, as cddp_step has it. */
+CDDP_API bool cddp_bucket_is_sum(const cddp_bucket *bucket);
 /** Memory of the bucket's own, @p bytes long (the same on all ranks), from cddp_group_alloc() at
  *  the first call, which is a collective; the same pointer at later calls.
  *  @param out  Owned by the bucket; gone when the buckets are rebuilt.
@@ -139,14 +141,18 @@ typedef struct cddp_step {
                       over   all samples. < 0: plain mean over ranks. 0: this rank contributes
                       nothing */
     bool no_sync;  /* gradients only accumulate: nothing is sent, wait returns at once */
+    uint64_t sum; /* 1: this rank's gradients are its part of the mean already, as of a loss divided
+                     by the samples of all ranks: they are added up, and weight is not looked at.
+                     The fastest for backends that add on the way (NCCL's, with NVLink's switches).
+                     A word, as programs built before it have nothing of their own there */
 } cddp_step;
 #define CDDP_STEP_INIT                                                                             \
     {                                                                                              \
-        sizeof(cddp_step), -1.0, false                                                             \
+        sizeof(cddp_step), -1.0, false, 0                                                          \
     }
 
 /** Say how the coming backward is synchronised; before its first grad_ready. Without it (or with
- * NULL): plain mean. The values hold for one backward. All ranks must agree on no_sync.
+ * NULL): plain mean. The values hold for one backward. All ranks must agree on no_sync and sum.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_STATE (in the middle of a
  *          backward), CDDP_ERR_CLOSED (an earlier call failed). */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);

@@ -148,8 +148,7 @@ void cddpi_cudnn_attention_forward(struct cddpi_cudnn_graph *graph,
     cddpi_cudnn_node k = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_K, b.type, &keys);
     cddpi_cudnn_node v = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_V, b.type, &b.packed);
     cddpi_cudnn_node out = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_OUT, b.type, &b.plain);
-    cddpi_cudnn_node stats = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_STATS, CUDNN_DATA_FLOAT,
-                                                &b.column);
+    cddpi_cudnn_node stats = cddpi_cudnn_rows(graph, CDDPI_ATTENTION_STATS, &b.column);
     cddpi_cudnn_node p = cddpi_cudnn_between(graph, b.type, &b.scores);
     cddpi_cudnn_node scores, max, powers, sum, log_sum;
 
@@ -188,12 +187,12 @@ static struct gradients make_gradients(const struct builder *b)
         .k = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_K, b->type, &turned),
         .v = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_V, b->type, &turned),
         .out = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_OUT, b->type, &b->plain),
-        .stats = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_STATS, CUDNN_DATA_FLOAT, &b->column),
+        .stats = cddpi_cudnn_rows(graph, CDDPI_ATTENTION_STATS, &b->column),
         .dout = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_DOUT, b->type, &b->plain),
         .dq = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_DQ, b->type, &b->packed),
         .dk = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_DK, b->type, &b->packed),
         .dv = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_DV, b->type, &b->packed),
-        .dots = cddpi_cudnn_memory(graph, CDDPI_ATTENTION_DOTS, CUDNN_DATA_FLOAT, &b->column)};
+        .dots = cddpi_cudnn_rows(graph, CDDPI_ATTENTION_DOTS, &b->column)};
 }
 
 /* dots = sum of dout x out over a row, times 1 (where dropout would have its factor) */

@@ -102,14 +102,14 @@ static void set_descriptor(struct cddpi_cudnn_graph *graph, cudnnBackendDescript
 
 /* --- tensors --- */
 
+/* What cuDNN may take for granted: all memory of the table of kernels begins so. */
+enum { ALIGNMENT = 16 };
+
 static cddpi_cudnn_node tensor(struct cddpi_cudnn_graph *graph, int64_t id, cudnnDataType_t type,
-                               const struct cddpi_cudnn_layout *layout, bool is_virtual,
-                               bool by_value)
+                               const struct cddpi_cudnn_layout *layout, int64_t alignment,
+                               bool is_virtual, bool by_value)
 {
     cudnnBackendDescriptor_t made = cddpi_cudnn_make(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    /* A float a row may begin at any row; everything else begins at vectors. */
-    int64_t alignment = type == CUDNN_DATA_FLOAT && layout->dims[CDDPI_CUDNN_DIMS - 1] == 1 ? 4
-                                                                                            : 16;
 
     cddpi_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
     cddpi_cudnn_set(graph, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, CDDPI_CUDNN_DIMS,
@@ -127,20 +127,30 @@ static cddpi_cudnn_node tensor(struct cddpi_cudnn_graph *graph, int64_t id, cudn
 cddpi_cudnn_node cddpi_cudnn_memory(struct cddpi_cudnn_graph *graph, int64_t id,
                                     cudnnDataType_t type, const struct cddpi_cudnn_layout *layout)
 {
-    return tensor(graph, id, type, layout, false, false);
+    return tensor(graph, id, type, layout, ALIGNMENT, false, false);
+}
+
+cddpi_cudnn_node cddpi_cudnn_rows(struct cddpi_cudnn_graph *graph, int64_t id,
+                                  const struct cddpi_cudnn_layout *layout)
+{
+    int64_t count = layout->dims[0] * layout->strides[0];
+    bool vectors = count * (int64_t)sizeof(float) % ALIGNMENT == 0;
+
+    return tensor(graph, id, CUDNN_DATA_FLOAT, layout, vectors ? ALIGNMENT : (int64_t)sizeof(float),
+                  false, false);
 }
 
 cddpi_cudnn_node cddpi_cudnn_scalar(struct cddpi_cudnn_graph *graph, int64_t id)
 {
     struct cddpi_cudnn_layout one = cddpi_cudnn_packed(1, 1, 1, 1);
 
-    return tensor(graph, id, CUDNN_DATA_FLOAT, &one, false, true);
+    return tensor(graph, id, CUDNN_DATA_FLOAT, &one, ALIGNMENT, false, true);
 }
 
 cddpi_cudnn_node cddpi_cudnn_between(struct cddpi_cudnn_graph *graph, cudnnDataType_t type,
                                      const struct cddpi_cudnn_layout *layout)
 {
-    return tensor(graph, graph->unnamed++, type, layout, true, false);
+    return tensor(graph, graph->unnamed++, type, layout, ALIGNMENT, true, false);
 }
 
 /* --- operations --- */

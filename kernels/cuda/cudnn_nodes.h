@@ -46,6 +46,10 @@ void cddpi_cudnn_graph_fini(struct cddpi_cudnn_graph *graph);
 /* Device memory that is given at execution, under @p id (positive, below 1000). */
 cddpi_cudnn_node cddpi_cudnn_memory(struct cddpi_cudnn_graph *graph, int64_t id,
                                     cudnnDataType_t type, const struct cddpi_cudnn_layout *layout);
+/* The same for float32s of rows, of which a part of the batch after the other may be given. It
+ * begins at vectors where each part is whole ones. */
+cddpi_cudnn_node cddpi_cudnn_rows(struct cddpi_cudnn_graph *graph, int64_t id,
+                                  const struct cddpi_cudnn_layout *layout);
 /* A float32 in host memory that is given at execution. */
 cddpi_cudnn_node cddpi_cudnn_scalar(struct cddpi_cudnn_graph *graph, int64_t id);
 /* What exists only between two operations. */

@@ -9,9 +9,10 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/loaded.h"
+
 #ifdef __CUDACC__
-/* Start @p kernel (in parentheses if it has template arguments); the cudaError_t of that. */
-#define CDDPI_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
+#define CDDPI_START(kernel, grid, block, shared_bytes, stream, ...)                                \
     (kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__), cudaGetLastError())
 /* In a kernel: @p name points at the shared memory that the launch asked for, 16-byte aligned. */
 #define CDDPI_DYNAMIC_SHARED(type, name)                                                           \
@@ -21,6 +22,19 @@
 #elif !defined(CDDPI_CUDA_ON_CPU)
 #error "without nvcc, include tests/fake_cuda/cuda_on_cpu.h first (-include)"
 #endif
+
+/* Start @p kernel (in parentheses if it has template arguments); the cudaError_t of that. Whatever is
+ * started somewhere is in the list of kernels that a device loads when it is opened. */
+#define CDDPI_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
+    ((void)&cddpi_listed<(kernel)>::entry,                                                         \
+     CDDPI_START(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
+
+template <auto KERNEL> struct cddpi_listed {
+    static cddpi_cuda_entry entry;
+};
+/* made when the module is opened, before anything of it is called */
+template <auto KERNEL>
+cddpi_cuda_entry cddpi_listed<KERNEL>::entry(reinterpret_cast<const void *>(KERNEL));
 
 enum { CDDPI_WARP = 32 };
 

@@ -375,6 +375,7 @@ static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
     out->count = (int)cddpi_sequence_piece(&loader->sequence, number).count;
     out->share = cddpi_sequence_share(&loader->sequence, number).count;
     out->last = cddpi_sequence_ends_batch(&loader->sequence, number);
+    out->even = cddpi_sequence_is_even(&loader->sequence, number);
     return CDDP_OK;
 }
 

@@ -38,6 +38,7 @@ struct cddpi_loaded {
     const int32_t *tokens; /* tokens: count x context, 64-byte aligned; images: NULL */
     uint64_t share;        /* of this rank's whole share, of which the piece is a part */
     bool last;             /* it is the last piece of its batch */
+    bool even;             /* all ranks have a share of that size */
 };
 
 struct cddpi_loader;

@@ -51,13 +51,25 @@ cddp_status cddpi_sequence_plan(struct cddpi_sequence *sequence, uint64_t sample
     return CDDP_OK;
 }
 
-cddp_share cddpi_sequence_share(const struct cddpi_sequence *sequence, uint64_t number)
+/* The positions of the batch that piece @p number belongs to. */
+static cddp_share batch_of(const struct cddpi_sequence *sequence, uint64_t number)
 {
     uint64_t first = sequence->first + number / sequence->pieces * sequence->batch;
     uint64_t left = sequence->end - first;
 
-    return cddp_share_of(first, left < sequence->batch ? left : sequence->batch, sequence->rank,
-                         sequence->world_size);
+    return (cddp_share){first, left < sequence->batch ? left : sequence->batch};
+}
+
+cddp_share cddpi_sequence_share(const struct cddpi_sequence *sequence, uint64_t number)
+{
+    cddp_share batch = batch_of(sequence, number);
+
+    return cddp_share_of(batch.first, batch.count, sequence->rank, sequence->world_size);
+}
+
+bool cddpi_sequence_is_even(const struct cddpi_sequence *sequence, uint64_t number)
+{
+    return batch_of(sequence, number).count % (uint64_t)sequence->world_size == 0;
 }
 
 cddp_share cddpi_sequence_piece(const struct cddpi_sequence *sequence, uint64_t number)

@@ -22,6 +22,9 @@ CDDP_CHECKED cddp_status cddpi_sequence_plan(struct cddpi_sequence *sequence, ui
 /** This rank's share of the batch that piece @p number < count belongs to. */
 cddp_share cddpi_sequence_share(const struct cddpi_sequence *sequence, uint64_t number);
 
+/** Whether all ranks have a share of that size. */
+bool cddpi_sequence_is_even(const struct cddpi_sequence *sequence, uint64_t number);
+
 /** The piece: a part of that share. */
 cddp_share cddpi_sequence_piece(const struct cddpi_sequence *sequence, uint64_t number);
 

@@ -137,6 +137,11 @@ double cddp_bucket_weight(const cddp_bucket *bucket)
     return bucket->ddp->step.weight;
 }
 
+bool cddp_bucket_is_sum(const cddp_bucket *bucket)
+{
+    return bucket->ddp->step.sum != 0;
+}
+
 cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out)
 {
     cddp_status status;

@@ -69,7 +69,7 @@ struct cddpi_verdict {
                            waited for others in the last step whose times are known */
 };
 
-enum { CDDPI_VERDICT_HIDDEN = 1, CDDPI_VERDICT_ORDER = 2 };
+enum { CDDPI_VERDICT_HIDDEN = 1, CDDPI_VERDICT_ORDER = 2, CDDPI_VERDICT_SUM = 4 };
 
 /* Of a sharded optimizer: see shard.c. */
 struct cddpi_shards {

@@ -3,6 +3,11 @@
 #include "kernels/cpu/reduce.h"
 #include "kernels/cuda/cuda_kernels.h"
 
+static cddp_op unweighted(const struct cddp_bucket *bucket)
+{
+    return cddp_bucket_is_sum(bucket) ? CDDP_OP_SUM : CDDP_OP_MEAN;
+}
+
 /* Each rank gets its shard of the bucket alone. */
 static cddp_status start_sharded(struct cddp_bucket *bucket, cddp_work **out_work)
 {
@@ -11,23 +16,24 @@ static cddp_status start_sharded(struct cddp_bucket *bucket, cddp_work **out_wor
                 (size_t)bucket->ddp->rank * count * cddp_type_bytes(bucket->type);
     double weight = cddp_bucket_weight(bucket);
 
-    if (weight < 0) {
+    if (weight < 0 || cddp_bucket_is_sum(bucket)) {
         return cddp_reduce_scatter(bucket->ddp->group, bucket->data, own, count, bucket->type,
-                                   CDDP_OP_MEAN, out_work);
+                                   unweighted(bucket), out_work);
     }
     return cddp_reduce_scatter_weighted(bucket->ddp->group, bucket->data, own, count, bucket->type,
                                         weight, out_work);
 }
 
-/* The mean over ranks, or over samples when the step has a weight. */
+/* The mean over ranks, or over samples when the step has a weight; or the sum. */
 static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,
                               cddp_work **out_work)
 {
     cddp_group *group = bucket->ddp->group;
     double weight = cddp_bucket_weight(bucket);
 
-    if (weight < 0) {
-        return cddp_all_reduce(group, data, data, bucket->count, type, CDDP_OP_MEAN, out_work);
+    if (weight < 0 || cddp_bucket_is_sum(bucket)) {
+        return cddp_all_reduce(group, data, data, bucket->count, type, unweighted(bucket),
+                               out_work);
     }
     return cddp_all_reduce_weighted(group, data, data, bucket->count, type, weight, out_work);
 }

@@ -278,10 +278,12 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
     struct cddpi_reduce how;
     size_t offset;
     cddp_type type;
+    bool sum;
 
     if (own == NULL) {
         return NULL;
     }
+    sum = (ddp->verdicts[ddp->rank].flags & CDDPI_VERDICT_SUM) != 0;
     shards = ddp->shards;
     type = ddp->params[index].type;
     own += first * cddp_type_bytes(type);
@@ -289,12 +291,12 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
         return own;
     }
     offset = (size_t)(own - ddp->layout.block);
-    how = (struct cddpi_reduce){type, CDDP_OP_MEAN, ddp->world_size, 1, NULL};
+    how = (struct cddpi_reduce){type, sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1, NULL};
     for (int rank = 0; rank < ddp->world_size; rank++) {
         shards->weights[rank] = ddp->verdicts[rank].weight;
         shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
     }
-    if (shards->weights[0] >= 0) {
+    if (shards->weights[0] >= 0 && !sum) {
         cddpi_reduce_weighted(&how, type, shards->weights, ddp->world_size,
                               shards->weights + ddp->world_size);
     }

@@ -22,6 +22,9 @@ static uint32_t own_flags(const cddp_ddp *ddp)
     if (ddp->arrival_count == ddp->slot_count) {
         flags |= CDDPI_VERDICT_ORDER;
     }
+    if (ddp->step.sum != 0) {
+        flags |= CDDPI_VERDICT_SUM;
+    }
     return flags;
 }
 
@@ -59,7 +62,19 @@ static cddp_status check_backward(const cddp_ddp *ddp)
 /* Where a bucket's reduction would not find it. */
 static cddp_status check_weights(const cddp_ddp *ddp)
 {
+    uint32_t sum = ddp->verdicts[0].flags & CDDPI_VERDICT_SUM;
+
     for (int rank = 1; rank < ddp->world_size; rank++) {
+        if ((ddp->verdicts[rank].flags & CDDPI_VERDICT_SUM) != sum) {
+            return cddpi_fail(CDDP_ERR_MISMATCH,
+                              "ranks disagree about backward %llu: rank %d adds gradients up, rank "
+                              "%d takes their mean",
+                              (unsigned long long)ddp->backward, sum != 0 ? 0 : rank,
+                              sum != 0 ? rank : 0);
+        }
+        if (sum != 0) {
+            continue;
+        }
         if ((ddp->verdicts[rank].weight < 0) != (ddp->verdicts[0].weight < 0)) {
             return cddpi_fail(CDDP_ERR_MISMATCH,
                               "ranks disagree about the weight of backward %llu: it is %g on rank "

@@ -143,6 +143,9 @@ cddp_status cddpi_group_records(const cddp_group *group);
  *  @return CDDP_ERR_UNAVAILABLE when the plane's operations cannot be recorded; else as these. */
 cddp_status cddpi_group_record_begin(cddp_group *group);
 cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_group_recording *out);
+/** After a recording came to nothing on some rank, and all recordings were destroyed on all:
+ * operations work again. Collective. */
+cddp_status cddpi_group_record_failed(cddp_group *group);
 bool cddpi_group_is_recording(const cddp_group *group);
 /** Do what was recorded; the watchdog looks after it as after one operation. */
 cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_recording *recording);

@@ -358,6 +358,14 @@ cddp_status cddpi_device_attach(cddp_group *group, struct cddpi_device_hold *hol
     return CDDP_OK;
 }
 
+/* NCCL's own switch, of 2.30.3 and later. */
+static bool nccl_may_share(void)
+{
+    const char *text = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    return text != NULL && strcmp(text, "1") == 0;
+}
+
 /* Some launchers show each process a device of its own and no other. */
 static bool sees_one_device(void)
 {
@@ -370,7 +378,8 @@ cddp_status cddpi_device_join(cddp_group *group, const char *name, const char *p
                               bool deterministic, void *stream)
 {
     /* check_devices(), or the plane nccl, finds those that share one and should not */
-    bool shared = (plane != NULL && strcmp(plane, "nccl") != 0) || sees_one_device();
+    bool shared = (plane != NULL && (strcmp(plane, "nccl") != 0 || nccl_may_share())) ||
+                  sees_one_device();
     struct cddpi_device_hold *hold = NULL;
     struct cddpi_device *device = NULL;
     cddp_status own = cddpi_device_open(name, group->rank, group->local_rank,

@@ -1,6 +1,7 @@
 /* device_record.c - recordings of a device's work with operations of the group in it: what is told
  * about them, and replays, which are operations of the group themselves. */
 #include "base/error.h"
+#include "group/agree.h"
 #include "group/device.h"
 
 static const uint64_t hash_of_nothing = 0xcbf29ce484222325u; /* FNV-1a's */
@@ -60,6 +61,17 @@ cddp_status cddpi_group_record_end(cddp_group *group, struct cddpi_group_recordi
     side->recording = false;
     out->calls = side->recorded;
     return side->device->ops->record_end(side->device, &out->work);
+}
+
+cddp_status cddpi_group_record_failed(cddp_group *group)
+{
+    struct cddpi_group_device *side = group->device;
+    cddp_status status = cddpi_watch_status(side);
+
+    if (status != CDDP_OK || side->ops->mend == NULL) {
+        return status;
+    }
+    return cddpi_agree(group, side->ops->mend(side->plane));
 }
 
 cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_recording *recording)

@@ -71,8 +71,12 @@ struct cddpi_plane_ops {
      * it to an operation (in place: their own part of that), or none does. */
     cddp_status (*alloc)(struct cddpi_plane *plane, size_t bytes, void **out);
     void (*free_memory)(struct cddpi_plane *plane, void *memory);
-    /* Whether what it does may be part of a recording (CUDA graph). */
+    /* Whether what it does may be part of a recording (CUDA graph). A failure of enqueue in one is
+     * no failure of the plane: see mend. */
     bool (*records)(const struct cddpi_plane *plane);
+    /* After a recording came to nothing on some rank, and all recordings are gone: bring the plane
+     * to where operations work again. Collective. NULL: they do. */
+    cddp_status (*mend)(struct cddpi_plane *plane);
 };
 
 #endif

@@ -154,7 +154,8 @@ static struct cddpi_fed as_loaded(const struct cddpi_feed *feed, const struct cd
                                         .step = feed->step,
                                         .sample_ids = loaded->sample_ids},
                               .share = loaded->share,
-                              .last = loaded->last};
+                              .last = loaded->last,
+                              .even = loaded->even};
 }
 
 /* Copy @p bytes, none if there are none. */

@@ -17,7 +17,7 @@ struct cddpi_feed;
 struct cddpi_fed {
     struct cddpi_batch batch; /* label NULL: the loader has no more */
     uint64_t share;           /* as struct cddpi_loaded has these */
-    bool last;
+    bool last, even;
     int place;         /* on a device: in which of the two it lies */
     int64_t waited_ns; /* for the loader */
 };

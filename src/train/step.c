@@ -3,8 +3,9 @@
  *
  * The gradients of a step are those of the mean loss of all samples of the global batch, in
  * however many micro-batches and on however many ranks: each micro-batch is scaled by 1 / (this
- * rank's predictions), and the rank's mean has its samples as weight. A rank without samples, in a
- * short last batch or micro-batch, takes part too: with zeros, and in collectives of layers. */
+ * rank's predictions), and the rank's mean has its samples as weight (see is_sum() for another
+ * way). A rank without samples, in a short last batch or micro-batch, takes part too: with zeros,
+ * and in collectives of layers. */
 #include "base/at_work.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -75,6 +76,14 @@ static cddp_status say_what_micro_batches_take(const struct cddpi_trainer *train
     return cddpi_trainer_say_what_helps(status, text);
 }
 
+/* Where all ranks have as many samples and sums may have any order, the mean over ranks is in the
+ * scale of the loss: so what goes between GPUs are plain sums, which NCCL and NVLink's switches do
+ * on the way, and no weights. */
+static bool is_sum(const struct cddpi_trainer *trainer, const struct cddpi_fed *fed)
+{
+    return fed->even && cddpi_is_cuda(trainer->device) && !trainer->config->ddp.deterministic;
+}
+
 /* The gradients are added to those of the @p done micro-batches before it. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_fed *fed, uint64_t done)
@@ -83,7 +92,9 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     cddp_step step = CDDP_STEP_INIT;
     struct cddpi_result result = {0};
     double predictions = (double)fed->share * trainer->predictions;
-    double scale = predictions > 0 ? 1.0 / predictions : 1.0;
+    bool sum = is_sum(trainer, fed);
+    double parts = sum ? trainer->world_size : 1;
+    double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
     int64_t begun = cddpi_now_ns();
     int64_t forwarded;
     cddp_status status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD);
@@ -91,6 +102,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     cddpi_at_work_tell(); /* a step of many micro-batches takes its time */
     step.weight = (double)fed->share;
     step.no_sync = !fed->last;
+    step.sum = sum;
     if (status == CDDP_OK) {
         status = cddpi_model_forward(trainer->model, &fed->batch, true, &result);
     }

@@ -25,6 +25,7 @@ enum {
 struct kind {
     int place; /* of the feed */
     bool first, last;
+    bool even; /* gradients may be added up, not weighed */
     bool norm; /* last: the norm is found although nothing needs it but a report */
     int count;
     uint64_t share;
@@ -243,7 +244,7 @@ void cddpi_step_graphs_heard(struct cddpi_step_graphs *graphs)
 static bool same_kind(const struct kind *a, const struct kind *b)
 {
     return a->place == b->place && a->first == b->first && a->last == b->last &&
-           a->norm == b->norm && a->count == b->count && a->share == b->share;
+           a->even == b->even && a->norm == b->norm && a->count == b->count && a->share == b->share;
 }
 
 static struct recorded *find(struct cddpi_step_graphs *graphs, const struct kind *kind)
@@ -360,7 +361,7 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
                            "= \"never\" does not try)",
                            why);
     }
-    return CDDP_OK;
+    return cddpi_group_record_failed(trainer->group);
 }
 
 /* Only a step's last micro-batch has operations of the group: those before it are each rank's own
@@ -410,7 +411,8 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
                                           const struct cddpi_fed *fed, uint64_t done)
 {
     struct cddpi_trainer *trainer = graphs->trainer;
-    struct kind kind = {fed->place, done == 0, fed->last, false, fed->batch.count, fed->share};
+    struct kind kind = {fed->place, done == 0,        fed->last, fed->even,
+                        false,      fed->batch.count, fed->share};
     struct recorded *recorded;
     cddp_status status = fed->last ? prepare_last(graphs) : CDDP_OK;
 

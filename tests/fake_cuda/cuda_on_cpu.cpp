@@ -17,6 +17,8 @@
 extern "C" {
 void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *closure,
                       void (*drop)(void *closure)) __attribute__((weak));
+/* In the module: whether the device of this thread has loaded @p kernel. */
+bool fake_cuda_has_loaded(const void *kernel) __attribute__((weak));
 }
 #pragma weak cudaGetLastError
 
@@ -452,6 +454,11 @@ cudaError_t queue(call *what, cudaStream_t stream)
     if (error != cudaSuccess) {
         drop_closure(what);
         return error;
+    }
+    if (fake_cuda_has_loaded != nullptr && !fake_cuda_has_loaded(what->shape.kernel)) {
+        fprintf(stderr, "cuda_on_cpu: %s was not loaded when the device was opened: its first launch "
+                        "may wait for all that is under way\n", what->shape.name);
+        abort();
     }
     if (fake_cuda_launch != nullptr) {
         fake_cuda_launch(stream, run_closure, what, drop_closure);

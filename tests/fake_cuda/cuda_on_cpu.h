@@ -37,7 +37,7 @@
 #define __launch_bounds__(...)
 #define CDDPI_UNROLL
 
-#define CDDPI_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
+#define CDDPI_START(kernel, grid, block, shared_bytes, stream, ...)                                \
     cuda_on_cpu::launch(#kernel, kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
 #define CDDPI_DYNAMIC_SHARED(type, name)                                                           \
     type *name = static_cast<type *>(cuda_on_cpu::dynamic_shared())
@@ -55,6 +55,7 @@ extern dim3 block_size, grid_size;
 
 struct config {
     const char *name;
+    const void *kernel;
     dim3 grid, block;
     size_t shared_bytes;
 };
@@ -107,7 +108,7 @@ cudaError_t launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block
 {
     auto *what = new call_of<P...>(kernel, arguments...);
 
-    what->shape = {name, grid, block, shared_bytes};
+    what->shape = {name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes};
     what->bytes = sizeof *what;
     return queue(what, stream);
 }

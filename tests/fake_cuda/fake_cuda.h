@@ -32,6 +32,7 @@
  *   CDDP_FAKE_CUDA_POOLS           0: no stream-ordered allocation
  *   CDDP_FAKE_CUDA_WAIT_VALUE      0: the driver has no cuStreamWaitValue32
  *   CDDP_FAKE_CUDA_IDLE_US         how long "a while" is (2000)
+ *   CDDP_FAKE_CUDA_NO_CODE         1: the module has no code for the card
  *   CDDP_FAKE_CUDA_WITHOUT         libraries that are not there: "cublasLt cudnn nccl" */
 #ifndef CDDP_TESTS_FAKE_CUDA_H
 #define CDDP_TESTS_FAKE_CUDA_H

@@ -156,6 +156,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
 /* What NCCL before 2.30 says of two ranks on one device. */
 static void check_devices(ncclComm_t comm)
 {
+    const char *share = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    if (setting("VERSION", 22809) >= 23003 && share != NULL && strcmp(share, "1") == 0) {
+        return;
+    }
     for (int a = 0; a < comm->size; a++) {
         for (int b = 0; b < a; b++) {
             if (comm->shared->members[a].device == comm->shared->members[b].device &&
@@ -170,7 +175,8 @@ static void check_devices(ncclComm_t comm)
 static bool is_connecting(const struct ncclComm *comm)
 {
     struct fake_nccl_shared *shared = comm->shared;
-    bool waits = comm->connected && atomic_load(&shared->connected) < comm->size;
+    bool waits = (comm->connected && atomic_load(&shared->connected) < comm->size) ||
+                 atomic_load(&shared->windows) < comm->windows * comm->size;
 
     for (int peer = 0; peer < comm->size && !waits; peer++) {
         for (int way = 0; way < 2; way++) {
@@ -194,6 +200,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
         *out = ncclInProgress;
         check_devices(comm);
     } else {
+        if (comm->window != NULL) {
+            *comm->window = (ncclWindow_t)comm->window_memory;
+            comm->window = NULL;
+        }
         if (comm->error_after > 0 && comm->collectives >= (uint64_t)comm->error_after) {
             (void)fail(comm, ncclRemoteError, "a connection was closed by a remote peer");
         }
@@ -267,9 +277,25 @@ ncclResult_t ncclGroupEnd(void)
     return --group.depth == 0 ? finish_group() : ncclSuccess;
 }
 
+/* As a driver that does not let a call of NCCL's be captured. */
+static ncclResult_t check_capture(const struct fake_nccl_call *call)
+{
+    static long captured;
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+
+    (void)cudaStreamIsCapturing(call->stream, &state);
+    return state == cudaStreamCaptureStatusActive && ++captured == setting("FAIL_CAPTURE", 0)
+               ? fail(call->comm, ncclUnhandledCudaError, "it cannot be captured")
+               : ncclSuccess;
+}
+
 static ncclResult_t add(const struct fake_nccl_call *call)
 {
     ncclResult_t result = begin(call->comm);
+
+    if (result == ncclSuccess) {
+        result = check_capture(call);
+    }
 
     if (result == ncclSuccess && group.count == MOST_CALLS) {
         result = fail(call->comm, ncclInternalError, "too many calls in a group");
@@ -278,6 +304,7 @@ static ncclResult_t add(const struct fake_nccl_call *call)
         group.failed = group.depth > 0 ? result : ncclSuccess;
         return result;
     }
+    fake_nccl_count_call(call, (int)call->op >= 32);
     group.calls[group.count] = *call;
     if ((int)call->op >= 32) {
         group.calls[group.count].factor = call->comm->factors[(int)call->op - 32].scalar;
@@ -414,6 +441,8 @@ ncclResult_t ncclMemAlloc(void **out, size_t bytes)
     if (setting("MEMORY", 1) == 0) {
         return ncclUnhandledCudaError;
     }
+    bytes = (bytes + NCCL_WIN_REQUIRED_ALIGNMENT - 1) / NCCL_WIN_REQUIRED_ALIGNMENT *
+            NCCL_WIN_REQUIRED_ALIGNMENT;
     return cudaMalloc(out, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
@@ -428,9 +457,40 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
 
     (void)bytes;
     if (result == ncclSuccess) {
+        fake_nccl_count("register");
         *handle = memory;
     }
     return result;
+}
+
+/* Collective, and in progress until all have called: then there is a window. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *out,
+                                    int flags)
+{
+    const char *how = getenv("CDDP_FAKE_NCCL_WINDOW");
+    ncclResult_t result = begin(comm);
+
+    if (result != ncclSuccess) {
+        return result;
+    }
+    if (flags != NCCL_WIN_COLL_SYMMETRIC || bytes == 0 ||
+        (uintptr_t)memory % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+        return fail(comm, ncclInvalidArgument, "not what a window takes");
+    }
+    atomic_fetch_add(&comm->shared->windows, 1);
+    if (how != NULL && strcmp(how, "fail") == 0) {
+        return fail(comm, ncclUnhandledCudaError, "no window was to be had");
+    }
+    fake_nccl_count("window");
+    comm->windows++;
+    comm->window = out;
+    comm->window_memory = memory;
+    return later(comm);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+    return window != NULL ? begin(comm) : ncclInvalidArgument;
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)

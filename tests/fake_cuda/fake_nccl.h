@@ -13,7 +13,11 @@
  *   CDDP_FAKE_NCCL_INIT           fail: making a communicator does; hang: it never ends
  *   CDDP_FAKE_NCCL_ASYNC_ERROR    after the n-th collective of this rank there is a remote error
  *   CDDP_FAKE_NCCL_STUCK          the n-th collective of this rank never ends, unless it is aborted
- *   CDDP_FAKE_NCCL_MEMORY         0: ncclMemAlloc() fails */
+ *   CDDP_FAKE_NCCL_MEMORY         0: ncclMemAlloc() fails
+ *   CDDP_FAKE_NCCL_FAIL_CAPTURE   the n-th call of this process that is captured fails
+ *   CDDP_FAKE_NCCL_WINDOW         fail: registering a window does, once the peers know of it
+ *   CDDP_FAKE_NCCL_CALLS          a file: with the rank behind its name it gets, at the end, how
+ *                                 often what was called: "all_reduce bf16 sum 12" */
 #ifndef CDDP_TESTS_FAKE_NCCL_H
 #define CDDP_TESTS_FAKE_NCCL_H
 
@@ -42,6 +46,7 @@ struct fake_nccl_counts {
 struct fake_nccl_shared {
     _Atomic int joined;
     _Atomic int connected; /* ranks that have called a collective */
+    _Atomic int windows;   /* calls for one, of all ranks */
     _Atomic bool met[FAKE_NCCL_RANKS][FAKE_NCCL_RANKS]
                     [2]; /* has sent to, or received from, another */
     struct {
@@ -62,9 +67,12 @@ struct ncclComm {
     _Atomic bool aborted;
     _Atomic int recorded; /* pieces of work in recordings */
     bool hangs, connected, finalized;
+    ncclWindow_t *window; /* is set when the call that is in progress ends */
+    void *window_memory;
     ncclResult_t error;
     char text[256];
     uint64_t collectives; /* called so far */
+    int windows;          /* asked for so far */
     /* Done so far, by the one stream that they are in: recordings are done again and again. */
     uint64_t shown, posted[FAKE_NCCL_RANKS], fetched[FAKE_NCCL_RANKS];
     long error_after, stuck_at;
@@ -100,6 +108,9 @@ struct fake_nccl_call {
     bool recorded;
 };
 
+/** Count a call, for the file of $CDDP_FAKE_NCCL_CALLS. */
+void fake_nccl_count(const char *what);
+void fake_nccl_count_call(const struct fake_nccl_call *call, bool factor);
 size_t fake_nccl_type_bytes(ncclDataType_t type);
 /** Add up as a chain of ranks would: in rank order, rounded to the type at each. */
 void fake_nccl_reduce(const struct fake_nccl_call *call, size_t from, size_t count);

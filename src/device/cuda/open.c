@@ -1,5 +1,6 @@
 /* open.c - how many devices there are, or why none; and opening one. */
 #include "device/cuda/internal.h"
+#include "kernels/cuda/loaded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +187,9 @@ cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
     }
     if (status == CDDP_OK) {
         status = cuda_profile_open(device);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_cuda_load(&device->base);
     }
     if (status != CDDP_OK) {
         cuda_close(&device->base);

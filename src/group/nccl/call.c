@@ -99,7 +99,7 @@ cddp_status cddpi_nccl_poll(struct cddpi_plane *plane)
     if (pthread_mutex_trylock(&plane->mutex) != 0) {
         return CDDP_OK; /* who is inside will see it */
     }
-    if (plane->comm != NULL) {
+    if (plane->comm != NULL && !atomic_load(&plane->spoilt)) {
         asked = plane->nccl.async_error(plane->comm, &result);
         result = asked != ncclSuccess ? asked : result;
         if (result != ncclSuccess && result != ncclInProgress) {

@@ -44,7 +44,16 @@
     X(mem_alloc, ncclMemAlloc, 21900)                                                              \
     X(mem_free, ncclMemFree, 21900)                                                                \
     X(enroll, ncclCommRegister, 21900)                                                             \
-    X(unenroll, ncclCommDeregister, 21900)
+    X(unenroll, ncclCommDeregister, 21900)                                                         \
+    X(make_window, ncclCommWindowRegister, 22700)                                                  \
+    X(unmake_window, ncclCommWindowDeregister, 22700)
+
+#if NCCL_VERSION_CODE < 22700 /* headers without them */
+typedef struct ncclWindow_vidmem *ncclWindow_t;
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
+ncclResult_t ncclCommWindowRegister(ncclComm_t, void *, size_t, ncclWindow_t *, int);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
+#endif
 
 #ifndef CDDPI_NCCL_ROW_BYTES /* tests take smaller ones, so that little has many pieces */
 #define CDDPI_NCCL_ROW_BYTES (4 << 20)
@@ -55,6 +64,7 @@ enum {
     NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
     NCCL_MOST_RANKS = 64,        /* that the reduction kernel takes */
     NCCL_LATER_MS = 2000,
+    NCCL_ENROL_MS = 60000,                /* for what only makes exchanges faster */
     NCCL_DRAIN_MS = 10000,                /* for a stream that nothing of the plane holds up */
     NCCL_GRAIN = 256,                     /* bytes: parts begin at multiples */
     NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* of scratch, one a rank */
@@ -74,8 +84,9 @@ struct nccl_library {
 struct nccl_block {
     struct nccl_block *next;
     void *memory;
-    void *registration; /* NULL: none */
-    bool own;           /* of cudaMalloc */
+    void *registration;  /* for this rank's copies; NULL: none */
+    ncclWindow_t window; /* for all ranks' kernels; NULL: none */
+    bool own;            /* of cudaMalloc */
 };
 
 struct cddpi_plane {
@@ -100,6 +111,8 @@ struct cddpi_plane {
     size_t own_weight; /* even: where in it */
     void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
     struct nccl_block *blocks;
+    bool plain;          /* memory is not registered: some rank could not */
+    _Atomic bool spoilt; /* a call failed in a recording or a registration: comm may be of no use */
     struct cddpi_mail *mail; /* NULL with one rank: messages, which go past NCCL */
 };
 
@@ -145,6 +158,12 @@ cddp_status cddpi_nccl_copy(struct cddpi_plane *plane, void *to, const void *fro
 /** all_reduce, reduce or reduce_scatter in the table's order: all to all, the reduction kernel, and
  *  all to all again. */
 cddp_status cddpi_nccl_fixed(struct cddpi_plane *plane, const struct cddpi_group_op *op);
+
+/* mend.c */
+/** Make a communicator. Collective. */
+cddp_status cddpi_nccl_connect(struct cddpi_plane *plane);
+/** A new communicator, if any rank's is spoilt. Collective; there is no recording. */
+cddp_status cddpi_nccl_mend(struct cddpi_plane *plane);
 
 /* memory.c */
 cddp_status cddpi_nccl_alloc(struct cddpi_plane *plane, size_t bytes, void **out);

@@ -134,55 +134,6 @@ static cddp_status meet(struct cddpi_plane *plane)
     return status;
 }
 
-static cddp_status share_id(struct cddpi_plane *plane, ncclUniqueId *out)
-{
-    ncclUniqueId own;
-    ncclUniqueId all[NCCL_MOST_RANKS];
-    ncclResult_t result = ncclSuccess;
-    cddp_status status = CDDP_OK;
-
-    memset(&own, 0, sizeof own);
-    if (plane->rank == 0) {
-        result = plane->nccl.get_unique_id(&own);
-        if (result != ncclSuccess) {
-            status = cddpi_plane_fail(plane->device, CDDP_ERR_DEVICE, "NCCL: no unique id: %s",
-                                      plane->nccl.error_string(result));
-        }
-    }
-    status = cddpi_plane_agree(&plane->seat, status);
-    if (status == CDDP_OK) {
-        status = plane->seat.exchange(plane->seat.context, &own, sizeof own, all);
-        *out = all[0];
-    }
-    return status;
-}
-
-static cddp_status connect_ranks(struct cddpi_plane *plane, ncclUniqueId id)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclComm_t comm = NULL;
-    ncclResult_t result;
-
-    config.blocking = 0;
-    pthread_mutex_lock(&plane->mutex);
-    result = plane->nccl.init(&comm, plane->size, id, plane->rank, &config);
-    plane->comm = comm;
-    if (comm == NULL && (result == ncclSuccess || result == ncclInProgress)) {
-        result = ncclInternalError;
-    }
-    {
-        /* half the time, so that ranks that failed at once can still tell those that wait here */
-        uint32_t whole = plane->timeout_ms;
-        cddp_status status;
-
-        plane->timeout_ms = whole / 2;
-        status = cddpi_nccl_settle(plane, result, "making a communicator");
-        plane->timeout_ms = whole;
-        pthread_mutex_unlock(&plane->mutex);
-        return status;
-    }
-}
-
 static cddp_status make_memory(struct cddpi_plane *plane)
 {
     struct cddpi_device *device = plane->device;
@@ -223,7 +174,6 @@ static void close_plane(struct cddpi_plane *plane);
 
 static cddp_status open_ranks(struct cddpi_plane *plane)
 {
-    ncclUniqueId id;
     cddp_status status;
 
     if (pthread_mutex_init(&plane->mutex, NULL) == 0) {
@@ -240,10 +190,7 @@ static cddp_status open_ranks(struct cddpi_plane *plane)
         status = cddpi_plane_agree(&plane->seat, make_memory(plane));
     }
     if (status == CDDP_OK) {
-        status = share_id(plane, &id);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plane_agree(&plane->seat, connect_ranks(plane, id));
+        status = cddpi_nccl_connect(plane);
     }
     return status != CDDP_OK || plane->size == 1
                ? status
@@ -335,14 +282,44 @@ static void close_plane(struct cddpi_plane *plane)
     cddpi_plane_free(plane->device, plane);
 }
 
+static bool is_captured(const struct cddpi_plane *plane)
+{
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+
+    return cudaStreamIsCapturing(plane->stream, &state) == cudaSuccess &&
+           state != cudaStreamCaptureStatusNone;
+}
+
+/* In a recording: a failure is none of the plane's, the caller may go on without a recording. The
+ * peers wait meanwhile to hear whether this rank could, so it takes half their time. */
+static cddp_status record(struct cddpi_plane *plane, const struct cddpi_group_op *op)
+{
+    uint32_t whole = plane->timeout_ms;
+    cddp_status status;
+
+    plane->timeout_ms = whole / 2;
+    status = cddpi_nccl_collective(plane, op);
+    plane->timeout_ms = whole;
+    if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
+        atomic_store(&plane->spoilt, true);
+        status = cddpi_plane_fail(plane->device, CDDP_ERR_UNAVAILABLE, "%s",
+                                  cddpi_plane_last_error(plane->device));
+    }
+    return status;
+}
+
 static cddp_status enqueue(struct cddpi_plane *plane, const struct cddpi_group_op *op)
 {
     cddp_status status = cddpi_nccl_enter(plane);
+    bool captured;
 
     if (status != CDDP_OK) {
         return status;
     }
-    status = op->count > 0 ? cddpi_nccl_collective(plane, op) : CDDP_OK;
+    captured = is_captured(plane);
+    if (op->count > 0) {
+        status = captured ? record(plane, op) : cddpi_nccl_collective(plane, op);
+    }
     cddpi_nccl_leave(plane);
     if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
         cddpi_nccl_abort(plane, cddpi_plane_last_error(plane->device));
@@ -384,4 +361,5 @@ const struct cddpi_plane_ops cddpi_nccl_plane = {.name = "nccl",
                                                  .abort = abort_plane,
                                                  .alloc = cddpi_nccl_alloc,
                                                  .free_memory = cddpi_nccl_free,
-                                                 .records = records};
+                                                 .records = records,
+                                                 .mend = cddpi_nccl_mend};
