@@ -46,7 +46,8 @@ class Torch:
         try:
             self.process.stdin.write(f"{SECONDS} {name}\n")
             self.process.stdin.flush()
-            row = self.lines.get(timeout=self.limit + (120 if fresh else 0))
+            # both its measurements, and what nobody waits for in ours
+            row = self.lines.get(timeout=3 * self.limit + (120 if fresh else 0))
         except (queue.Empty, OSError):
             row = None
         if row is None:
