@@ -208,7 +208,7 @@ static int supervise(const struct cddpi_guard *guard, void *argument)
     status = signal_fd >= 0 ? cddpi_folder_make(job->log_dir)
                             : cddpi_fail_errno(CDDP_ERR_IO, errno, "opening a signalfd");
     if (status == CDDP_OK) {
-        status = cddpi_rendezvous_init(&job->rendezvous);
+        status = cddpi_rendezvous_init(job->world_size, &job->rendezvous);
     }
     if (status == CDDP_OK) {
         exit_status = run_generations(job, guard, signal_fd, &output);

@@ -11,10 +11,28 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-cddp_status cddpi_rendezvous_init(struct cddpi_rendezvous *out)
+enum {
+    RANK_FILES = 5, /* what the launcher opens for a rank: two pipes, its exec, its end, its log */
+    START_FILES = 12,
+    LATER_FILES = 4 /* to look for orphans, say */
+};
+
+static int descriptors_of(int world_size)
+{
+    return START_FILES + RANK_FILES * world_size;
+}
+
+void cddpi_rendezvous_leave_room(const struct cddpi_rendezvous *rendezvous, int world_size)
+{
+    cddpi_store_server_reserve(rendezvous->server,
+                               world_size > 0 ? descriptors_of(world_size) : LATER_FILES);
+}
+
+cddp_status cddpi_rendezvous_init(int world_size, struct cddpi_rendezvous *out)
 {
     struct cddpi_rendezvous rendezvous = {.master_fd = -1};
-    struct cddpi_store_server_options options = {.token = rendezvous.token};
+    struct cddpi_store_server_options options = {.token = rendezvous.token,
+                                                 .reserved = descriptors_of(world_size)};
     cddp_status status;
 
     cddpi_store_token(rendezvous.token);

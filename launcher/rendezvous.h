@@ -15,7 +15,12 @@ struct cddpi_rendezvous {
 
 /** Start the server on loopback, with a new token and id. Starts a thread.
  *  @param out  Release with cddpi_rendezvous_fini(). */
-CDDP_CHECKED cddp_status cddpi_rendezvous_init(struct cddpi_rendezvous *out);
+CDDP_CHECKED cddp_status cddpi_rendezvous_init(int world_size, struct cddpi_rendezvous *out);
+
+/** Keep the descriptors that the start of @p world_size ranks takes from the store's clients; 0:
+ * the ranks have started. */
+void cddpi_rendezvous_leave_room(const struct cddpi_rendezvous *rendezvous, int world_size);
+
 void cddpi_rendezvous_fini(struct cddpi_rendezvous *rendezvous);
 
 /** Let the kernel choose a new free port as master_port, and hold it. */

@@ -131,6 +131,7 @@ bool cddpi_supervision_start(struct cddpi_supervision *run)
         }
     }
     cddpi_rendezvous_release(&run->job->rendezvous);
+    cddpi_rendezvous_leave_room(&run->job->rendezvous, 0);
     run->outcome.exit_status = 0;
     return true;
 }

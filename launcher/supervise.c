@@ -219,6 +219,8 @@ static void finish(struct cddpi_supervision *run)
     if (!cddpi_descendants_kill(KILL_TIMEOUT_MS)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
+    /* what is closed now, a next generation needs: no client of the store may take it */
+    cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->world_size);
     for (int rank = 0; rank < run->job->world_size; rank++) {
         drain(&run->workers[rank]);
         cddpi_worker_close(&run->workers[rank]);

@@ -7,16 +7,20 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-/* A connection to the server that has not proved anything. */
-static int stranger(const struct place *place)
+/* A connection to the server at @port that has not proved anything. */
+static int caller(uint16_t port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(cddpi_store_server_port(place->server)),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     return fd;
+}
+
+static int stranger(const struct place *place)
+{
+    return caller(cddpi_store_server_port(place->server));
 }
 
 /* Whether the server closes @fd, whatever it says before; much sooner than for want of a proof. */
@@ -164,6 +168,113 @@ static void who_finds_no_room_is_told_and_comes_in_later(void **state)
     waitpid(pid, NULL, 0);
 }
 
+/* At least @count descriptors, or the test is skipped. */
+static void need_descriptors(rlim_t count)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < count && limit.rlim_max >= count) {
+        limit.rlim_cur = count;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur < count) {
+        print_message("skipped: fewer than %d descriptors\n", (int)count);
+        skip();
+    }
+}
+
+static void silent_strangers_push_out_the_oldest_of_them_only(void **state)
+{
+    enum { COUNT = 600 };
+    struct place *place = *state;
+    int fds[COUNT];
+    char byte;
+
+    need_descriptors(2048);
+    for (int i = 0; i < COUNT; i++) {
+        fds[i] = stranger(place);
+    }
+    assert_true(is_dropped(fds[0])); /* the proof is waited for twice as long as this */
+    assert_true(is_dropped(fds[1]));
+    works(place);
+    close(friend(place));
+    assert_true(recv(fds[COUNT - 1], &byte, 1, MSG_DONTWAIT) != 0);
+    for (int i = 2; i < COUNT; i++) {
+        close(fds[i]);
+    }
+}
+
+/* A server in a process of @limit descriptors that says its port, waits for a byte, and says how
+ * many descriptors it can still open. */
+static pid_t fork_counting_server(rlim_t limit, int reserved, int *out_fd)
+{
+    int ends[2];
+    pid_t pid;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct cddpi_store_server_options options = {
+            .token = TOKEN, .reserved = reserved, .proof_timeout_ms = 2 * SUPPORT_TIMEOUT_MS};
+        struct rlimit limits = {limit, limit};
+        struct cddpi_store_server *server;
+        uint16_t port;
+        int count = 0;
+
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setenv("CDDP_LOG", "off", 1);
+        if (setrlimit(RLIMIT_NOFILE, &limits) != 0 ||
+            cddpi_store_server_create(&options, &server) != CDDP_OK) {
+            _exit(1);
+        }
+        port = cddpi_store_server_port(server);
+        (void)!write(ends[1], &port, sizeof port);
+        if (read(ends[1], &port, 1) != 1) {
+            _exit(1);
+        }
+        while (dup(ends[1]) >= 0) {
+            count++;
+        }
+        (void)!write(ends[1], &count, sizeof count);
+        pause();
+        _exit(0);
+    }
+    close(ends[1]);
+    *out_fd = ends[0];
+    return pid;
+}
+
+static void strangers_leave_the_program_its_descriptors(void **state)
+{
+    enum { COUNT = 300, RESERVED = 60 };
+    struct place place = {0};
+    int fds[COUNT];
+    uint16_t port = 0;
+    int count = 0;
+    int talk;
+    pid_t pid;
+
+    (void)state;
+    need_descriptors(512);
+    pid = fork_counting_server(200, RESERVED, &talk);
+    assert_int_equal(read(talk, &port, sizeof port), sizeof port);
+    snprintf(place.url, sizeof place.url, "tcp://127.0.0.1:%u", port);
+    for (int i = 0; i < COUNT; i++) {
+        fds[i] = caller(port);
+    }
+    close(friend(&place)); /* who has the token comes in, and behind all others */
+    assert_int_equal(write(talk, "?", 1), 1);
+    assert_int_equal(read(talk, &count, sizeof count), sizeof count);
+    assert_in_range(count, RESERVED, 200);
+    for (int i = 0; i < COUNT; i++) {
+        close(fds[i]);
+    }
+    close(talk);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void nothing_stays_open(void **state)
 {
     int before = support_descriptors();
@@ -192,6 +303,8 @@ int main(void)
         WITH_SERVER(random_requests_drop_only_who_sends_them),
         cmocka_unit_test(who_proves_nothing_is_dropped_in_time),
         cmocka_unit_test(who_finds_no_room_is_told_and_comes_in_later),
+        WITH_SERVER(silent_strangers_push_out_the_oldest_of_them_only),
+        cmocka_unit_test(strangers_leave_the_program_its_descriptors),
         cmocka_unit_test(nothing_stays_open),
     };
 

@@ -22,7 +22,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000, LOOK_MS = 500 };
+enum {
+    GRACE_MS = 2000,
+    POLL_MS = 20,
+    STALE_MS = 1000,
+    LOOK_MS = 500,
+    OWN_FILES = 64 /* open files that a rank with the store's server needs itself */
+};
 
 struct meeting {
     const struct cddpi_join *join;
@@ -67,7 +73,7 @@ static cddp_status open_store(struct meeting *meeting)
     cddp_status status;
 
     if (join->hosts_store && join->rank == 0) {
-        struct cddpi_store_server_options server = {.token = join->token};
+        struct cddpi_store_server_options server = {.token = join->token, .reserved = OWN_FILES};
         char host[1200];
         const char *colon = strrchr(join->store, ':');
         char *end;

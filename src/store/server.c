@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "store/server_client.h"
+#include "store/server_door.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, PROOF_TIMEOUT_MS = 20000, ACCEPT_PAUSE_MS = 50 };
+enum { EVENTS = 256, PROOF_TIMEOUT_MS = 20000 };
 
 struct cddpi_store_server {
     struct cddpi_client_host host;
@@ -30,13 +31,8 @@ struct cddpi_store_server {
     pthread_t thread;
     bool running;
     pid_t owner; /* a forked process has no such thread */
-    int listen_fd;
-    int stop_fd;  /* written to: the thread ends */
-    int spare_fd; /* given up for a moment to tell a client that there are no descriptors left */
-    uint16_t port;
-    uint32_t proof_timeout_ms;
-    int64_t listen_again_ns; /* 0, or when accepting is tried again */
-    bool told_limit;
+    struct cddpi_door door;
+    int stop_fd; /* written to: the thread ends */
 };
 
 static bool is_loopback(const struct sockaddr *address)
@@ -107,9 +103,9 @@ static cddp_status start_listening(struct cddpi_store_server *server, const char
          a = a->ai_next) {
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-        error = fd < 0 ? errno : bind_and_listen(fd, a, &server->port);
+        error = fd < 0 ? errno : bind_and_listen(fd, a, &server->door.port);
         if (error == 0) {
-            server->listen_fd = fd;
+            server->door.listen_fd = fd;
         } else if (fd >= 0) {
             close(fd);
         }
@@ -120,102 +116,6 @@ static cddp_status start_listening(struct cddpi_store_server *server, const char
                                   port);
     }
     return status;
-}
-
-/* False if there is nothing to raise. Only called when it is needed, because children inherit it
- * and some old programs cannot stand descriptors above 1023. */
-static bool raise_file_limit(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) {
-        return false;
-    }
-    limit.rlim_cur = limit.rlim_max;
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
-/* Say to one client that there is no descriptor for it. 0, or the errno of accepting it: EAGAIN if
- * nobody is there after all (without a descriptor, the kernel does not look). */
-static int turn_one_away(struct cddpi_store_server *server)
-{
-    uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
-    uint8_t nonce[CDDPI_NONCE_BYTES] = {0};
-    int error = 0;
-    int fd;
-
-    if (server->spare_fd < 0) {
-        return EMFILE;
-    }
-    close(server->spare_fd);
-    fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    error = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-        cddpi_client_hello(hello, 1, nonce);
-        (void)send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);
-        close(fd);
-    }
-    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return error;
-}
-
-static void tell_limit(struct cddpi_store_server *server)
-{
-    struct rlimit limit = {0};
-
-    if (!server->told_limit) {
-        (void)getrlimit(RLIMIT_NOFILE, &limit);
-        cddpi_log(CDDPI_LOG_WARN,
-                  "store server on port %u: the limit of %llu open files is too low for all "
-                  "clients; raise it (ulimit -Hn)",
-                  server->port, (unsigned long long)limit.rlim_cur);
-        server->told_limit = true;
-    }
-}
-
-static void watch_listener(struct cddpi_store_server *server, bool on)
-{
-    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &server->listen_fd};
-
-    (void)epoll_ctl(server->host.epoll_fd, EPOLL_CTL_MOD, server->listen_fd, &event);
-}
-
-/* False if accepting is over for now. */
-static bool survive_accept_error(struct cddpi_store_server *server, int error)
-{
-    if (error == EMFILE) {
-        if (raise_file_limit()) {
-            return true;
-        }
-        error = turn_one_away(server);
-        if (error == 0) {
-            tell_limit(server);
-            return true;
-        }
-    }
-    if (error == EAGAIN || error == EWOULDBLOCK) {
-        return false;
-    }
-    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-        /* the listener would be reported again at once: look away for a moment */
-        watch_listener(server, false);
-        server->listen_again_ns = cddpi_deadline_ns(ACCEPT_PAUSE_MS);
-        return false;
-    }
-    return true; /* the connection was gone already: the next one */
-}
-
-static void accept_all(struct cddpi_store_server *server)
-{
-    for (int i = 0; i < EVENTS; i++) {
-        int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-        if (fd >= 0) {
-            cddpi_client_accept(&server->host, fd, cddpi_deadline_ns(server->proof_timeout_ms));
-        } else if (!survive_accept_error(server, errno)) {
-            return;
-        }
-    }
 }
 
 /* Drop who did not prove the token in time, and tell how long to wait for the next such moment. */
@@ -232,12 +132,12 @@ static int handle_clocks(struct cddpi_store_server *server)
         }
         cddpi_client_doom(&server->host, oldest);
     }
-    if (server->listen_again_ns != 0) {
-        if (cddpi_left_ms(server->listen_again_ns) == 0) {
-            server->listen_again_ns = 0;
-            watch_listener(server, true);
-        } else if (server->listen_again_ns < next) {
-            next = server->listen_again_ns;
+    if (server->door.listen_again_ns != 0) {
+        if (cddpi_left_ms(server->door.listen_again_ns) == 0) {
+            server->door.listen_again_ns = 0;
+            cddpi_door_watch(&server->door, &server->host, true);
+        } else if (server->door.listen_again_ns < next) {
+            next = server->door.listen_again_ns;
         }
     }
     return next == INT64_MAX ? -1 : cddpi_left_ms(next);
@@ -251,6 +151,7 @@ static void *serve(void *argument)
     pthread_mutex_lock(&server->lock);
     for (;;) {
         int timeout_ms = handle_clocks(server);
+        bool has_callers = false;
         int count;
 
         cddpi_client_reap(&server->host);
@@ -263,25 +164,28 @@ static void *serve(void *argument)
                 pthread_mutex_unlock(&server->lock);
                 return NULL;
             }
-            if (events[i].data.ptr == &server->listen_fd) {
-                accept_all(server);
+            if (events[i].data.ptr == &server->door.listen_fd) {
+                has_callers = true;
             } else {
                 cddpi_client_event(&server->host, events[i].data.ptr, events[i].events);
             }
+        }
+        if (has_callers) { /* last: a newcomer may push out who has not answered by now */
+            cddpi_door_accept(&server->door, &server->host);
         }
     }
 }
 
 static cddp_status make_loop(struct cddpi_store_server *server)
 {
-    struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &server->listen_fd};
+    struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &server->door.listen_fd};
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &server->stop_fd};
 
     server->host.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (server->host.epoll_fd < 0 || server->stop_fd < 0 || server->spare_fd < 0 ||
-        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->listen_fd, &listener) != 0 ||
+    server->door.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (server->host.epoll_fd < 0 || server->stop_fd < 0 || server->door.spare_fd < 0 ||
+        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->door.listen_fd, &listener) != 0 ||
         epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->stop_fd, &stop) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "store server: event loop");
     }
@@ -320,12 +224,13 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     }
     (void)pthread_mutex_init(&server->lock, NULL); /* cannot fail without attributes */
     server->owner = getpid();
-    server->listen_fd = -1;
+    server->door.listen_fd = -1;
     server->stop_fd = -1;
-    server->spare_fd = -1;
+    server->door.spare_fd = -1;
     server->host.epoll_fd = -1;
-    server->proof_timeout_ms = options->proof_timeout_ms > 0 ? options->proof_timeout_ms
-                                                             : PROOF_TIMEOUT_MS;
+    server->door.proof_timeout_ms = options->proof_timeout_ms > 0 ? options->proof_timeout_ms
+                                                                  : PROOF_TIMEOUT_MS;
+    server->door.reserved = options->reserved;
     cddpi_proof_key(token, "cddp tcp store", server->host.key);
     server->host.table = cddpi_table_create();
     if (server->host.table == NULL) {
@@ -381,8 +286,8 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
     }
     if (!forked) {
         /* wakes those in the queue, also if a forked process holds a copy of the descriptor */
-        if (server->listen_fd >= 0) {
-            (void)shutdown(server->listen_fd, SHUT_RDWR);
+        if (server->door.listen_fd >= 0) {
+            (void)shutdown(server->door.listen_fd, SHUT_RDWR);
         }
         while (server->host.proving.first != NULL) {
             cddpi_client_doom(&server->host, server->host.proving.first);
@@ -394,9 +299,9 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
         cddpi_table_destroy(server->host.table);
     }
     /* In a forked process the clients and the table may be half changed: they stay. */
-    close_if_open(server->listen_fd);
+    close_if_open(server->door.listen_fd);
     close_if_open(server->stop_fd);
-    close_if_open(server->spare_fd);
+    close_if_open(server->door.spare_fd);
     close_if_open(server->host.epoll_fd);
     if (!forked) {
         pthread_mutex_destroy(&server->lock);
@@ -428,7 +333,17 @@ cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char
                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory for \"%s\"", key);
 }
 
+void cddpi_store_server_reserve(struct cddpi_store_server *server, int descriptors)
+{
+    pthread_mutex_lock(&server->lock);
+    while (descriptors > server->door.reserved && server->host.proving.first != NULL) {
+        cddpi_client_doom(&server->host, server->host.proving.first);
+    }
+    server->door.reserved = descriptors;
+    pthread_mutex_unlock(&server->lock);
+}
+
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server)
 {
-    return server->port;
+    return server->door.port;
 }

@@ -13,10 +13,12 @@ struct cddpi_store_server_options {
     const char *token;         /* clients must prove it; NULL or "": accepted on loopback only */
     uint32_t proof_timeout_ms; /* a client that has not proved the token by then is dropped; 0:
                                 * 20000 */
+    int reserved;              /* see cddpi_store_server_reserve() */
 };
 
 /** Bind, listen and start the thread. When clients outnumber the process's limit of open files, the
- *  server raises the soft limit to the hard one; clients beyond that are told so and try again.
+ *  server raises the soft limit to the hard one; clients beyond that are told so and try again. Of
+ *  those who have not proved the token some hundred are kept; the oldest make room for newcomers.
  *  @param out  Release with cddpi_store_server_destroy(), which accepts NULL. */
 CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *options,
                                                    struct cddpi_store_server **out);
@@ -29,6 +31,11 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server);
  *  process that created the server. */
 CDDP_CHECKED cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char *key,
                                                 const void *value, size_t bytes);
+
+/** Leave @p descriptors of the process's limit of open files to the program: the server takes no
+ *  connection that would use them, and when there are more than before it drops those who have not
+ *  proved the token (ranks come again). Any thread of the process that created the server. */
+void cddpi_store_server_reserve(struct cddpi_store_server *server, int descriptors);
 
 /** The port that it listens on. */
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server);

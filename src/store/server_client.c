@@ -29,6 +29,7 @@ static void list_add(struct cddpi_clients *list, struct cddpi_client *client)
         list->first = client;
     }
     list->last = client;
+    list->count++;
 }
 
 static void list_remove(struct cddpi_client *client)
@@ -45,6 +46,7 @@ static void list_remove(struct cddpi_client *client)
     } else {
         list->last = client->previous;
     }
+    list->count--;
 }
 
 void cddpi_client_doom(struct cddpi_client_host *host, struct cddpi_client *client)

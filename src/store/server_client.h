@@ -34,6 +34,7 @@ struct cddpi_client {
 struct cddpi_clients {
     struct cddpi_client *first;
     struct cddpi_client *last;
+    size_t count;
 };
 
 /* What connections use of the server. */
