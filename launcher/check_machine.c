@@ -1,7 +1,10 @@
 /* check_machine.c - owns what --check says of processors, memory, limits and processes. */
-#include "show.h"
+#include "info.h"
 
 #include "cores.h"
+
+#include "base/child.h"
+#include "base/memory_left.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +18,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { CHECK_SECONDS = 30 }; /* for checks that should take no time */
+
 /* Instruction sets that kernels, OpenBLAS or oneDNN choose by, as /proc/cpuinfo calls them. */
 static const char *const simd_names[] = {
     "sse4_2",   "avx",      "avx2",        "fma",         "f16c",        "avx512f",
     "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16",
     "amx_int8", "asimd",    "asimdhp",     "bf16",        "sve",         "sve2"};
 
-/* The first line of @path that starts with @start, behind its colon; false if there is none. */
+/* The first line of @p path that starts with @p start, behind its colon; false if there is none. */
 static bool find_line(const char *path, const char *start, char *out, size_t bytes)
 {
     char line[8192];
@@ -77,7 +82,7 @@ static void print_simd(void)
 void cddpi_check_processors(void)
 {
     struct cddpi_cores cores;
-    struct cddpi_share all;
+    struct cddpi_core_share all;
     char text[512];
 
     if (find_line("/proc/cpuinfo", "model name", text, sizeof text)) {
@@ -98,6 +103,7 @@ void cddpi_check_processors(void)
 
 void cddpi_check_memory(void)
 {
+    struct cddpi_memory_left left;
     struct statvfs shm;
     char text[128];
 
@@ -107,12 +113,9 @@ void cddpi_check_memory(void)
     if (find_line("/proc/meminfo", "MemAvailable", text, sizeof text)) {
         printf("  available %.1f GiB\n", atof(text) / (1 << 20));
     }
-    if (find_line("/sys/fs/cgroup/memory.max", "", text, sizeof text)) {
-        if (strcmp(text, "max") == 0) {
-            printf("  limit of this control group: none\n");
-        } else {
-            printf("  limit of this control group: %.1f GiB\n", atof(text) / (1 << 30));
-        }
+    cddpi_memory_left(&left);
+    if (left.bytes != UINT64_MAX) {
+        printf("  a job here can take %s (%s)\n", cddpi_print_size(left.bytes, text), left.limit);
     }
     if (statvfs("/dev/shm", &shm) == 0) {
         printf("  /dev/shm  %.1f GiB, %.1f GiB of it free\n",
@@ -164,7 +167,7 @@ void cddpi_check_limits(void)
     print_setting("somaxconn", "/proc/sys/net/core/somaxconn");
 }
 
-/* Whether this process can open descriptor @fd of process @pid; an errno if not. */
+/* Whether this process can open descriptor @p fd of process @p pid; an errno if not. */
 static int open_of_sibling(pid_t pid, int fd)
 {
     char path[64];
@@ -184,6 +187,7 @@ static int try_shared_memory(void)
 {
     int fd = memfd_create("cddp-check", MFD_CLOEXEC);
     int status = 0;
+    pid_t self = getpid();
     pid_t holder;
     pid_t opener;
 
@@ -193,13 +197,15 @@ static int try_shared_memory(void)
     fflush(NULL);
     holder = fork();
     if (holder == 0) {
-        pause();
+        if (cddpi_child_begin(self, CHECK_SECONDS)) {
+            pause();
+        }
         _exit(0);
     }
     close(fd);
     opener = holder > 0 ? fork() : -1;
     if (opener == 0) {
-        _exit(open_of_sibling(holder, fd));
+        _exit(cddpi_child_begin(self, CHECK_SECONDS) ? open_of_sibling(holder, fd) : EAGAIN);
     }
     if (opener > 0) {
         waitpid(opener, &status, 0);
@@ -208,7 +214,7 @@ static int try_shared_memory(void)
         kill(holder, SIGKILL);
         waitpid(holder, NULL, 0);
     }
-    return opener > 0 ? WEXITSTATUS(status) : EAGAIN;
+    return opener > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : EAGAIN;
 }
 
 void cddpi_check_processes(void)

@@ -1,8 +1,9 @@
-/* command.c - owns the search for what the ranks execute, and asks cddp-train about a train.conf.
- */
+/* command.c - owns the search for what the ranks execute, and asks cddp-train about
+ * a train.conf. */
 #include "command.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/error.h"
 #include "base/number.h"
 
@@ -17,7 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* 0 if @path can be executed, else an errno. */
+/* Deadlines of what cddp-train is asked, which it does on its own and without us, too. */
+enum {
+    ANSWER_SECONDS = 10,
+    VALIDATE_SECONDS = 60,
+    DRY_RUN_SECONDS = 600 /* a large model on a slow machine takes a while */
+};
+
+/* 0 if @p path can be executed, else an errno. */
 static int why_not_executable(const char *path)
 {
     struct stat status;
@@ -37,7 +45,7 @@ static cddp_status found(const char *path, char **out)
     return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a path");
 }
 
-/* Look for @name in every folder of $PATH, as execvp() does. */
+/* Look for @p name in every folder of $PATH, as execvp() does. */
 static cddp_status find_in_path(const char *name, char **out)
 {
     const char *folder = getenv("PATH");
@@ -109,8 +117,8 @@ static cddp_status find_train(char **out)
     return cddpi_fail(CDDP_ERR_NOT_FOUND, "cddp-train is neither beside cddp-run nor in $PATH");
 }
 
-/* A pipe would be empty once it is read, and what stands behind our descriptors ranks do not have:
- * each of them, and we ourselves, read the file. */
+/* We read the file, and each rank does: a pipe would be empty after the first, and ranks do not
+ * have our descriptors. */
 static bool is_readable_once(const char *path, const struct stat *status)
 {
     static const char *const ours[] = {"/dev/fd/", "/dev/stdin", "/proc/self/"};
@@ -122,7 +130,7 @@ static bool is_readable_once(const char *path, const struct stat *status)
     return found;
 }
 
-/* Whether @path is what one starts, by its first bytes or its name. */
+/* Whether @p path looks like a program, by its first bytes or its name. */
 static bool is_program(const char *path)
 {
     size_t length = strlen(path);
@@ -153,7 +161,7 @@ static cddp_status check_config(const char *path)
     }
     if (S_ISREG(status.st_mode) && is_program(path)) {
         return cddpi_fail(CDDP_ERR_CONFIG,
-                          "%s: a program, no train.conf; to start it write cddp-run ... -- %s%s",
+                          "%s: a program, not a train.conf; to start it write cddp-run ... -- %s%s",
                           path, access(path, X_OK) == 0 ? "" : "INTERPRETER ", path);
     }
     return CDDP_OK;
@@ -198,11 +206,12 @@ void cddpi_command_fini(struct cddpi_command *command)
     *command = (struct cddpi_command){NULL, NULL};
 }
 
-/* Start the command with @option put before its arguments. @stdout_fd: -1 for ours. Returns the
- * pid, or -1. */
+/* Start the command with @p option put before its arguments. @p stdout_fd: -1 for ours. @p seconds:
+ * when it is killed. Returns the pid, or -1 with a text. */
 static pid_t start_with_option(const struct cddpi_command *command, const char *option,
-                               int stdout_fd, bool shows_errors)
+                               unsigned seconds, int stdout_fd, bool shows_errors)
 {
+    pid_t self = getpid();
     size_t count = 0;
     char **argv;
     pid_t pid;
@@ -212,6 +221,7 @@ static pid_t start_with_option(const struct cddpi_command *command, const char *
     }
     argv = cddpi_zalloc_array(count + 2, sizeof *argv);
     if (argv == NULL) {
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu arguments", count);
         return -1;
     }
     argv[0] = command->argv[0];
@@ -221,6 +231,9 @@ static pid_t start_with_option(const struct cddpi_command *command, const char *
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+        if (!cddpi_child_begin(self, seconds)) {
+            _exit(127);
+        }
         if (null >= 0) {
             dup2(null, STDIN_FILENO);
         }
@@ -232,6 +245,9 @@ static pid_t start_with_option(const struct cddpi_command *command, const char *
         }
         execv(command->path, argv);
         _exit(127);
+    }
+    if (pid < 0) {
+        (void)cddpi_child_fail(errno, command->path);
     }
     cddpi_free(argv);
     return pid;
@@ -249,13 +265,13 @@ static int wait_for(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Read what @fd gives within ten seconds, to its end or until @bytes are full. */
+/* Read what @p fd gives in time, to its end or until @p bytes are full. */
 static void read_answer(int fd, char *out, size_t bytes)
 {
     struct pollfd readable = {fd, POLLIN, 0};
     size_t used = 0;
 
-    while (used + 1 < bytes && poll(&readable, 1, 10000) > 0) {
+    while (used + 1 < bytes && poll(&readable, 1, ANSWER_SECONDS * 1000) > 0) {
         ssize_t got = read(fd, out + used, bytes - 1 - used);
 
         if (got <= 0) {
@@ -279,7 +295,7 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     }
     snprintf(text, sizeof text, "%d", cores);
     setenv("CDDP_AVAILABLE_CORES", text, 1);
-    pid = start_with_option(command, "--print-nproc", ends[1], false);
+    pid = start_with_option(command, "--print-nproc", ANSWER_SECONDS, ends[1], false);
     unsetenv("CDDP_AVAILABLE_CORES");
     close(ends[1]);
     text[0] = '\0';
@@ -288,7 +304,7 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     }
     close(ends[0]);
     if (pid > 0) {
-        kill(pid, SIGKILL); /* it has answered, or never will */
+        kill(pid, SIGKILL); /* it has answered, or its time is over */
         (void)wait_for(pid);
     }
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
@@ -303,25 +319,44 @@ static void set_world_size(int world_size)
     setenv("CDDP_WORLD_SIZE", text, 1);
 }
 
+/* Run the command with @p option to its end; say why if it could not, or took too long. */
+static int run_with_option(const struct cddpi_command *command, const char *option,
+                           unsigned seconds, int stdout_fd)
+{
+    pid_t pid = start_with_option(command, option, seconds, stdout_fd, true);
+    int exit_status;
+
+    if (pid < 0) {
+        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        return 1;
+    }
+    exit_status = wait_for(pid);
+    if (exit_status == 128 + SIGALRM) {
+        fprintf(stderr,
+                "cddp-run: %s %s %s did not end within %u s and was killed: is there a file that "
+                "cannot be read to its end?\n",
+                command->path, option, command->argv[1], seconds);
+        return 1;
+    }
+    return exit_status;
+}
+
 int cddpi_command_validate(const struct cddpi_command *command, int world_size)
 {
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    pid_t pid;
+    int exit_status;
 
     set_world_size(world_size);
-    pid = start_with_option(command, "--validate", null, true);
+    exit_status = run_with_option(command, "--validate", VALIDATE_SECONDS, null);
     if (null >= 0) {
         close(null);
     }
-    return pid > 0 ? wait_for(pid) : 1;
+    return exit_status;
 }
 
 int cddpi_command_dry_run(const struct cddpi_command *command, int world_size)
 {
-    pid_t pid;
-
     set_world_size(world_size);
     fflush(NULL);
-    pid = start_with_option(command, "--dry-run", -1, true);
-    return pid > 0 ? wait_for(pid) : 1;
+    return run_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1);
 }

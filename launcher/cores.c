@@ -15,8 +15,8 @@
 
 enum { MAX_CPUS = 8192, LIST_BYTES = 8192 };
 
-/* Read a list such as "0-3,8" from the file @path into a new table: 1 where a number is in it. NULL
- * when there is no such file. */
+/* Read a list such as "0-3,8" from the file @p path into a new table: 1 where a number is in it.
+ * NULL when there is no such file. */
 static unsigned char *read_list(const char *path)
 {
     char text[LIST_BYTES];
@@ -47,8 +47,8 @@ static unsigned char *read_list(const char *path)
     return is_in;
 }
 
-/* Append the core that processor @cpu belongs to: all its allowed siblings. Only the first is read
- * from /sys, since it names the others. */
+/* Append the core that processor @p cpu belongs to: all its allowed siblings. Only the first is
+ * read from /sys, since it names the others. */
 static void add_core(const char *sys, int cpu, unsigned char *left, struct cddpi_cores *cores)
 {
     char path[512];
@@ -68,7 +68,7 @@ static void add_core(const char *sys, int cpu, unsigned char *left, struct cddpi
     cddpi_free(siblings);
 }
 
-/* Append the cores of one node: those of @left that are in @node (NULL: all). */
+/* Append the cores of one node: those of @p left that are in @p node (NULL: all). */
 static void add_node(const char *sys, const unsigned char *node, unsigned char *left,
                      struct cddpi_cores *cores)
 {
@@ -103,7 +103,7 @@ static void add_all(const char *sys, unsigned char *left, struct cddpi_cores *co
         cddpi_free(node);
     }
     cddpi_free(nodes);
-    add_node(sys, NULL, left, cores); /* what no node claims */
+    add_node(sys, NULL, left, cores); /* cores that belong to no node */
     cores->first[cores->core_count] = cores->cpu_count;
 }
 
@@ -161,10 +161,10 @@ void cddpi_cores_fini(struct cddpi_cores *cores)
     *cores = (struct cddpi_cores){0};
 }
 
-struct cddpi_share cddpi_cores_share(const struct cddpi_cores *cores, int rank, int ranks,
-                                     bool bind)
+struct cddpi_core_share cddpi_cores_share(const struct cddpi_cores *cores, int rank, int ranks,
+                                          bool bind)
 {
-    struct cddpi_share share = {0, cores->core_count, bind, 1};
+    struct cddpi_core_share share = {0, cores->core_count, bind, 1};
     int64_t count = cores->core_count;
 
     if (bind && count >= ranks) {
@@ -185,8 +185,8 @@ static int compare_ints(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-void cddpi_cores_text(const struct cddpi_cores *cores, const struct cddpi_share *share, char *out,
-                      size_t bytes)
+void cddpi_cores_text(const struct cddpi_cores *cores, const struct cddpi_core_share *share,
+                      char *out, size_t bytes)
 {
     int begin = cores->first[share->begin];
     int count = cores->first[share->end] - begin;

@@ -16,7 +16,7 @@ struct cddpi_cores {
 };
 
 /* Cores [begin, end) of a rank; all of them when it is not bound. */
-struct cddpi_share {
+struct cddpi_core_share {
     int begin;
     int end;
     bool bound;
@@ -33,11 +33,11 @@ void cddpi_cores_fini(struct cddpi_cores *cores);
 
 /** What @p rank of @p ranks gets: disjoint runs of cores, unless @p bind is false. With more ranks
  *  than cores, rank r gets core r modulo their number. */
-struct cddpi_share cddpi_cores_share(const struct cddpi_cores *cores, int rank, int ranks,
-                                     bool bind);
+struct cddpi_core_share cddpi_cores_share(const struct cddpi_cores *cores, int rank, int ranks,
+                                          bool bind);
 
 /** The processors of @p share as text, such as "0-3,8-11", cut to @p bytes. */
-void cddpi_cores_text(const struct cddpi_cores *cores, const struct cddpi_share *share, char *out,
-                      size_t bytes);
+void cddpi_cores_text(const struct cddpi_cores *cores, const struct cddpi_core_share *share,
+                      char *out, size_t bytes);
 
 #endif

@@ -107,7 +107,8 @@ static void add_torchrun(struct list *list, const struct cddpi_job *job, int ran
 /* Without these each rank's BLAS would start as many threads as the machine has cores. */
 static void add_threads(struct list *list, const struct cddpi_job *job, int rank)
 {
-    struct cddpi_share share = cddpi_cores_share(&job->cores, rank, job->world_size, job->bind);
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->world_size,
+                                                      job->bind);
 
     if (getenv("OMP_NUM_THREADS") != NULL) {
         return; /* OpenBLAS heeds it, too */
@@ -123,15 +124,15 @@ cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char **
     struct list *list = cddpi_zalloc(sizeof *list);
 
     if (list == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: no memory for its environment", rank);
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, rank, "no memory for its environment");
     }
     add_cddp(list, job, rank);
     add_torchrun(list, job, rank);
     add_threads(list, job, rank);
     if (list->is_full) {
         cddpi_free(list);
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: its environment is longer than %d bytes",
-                          rank, TEXT_BYTES);
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, rank, "its environment is longer than %d bytes",
+                               TEXT_BYTES);
     }
     *out = list->texts; /* the first member, so that it is released with the block */
     return CDDP_OK;

@@ -2,8 +2,8 @@
 #include "launch.h"
 
 #include "environment.h"
-#include "guard.h"
 #include "job.h"
+#include "monitor.h"
 #include "output.h"
 #include "supervise.h"
 
@@ -103,14 +103,14 @@ static void raise_file_limit(struct cddpi_job *job)
     }
 }
 
-/* Wait until our readers have all, unless they are given up: by a signal, or the guard's death. */
-static void flush_output(struct cddpi_output *output, const struct cddpi_guard *guard,
+/* Wait until our readers have all of the output, unless a signal comes or the monitor dies. */
+static void flush_output(struct cddpi_output *output, const struct cddpi_monitor *monitor,
                          int signal_fd)
 {
     for (int i = 0; i < 2; i++) {
         struct cddpi_sink *sink = &output->sinks[i];
         struct pollfd events[] = {
-            {sink->fd, POLLOUT, 0}, {guard->lifeline, POLLIN, 0}, {signal_fd, POLLIN, 0}};
+            {sink->fd, POLLOUT, 0}, {monitor->lifeline, POLLIN, 0}, {signal_fd, POLLIN, 0}};
 
         for (cddpi_sink_flush(sink); cddpi_sink_queued(sink) > 0; cddpi_sink_flush(sink)) {
             struct signalfd_siginfo got;
@@ -121,14 +121,14 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_guard *
             if (events[1].revents != 0 ||
                 ((events[2].revents & POLLIN) != 0 &&
                  read(signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
-                 (got.ssi_signo == SIGINT || got.ssi_signo == SIGTERM))) {
+                 sigismember(&monitor->ending, (int)got.ssi_signo) == 1)) {
                 return;
             }
         }
     }
 }
 
-/* How long to wait before a restart, after @fruitless generations in a row that led nowhere. */
+/* How long to wait before a restart, after @p fruitless generations in a row that led nowhere. */
 static int64_t pause_ms(int fruitless)
 {
     int64_t pause = fruitless < 2 ? 0 : (int64_t)FIRST_PAUSE_MS << (fruitless - 2);
@@ -138,13 +138,13 @@ static int64_t pause_ms(int fruitless)
 
 /* Wait before a restart. False if a signal came that asks the job to end, whose status is then
  * *exit_status, or the launcher was killed. */
-static bool wait_to_restart(int64_t milliseconds, const struct cddpi_guard *guard, int signal_fd,
-                            int *exit_status)
+static bool wait_to_restart(int64_t milliseconds, const struct cddpi_monitor *monitor,
+                            int signal_fd, int *exit_status)
 {
     int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
 
     for (int left = cddpi_left_ms(deadline_ns); left > 0; left = cddpi_left_ms(deadline_ns)) {
-        struct pollfd events[] = {{signal_fd, POLLIN, 0}, {guard->lifeline, POLLIN, 0}};
+        struct pollfd events[] = {{signal_fd, POLLIN, 0}, {monitor->lifeline, POLLIN, 0}};
         struct signalfd_siginfo got;
 
         if (poll(events, 2, left) <= 0) {
@@ -154,8 +154,7 @@ static bool wait_to_restart(int64_t milliseconds, const struct cddpi_guard *guar
             return false;
         }
         if (read(signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
-            (got.ssi_signo == SIGINT || got.ssi_signo == SIGTERM || got.ssi_signo == SIGHUP ||
-             got.ssi_signo == SIGQUIT)) {
+            sigismember(&monitor->ending, (int)got.ssi_signo) == 1) {
             *exit_status = 128 + (int)got.ssi_signo;
             return false;
         }
@@ -163,14 +162,14 @@ static bool wait_to_restart(int64_t milliseconds, const struct cddpi_guard *guar
     return true;
 }
 
-static int run_generations(struct cddpi_job *job, const struct cddpi_guard *guard, int signal_fd,
-                           struct cddpi_output *output)
+static int run_generations(struct cddpi_job *job, const struct cddpi_monitor *monitor,
+                           int signal_fd, struct cddpi_output *output)
 {
     int fruitless = 0;
 
     for (;;) {
         int64_t began = cddpi_now_ns();
-        struct cddpi_outcome outcome = cddpi_supervise(job, guard, signal_fd, output);
+        struct cddpi_outcome outcome = cddpi_supervise(job, monitor, signal_fd, output);
         bool was_short = cddpi_now_ns() - began < (int64_t)SHORT_LIFE_MS * 1000000;
 
         if (!outcome.may_restart || job->generation == job->options.max_restarts) {
@@ -185,7 +184,7 @@ static int run_generations(struct cddpi_job *job, const struct cddpi_guard *guar
                              SHORT_LIFE_MS / 1000);
             return outcome.exit_status;
         }
-        if (!wait_to_restart(pause_ms(fruitless), guard, signal_fd, &outcome.exit_status)) {
+        if (!wait_to_restart(pause_ms(fruitless), monitor, signal_fd, &outcome.exit_status)) {
             return outcome.exit_status;
         }
         job->generation++;
@@ -195,11 +194,11 @@ static int run_generations(struct cddpi_job *job, const struct cddpi_guard *guar
 }
 
 /* The supervising process. */
-static int supervise(const struct cddpi_guard *guard, void *argument)
+static int supervise(const struct cddpi_monitor *monitor, void *argument)
 {
     struct cddpi_job *job = argument;
     struct cddpi_output output;
-    int signal_fd = signalfd(-1, &guard->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    int signal_fd = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     int exit_status = 1;
     cddp_status status;
 
@@ -211,19 +210,26 @@ static int supervise(const struct cddpi_guard *guard, void *argument)
         status = cddpi_rendezvous_init(job->world_size, &job->rendezvous);
     }
     if (status == CDDP_OK) {
-        exit_status = run_generations(job, guard, signal_fd, &output);
+        exit_status = run_generations(job, monitor, signal_fd, &output);
         cddpi_rendezvous_fini(&job->rendezvous);
     } else {
         cddpi_output_say(&output, "%s", cddp_last_error());
     }
-    flush_output(&output, guard, signal_fd);
+    flush_output(&output, monitor, signal_fd);
+    if (output.out->error != 0 || output.out->lost > 0) {
+        cddpi_output_say(&output, "standard output: %s: some output of the ranks is lost",
+                         strerror(output.out->error != 0 ? output.out->error : ENOMEM));
+        exit_status = exit_status != 0 ? exit_status : 1;
+        flush_output(&output, monitor, signal_fd);
+    }
     cddpi_output_fini(&output);
     return exit_status;
 }
 
 static void print_rank(const struct cddpi_job *job, int rank)
 {
-    struct cddpi_share share = cddpi_cores_share(&job->cores, rank, job->world_size, job->bind);
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->world_size,
+                                                      job->bind);
     char cores[256];
 
     cddpi_cores_text(&job->cores, &share, cores, sizeof cores);
@@ -314,7 +320,7 @@ int cddpi_launch(const struct cddpi_launch_options *options)
         exit_status = options->config != NULL ? cddpi_command_validate(&job.command, job.world_size)
                                               : 0;
         if (exit_status == 0) {
-            exit_status = cddpi_guard_run(supervise, &job);
+            exit_status = cddpi_monitor_run(supervise, &job);
         }
     }
     cddpi_command_fini(&job.command);

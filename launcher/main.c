@@ -1,8 +1,9 @@
 /* main.c - the program cddp-run. */
+#include "info.h"
 #include "launch.h"
 #include "options.h"
-#include "show.h"
 
+#include "base/stack.h"
 #include "base/streams.h"
 
 int main(int argc, char **argv)
@@ -11,6 +12,10 @@ int main(int argc, char **argv)
     int exit_status = 0;
 
     cddpi_streams_open();
+    if (cddpi_stack_ensure() != CDDP_OK) {
+        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        return 1;
+    }
     if (cddpi_launch_options_parse(argc, argv, &options) != CDDP_OK) {
         fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
         return 2;
@@ -23,10 +28,10 @@ int main(int argc, char **argv)
         printf("cddp-run %s\n", cddp_version());
         break;
     case CDDPI_ACTION_ENV:
-        cddpi_show_env();
+        cddpi_info_env();
         break;
     case CDDPI_ACTION_CHECK:
-        exit_status = cddpi_show_check();
+        exit_status = cddpi_info_check();
         break;
     case CDDPI_ACTION_RUN:
     case CDDPI_ACTION_DRY_RUN:

@@ -33,7 +33,7 @@ enum { HELP_COLUMN = 26 };
       "deadline of joining and of each collective, given to the ranks as CDDP_TIMEOUT_MS")         \
     X(TAG_OUTPUT, "tag-output", 0, NULL,                                                           \
       "put \"[rank] \" before the lines of every rank, not only of those above 0")                 \
-    X(NO_TAG, "no-tag", 0, NULL, "put it before no line")                                          \
+    X(NO_TAG, "no-tag", 0, NULL, "put it before none of the lines")                                \
     X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
       "start nothing: print the resolved configuration or the command, and one line a rank")       \
     X(CHECK, "check", 0, NULL,                                                                     \
@@ -152,10 +152,10 @@ static cddp_status take_command(struct cddpi_launch_options *options, bool after
         return CDDP_OK;
     }
     if (options->argument_count == 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          after_dashes ? "there is no program after --"
-                                       : "what is to be run? A train.conf, or -- PROGRAM: see "
-                                         "cddp-run --help");
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            after_dashes ? "there is no program after --"
+                         : "nothing to run: name a train.conf, or -- PROGRAM: see cddp-run --help");
     }
     if (after_dashes) {
         return CDDP_OK;

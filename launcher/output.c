@@ -1,14 +1,17 @@
 /* output.c - owns the queues before our stdout and stderr. The descriptors are shared with the
- * shell, so they are not made non-blocking: poll() tells when a page fits. */
+ * shell, so they are not made non-blocking: what they lead to is opened again. Where that cannot
+ * be, poll() tells when a page fits, but on a terminal the write may block all the same. */
 #include "output.h"
 
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,13 +21,34 @@ enum {
     FILE_PIECE = 1 << 16
 };
 
+/* A terminal that nobody reads, as behind a lost connection, may block whoever writes to it. */
+static void reopen(struct cddpi_sink *sink)
+{
+    char path[32];
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", sink->fd);
+    fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd >= 0) {
+        sink->fd = fd;
+        sink->is_reopened = true;
+    }
+}
+
 static void init_sink(struct cddpi_sink *sink, int fd)
 {
     struct stat status;
 
     *sink = (struct cddpi_sink){.fd = fd, .line_owner = -1};
-    sink->is_regular = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+    if (fstat(fd, &status) != 0) {
+        return;
+    }
+    sink->is_regular = S_ISREG(status.st_mode);
+    sink->is_socket = S_ISSOCK(status.st_mode);
     sink->is_terminal = isatty(fd) == 1;
+    if (sink->is_terminal || S_ISFIFO(status.st_mode)) {
+        reopen(sink);
+    }
 }
 
 void cddpi_output_init(struct cddpi_output *output)
@@ -44,10 +68,13 @@ void cddpi_output_init(struct cddpi_output *output)
 
 void cddpi_output_fini(struct cddpi_output *output)
 {
-    cddpi_free(output->sinks[0].queue);
-    cddpi_free(output->sinks[1].queue);
-    output->sinks[0].queue = NULL;
-    output->sinks[1].queue = NULL;
+    for (int i = 0; i < 2; i++) {
+        cddpi_free(output->sinks[i].queue);
+        output->sinks[i].queue = NULL;
+        if (output->sinks[i].is_reopened) {
+            close(output->sinks[i].fd);
+        }
+    }
 }
 
 static bool is_ready(const struct cddpi_sink *sink)
@@ -57,19 +84,27 @@ static bool is_ready(const struct cddpi_sink *sink)
     return sink->is_regular || poll(&writable, 1, 0) > 0;
 }
 
+static ssize_t write_some(const struct cddpi_sink *sink, size_t bytes)
+{
+    const char *from = sink->queue + sink->begin;
+
+    return sink->is_socket ? send(sink->fd, from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
+                           : write(sink->fd, from, bytes);
+}
+
 void cddpi_sink_flush(struct cddpi_sink *sink)
 {
-    size_t piece = sink->is_regular ? FILE_PIECE : PIPE_PIECE;
+    size_t piece = sink->is_regular || sink->is_reopened ? FILE_PIECE : PIPE_PIECE;
 
     while (sink->begin < sink->end && is_ready(sink)) {
         size_t bytes = sink->end - sink->begin;
-        ssize_t written = write(sink->fd, sink->queue + sink->begin, bytes < piece ? bytes : piece);
+        ssize_t written = write_some(sink, bytes < piece ? bytes : piece);
 
         if (written < 0 && (errno == EAGAIN || errno == EINTR)) {
             return;
         }
         if (written < 0) {
-            sink->is_broken = true;
+            sink->error = errno;
             sink->begin = sink->end;
         } else {
             sink->begin += (size_t)written;
@@ -103,7 +138,7 @@ static void append(struct cddpi_sink *sink, const char *text, size_t bytes)
     sink->end += bytes;
 }
 
-/* End a line that @owner did not begin. */
+/* End a line that @p owner did not begin. */
 static void end_line(struct cddpi_sink *sink, int owner)
 {
     if (sink->line_owner < 0 || sink->line_owner == owner) {
@@ -132,7 +167,7 @@ void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size
 {
     const char *newline;
 
-    if (sink->is_broken || bytes == 0) {
+    if (sink->error != 0 || bytes == 0) {
         return;
     }
     end_line(sink, owner);

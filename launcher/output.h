@@ -19,8 +19,10 @@ struct cddpi_sink {
     size_t lost;     /* bytes dropped for want of memory */
     size_t lines;    /* that were ever written */
     bool is_regular; /* a file on a disk, always ready */
+    bool is_socket;
+    bool is_reopened; /* fd is ours, and non-blocking */
     bool is_terminal;
-    bool is_broken;  /* nobody reads it any more: what comes is dropped */
+    int error;       /* of the write that failed, after which what comes is dropped; 0: none did */
     int line_owner;  /* who wrote the unfinished last line; -1: the last line is finished */
     bool is_redrawn; /* that line was begun with a carriage return */
 };

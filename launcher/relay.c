@@ -48,15 +48,15 @@ static void keep_tail(struct cddpi_tail *tail, const char *text, size_t bytes)
     tail->total += bytes;
 }
 
-/* Whether @line, without its newline, is not to be shown. */
-static bool is_echo(struct cddpi_relay *relay, const char *line, size_t bytes)
+/* Whether @p line, without its newline, is not to be shown. */
+static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t bytes)
 {
-    if (relay->echo == NULL ||
-        !cddpi_echo_is_known(relay->echo, relay->rank, line, bytes, &relay->in_failure)) {
+    if (relay->deduplicator == NULL ||
+        !cddpi_deduplicator_is_known(relay->deduplicator, relay->rank, line, bytes)) {
         return false;
     }
-    relay->echo->ranks += relay->has_echoed ? 0 : 1;
-    relay->has_echoed = true;
+    relay->deduplicator->ranks += relay->has_duplicates ? 0 : 1;
+    relay->has_duplicates = true;
     return true;
 }
 
@@ -71,7 +71,8 @@ static void pass_raw(struct cddpi_relay *relay, const char *text, size_t bytes)
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         const char *next = newline != NULL ? newline + 1 : end;
 
-        if (!relay->is_mid_line && newline != NULL && is_echo(relay, at, (size_t)(newline - at))) {
+        if (!relay->is_mid_line && newline != NULL &&
+            is_duplicate(relay, at, (size_t)(newline - at))) {
             cddpi_sink_write(relay->sink, relay->owner, shown, (size_t)(at - shown));
             shown = next;
         }
@@ -100,7 +101,7 @@ static const char *shown_part(const char *line, size_t *bytes)
 static void write_tagged(struct cddpi_sink *sink, int owner, int rank, const char *line,
                          size_t bytes)
 {
-    char text[LINE_BYTES + 32];
+    static char text[LINE_BYTES + 32]; /* one thread relays, and its stack may be small */
     const char *shown = shown_part(line, &bytes);
     int used = snprintf(text, sizeof text, "[%d] ", rank);
 
@@ -109,10 +110,10 @@ static void write_tagged(struct cddpi_sink *sink, int owner, int rank, const cha
     cddpi_sink_write(sink, owner, text, (size_t)used + bytes + 1);
 }
 
-/* Pass on relay->line; @is_whole: a newline came behind it. */
+/* Pass on relay->line; @p is_whole: a newline came behind it. */
 static void pass_line(struct cddpi_relay *relay, bool is_whole)
 {
-    if (is_echo(relay, relay->line, relay->line_bytes)) {
+    if (is_duplicate(relay, relay->line, relay->line_bytes)) {
         relay->line_bytes = 0;
         return;
     }
@@ -131,7 +132,7 @@ static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes
     if (relay->line == NULL) {
         relay->line = cddpi_zalloc(LINE_BYTES + 1);
     }
-    if (relay->line == NULL) { /* better mixed than lost */
+    if (relay->line == NULL) { /* without memory for a line, text is mixed rather than lost */
         cddpi_sink_write(relay->sink, relay->owner, text, bytes);
         return;
     }
@@ -169,15 +170,25 @@ static void pass(struct cddpi_relay *relay, const char *text, size_t bytes)
     }
 }
 
+static void pass_hidden(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* as bytes in cddpi_relay_read() */
+
+    pass(relay, shown, cddpi_secret_hide(relay->secret, &relay->place, text, bytes, shown));
+}
+
 bool cddpi_relay_read(struct cddpi_relay *relay)
 {
-    char bytes[READ_BYTES];
+    static char bytes[READ_BYTES]; /* one thread relays, and its stack may be small */
 
     for (int i = 0; i < READS_AT_ONCE && relay->fd >= 0; i++) {
         ssize_t got = read(relay->fd, bytes, sizeof bytes);
 
+        if (got > 0 && relay->deduplicator != NULL) {
+            relay->deduplicator->poll_reports(relay->deduplicator->context);
+        }
         if (got > 0) {
-            pass(relay, bytes, (size_t)got);
+            pass_hidden(relay, bytes, (size_t)got);
         } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
             cddpi_relay_finish(relay);
             return false;
@@ -190,6 +201,12 @@ bool cddpi_relay_read(struct cddpi_relay *relay)
 
 void cddpi_relay_finish(struct cddpi_relay *relay)
 {
+    char held[CDDPI_SECRET_BYTES];
+    size_t bytes = relay->secret != NULL ? cddpi_secret_end(relay->secret, &relay->place, held) : 0;
+
+    if (bytes > 0) {
+        pass(relay, held, bytes);
+    }
     if (relay->line_bytes > 0) {
         pass_line(relay, false);
     }

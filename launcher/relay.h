@@ -3,8 +3,9 @@
 #ifndef CDDPI_LAUNCHER_RELAY_H
 #define CDDPI_LAUNCHER_RELAY_H
 
-#include "echo.h"
+#include "deduplicate.h"
 #include "output.h"
+#include "secret.h"
 
 enum { CDDPI_TAIL_BYTES = 8192, CDDPI_TAIL_LINES = 20 };
 
@@ -35,14 +36,15 @@ struct cddpi_relay {
     int owner; /* names this stream to its sink */
     enum cddpi_relay_form form;
     struct cddpi_output *output;
+    const struct cddpi_secret *secret; /* that is not passed on */
+    struct cddpi_secret_place place;
     struct cddpi_sink *sink;
     struct cddpi_rank_log *log;
-    struct cddpi_tail *tail; /* NULL: not kept */
-    struct cddpi_echo *echo; /* NULL: show what another rank has told, too */
-    bool in_failure;         /* see cddpi_echo_is_known() */
-    bool has_echoed;         /* something of it was not shown */
-    bool is_mid_line;        /* raw: what came last was no whole line */
-    char *line;              /* unfinished line */
+    struct cddpi_tail *tail;                 /* NULL: not kept */
+    struct cddpi_deduplicator *deduplicator; /* NULL: show what another rank has told, too */
+    bool has_duplicates;                     /* something of it was not shown */
+    bool is_mid_line;                        /* raw: what came last was no whole line */
+    char *line;                              /* unfinished line */
     size_t line_bytes;
 };
 

@@ -1,5 +1,5 @@
-/* rendezvous.h - where the ranks of a job meet: the store's server, its token, the job's id, and a
- * port for programs that were written for torchrun. */
+/* rendezvous.h - what the ranks of a job find each other by: the store's server, its token, the
+ * job's id, and a port for programs that were written for torchrun. */
 #ifndef CDDPI_LAUNCHER_RENDEZVOUS_H
 #define CDDPI_LAUNCHER_RENDEZVOUS_H
 
@@ -29,8 +29,8 @@ CDDP_CHECKED cddp_status cddpi_rendezvous_reserve(struct cddpi_rendezvous *rende
 /** Let master_port go, so that rank 0 can bind it. */
 void cddpi_rendezvous_release(struct cddpi_rendezvous *rendezvous);
 
-/** Put @p text under the key "failure" of @p generation, so that waiting ranks can say why. It
- *  waits for nobody; a failure to do so is only logged. */
+/** Put @p text under the key "failure" of @p generation, so that waiting ranks can say why. It does
+ * not wait; a failure to do so is only logged. */
 void cddpi_rendezvous_tell(const struct cddpi_rendezvous *rendezvous, int generation,
                            const char *text);
 

@@ -1,12 +1,13 @@
 /* start.c - owns the start of all ranks of a generation. */
 #include "supervision.h"
 
-#include "base/alloc.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* How a rank's stream is shown. Rank 0's stderr always passes byte for byte: it redraws its
@@ -32,11 +33,12 @@ static bool open_log(struct cddpi_supervision *run, struct cddpi_worker *worker)
         return true;
     }
     snprintf(log->path, sizeof log->path, "%s/rank-%d.log", run->job->log_dir, worker->rank);
-    log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (log->fd < 0) {
-        cddpi_output_say(run->output, "%s: %s", log->path, strerror(errno));
+    if (cddpi_file_open_own(log->path, O_WRONLY | O_CREAT | O_APPEND, S_IRUSR | S_IWUSR, true,
+                            &log->fd) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s: %s", log->path, cddp_last_error());
         return false;
     }
+    (void)fchmod(log->fd, S_IRUSR | S_IWUSR); /* an older one: what programs print is not for all */
     return true;
 }
 
@@ -44,6 +46,7 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
 {
     worker->rank = rank;
     worker->pidfd = -1;
+    worker->culprit = -1;
     worker->exec_fd = -1;
     worker->log.fd = -1;
     worker->out = (struct cddpi_relay){.fd = -1,
@@ -51,21 +54,23 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
                                        .owner = 2 * rank,
                                        .form = choose_form(run->job, rank, false),
                                        .sink = run->output->out,
+                                       .secret = &run->secret,
                                        .log = &worker->log};
     worker->err = (struct cddpi_relay){.fd = -1,
                                        .rank = rank,
                                        .owner = 2 * rank + 1,
                                        .form = choose_form(run->job, rank, true),
                                        .sink = run->output->err,
+                                       .secret = &run->secret,
                                        .log = &worker->log,
                                        .tail = &worker->tail};
     if (run->job->options.tag == CDDPI_TAG_AUTO) {
-        worker->err.echo = &run->echo;
+        worker->err.deduplicator = &run->deduplicator;
     }
 }
 
 bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
-                             enum cddpi_source source, int rank)
+                             enum cddpi_event_source source, int rank)
 {
     struct epoll_event event = {.events = events};
 
@@ -75,7 +80,9 @@ bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t eve
 
 static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worker *worker)
 {
-    return cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, worker->rank) &&
+    /* the exec first: who cannot be executed ends right after saying so */
+    return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, worker->rank) &&
+           cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, worker->rank) &&
            cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, worker->rank) &&
            (worker->pidfd < 0 ||
             cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, worker->rank));
@@ -96,11 +103,12 @@ static bool start_all(struct cddpi_supervision *run)
         if (!open_log(run, worker)) {
             return false;
         }
-        if (cddpi_worker_start(worker, job, run->output, &run->guard->inherited) != CDDP_OK) {
+        if (cddpi_worker_start(worker, job, run->output, &run->monitor->inherited) != CDDP_OK) {
             cddpi_output_say(run->output, "%s", cddp_last_error());
             return false;
         }
         run->alive++;
+        run->starting++;
         if (!watch_worker(run, worker)) {
             cddpi_output_say(run->output, "rank %d: watching it: %s", rank, strerror(errno));
             return false;
@@ -112,6 +120,7 @@ static bool start_all(struct cddpi_supervision *run)
 bool cddpi_supervision_start(struct cddpi_supervision *run)
 {
     run->outcome.exit_status = 1;
+    cddpi_secret_init(&run->secret, run->job->rendezvous.token);
     if (cddpi_rendezvous_reserve(&run->job->rendezvous) != CDDP_OK) {
         cddpi_output_say(run->output, "%s", cddp_last_error());
         return false;
@@ -119,19 +128,24 @@ bool cddpi_supervision_start(struct cddpi_supervision *run)
     if (!start_all(run)) {
         return false;
     }
-    for (int rank = 0; rank < run->job->world_size; rank++) {
-        int error = cddpi_worker_exec_error(&run->workers[rank]);
-
-        if (error != 0) {
-            cddpi_output_say(run->output, "%s cannot be executed: %s%s", run->job->command.path,
-                             strerror(error),
-                             error == ENOENT ? " (is its interpreter there?)" : "");
-            run->outcome.exit_status = error == ENOENT ? 127 : 126;
-            return false;
-        }
-    }
-    cddpi_rendezvous_release(&run->job->rendezvous);
-    cddpi_rendezvous_leave_room(&run->job->rendezvous, 0);
     run->outcome.exit_status = 0;
     return true;
+}
+
+void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    int error = cddpi_worker_exec_error(worker);
+
+    run->starting--;
+    if (error != 0 && run->phase != CDDPI_KILLED) {
+        cddpi_output_say(run->output, "%s cannot be executed: %s%s", run->job->command.path,
+                         strerror(error), error == ENOENT ? " (is its interpreter there?)" : "");
+        run->outcome.exit_status = error == ENOENT ? 127 : 126;
+        run->outcome.may_restart = false;
+        cddpi_supervision_kill(run);
+    }
+    if (run->starting == 0) {
+        cddpi_rendezvous_release(&run->job->rendezvous);
+        cddpi_rendezvous_leave_room(&run->job->rendezvous, 0);
+    }
 }

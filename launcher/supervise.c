@@ -3,11 +3,11 @@
  * before we look, the one that died first is seen first. */
 #include "supervision.h"
 
-#include "descendants.h"
+#include "reaper.h"
 
 #include "base/alloc.h"
-#include "base/at_work.h"
 #include "base/clock.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,82 @@ static void drain(struct cddpi_worker *worker)
     }
 }
 
-/* Reap @worker if it has ended. */
+/* The number of two bytes at @p at of the report. */
+static int number_at(const struct cddpi_supervision *run, size_t at)
+{
+    return run->report[at] | run->report[at + 1] << 8;
+}
+
+/* How long the report that is coming in will be, as far as is known. */
+static size_t report_length(const struct cddpi_supervision *run)
+{
+    switch (run->report[0]) {
+    case CDDPI_REPORT_CULPRIT:
+        return CDDPI_REPORT_CULPRIT_BYTES;
+    case CDDPI_REPORT_FAILURE:
+        return run->report_bytes < CDDPI_REPORT_FAILURE_BYTES
+                   ? CDDPI_REPORT_FAILURE_BYTES
+                   : CDDPI_REPORT_FAILURE_BYTES + (size_t)number_at(run, 5);
+    default:
+        return 1;
+    }
+}
+
+/* Any program may write anything to the pipe. */
+static void take_report(struct cddpi_supervision *run)
+{
+    int rank = number_at(run, 1);
+    int second = number_at(run, 3);
+
+    if (run->report[0] == CDDPI_REPORT_SAVED) {
+        run->outcome.has_saved = true;
+    }
+    if (rank >= run->job->world_size) {
+        return;
+    }
+    if (run->report[0] == CDDPI_REPORT_CULPRIT && second < run->job->world_size && rank != second) {
+        run->workers[rank].culprit = second;
+    }
+    if (run->report[0] == CDDPI_REPORT_FAILURE) {
+        cddpi_deduplicator_report(&run->deduplicator, rank,
+                                  (const char *)run->report + CDDPI_REPORT_FAILURE_BYTES,
+                                  run->report_bytes - CDDPI_REPORT_FAILURE_BYTES, (size_t)second);
+    }
+}
+
+static void take_byte(struct cddpi_supervision *run, char byte)
+{
+    size_t length;
+
+    run->report[run->report_bytes++] = (unsigned char)byte;
+    length = report_length(run);
+    if (length > sizeof run->report) {
+        run->report_bytes = 0; /* not one of our reports */
+    } else if (run->report_bytes == length) {
+        take_report(run);
+        run->report_bytes = 0;
+    }
+}
+
+static void read_reports(struct cddpi_supervision *run)
+{
+    char reports[256];
+    ssize_t got;
+
+    while (run->reports >= 0 && (got = read(run->reports, reports, sizeof reports)) > 0) {
+        cddpi_supervision_alive(run);
+        for (ssize_t i = 0; i < got; i++) {
+            take_byte(run, reports[i]);
+        }
+    }
+}
+
+static void poll_reports(void *context)
+{
+    read_reports(context);
+}
+
+/* Reap @p worker if it has ended. */
 static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
     int status;
@@ -45,6 +120,7 @@ static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
         worker->pidfd = -1;
     }
     drain(worker);
+    read_reports(run);
     cddpi_supervision_ended(run, worker);
 }
 
@@ -84,7 +160,7 @@ static void read_signals(struct cddpi_supervision *run)
 {
     struct signalfd_siginfo signals[8];
     ssize_t got = read(run->signal_fd, signals, sizeof signals);
-    int64_t now_ns = cddpi_now_ns(); /* of all: they came while we were busy */
+    int64_t now_ns = cddpi_now_ns(); /* one time for all: they came while we were busy */
 
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof signals[0]; i++) {
         struct cddpi_worker *worker;
@@ -101,36 +177,25 @@ static void read_signals(struct cddpi_supervision *run)
     }
 }
 
-static void lose_guard(struct cddpi_supervision *run)
+static void lose_monitor(struct cddpi_supervision *run)
 {
     cddpi_output_say(run->output, "the launcher was killed: ending all ranks");
-    epoll_ctl(run->epoll, EPOLL_CTL_DEL, run->guard->lifeline, NULL);
+    epoll_ctl(run->epoll, EPOLL_CTL_DEL, run->monitor->lifeline, NULL);
     run->outcome.exit_status = 128 + SIGKILL;
     run->outcome.may_restart = false;
     cddpi_supervision_kill(run);
-}
-
-static void read_reports(struct cddpi_supervision *run)
-{
-    char reports[256];
-    ssize_t got;
-
-    while ((got = read(run->reports, reports, sizeof reports)) > 0) {
-        cddpi_supervision_at_work(run);
-        run->outcome.has_saved |= memchr(reports, CDDPI_SAVED, (size_t)got) != NULL;
-    }
 }
 
 static void handle(struct cddpi_supervision *run, uint64_t number)
 {
     struct cddpi_worker *worker = &run->workers[(uint32_t)number];
 
-    switch ((enum cddpi_source)(number >> 32)) {
+    switch ((enum cddpi_event_source)(number >> 32)) {
     case CDDPI_FROM_SIGNALS:
         read_signals(run);
         break;
-    case CDDPI_FROM_GUARD:
-        lose_guard(run);
+    case CDDPI_FROM_MONITOR:
+        lose_monitor(run);
         break;
     case CDDPI_FROM_REPORTS:
         read_reports(run);
@@ -140,6 +205,9 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
         break;
     case CDDPI_FROM_WORKER:
         reap(run, worker);
+        break;
+    case CDDPI_FROM_EXEC:
+        cddpi_supervision_executed(run, worker);
         break;
     case CDDPI_FROM_STDOUT:
         (void)cddpi_relay_read(&worker->out);
@@ -216,8 +284,14 @@ static void turn(struct cddpi_supervision *run)
 /* All ranks have ended: end what they left behind, and pass on the last output. */
 static void finish(struct cddpi_supervision *run)
 {
-    if (!cddpi_descendants_kill(KILL_TIMEOUT_MS)) {
+    int number = 0;
+
+    if (!cddpi_reaper_kill_all(KILL_TIMEOUT_MS, &run->monitor->ending, &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
+    }
+    if (number != 0 && run->outcome.may_restart) {
+        run->outcome.may_restart = false;
+        run->outcome.exit_status = 128 + number;
     }
     /* what is closed now, a next generation needs: no client of the store may take it */
     cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->world_size);
@@ -225,9 +299,9 @@ static void finish(struct cddpi_supervision *run)
         drain(&run->workers[rank]);
         cddpi_worker_close(&run->workers[rank]);
     }
-    if (run->echo.ranks > 0) {
+    if (run->deduplicator.ranks > 0) {
         cddpi_output_say(run->output, "%d other rank%s said the same (--tag-output shows all)",
-                         run->echo.ranks, run->echo.ranks == 1 ? "" : "s");
+                         run->deduplicator.ranks, run->deduplicator.ranks == 1 ? "" : "s");
     }
 }
 
@@ -255,11 +329,17 @@ static void close_reports(struct cddpi_supervision *run)
 
 static bool prepare(struct cddpi_supervision *run)
 {
+    if (cddpi_deduplicator_init(run->job->world_size, &run->deduplicator) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s", cddp_last_error());
+        return false;
+    }
+    run->deduplicator.poll_reports = poll_reports;
+    run->deduplicator.context = run;
     run->workers = cddpi_zalloc_array((size_t)run->job->world_size, sizeof *run->workers);
     run->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (run->workers == NULL || run->epoll < 0 ||
         !cddpi_supervision_watch(run, run->signal_fd, EPOLLIN, CDDPI_FROM_SIGNALS, 0) ||
-        !cddpi_supervision_watch(run, run->guard->lifeline, EPOLLIN, CDDPI_FROM_GUARD, 0)) {
+        !cddpi_supervision_watch(run, run->monitor->lifeline, EPOLLIN, CDDPI_FROM_MONITOR, 0)) {
         cddpi_output_say(run->output, "preparing for %d ranks: %s", run->job->world_size,
                          strerror(run->workers == NULL ? ENOMEM : errno));
         return false;
@@ -268,17 +348,18 @@ static bool prepare(struct cddpi_supervision *run)
     return true;
 }
 
-struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_guard *guard,
+struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_monitor *monitor,
                                      int signal_fd, struct cddpi_output *output)
 {
     struct cddpi_supervision run = {.job = job,
-                                    .guard = guard,
+                                    .monitor = monitor,
                                     .output = output,
                                     .signal_fd = signal_fd,
                                     .deadline_ns = CDDPI_NEVER,
                                     .reports = -1,
                                     .outcome = {.exit_status = 1}};
 
+    cddpi_memory_kills(&run.kills);
     if (prepare(&run)) {
         if (!cddpi_supervision_start(&run)) {
             cddpi_supervision_kill(&run);
@@ -289,6 +370,7 @@ struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_g
         finish(&run);
     }
     close_reports(&run);
+    cddpi_deduplicator_fini(&run.deduplicator);
     cddpi_free(run.workers);
     if (run.epoll >= 0) {
         close(run.epoll);

@@ -2,8 +2,8 @@
 #ifndef CDDPI_LAUNCHER_SUPERVISE_H
 #define CDDPI_LAUNCHER_SUPERVISE_H
 
-#include "guard.h"
 #include "job.h"
+#include "monitor.h"
 #include "output.h"
 
 struct cddpi_outcome {
@@ -14,8 +14,8 @@ struct cddpi_outcome {
 
 /** Start the ranks of job->generation and watch over them until the last has ended and no process
  *  of theirs is left. Everything that goes wrong is said on @p output.
- *  @param signal_fd  A signalfd of guard->blocked. */
-struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_guard *guard,
+ *  @param signal_fd  A signalfd of monitor->blocked. */
+struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_monitor *monitor,
                                      int signal_fd, struct cddpi_output *output);
 
 #endif

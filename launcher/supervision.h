@@ -1,10 +1,13 @@
 /* supervision.h - the state of one generation, shared by the loop (supervise.c), the start of the
- * ranks (start.c) and what follows from ends and signals (react.c). One thread. */
+ * ranks (start.c) and what follows from ends and signals (failure_policy.c). One thread. */
 #ifndef CDDPI_LAUNCHER_SUPERVISION_H
 #define CDDPI_LAUNCHER_SUPERVISION_H
 
 #include "supervise.h"
 #include "worker.h"
+
+#include "base/launcher_report.h"
+#include "base/memory_left.h"
 
 enum { CDDPI_NEVER = -1 };
 
@@ -16,11 +19,12 @@ enum cddpi_phase {
 };
 
 /* What an epoll event is about; the rank stands in the lower half of its number. */
-enum cddpi_source {
+enum cddpi_event_source {
     CDDPI_FROM_SIGNALS,
-    CDDPI_FROM_GUARD,
+    CDDPI_FROM_MONITOR,
     CDDPI_FROM_REPORTS, /* ranks that were asked to end say that they still save */
     CDDPI_FROM_SINK,
+    CDDPI_FROM_EXEC,
     CDDPI_FROM_WORKER,
     CDDPI_FROM_STDOUT,
     CDDPI_FROM_STDERR
@@ -28,36 +32,45 @@ enum cddpi_source {
 
 struct cddpi_supervision {
     struct cddpi_job *job;
-    const struct cddpi_guard *guard;
+    const struct cddpi_monitor *monitor;
     struct cddpi_output *output;
-    struct cddpi_echo echo;
+    struct cddpi_deduplicator deduplicator;
+    struct cddpi_secret secret; /* the job's token */
     int signal_fd;
     int epoll;
     int reports;                  /* the pipe's end from which we read; -1: none */
     struct cddpi_worker *workers; /* job->world_size */
     int alive;
+    int starting; /* forked, and not known to execute the program yet */
     enum cddpi_phase phase;
-    int64_t deadline_ns; /* when what is left is killed; CDDPI_NEVER */
-    int asked_signal;    /* the first that asked us to end; 0: none */
+    int64_t deadline_ns;            /* when what is left is killed; CDDPI_NEVER */
+    struct cddpi_worker *secondary; /* ended first, but says whose failure is the cause; that rank's
+                                      end is waited for. NULL: none */
+    unsigned char report[CDDPI_REPORT_BYTES]; /* that is coming in */
+    size_t report_bytes;                      /* that are there of it */
+    int asked_signal;                         /* the first that asked us to end; 0: none */
     int64_t asked_ns;
-    bool is_paused;          /* our reader is slow: ranks' pipes are not read */
-    bool is_sink_watched[2]; /* as output->sinks */
+    bool is_paused;                  /* our reader is slow: ranks' pipes are not read */
+    bool is_sink_watched[2];         /* as output->sinks */
+    struct cddpi_memory_kills kills; /* before the ranks were started */
     struct cddpi_outcome outcome;
 };
 
 /** start.c: start all ranks; on failure say why, and leave those that run to the caller. */
 bool cddpi_supervision_start(struct cddpi_supervision *run);
+/** @p worker executes its program, or could not. */
+void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_worker *worker);
 
 /** Watch @p fd; a file that epoll does not take is always ready and needs no watching. */
 bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
-                             enum cddpi_source source, int rank);
+                             enum cddpi_event_source source, int rank);
 
-/** react.c: @p worker has been reaped with worker->status. */
+/** failure_policy.c: @p worker has been reaped with worker->status. */
 void cddpi_supervision_ended(struct cddpi_supervision *run, struct cddpi_worker *worker);
 /** A signal that was sent to us, other than SIGCHLD; @p now_ns is when we were told. */
 void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
 /** A rank says that it is still saving: the deadline moves. */
-void cddpi_supervision_at_work(struct cddpi_supervision *run);
+void cddpi_supervision_alive(struct cddpi_supervision *run);
 /** The deadline passed. */
 void cddpi_supervision_overdue(struct cddpi_supervision *run);
 /** SIGKILL to all ranks, now. */

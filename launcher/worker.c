@@ -5,13 +5,13 @@
 #include "environment.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,7 +57,8 @@ static void release(struct start *start)
 
 static cddp_status make_mask(struct start *start, const struct cddpi_job *job, int rank)
 {
-    struct cddpi_share share = cddpi_cores_share(&job->cores, rank, job->world_size, job->bind);
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->world_size,
+                                                      job->bind);
     int highest = 0;
 
     if (!share.bound) {
@@ -68,7 +69,7 @@ static cddp_status make_mask(struct start *start, const struct cddpi_job *job, i
     }
     start->cpus = CPU_ALLOC((size_t)highest + 1);
     if (start->cpus == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: no memory for an affinity mask", rank);
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, rank, "no memory for an affinity mask");
     }
     start->cpus_bytes = CPU_ALLOC_SIZE((size_t)highest + 1);
     CPU_ZERO_S(start->cpus_bytes, start->cpus);
@@ -94,7 +95,7 @@ static cddp_status prepare(struct start *start, const struct cddpi_job *job, int
     start->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (start->null < 0 || pipe2(start->out, O_CLOEXEC) != 0 || pipe2(start->err, O_CLOEXEC) != 0 ||
         pipe2(start->exec, O_CLOEXEC) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "rank %d: making its pipes", rank);
+        return cddpi_fail_name(cddpi_fail_errno(CDDP_ERR_IO, errno, "making its pipes"), rank);
     }
     fcntl(start->out[0], F_SETFL, O_NONBLOCK);
     fcntl(start->err[0], F_SETFL, O_NONBLOCK);
@@ -107,8 +108,7 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
     int error;
 
     setpgid(0, 0);
-    /* The parent may have died before the request stood: then nobody would ever kill us. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != start->parent) {
+    if (!cddpi_child_begin(start->parent, 0)) {
         _exit(127);
     }
     if (start->cpus != NULL) {
@@ -116,6 +116,7 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
     }
     (void)setrlimit(RLIMIT_NOFILE, start->file_limit);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     signal(SIGTTOU, SIG_DFL);
     sigprocmask(SIG_SETMASK, start->unblocked, NULL);
     if (start->report_fd >= 0) {
@@ -153,6 +154,7 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
                           .null = -1,
                           .parent = getpid()};
     cddp_status status = prepare(&start, job, worker->rank);
+    char name[32];
     pid_t pid;
 
     if (status != CDDP_OK) {
@@ -164,12 +166,12 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
         become_rank(&start);
     }
     if (pid < 0) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "rank %d: starting its process",
-                                  worker->rank);
+        snprintf(name, sizeof name, "rank %d", worker->rank);
+        status = cddpi_child_fail(errno, name);
         release(&start);
         return status;
     }
-    setpgid(pid, pid); /* whoever comes first: the group must stand before anyone signals it */
+    setpgid(pid, pid); /* also done in the child: the group must exist before anyone signals it */
     worker->pid = pid;
     worker->pidfd = open_pidfd(pid);
     worker->exec_fd = start.exec[0];

@@ -15,9 +15,10 @@ struct cddpi_worker {
     int rank;
     pid_t pid;   /* also its process group; 0: not started */
     int pidfd;   /* -1: this kernel has none, SIGCHLD must do */
-    int exec_fd; /* gives an errno if the program could not be executed, else its end */
+    int exec_fd; /* gives an errno if the program could not be executed, else its end; -1 then */
     int status;  /* of waitpid(), once has_ended */
     bool has_ended;
+    int culprit; /* the rank that is the cause of this one's failure, as it says; -1: none */
     struct cddpi_relay out;
     struct cddpi_relay err;
     struct cddpi_tail tail;
@@ -31,7 +32,8 @@ CDDP_CHECKED cddp_status cddpi_worker_start(struct cddpi_worker *worker,
                                             const struct cddpi_job *job,
                                             struct cddpi_output *output, const sigset_t *unblocked);
 
-/** Wait until the program runs: 0, or the errno with which it could not be executed. */
+/** Once exec_fd is readable: 0, the program runs, or the errno with which it could not
+ *  be executed. */
 int cddpi_worker_exec_error(struct cddpi_worker *worker);
 
 /** Send @p number to its process group, if it has not ended. */

@@ -23,7 +23,7 @@ static inline uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A number below @limit (at most 2^32) from the upper half of a hash. */
+/* A number below @p limit (at most 2^32) from the upper half of a hash. */
 static inline uint64_t below(uint64_t hash, uint64_t limit)
 {
     return (hash >> 32) * limit >> 32;
@@ -36,7 +36,7 @@ static inline uint64_t add_modulo(uint64_t a, uint64_t b, uint64_t modulus)
     return sum < modulus ? sum : sum - modulus;
 }
 
-/* The smallest number whose square is at least @n, for n > 0. */
+/* The smallest number whose square is at least @p n, for n > 0. */
 static uint64_t root_above(uint64_t n)
 {
     uint64_t root = 0;

@@ -1,5 +1,5 @@
 /* randperm.c - owns PyTorch's shuffling: MT19937 and the two Fisher-Yates shuffles of
- * torch.randperm, checked against vectors that PyTorch itself made (tests/data). */
+ * torch.randperm, checked against vectors that PyTorch itself made (tests/vectors). */
 #include "samplers/randperm.h"
 
 enum { MIDDLE = 397 };

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/gpt_init.safetensors and gpt_reference.json: PyTorch's losses of 100 steps of AdamW of
-a tiny GPT-2 on made-up tokens, which tests/test_gpt_reference.c follows at several numbers of ranks.
+"""Writes tests/vectors/gpt_init.safetensors and gpt_reference.json: PyTorch's losses of 100 steps of AdamW of
+a tiny GPT-2 on made-up tokens, which tests/nn/test_gpt_reference.c follows at several numbers of ranks.
 
     python3 scripts/make_gpt_reference.py      (needs torch and safetensors; the test needs its output)
 
 The tokens are a chain that both sides compute: mostly a function of the token before, at times
-any token. Batches are windows of the text in order: step s has windows s x BATCH ... of CONTEXT
+any token. Batches are token sequences of the text in order: step s has sequences s x BATCH ... of CONTEXT
 tokens, each with the tokens after its own as labels.
 """
 import json
@@ -19,11 +19,11 @@ import gpt2_torch
 VOCAB, CONTEXT, BLOCKS, HEADS, EMBED = 128, 16, 2, 2, 32
 BATCH, STEPS, SEED = 12, 100, 1
 LR, BETAS, EPSILON, DECAY = 3e-3, (0.9, 0.95), 1e-8, 0.1
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "data")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "vectors")
 
 
 def mix(x):
-    """A number of 32 bits for each x, as tests/gpt_support.h has it."""
+    """A number of 32 bits for each x, as tests/nn/gpt_support.h has it."""
     x = (x * 2654435761) & 0xffffffff
     x ^= x >> 16
     x = (x * 73244475) & 0xffffffff

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make tests/data/nn_gpt_ops_vectors.txt: layer_norm, gelu and causal attention in PyTorch, float64.
+"""Make tests/vectors/nn_gpt_ops_vectors.txt: layer_norm, gelu and causal attention in PyTorch, float64.
 
-    make_nn_gpt_ops_vectors.py > tests/data/nn_gpt_ops_vectors.txt    (needs numpy and torch; tests need neither)
+    make_nn_gpt_ops_vectors.py > tests/vectors/nn_gpt_ops_vectors.txt    (needs numpy and torch; tests need neither)
 
-Inputs are the numbers of tests/nn_support.h, by stream. Each line has what was computed, its length
+Inputs are the numbers of tests/support/nn.h, by stream. Each line has what was computed, its length
 and its product with the numbers of stream 9.
 """
 import numpy as np
@@ -13,7 +13,7 @@ from make_nn_vectors import test_numbers
 
 
 def numbers(stream, shape, scale=1.0, offset=0.0):
-    """As numbers() of tests/test_nn_ops_gpt.c: in float32, then exact."""
+    """As numbers() of tests/kernels/test_nn_ops_gpt.c: in float32, then exact."""
     x = test_numbers(stream, int(np.prod(shape)))
     x = np.float32(offset) + np.float32(scale) * x
     return torch.from_numpy(x.astype(np.float64)).reshape(shape).requires_grad_()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make tests/data/nn_gpt_vectors.txt: what PyTorch computes, in float64, for a GPT-2 of two blocks.
+"""Make tests/vectors/nn_gpt_vectors.txt: what PyTorch computes, in float64, for a GPT-2 of two blocks.
 
-    make_nn_gpt_vectors.py > tests/data/nn_gpt_vectors.txt       (needs numpy and torch; tests need neither)
+    make_nn_gpt_vectors.py > tests/vectors/nn_gpt_vectors.txt       (needs numpy and torch; tests need neither)
 
-Parameters, tokens and the names of all are those of tests/sequence_support.h, written down here a second time.
+Parameters, tokens and the names of all are those of tests/support/sequence.h, written down here a second time.
 """
 import numpy as np
 import torch

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make tests/data/nn_shapes_vectors.txt: 8 steps of SGD, in float64, of LeNet-5 and of random networks.
+"""Make tests/vectors/nn_shapes_vectors.txt: 8 steps of SGD, in float64, of LeNet-5 and of random networks.
 
-    make_nn_shapes_vectors.py > tests/data/nn_shapes_vectors.txt      (needs numpy and torch; tests need neither)
+    make_nn_shapes_vectors.py > tests/vectors/nn_shapes_vectors.txt      (needs numpy and torch; tests need neither)
 
 The networks are small ones of those that `scripts/bench --only shapes` times. Initial parameters and data come from
 the Philox streams of make_nn_vectors.py. A network's seed is the first one with which no number that a ReLU or a

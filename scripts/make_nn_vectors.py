@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Make tests/data/nn_vectors.txt: what PyTorch computes, in float64, for the preset models.
+"""Make tests/vectors/nn_vectors.txt: what PyTorch computes, in float64, for the preset models.
 
-    make_nn_vectors.py > tests/data/nn_vectors.txt        (needs numpy and torch; tests need neither)
+    make_nn_vectors.py > tests/vectors/nn_vectors.txt        (needs numpy and torch; tests need neither)
 
 Initial parameters and data come from the same Philox streams as in src/nn/params.c and
-tests/nn_support.h, written down here a second time.
+tests/support/nn.h, written down here a second time.
 """
 import numpy as np
 import torch

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/data/optim_vectors.json: what torch.optim.SGD and AdamW make of fixed gradients, and
+"""Writes tests/vectors/optim_vectors.json: what torch.optim.SGD and AdamW make of fixed gradients, and
 torch.amp.GradScaler's rule of overflows.
 
-    python scripts/make_optim_vectors.py tests/data/optim_vectors.json     (needs torch)
+    python scripts/make_optim_vectors.py tests/vectors/optim_vectors.json     (needs torch)
 
 The test suite itself needs neither Python nor this script. All values are float32, written as
 decimals that read back exactly.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write tests/data/sampler_vectors.txt: what a real PyTorch says about data order.
+"""Write tests/vectors/sampler_vectors.txt: what a real PyTorch says about data order.
 
     pip install torch
-    python3 scripts/make_sampler_vectors.py > tests/data/sampler_vectors.txt
+    python3 scripts/make_sampler_vectors.py > tests/vectors/sampler_vectors.txt
 
-tests/test_sampler.c reads that file; neither building nor testing cddp needs Python. Lines:
+tests/samplers/test_sampler.c reads that file; neither building nor testing cddp needs Python. Lines:
 
     perm COUNT SEED : INDEX ...                torch.randperm(COUNT) of a generator with that seed
     hash COUNT SEED : SHA256                   the same, as the hash of its int64 little-endian bytes

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make tests/data/tokenizer_*: a small vocabulary by Hugging Face's tokenizers, what it and a plain
+"""Make tests/vectors/tokenizer_*: a small vocabulary by Hugging Face's tokenizers, what it and a plain
 Python BPE (regex, GPT-2's pattern) make of texts, and the merges that training must find.
 
 Needs: pip install tokenizers regex. Usage: make_tokenizer_vectors.py [FOLDER]
@@ -115,7 +115,7 @@ def train(data, merges):
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(
-        os.path.dirname(os.path.abspath(__file__)), "..", "tests", "data")
+        os.path.dirname(os.path.abspath(__file__)), "..", "tests", "vectors")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

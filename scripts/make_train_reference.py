@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/data/reference_init.safetensors and reference_mlp.json: PyTorch's losses of 50 steps
-of a small MLP on Fashion-MNIST, which tests/test_train.c follows at several numbers of ranks.
+"""Writes tests/vectors/reference_init.safetensors and reference_mlp.json: PyTorch's losses of 50 steps
+of a small MLP on Fashion-MNIST, which tests/train/test_train.c follows at several numbers of ranks.
 
     python3 scripts/make_train_reference.py      (needs torch; the test needs only its output)
 
@@ -17,7 +17,7 @@ import torch
 SEED, BATCH, STEPS, LR, MOMENTUM = 1, 256, 50, 0.05, 0.9
 MEAN, STD = 0.2860, 0.3530
 DATA = "/usr/share/datasets/fashion-mnist"
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "data")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "vectors")
 
 
 def read_idx(name):

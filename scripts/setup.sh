@@ -42,12 +42,12 @@ need() {
 }
 
 # build FOLDER [meson options...] : configure, or configure again with these options, then build
-# everything, or what $targets lists.
+# everything, or what $targets lists. What is for GPUs is left out until it is asked for: -Dcuda=auto.
 build() {
   local folder=$1
   shift
   if [ ! -f "$folder/build.ninja" ]; then
-    meson setup "$folder" "$@" || exit 1
+    meson setup "$folder" -Dcuda=disabled "$@" || exit 1
   else
     meson configure "$folder" "$@" || exit 1
   fi

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Includes point down the layers of DESIGN section 1 only. Usage: check_layers.sh SOURCE_ROOT
+# Includes and symbols point down the layers only, which the calls of `check` below list. Usage:
+# check_layers.sh SOURCE_ROOT [BUILD_ROOT]; without the latter only includes are looked at.
 cd "$1" || exit 1
 bad=0
-ours=' base store device group ddp checkpoint nn optim data train kernels samplers launcher tests src include '
+layers= # a line a folder, for check_symbols.py
+ours=' base store device group ddp checkpoint nn optim data train programs kernels samplers launcher tests src include '
 
 # The folder that a public header belongs to.
 owner_of() {
@@ -28,6 +30,8 @@ refuse() {
 # check FOLDER ALLOWED... : files below FOLDER include "X/..." and X's public header only for X in
 # ALLOWED (or FOLDER itself).
 check() {
+    layers="$layers$*
+"
     folder=$1
     shift
     allowed=" $(basename "$folder") $* "
@@ -61,8 +65,7 @@ check() {
 check src/base
 check src/store base
 check kernels/cpu base kernels
-# the CUDA module's: streams and errors are the device's
-check kernels/cuda base device kernels
+check kernels/cuda base kernels
 check samplers base
 check src/device base kernels
 check src/group base store kernels device
@@ -72,6 +75,7 @@ check src/nn base kernels device group ddp checkpoint
 check src/optim base device group ddp checkpoint kernels
 check src/data base kernels samplers device group
 check src/train base store kernels samplers device group ddp checkpoint nn optim data
+check src/programs base store kernels samplers device group ddp checkpoint nn optim data train
 check launcher base store device
 # A folder that the list above forgot would not be checked at all.
 for folder in src/*/; do
@@ -89,6 +93,16 @@ for file in $(find examples -name '*.[ch]' -o -name '*.cu'); do
         esac
     done
 done
+# Tests name the folder of their own headers: "support/test.h".
+for file in $(find tests -name '*.[ch]' -o -name '*.cpp'); do
+    for include in $(includes "$file"); do
+        case $include in
+        ../* | ./*) refuse "$file" "$include" "name its folder below tests/" ;;
+        */*) ;;
+        *) [ -e "$(dirname "$file")/$include" ] && refuse "$file" "$include" "name its folder, too" ;;
+        esac
+    done
+done
 # Public headers include each other, downwards, and the standard library.
 for file in include/cddp/*.h; do
     name=${file##*/}
@@ -100,4 +114,5 @@ for file in include/cddp/*.h; do
         esac
     done
 done
+[ $# -lt 2 ] || printf %s "$layers" | python3 tests/check_symbols.py "$2" . || bad=1
 exit $bad

@@ -10,13 +10,19 @@
 extern "C" {
 #endif
 
-/* A named tensor in the caller's memory. */
+/** A named tensor in the caller's memory. */
 typedef struct cddp_tensor {
+    /** Unique in its file. */
     const char *name;
+    /** Type of its elements. */
     cddp_type type;
+    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
     int dims;
-    int64_t shape[CDDP_MAX_DIMS]; /* row-major */
+    /** Row-major. */
+    int64_t shape[CDDP_MAX_DIMS];
+    /** As many elements as the product of the shape. */
     void *data;
+
 } cddp_tensor;
 
 /** Write @p tensors to @p path in the safetensors format (data 64-byte aligned, sorted as given),
@@ -27,19 +33,22 @@ typedef struct cddp_tensor {
 CDDP_CHECKED cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
                                                 size_t count, const char *const *metadata);
 
-typedef struct cddp_safetensors cddp_safetensors; /* an open file, memory-mapped */
+/** An open file, memory-mapped. */
+typedef struct cddp_safetensors cddp_safetensors;
 
 /** Map @p path and check all of it: header length, JSON, every offset, no holes, no overlaps. Type
  *  BOOL, which cddp does not write, is read as u8.
  *  @param out  Release with cddp_safetensors_close(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (says what is wrong), CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out);
+/** Release the file and all tensors of it; NULL is accepted. */
 CDDP_API void cddp_safetensors_close(cddp_safetensors *file);
+/** How many tensors it holds. */
 CDDP_API size_t cddp_safetensors_count(const cddp_safetensors *file);
 /** Tensor @p index in file order; data is read-only and valid until the file is closed. The format
  * allows no holes, so only the first tensor is sure to be aligned. NULL beyond the last. */
 CDDP_API const cddp_tensor *cddp_safetensors_at(const cddp_safetensors *file, size_t index);
-/** NULL if there is none of that name. */
+/** The tensor called @p name; NULL if there is none. */
 CDDP_API const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const char *name);
 /** Value of @p key in the metadata, or NULL. */
 CDDP_API const char *cddp_safetensors_metadata(const cddp_safetensors *file, const char *key);
@@ -49,21 +58,29 @@ CDDP_API const char *cddp_safetensors_metadata(const cddp_safetensors *file, con
 CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors,
                                                size_t count);
 
-/* A snapshot: DIR/step-00000500/{model.safetensors,optimizer.safetensors,state.json}, written as
- * DIR/.step-00000500.tmp-PID, flushed, renamed; then DIR/latest (a text file naming it) is
+/** A snapshot: DIR/step-00000500/{model.safetensors,optimizer.safetensors,state.json}, written as
+ * DIR/.step-00000500.tmp-PID, flushed, renamed; then DIR/latest (a text file with its name) is
  * replaced. */
 typedef struct cddp_snapshot {
+    /** How many steps were made. */
     uint64_t step;
+    /** What model.safetensors holds. */
     const cddp_tensor *model;
+    /** How many tensors that are. */
     size_t model_count;
+    /** What optimizer.safetensors holds. */
     const cddp_tensor *optimizer;
+    /** How many tensors that are. */
     size_t optimizer_count;
-    const char *state_json; /* the cursor and whatever else the trainer needs, a JSON object */
+    /** A JSON object: the position in the data, and whatever else the trainer needs. */
+    const char *state_json;
+
 } cddp_snapshot;
 
 /** Write @p snapshot below @p dir (made if missing), then delete all but the newest @p keep (0:
- * keep all) and left-overs of crashed writers. One process writes at a time: rank 0. On any error
- * what was there before is as it was.
+ * keep all) and left-overs of crashed writers. One process writes at a time: rank 0. Where the disk
+ * is full, the oldest of those are deleted before it is written, but never the newest whole one. On
+ * an error everything else is as it was before.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the state is no JSON object ...), CDDP_ERR_IO,
  *          CDDP_ERR_UNAVAILABLE (libsodium, for checksums, does not start). */
 CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
@@ -77,6 +94,12 @@ CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapsho
  *  @return CDDP_ERR_NOT_FOUND if there is none that is whole (the text says which are broken). */
 CDDP_CHECKED cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped);
 
+/** As cddp_snapshot_find(), for the process that will write there, while nobody else does: also
+ *  remove what crashed writers left behind, finish what they had begun, and let DIR/latest name
+ *  what was found. If some of that cannot be done, the log has a warning. */
+CDDP_CHECKED cddp_status cddp_snapshot_recover(const char *dir, char **out_path,
+                                               char **out_skipped);
+
 /** The state that was given to write for the snapshot at @p path (the same JSON object, in compact
  * form), and its step; each may be NULL. Release the text with cddp_free().
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
@@ -84,7 +107,7 @@ CDDP_CHECKED cddp_status cddp_snapshot_read_state(const char *path, char **out_j
                                                   uint64_t *out_step);
 
 /** Load model and optimizer tensors of the snapshot at @p path, each as cddp_safetensors_load(),
- * once their checksums have been found right. Nothing is written unless both fit.
+ *  after their checksums were checked. Nothing is written unless both fit.
  *  @param into  Only its tensors are used.
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into);

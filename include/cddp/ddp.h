@@ -13,11 +13,11 @@
  * In a group on a device gradients lie in its memory, and no call waits for it. Calls then speak of
  * the compute stream: grad_ready(i) says that the work which completes gradient i has been put into
  * it, and what is put there behind wait (or param_wait) sees the mean (or the parameter). The
- * ranks' threads meet in wait, so that a gradient that lacks somewhere is an error of that very
- * step; what fails on a device is an error of the next call. Everything else is the same, to the
- * bit if the group is deterministic. The caller's own memory (`grad`, `flat_grads`) may come from
- * any allocator of the device's; backends but nccl reduce memory of cddp_group_alloc() with a copy
- * less. */
+ * ranks' threads wait for each other in wait, so that a gradient that is missing on some rank is an
+ * error of that very step; what fails on a device is an error of the next call. Everything else is
+ * the same, to the bit if the group is deterministic. The caller's own memory (`grad`,
+ * `flat_grads`) may come from any allocator of the device's; all backends but nccl copy it once
+ * more than memory of cddp_group_alloc(). */
 #ifndef CDDP_DDP_H
 #define CDDP_DDP_H
 
@@ -29,29 +29,40 @@ extern "C" {
 
 enum { CDDP_MAX_DIMS = 8 };
 
+/** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
 
-/* One tensor of the model. All memory stays the caller's, outlives the handle and does not move. */
+/** One tensor of the model. All memory stays the caller's, outlives the handle and does not
+ *  move. */
 typedef struct cddp_param {
-    const char *name; /* unique; copied */
-    cddp_type type; /* CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16 for parameters; any for buffers */
-    int dims;       /* 0 to CDDP_MAX_DIMS; 0 is a scalar */
-    int64_t shape[CDDP_MAX_DIMS]; /* row-major */
-    void *data;                   /* product of shape elements; in either memory of a group on a
-                                     device, except that shards need the device's */
-    void *grad;  /* parameters: where backward writes, of the same shape and type, or NULL: cddp
-                    gives  the memory (then no copies are made), see cddp_ddp_grad() */
-    bool frozen; /* has no gradient: broadcast and compared, never reduced */
+    /** Unique among parameters and buffers; copied. */
+    const char *name;
+    /** CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16 for parameters; any for buffers. */
+    cddp_type type;
+    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
+    int dims;
+    /** Row-major. */
+    int64_t shape[CDDP_MAX_DIMS];
+    /** As many elements as the product of the shape; in a group on a device in either memory,
+     *  but in the device's if the optimizer is sharded. */
+    void *data;
+    /** Where backward writes a parameter's gradient, of the same shape and type; NULL: in memory
+     *  of cddp's (then no copies are made), see cddp_ddp_grad(). Not used for buffers. */
+    void *grad;
+    /** Has no gradient: broadcast and compared, never reduced. */
+    bool frozen;
+
 } cddp_param;
 
+/** Gradients that are reduced together; valid while a hook is called with it. */
 typedef struct cddp_bucket cddp_bucket;
 
-/* Replaces a bucket's reduction. Called with @p stage 0 when the bucket is complete, in bucket
+/** Replaces a bucket's reduction. Called with @p stage 0 when the bucket is complete, in bucket
  * order; it starts at most one collective on the group and gives its handle in @p out_work (owned
- * by cddp from then on), or NULL when the bucket is finished. While it gives work it is called
- * again, from cddp_ddp_wait() and again in bucket order, with the next stage once that work is
- * done. When it is finished the bucket's data must be the mean over ranks. Runs on the compute
- * thread; on a device, what it does to the data it puts into the compute stream. */
+ * by cddp from then on), or NULL when the bucket is finished. After each work that it gives it is
+ * called with the next stage once that work is done, from cddp_ddp_wait() and again in bucket
+ * order. When the bucket is finished its data must be the mean over ranks. The hook runs on the
+ * compute thread; on a device it puts all work on the data into the compute stream. */
 typedef cddp_status (*cddp_hook_fn)(void *state, cddp_bucket *bucket, int stage,
                                     cddp_work **out_work);
 
@@ -60,12 +71,14 @@ typedef cddp_status (*cddp_hook_fn)(void *state, cddp_bucket *bucket, int stage,
 CDDP_API cddp_group *cddp_bucket_group(cddp_bucket *bucket);
 /** Counted from 0, in the order in which buckets are started. */
 CDDP_API size_t cddp_bucket_index(const cddp_bucket *bucket);
+/** Whether no other bucket follows in this step. */
 CDDP_API bool cddp_bucket_is_last(const cddp_bucket *bucket);
 /** The gradients: cddp_bucket_count() elements of cddp_bucket_type(), 64-byte aligned unless they
  *  lie in the caller's `flat_grads`. */
 CDDP_API void *cddp_bucket_data(cddp_bucket *bucket);
-/** Elements, those between parameters that only align them included. */
+/** How many elements the bucket has, padding between parameters included. */
 CDDP_API size_t cddp_bucket_count(const cddp_bucket *bucket);
+/** The type of its elements. */
 CDDP_API cddp_type cddp_bucket_type(const cddp_bucket *bucket);
 /** This rank's weight as cddp_step has it; < 0: the mean is the plain one over ranks. */
 CDDP_API double cddp_bucket_weight(const cddp_bucket *bucket);
@@ -78,35 +91,47 @@ CDDP_API bool cddp_bucket_is_sum(const cddp_bucket *bucket);
  *          error of the group. */
 CDDP_CHECKED cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out);
 
-/* Built-in hooks; their state is NULL. Identity is what happens without a hook. The others send f32
- * buckets as 16-bit numbers (accumulated in f32, rounded once) and leave buckets of other types
- * alone. */
+/** The built-in hook that does what is done without a hook. Its state is NULL. */
 CDDP_API cddp_status cddp_hook_identity(void *, cddp_bucket *, int, cddp_work **);
+/** The built-in hook that sends f32 buckets as bf16 (accumulated in f32, rounded once) and leaves
+ *  buckets of other types alone. Its state is NULL. */
 CDDP_API cddp_status cddp_hook_bf16(void *, cddp_bucket *, int, cddp_work **);
+/** The same with fp16. */
 CDDP_API cddp_status cddp_hook_fp16(void *, cddp_bucket *, int, cddp_work **);
 
+/** How gradients are reduced; zero means default. */
 typedef struct cddp_ddp_options {
+    /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
-    size_t first_bucket_bytes; /* 0: 1 MiB */
-    size_t bucket_bytes;       /* 0: 25 MiB. A bucket closes once it holds at least this much */
-    const uint32_t
-        *ready_order;  /* the order in which backward completes gradients: as many indices as
-                          there are parameters that are not frozen, borrowed for the call; NULL:
-                          reverse registration order, and after the first backward the
-                          buckets are rebuilt once in rank 0's order of arrival */
-    bool allow_unused; /* parameters may get no gradient in a step: they contribute zero, and one
-                          that got none on any rank keeps its gradient as it was */
-    void *flat_grads;  /* the caller's own gradient block holding all `grad` pointers (unfrozen
-                          parameters  in registration order, back to back, one type): reduced where
-                          it  lies, never  rearranged; NULL: none */
-    cddp_hook_fn hook; /* NULL: identity */
+    /** Size of the first bucket, smaller so that sending begins early; 0: 1 MiB. */
+    size_t first_bucket_bytes;
+    /** A bucket is complete once it holds at least this much; 0: 25 MiB. */
+    size_t bucket_bytes;
+    /** The order in which backward completes gradients: as many indices as there are parameters
+     *  that are not frozen, borrowed for the call; NULL: reverse registration order, and after the
+     *  first backward the buckets are rebuilt once in rank 0's order of arrival. */
+    const uint32_t *ready_order;
+    /** Parameters may get no gradient in a step: they contribute zero, and one that got none on any
+     *  rank keeps its gradient as it was. */
+    bool allow_unused;
+    /** The caller's own gradient block holding all `grad` pointers (unfrozen parameters in
+     *  registration order, back to back, one type): reduced where it lies, never rearranged; NULL:
+     *  none. */
+    void *flat_grads;
+    /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
+    cddp_hook_fn hook;
+    /** Given to the hook. */
     void *hook_state;
-    const char *config; /* any text that must be the same on all ranks (part of the manifest),
-                           borrowed for the call; NULL: none */
-    bool shard;         /* each rank updates a shard of the parameters: see below. Buckets are never
-                           rebuilt then, and `flat_grads` is not possible */
-    bool reduce_late; /* with `shard`: gradients are asked for by cddp_ddp_mean(); then, where that
-                         is faster, they are only reduced there (never on a device) */
+    /** Any text that must be the same on all ranks (part of the manifest), borrowed for the call;
+     *  NULL: none. */
+    const char *config;
+    /** Each rank updates a shard of the parameters: see below. Buckets are never rebuilt then, and
+     *  `flat_grads` is not possible. */
+    bool shard;
+    /** With `shard`: the caller gets gradients by cddp_ddp_mean(), which then reduces them itself
+     *  where that is faster (never on a device). */
+    bool reduce_late;
+
 } cddp_ddp_options;
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
@@ -135,16 +160,21 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
  * buckets are rebuilt inside the first cddp_ddp_wait(), contents included: ask again after it. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
+/** How the coming backward is synchronised. */
 typedef struct cddp_step {
+    /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
-    double weight; /* how many samples this rank's gradients are the mean of; the result is the mean
-                      over   all samples. < 0: plain mean over ranks. 0: this rank contributes
-                      nothing */
-    bool no_sync;  /* gradients only accumulate: nothing is sent, wait returns at once */
-    uint64_t sum; /* 1: this rank's gradients are its part of the mean already, as of a loss divided
-                     by the samples of all ranks: they are added up, and weight is not looked at.
-                     The fastest for backends that add on the way (NCCL's, with NVLink's switches).
-                     A word, as programs built before it have nothing of their own there */
+    /** How many samples this rank's gradients are the mean of; the result is the mean over all
+     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing. */
+    double weight;
+    /** Gradients only accumulate: nothing is sent, wait returns at once. */
+    bool no_sync;
+    /** 1: this rank's gradients are its part of the mean already, because its loss was divided by
+     *  the samples of all ranks: they are added up, and weight is ignored. That is fastest where
+     *  the network adds (NCCL with NVLink switches). 64 bits wide, so that struct_size differs in
+     *  programs that were built before this field existed. */
+    uint64_t sum;
+
 } cddp_step;
 #define CDDP_STEP_INIT                                                                             \
     {                                                                                              \
@@ -157,38 +187,43 @@ typedef struct cddp_step {
  *          backward), CDDP_ERR_CLOSED (an earlier call failed). */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
-/** Backward has finished gradient @p index, so its bucket may start. Does not wait.
+/** Say that backward has finished gradient @p index, so its bucket may start. Does not wait.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (a second time in
  *          one backward), CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
 
-/** Wait until every gradient is the mean over ranks. A parameter that got no gradient (and without
- *  allow_unused) is CDDP_ERR_STATE with its name, in this very step and on every rank. On any error
- *  the gradients are undefined and the handle is of no more use: CDDP_ERR_CLOSED from then on.
+/** Wait until every gradient is the mean over ranks. A parameter that got no gradient gives,
+ * without allow_unused, CDDP_ERR_STATE with its name, in this very step and on every rank. On any
+ * error the gradients are undefined and all later calls on the handle give CDDP_ERR_CLOSED.
  *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_MISMATCH (ranks disagree about no_sync),
  *          CDDP_ERR_NO_MEMORY, CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
 
-/* A sharded optimizer (ZeRO stage 1): with options.shard the gradients of a step are reduced only
- * to the rank that updates them, so that an optimizer works on, and keeps state for, 1/world_size
+/** A sharded optimizer (ZeRO stage 1): with options.shard the gradients of a step are reduced only
+ * to the rank that updates them, so that its optimizer works on, and keeps state for, 1/world_size
  * of the parameters:
  *
  *     wait              gradients are the mean over ranks inside this rank's spans; elsewhere they
  *                       are undefined
  *     (the optimizer updates the parameters inside this rank's spans)
- *     updated           everyone's updates are on their way to everyone
- *     param_wait(i)     as the next forward comes to parameter i: it is whole
+ *     updated           every rank's updates are sent to all ranks
+ *     param_wait(i)     before the next forward uses parameter i: it is whole
  *
- * Parameters that are not frozen move, once, inside cddp_ddp_create(), to memory of cddp's that
- * goes with the handle: ask cddp_ddp_param(). An update that works element by element gives the
- * same bits as without shards. */
+ * cddp_ddp_create() moves the parameters that are not frozen to memory of cddp's, which is released
+ * with the handle: ask cddp_ddp_param(). An update that works element by element gives the same
+ * bits as without shards. */
 typedef struct cddp_span {
+    /** Index of the parameter. */
     size_t param;
-    size_t first, count; /* elements of the parameter, as if it had one dimension */
+    /** Its first element, counted as if the parameter had one dimension. */
+    size_t first;
+    /** How many elements. */
+    size_t count;
+
 } cddp_span;
 
-/** Where parameter @p index lives: in the caller's `data`, or with shards in cddp's, 64-byte
- * aligned. NULL: there is no such parameter. */
+/** Where parameter @p index lives: in the caller's `data`, or with shards in cddp's memory, 64-byte
+ *  aligned. NULL: there is no such parameter. */
 CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
 
 /** What rank @p rank updates, in the order of parameters; together the spans of all ranks hold each
@@ -196,38 +231,48 @@ CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
 /** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index,
- * which lie in a span of this rank's; between wait and updated. Reads other ranks' memory where the
- *  reduction was left to this call (options.reduce_late), so ask for pieces that stay in the cache.
+ *  which lie in a span of this rank's; between wait and updated. Reads other ranks' memory where
+ * the reduction was left to this call (options.reduce_late), so ask for pieces that stay in the
+ * cache.
  *  @param scratch  @p count elements, 64-byte aligned, that may be used.
  *  @return The gradient itself, or @p scratch; NULL: there is no such gradient. */
 CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count,
                                    void *scratch);
 
-/** This rank has updated its spans. Collective, once after each update; does not wait.
+/** Say that this rank has updated its spans. Collective, once after each update; does not wait.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_STATE (in the middle of a backward),
  *          CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_updated(cddp_ddp *ddp);
 
-/** Wait until parameter @p index holds everyone's updates; before it is read. cddp_ddp_begin() does
- *  the same for all.
+/** Wait until parameter @p index has all ranks' updates; call it before the parameter is read.
+ *  cddp_ddp_begin() does the same for all.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index);
 /** The same for all parameters. */
 CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
 
-/* What the last synchronised step cost. Times in nanoseconds. On a device they are the streams', of
- * the last step that was over when cddp_ddp_wait() was called (all but `steps`): exposed is how
- * long the compute stream stood still. A step that begins while more than three are unfinished is
- * not measured. */
+/** What the last synchronised step cost. Times in nanoseconds. On a device they are the streams',
+ * of the last step that was over when cddp_ddp_wait() was called (all but `steps`): exposed is how
+ * long the compute stream waited. A step that begins while more than three are unfinished is not
+ * measured. */
 typedef struct cddp_ddp_stats {
+    /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
-    uint64_t steps;            /* synchronised steps so far */
-    uint64_t exposed_ns;       /* in the last step: time inside wait that compute did not hide */
-    uint64_t comm_ns;          /* from the first bucket's start to the last one's end */
-    uint64_t total_exposed_ns; /* over all steps */
+    /** Synchronised steps so far. */
+    uint64_t steps;
+    /** Exposed communication of the last step: time inside wait that compute did not hide. */
+    uint64_t exposed_ns;
+    /** From the first bucket's start to the last one's end. */
+    uint64_t comm_ns;
+    /** Exposed communication of all steps. */
+    uint64_t total_exposed_ns;
+    /** How many buckets there are. */
     size_t buckets;
-    size_t bytes;     /* reduced per step */
-    int slowest_rank; /* the rank for which the others waited most in the last step; -1: unknown */
+    /** Bytes of gradients that are reduced in a step. */
+    size_t bytes;
+    /** The rank for which the others waited most in the last step; -1: unknown. */
+    int slowest_rank;
+
 } cddp_ddp_stats;
 #define CDDP_DDP_STATS_INIT                                                                        \
     {                                                                                              \
@@ -236,15 +281,23 @@ typedef struct cddp_ddp_stats {
 /** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set. */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
 
+/** When one bucket of the last synchronised step was reduced. Times in nanoseconds since the first
+ *  grad_ready of the backward. */
 typedef struct cddp_bucket_stats {
+    /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
+    /** Bytes of its gradients. */
     size_t bytes;
+    /** How many parameters it holds. */
     size_t params;
-    uint64_t start_ns; /* since begin of backward (the first grad_ready): when it was started */
-    uint64_t end_ns;   /* and when its result was there */
+    /** When its reduction was started. */
+    uint64_t start_ns;
+    /** When its result was there. */
+    uint64_t end_ns;
+
 } cddp_bucket_stats;
-/** The same for bucket @p bucket of the last synchronised step; CDDP_ERR_ARGUMENT also when there
- *  was no such bucket in it. */
+/** The times of bucket @p bucket of the last synchronised step. Fills the fields that
+ *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket. */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,
                                                    cddp_bucket_stats *out);
 

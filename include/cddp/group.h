@@ -14,20 +14,20 @@
  * otherwise it returns at once, the buffers stay in use, and the handle tells when it is done.
  *
  * A group on a device (options.device) has two kinds of memory and a compute stream, in which the
- * caller's kernels run (options.stream). Buffers in the processor's memory
- * are treated as above. Buffers in the device's are reduced there, in a stream of the group's that
- * begins behind all that the compute stream held at the call; no call waits for the device or for a
- * peer (but NCCL's first operations, which connect the ranks):
+ * caller's kernels run (options.stream). Buffers in the processor's memory are treated as above.
+ * Buffers in the device's are reduced there, in a stream of the group's that begins behind all that
+ * the compute stream held at the call; no call waits for the device or for a peer (but NCCL's first
+ * operations, which connect the ranks):
  *   - with `work` NULL the compute stream goes on behind the operation: what is put into it from
  *     then on sees the result;
  *   - with `work`, cddp_work_wait(work, 0) does the same, and cddp_work_test() asks the device;
  *   - errors of peers are found by a thread of the group's, within a second if ranks disagree or
  *     one is gone. The next call gives them, whatever it is; what was computed from the results of
  *     the operations that failed is undefined.
- * Which device that is and which stream, cddp_group_device() and cddp_group_stream() say, and
- * cddp_group_set_stream() changes; calls leave that device as the calling thread's current one.
- * All buffers of one operation lie in the same kind of memory, on all ranks. The order of sums is
- * that from above with options.deterministic; otherwise it is what is fastest. cddp_barrier() is
+ * cddp_group_device() and cddp_group_stream() tell the device and the stream, and
+ * cddp_group_set_stream() changes the stream; calls make that device the calling thread's current
+ * one. All buffers of one operation lie in the same kind of memory, on all ranks. The order of sums
+ * is that from above with options.deterministic; otherwise it is what is fastest. cddp_barrier() is
  * about ranks, not about their devices' work. */
 #ifndef CDDP_GROUP_H
 #define CDDP_GROUP_H
@@ -41,33 +41,50 @@
 extern "C" {
 #endif
 
-typedef struct cddp_group cddp_group; /* the ranks that train together */
-typedef struct cddp_work cddp_work;   /* one collective that was started */
+/** The ranks that train together. */
+typedef struct cddp_group cddp_group;
+/** One collective that was started. */
+typedef struct cddp_work cddp_work;
 
+/** Who joins which group, and how; zero means default. */
 typedef struct cddp_group_options {
-    size_t struct_size;     /* set by the initialiser: which fields the caller knows */
-    const char *backend;    /* "host" or "solo"; on a CUDA device also "nccl", or by name what host
-                               stands for there: "ipc" (ranks whose devices reach each other's
-                               memory) or "staged" (through the processor's). Several ranks may use
-                               one device with all of these but nccl. NULL: $CDDP_BACKEND, else solo
-                               for one rank, else the best (on a device: nccl, ipc, staged) */
-    const char *rendezvous; /* "tcp://host:port" (rank 0 listens there) or "file:///path", borrowed
-                               for the call; NULL: what the launcher says */
-    const char *token;      /* the job's secret, borrowed for the call; NULL: $CDDP_TOKEN */
-    const char *job;        /* the job's id, borrowed for the call; NULL: the launcher's */
-    int rank;               /* in [0, world_size); read only when world_size is not 0 */
-    int world_size;         /* 0: rank and size come from the launcher, else from a lone process */
-    int local_rank;         /* rank and number of ranks on this machine; read only when both rank */
-    int local_world_size;   /* and this are given; 0: all ranks are on this machine */
-    uint32_t generation;    /* 0: $CDDP_GENERATION */
-    uint32_t timeout_ms; /* of joining and of each collective; 0: $CDDP_TIMEOUT_MS, else 300000 */
-    const char *device;  /* "cpu"; "cuda": the device that the local rank stands for; "cuda:N": the
-                            N-th of this process; NULL: $CDDP_DEVICE, else cpu */
-    bool deterministic;  /* on a device: sums in the order from above, whatever it costs */
-    void *stream; /* on a CUDA device: the compute stream, a cudaStream_t of the caller's (also
-                     cudaStreamLegacy) that outlives the group and its parts; NULL: one of cddp's,
-                     until cddp_group_set_stream(). Kernels in any other stream, the default one
-                     included, are not waited for */
+    /** Set by the initialiser: which fields the caller knows. */
+    size_t struct_size;
+    /** "host" or "solo"; on a CUDA device also "nccl", or one of the two that host stands for
+     * there: "ipc" (ranks whose devices reach each other's memory) or "staged" (through the
+     * processor's). Several ranks may use one device with all of these but nccl. NULL:
+     * $CDDP_BACKEND, else solo for one rank, else the best (on a device: nccl, ipc, staged). */
+    const char *backend;
+    /** "tcp://host:port" (rank 0 listens there) or "file:///path", borrowed for the call; NULL:
+     *  what the launcher says. */
+    const char *rendezvous;
+    /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN. */
+    const char *token;
+    /** The job's id, borrowed for the call; NULL: the launcher's. */
+    const char *job;
+    /** In [0, world_size); read only when world_size is not 0. */
+    int rank;
+    /** 0: rank and size come from the launcher, else from a lone process. */
+    int world_size;
+    /** This process's rank among those on its machine; read only when rank, world_size and
+     *  local_world_size are given. */
+    int local_rank;
+    /** How many ranks this machine has; 0: all of them. */
+    int local_world_size;
+    /** Which generation of the job this group belongs to; 0: $CDDP_GENERATION. */
+    uint32_t generation;
+    /** Time limit of joining and of each collective; 0: $CDDP_TIMEOUT_MS, else 300000. */
+    uint32_t timeout_ms;
+    /** "cpu"; "cuda": the device that the local rank stands for; "cuda:N": the N-th of this
+     *  process; NULL: $CDDP_DEVICE, else cpu. */
+    const char *device;
+    /** On a device: take sums in the order described above, whatever it costs. */
+    bool deterministic;
+    /** On a CUDA device: the compute stream, a cudaStream_t of the caller's (also cudaStreamLegacy)
+     *  that outlives the group and its parts; NULL: one of cddp's, until cddp_group_set_stream().
+     *  Kernels in any other stream, the default one included, are not waited for. */
+    void *stream;
+
 } cddp_group_options;
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
@@ -88,16 +105,22 @@ CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cd
 
 /** Leave. Not collective, does not wait: peers that still need this rank get CDDP_ERR_PEER. Pending
  *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. On a device: first waits
- *  for the operations that were called there without a handle, which are as good as done. */
+ *  for the operations that were called there without a handle, since they are under way already. */
 CDDP_API void cddp_group_destroy(cddp_group *group);
 
 /* What a group is: fixed once it is made, so any thread may ask. */
-CDDP_API int cddp_group_rank(const cddp_group *group); /* in [0, world_size) */
+/** This process's rank, in [0, world_size). */
+CDDP_API int cddp_group_rank(const cddp_group *group);
+/** How many ranks the group has. */
 CDDP_API int cddp_group_world_size(const cddp_group *group);
-CDDP_API int cddp_group_local_rank(const cddp_group *group);       /* among those of this machine */
-CDDP_API int cddp_group_local_world_size(const cddp_group *group); /* how many those are */
+/** This process's rank among those on its machine. */
+CDDP_API int cddp_group_local_rank(const cddp_group *group);
+/** How many ranks of the group are on this machine. */
+CDDP_API int cddp_group_local_world_size(const cddp_group *group);
+/** The generation of the job in which the group was made. */
 CDDP_API uint32_t cddp_group_generation(const cddp_group *group);
-CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group); /* of each collective */
+/** The deadline of each collective. */
+CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group);
 /** A static string: what carries the device's memory if the group is on one. */
 CDDP_API const char *cddp_group_backend(const cddp_group *group);
 /** The device of the group's memory and compute stream, as cudaSetDevice() numbers those that this
@@ -110,7 +133,7 @@ CDDP_API void *cddp_group_stream(const cddp_group *group);
 /** Let @p stream be the compute stream from now on, also that of groups that were split off: for
  *  trainers that learn from the group which device is theirs, and make their streams there. What is
  *  put into it begins behind all that the compute stream held so far. Not collective, does not
- * wait.
+ *  wait.
  *  @param stream  A cudaStream_t of the group's device (cudaStreamLegacy for the default stream);
  *                 outlives the group and its parts, or the next call of this.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL, a stream of another device, a group on the processor)
@@ -118,14 +141,14 @@ CDDP_API void *cddp_group_stream(const cddp_group *group);
 CDDP_CHECKED cddp_status cddp_group_set_stream(cddp_group *group, void *stream);
 
 /** Ranks with the same @p color form a new group, ordered by (@p key, rank here). Collective; a
- * negative color joins none and gets *out = NULL. The new group's generation, deadline, backend and
- * device are this one's; it outlives this one if need be, and is released by itself.
+ *  negative color joins none and gets *out = NULL. The new group's generation, deadline, backend
+ * and device are this one's; it may outlive this one, and is released by itself.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE, or an error of
- * this group. */
+ *          this group. */
 CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out);
 
 /** Break the group on purpose: pending and later calls of every rank fail, those of the others with
- *  CDDP_ERR_PEER and "rank R: @p reason". Any thread. */
+ *  CDDP_ERR_PEER and the text "rank R: " and @p reason. Any thread. */
 CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
 
 /** Memory that the backend reduces fastest (host: shared by all ranks, so that nothing is copied),
@@ -139,7 +162,7 @@ CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void 
 CDDP_CHECKED cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out);
 /** Release @p memory of cddp_group_alloc() or cddp_group_alloc_host(); NULL is accepted. Every
  *  rank frees its blocks in the same order, but none waits for another; the device's memory is
- * freed once its streams are through. */
+ *  freed once the work in its streams is done. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements; `in` and `out` may be the same pointer where both have the
@@ -164,7 +187,7 @@ CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void 
 CDDP_CHECKED cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t count,
                                      cddp_type type, cddp_op op, int root, cddp_work **work);
 
-/** Everyone's @p data becomes root's. */
+/** Every rank's @p data becomes root's. */
 CDDP_CHECKED cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_type type,
                                         int root, cddp_work **work);
 
@@ -205,13 +228,14 @@ CDDP_CHECKED cddp_status cddp_all_to_all(cddp_group *group, const void *in, void
  *   - a send is done once its receiver has all of it. So two ranks that send to each other pass
  *     `work` to their sends, or all compute streams wait until the deadline: send, recv, then
  *     cddp_work_wait() for both, in any order, never locks up;
- *   - of a message of more than a few MiB (64 pieces, of 1 MiB with up to 4 ranks, less with more)
+ *   - for a message of more than a few MiB (64 pieces, of 1 MiB with up to 4 ranks, less with more)
  *     cddp_work_wait(), or a call without `work`, waits on the processor until its last pieces are
- *     on their way, which takes the peer;
+ *     in the stream, for which the peer must have taken the others;
  *   - a send whose receiver is 256 messages behind waits for it;
- *   - no part of a CUDA graph that cddp records: CDDP_ERR_UNAVAILABLE. */
+ *   - neither can be part of a CUDA graph that cddp captures: CDDP_ERR_UNAVAILABLE. */
 CDDP_CHECKED cddp_status cddp_send(cddp_group *group, const void *data, size_t count,
                                    cddp_type type, int to, cddp_work **work);
+/** Receive what cddp_send() sends. */
 CDDP_CHECKED cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type,
                                    int from, cddp_work **work);
 
@@ -222,12 +246,12 @@ CDDP_CHECKED cddp_status cddp_barrier(cddp_group *group, cddp_work **work);
 CDDP_CHECKED cddp_status cddp_work_test(cddp_work *work, bool *out_done);
 
 /** Wait until @p work is done. @p timeout_ms 0: the group's deadline, counted from the start of the
- *  work. Passing an own deadline breaks nothing: CDDP_ERR_TIMEOUT, and one may wait again.
+ *  work. When another timeout passes, nothing is broken: CDDP_ERR_TIMEOUT, and one may wait again.
  *  On the device's memory: with 0 the compute stream waits, and this call does not; with a deadline
  *  this call waits, too. */
 CDDP_CHECKED cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms);
 
-/** Release the handle; waits for unfinished work first, unless the device does it. NULL is
+/** Release the handle; waits for unfinished work first, except for work on the device. NULL is
  *  accepted. */
 CDDP_API void cddp_work_destroy(cddp_work *work);
 

@@ -15,25 +15,33 @@
 extern "C" {
 #endif
 
+/** The order of an epoch. */
 typedef enum cddp_order {
-    CDDP_ORDER_SEQUENTIAL = 0, /* 0, 1, 2, ... */
-    CDDP_ORDER_RANDOM = 1,     /* native: a keyed permutation, each position computed alone */
-    CDDP_ORDER_TORCH = 2       /* torch.randperm(n) of a generator seeded with seed + epoch */
+    /** 0, 1, 2, ... */
+    CDDP_ORDER_SEQUENTIAL = 0,
+    /** Native: a keyed permutation, each position computed alone. */
+    CDDP_ORDER_RANDOM = 1,
+    /** Torch.randperm(n) of a generator seeded with seed + epoch. */
+    CDDP_ORDER_TORCH = 2
+
 } cddp_order;
 
-typedef struct cddp_sampler cddp_sampler; /* the order of one data set */
+/** The order of one data set. */
+typedef struct cddp_sampler cddp_sampler;
 
-/** @param count  Samples in the data set, > 0.
+/** Make the order of a data set.
+ *  @param count  Samples in the data set, > 0.
  *  @param out    Release with cddp_sampler_destroy(), which accepts NULL. CDDP_ORDER_TORCH keeps
  *                the permutation of one epoch in memory (8 bytes a sample), the others nothing.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddp_sampler_create(cddp_order order, uint64_t count, uint64_t seed,
                                              cddp_sampler **out);
+/** Release the sampler; NULL is accepted. */
 CDDP_API void cddp_sampler_destroy(cddp_sampler *sampler);
 
 /** Choose the epoch (0 after creation). For CDDP_ORDER_TORCH this takes time: it draws the whole
- *  order. No other thread may use the sampler meanwhile. CDDP_ERR_ARGUMENT for NULL, else CDDP_OK.
- */
+ *  order. No other thread may use the sampler meanwhile. CDDP_ERR_ARGUMENT for NULL, else
+ *  CDDP_OK. */
 CDDP_CHECKED cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch);
 
 /** The sample at @p position of the epoch, in [0, count). @p position < count, unchecked. Any
@@ -43,10 +51,13 @@ CDDP_API uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position
 /** Samples in the data set. Any thread. */
 CDDP_API uint64_t cddp_sampler_count(const cddp_sampler *sampler);
 
-/* A global batch is a run of positions; rank r takes a contiguous share of it. */
+/** A global batch is a run of positions; rank r takes a contiguous share of it. */
 typedef struct cddp_share {
-    uint64_t first; /* position of this rank's first sample */
-    uint64_t count; /* shares of two ranks differ by at most one */
+    /** Position of this rank's first sample. */
+    uint64_t first;
+    /** Shares of two ranks differ by at most one. */
+    uint64_t count;
+
 } cddp_share;
 
 /** Rank @p rank's share of the positions [first, first + count). The shares of all ranks are

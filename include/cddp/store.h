@@ -13,10 +13,10 @@
  * A handle belongs to one thread at a time, and to the process that opened it: a forked one gets
  * CDDP_ERR_STATE and opens its own. Every call that waits has a deadline; after CDDP_ERR_TIMEOUT
  * the handle is as usable as before, and a change that was asked for may or may not have been made.
- * After CDDP_ERR_IO a TCP handle is of no more use.
+ * After CDDP_ERR_IO a TCP handle can only be closed.
  *
- * Beside what is said below, every call on a handle may give CDDP_ERR_ARGUMENT (a key or value out
- * of its bounds), CDDP_ERR_STATE (a forked process), CDDP_ERR_TIMEOUT, CDDP_ERR_IO and
+ * Besides the errors named below, every call on a handle may give CDDP_ERR_ARGUMENT (a key or value
+ * out of its bounds), CDDP_ERR_STATE (a forked process), CDDP_ERR_TIMEOUT, CDDP_ERR_IO and
  * CDDP_ERR_NO_MEMORY (here, or where the store is). */
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
@@ -31,14 +31,22 @@ extern "C" {
 
 enum { CDDP_STORE_KEY_BYTES = 512, CDDP_STORE_VALUE_BYTES = 16 << 20 };
 
+/** A connection to the store, or the open file. */
 typedef struct cddp_store cddp_store;
 
+/** Which store, and how to prove that one belongs to the job. */
 typedef struct cddp_store_options {
-    size_t struct_size;  /* set by the initialiser: which fields the caller knows */
-    const char *url;     /* "tcp://host:port" or "file:///path"; borrowed for the call */
-    const char *token;   /* the job's secret, borrowed for the call; NULL: $CDDP_TOKEN, else "" */
-    const char *prefix;  /* put before every key, borrowed for the call; NULL: none */
-    uint32_t timeout_ms; /* of opening, and of each call that does not say; 0: 300000 */
+    /** Set by the initialiser: which fields the caller knows. */
+    size_t struct_size;
+    /** "tcp://host:port" or "file:///path"; borrowed for the call. */
+    const char *url;
+    /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN, else "". */
+    const char *token;
+    /** Put before every key, borrowed for the call; NULL: none. */
+    const char *prefix;
+    /** Of opening, and of each call that does not say; 0: 300000. */
+    uint32_t timeout_ms;
+
 } cddp_store_options;
 #define CDDP_STORE_OPTIONS_INIT                                                                    \
     {                                                                                              \
@@ -52,7 +60,7 @@ typedef struct cddp_store_options {
  *          CDDP_ERR_FORMAT (the file is no store, and is left as it is), CDDP_ERR_NO_MEMORY,
  *          CDDP_ERR_UNAVAILABLE (the system has no random numbers). */
 CDDP_CHECKED cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out);
-/** Release the handle; NULL is accepted. In a forked process only the copy goes. */
+/** Release the handle; NULL is accepted. A forked process releases only its copy. */
 CDDP_API void cddp_store_close(cddp_store *store);
 
 /** Let @p key hold @p bytes bytes of @p value, whether or not it held something before. */
@@ -62,7 +70,7 @@ CDDP_CHECKED cddp_status cddp_store_set(cddp_store *store, const char *key, cons
 /** Wait until @p key exists and copy its value.
  *  @param timeout_ms  0: as the store was opened with.
  *  @param out         New memory with a NUL byte (not counted) behind the value, so that text can
- * be used as it is. Release with cddp_free().
+ *                    be used as it is. Release with cddp_free().
  *  @param out_bytes   Length of the value; may be NULL. CDDP_ERR_TIMEOUT names the key. */
 CDDP_CHECKED cddp_status cddp_store_get(cddp_store *store, const char *key, uint32_t timeout_ms,
                                         void **out, size_t *out_bytes);
@@ -74,7 +82,7 @@ CDDP_CHECKED cddp_status cddp_store_try_get(cddp_store *store, const char *key, 
 /** Add @p amount to the decimal number that @p key holds (0 if it does not exist), atomically.
  *  @param out  The new number; may be NULL.
  *  @return CDDP_ERR_FORMAT if the key holds no number; CDDP_ERR_ARGUMENT if the sum does not fit
- * into 64 bits: then the key is as it was. */
+ *          into 64 bits: then the key is as it was. */
 CDDP_CHECKED cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount,
                                         int64_t *out);
 
@@ -89,11 +97,13 @@ CDDP_CHECKED cddp_status cddp_store_compare_set(cddp_store *store, const char *k
                                                 bool *out_swapped, void **out, size_t *out_bytes);
 
 /** Wait until all @p count keys exist. CDDP_ERR_TIMEOUT names those that are missing (the first
- *  few, and how many). @param timeout_ms  0: as the store was opened with. */
+ *  few, and how many).
+ *  @param timeout_ms  0: as the store was opened with. */
 CDDP_CHECKED cddp_status cddp_store_wait(cddp_store *store, const char *const *keys, size_t count,
                                          uint32_t timeout_ms);
 
-/** Forget @p key. @param out_existed  Whether there was such a key; may be NULL. */
+/** Forget @p key.
+ *  @param out_existed  Whether there was such a key; may be NULL. */
 CDDP_CHECKED cddp_status cddp_store_delete(cddp_store *store, const char *key, bool *out_existed);
 
 /** The keys that begin with @p start (below the handle's prefix, which they are given without),

@@ -14,8 +14,7 @@ void cddpi_image_lookup(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in
 
 /** One plane seen through a window of its own size that begins at row @p top and column @p left of
  *  it (negative: before it). What lies outside is a byte of 0. @p flip mirrors the window's
- * columns.
- */
+ * columns. */
 void cddpi_image_crop(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in, int height,
                       int width, int top, int left, bool flip, float *out);
 

@@ -29,7 +29,7 @@ struct cddpi_adamw_step {
 
 struct cddpi_optim_kernels {
     const char *name; /* "generic", "avx2", "avx512" */
-    /* p, g and m are @n elements that do not overlap; m NULL: no momentum. */
+    /* p, g and m are @p n elements that do not overlap; m NULL: no momentum. */
     void (*sgd)(float *p, const float *g, float *m, size_t n, const struct cddpi_sgd_step *step);
     void (*adamw)(float *p, const float *g, float *m, float *v, size_t n,
                   const struct cddpi_adamw_step *step);

@@ -1,4 +1,4 @@
-/* tokens.c - windows of tokens, widened. */
+/* tokens.c - sequences of tokens, widened. */
 #include "kernels/cpu/tokens.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static uint32_t finish(uint32_t first, uint32_t largest, size_t count, int32_t *
     return first > largest ? first : largest;
 }
 
-uint32_t cddpi_tokens_window_u16(const uint16_t *in, size_t count, int32_t *input, int32_t *label)
+uint32_t cddpi_token_sequence_u16(const uint16_t *in, size_t count, int32_t *input, int32_t *label)
 {
     uint16_t largest = 0;
 
@@ -25,7 +25,7 @@ uint32_t cddpi_tokens_window_u16(const uint16_t *in, size_t count, int32_t *inpu
     return finish(in[0], largest, count, input, label);
 }
 
-uint32_t cddpi_tokens_window_u32(const uint32_t *in, size_t count, int32_t *input, int32_t *label)
+uint32_t cddpi_token_sequence_u32(const uint32_t *in, size_t count, int32_t *input, int32_t *label)
 {
     uint32_t largest = 0;
 

@@ -7,7 +7,7 @@
 
 /** input[i] = in[i] and label[i] = in[i + 1] for i < @p count, of @p count + 1 little-endian tokens
  *  (@p count > 0). Returns the largest of them; one of 2^31 or more does not keep its value. */
-uint32_t cddpi_tokens_window_u16(const uint16_t *in, size_t count, int32_t *input, int32_t *label);
-uint32_t cddpi_tokens_window_u32(const uint32_t *in, size_t count, int32_t *input, int32_t *label);
+uint32_t cddpi_token_sequence_u16(const uint16_t *in, size_t count, int32_t *input, int32_t *label);
+uint32_t cddpi_token_sequence_u32(const uint32_t *in, size_t count, int32_t *input, int32_t *label);
 
 #endif

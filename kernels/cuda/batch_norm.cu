@@ -70,17 +70,17 @@ const double MOST = 3.402823466e38; /* that a float holds */
 struct statistics {
     float *mean, *inverse, *running_mean, *running_variance;
     float epsilon, momentum;
-    double *record; /* instead of all others: rows, means, squares, for the other ranks */
+    double *rank_moments; /* instead of all others: rows, means, squares, for the other ranks */
     int channels;
 };
 
 __device__ __forceinline__ void keep(const statistics &to, int channel, const moments &all)
 {
-    if (to.record != nullptr) {
-        to.record[1 + channel] = all.mean;
-        to.record[1 + to.channels + channel] = all.squares;
+    if (to.rank_moments != nullptr) {
+        to.rank_moments[1 + channel] = all.mean;
+        to.rank_moments[1 + to.channels + channel] = all.squares;
         if (channel == 0) {
-            to.record[0] = all.count;
+            to.rank_moments[0] = all.count;
         }
         return;
     }
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
     }
 }
 
-/* All ranks' records, in rank order: a thread for each channel. */
-__global__ void norm_merge(const double *records, int ranks, double *rows, statistics to)
+/* All ranks' moments, in rank order: a thread for each channel. */
+__global__ void norm_merge(const double *all_moments, int ranks, double *rows, statistics to)
 {
     int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     moments all = {0, 0, 0};
@@ -147,7 +147,7 @@ __global__ void norm_merge(const double *records, int ranks, double *rows, stati
         return;
     }
     for (int r = 0; r < ranks; r++) {
-        const double *from = records + (size_t)r * (1 + 2 * (size_t)to.channels);
+        const double *from = all_moments + (size_t)r * (1 + 2 * (size_t)to.channels);
 
         all = joined(all, {from[0], from[1 + channel], from[1 + to.channels + channel]});
     }
@@ -159,7 +159,7 @@ __global__ void norm_merge(const double *records, int ranks, double *rows, stati
     }
 }
 
-/* VARIANCE: `inverse` is a variance yet. */
+/* VARIANCE: `inverse` still holds variances. */
 template <class T, int W, bool VARIANCE>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     normalize(const T *x, const T *sum, factors by, bool relu, T *y, grid grid)
@@ -303,15 +303,15 @@ cddp_status cddpi_cuda_own_batch_norm_eval(struct cddpi_device *device,
     return CDDPI_BY_TYPE(shape->type, evaluate, device, a);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_record(struct cddpi_device *device,
-                                             const struct cddpi_cuda_norm *shape, const void *x,
-                                             double *record, float *scratch)
+cddp_status cddpi_cuda_own_batch_norm_moments(struct cddpi_device *device,
+                                              const struct cddpi_cuda_norm *shape, const void *x,
+                                              double *rank_moments, float *scratch)
 {
     arguments a = {};
 
     a.shape = shape;
     a.x = x;
-    a.kept.record = record;
+    a.kept.rank_moments = rank_moments;
     a.kept.channels = shape->channels;
     a.parts = scratch;
     return CDDPI_BY_TYPE(shape->type, forward, device, a);
@@ -319,17 +319,17 @@ cddp_status cddpi_cuda_own_batch_norm_record(struct cddpi_device *device,
 
 cddp_status cddpi_cuda_own_batch_norm_merge(struct cddpi_device *device,
                                             const struct cddpi_cuda_norm *shape,
-                                            const double *records, int ranks, float *running_mean,
-                                            float *running_variance, float *mean, float *inverse,
-                                            double *rows)
+                                            const double *all_moments, int ranks,
+                                            float *running_mean, float *running_variance,
+                                            float *mean, float *inverse, double *rows)
 {
     statistics to = {mean,           inverse,         running_mean, running_variance,
                      shape->epsilon, shape->momentum, nullptr,      shape->channels};
 
-    return CDDPI_STARTED(device, "batch norm over ranks",
-                         CDDPI_LAUNCH(norm_merge,
-                                      (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,
-                                      cddpi_cuda_compute_stream(device), records, ranks, rows, to));
+    return CDDPI_STARTED(
+        device, "batch norm over ranks",
+        CDDPI_LAUNCH(norm_merge, (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,
+                     cddpi_cuda_compute_stream(device), all_moments, ranks, rows, to));
 }
 
 cddp_status cddpi_cuda_own_batch_norm_apply(struct cddpi_device *device,

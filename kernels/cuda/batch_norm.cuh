@@ -116,8 +116,8 @@ __device__ __forceinline__ void store_rows(T *to, const grid &grid, const place 
     }
 }
 
-/* The block's sums over its rows, for the threads of its first row. @p shared: 2 W floats a thread.
- */
+/* The block's sums over its rows, for the threads of its first row. @p shared: 2 W floats
+ * a thread. */
 template <int W>
 __device__ __forceinline__ void sum_rows(const grid &grid, float (&a)[W], float (&b)[W],
                                          float *shared)

@@ -30,24 +30,24 @@ cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
                                            void *dx, void *dsum, float *dweight, float *dbias,
                                            float *scratch);
 /* Over ranks. */
-cddp_status cddpi_cuda_own_batch_norm_record(struct cddpi_device *device,
-                                             const struct cddpi_cuda_norm *shape, const void *x,
-                                             double *record, float *scratch);
+cddp_status cddpi_cuda_own_batch_norm_moments(struct cddpi_device *device,
+                                              const struct cddpi_cuda_norm *shape, const void *x,
+                                              double *rank_moments, float *scratch);
 cddp_status cddpi_cuda_own_batch_norm_merge(struct cddpi_device *device,
                                             const struct cddpi_cuda_norm *shape,
-                                            const double *records, int ranks, float *running_mean,
-                                            float *running_variance, float *mean, float *inverse,
-                                            double *rows);
+                                            const double *all_moments, int ranks,
+                                            float *running_mean, float *running_variance,
+                                            float *mean, float *inverse, double *rows);
 cddp_status cddpi_cuda_own_batch_norm_apply(struct cddpi_device *device,
                                             const struct cddpi_cuda_norm *shape, const void *x,
                                             const void *sum, const float *weight, const float *bias,
                                             const float *mean, const float *inverse, void *y);
-cddp_status cddpi_cuda_own_batch_norm_grad_record(struct cddpi_device *device,
-                                                  const struct cddpi_cuda_norm *shape,
-                                                  const void *dy, const void *x, const void *y,
-                                                  const float *mean, const float *inverse, bool add,
-                                                  double scale, float *dweight, float *dbias,
-                                                  double *sums, float *scratch);
+cddp_status cddpi_cuda_own_batch_norm_grad_moments(struct cddpi_device *device,
+                                                   const struct cddpi_cuda_norm *shape,
+                                                   const void *dy, const void *x, const void *y,
+                                                   const float *mean, const float *inverse,
+                                                   bool add, double scale, float *dweight,
+                                                   float *dbias, double *sums, float *scratch);
 cddp_status cddpi_cuda_own_batch_norm_grad_apply(
     struct cddpi_device *device, const struct cddpi_cuda_norm *shape, const void *dy, const void *x,
     const void *y, const float *weight, const float *mean, const float *inverse, const double *sums,

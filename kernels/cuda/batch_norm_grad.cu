@@ -38,7 +38,7 @@ __device__ __forceinline__ channel_factors<W> load_factors(const factors &by, co
     return out;
 }
 
-/* As memory will have them. */
+/* Rounded as they will be stored. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void round_all(float (&values)[ROWS][W])
 {
@@ -310,12 +310,12 @@ cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
     return CDDPI_BY_TYPE(shape->type, backward, device, a);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_grad_record(struct cddpi_device *device,
-                                                  const struct cddpi_cuda_norm *shape,
-                                                  const void *dy, const void *x, const void *y,
-                                                  const float *mean, const float *inverse, bool add,
-                                                  double scale, float *dweight, float *dbias,
-                                                  double *sums, float *scratch)
+cddp_status cddpi_cuda_own_batch_norm_grad_moments(struct cddpi_device *device,
+                                                   const struct cddpi_cuda_norm *shape,
+                                                   const void *dy, const void *x, const void *y,
+                                                   const float *mean, const float *inverse,
+                                                   bool add, double scale, float *dweight,
+                                                   float *dbias, double *sums, float *scratch)
 {
     arguments a = {};
 

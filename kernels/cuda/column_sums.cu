@@ -18,8 +18,8 @@ enum {
     SUM_ROWS = 32
 };
 
-/* A thread owns W columns of every eighth row of the block's; then the warps' sums meet in order.
- */
+/* A thread owns W columns of every eighth row of the block's; then the warps' sums meet
+ * in order. */
 template <class T, int W>
 __global__ void __launch_bounds__(WARPS *CDDPI_WARP)
     column_parts(const T *__restrict__ x, size_t rows, size_t columns, size_t part_rows,

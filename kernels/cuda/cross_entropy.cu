@@ -90,8 +90,8 @@ __device__ __forceinline__ running join_block(running mine, running *shared)
 }
 
 /* Where the elements of a row lie, as this thread sees it. Vector v belongs to thread v %
- * S::threads; the first S::held of a thread lie in its registers, the next ones in shared memory.
- */
+ * S::threads; the first S::held of a thread lie in its registers, the next ones in
+ * shared memory. */
 template <class T> struct row_layout {
     static constexpr int N = packed<T>::N;
     T *vector;   /* the first */
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(S::threads, 1024 / S::threads)
     T *start = a.logits + (size_t)blockIdx.x * a.stride;
     const row_layout<T> row(start, a.columns);
     int label = a.labels[blockIdx.x];
-    float labelled = to_float(start[label]); /* before anything is written: threads meet below */
+    float labelled = to_float(start[label]); /* read first: threads synchronise before writing */
     held_row<S> held;
     running all;
 

@@ -2,16 +2,16 @@
  *
  * Every function puts its work into the device's compute stream and returns; nobody waits, nothing
  * is allocated on the way (scratch is the caller's, its size is asked for before), so all of it can
- * be recorded into a graph. Pointers are device memory, 16-byte aligned unless said otherwise;
+ * be captured into a graph. Pointers are device memory, 16-byte aligned unless said otherwise;
  * counts are in elements and may be 0. `type` is CDDP_F32, CDDP_BF16 or CDDP_F16: of activations,
  * of their gradients and of the weights they are multiplied with; sums and statistics are float32;
  * parameters, and gradients of parameters, are float32 where nothing else is said. Matrices are
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
- * floating-point atomics). The definitions are those of the CPU kernels (kernels/cpu/nn_*.h and the
- * ops in src/nn/ops), which tests compare with. What works element by element (gelu, relu, add,
- * add_bias, dropout and their gradients) may write in the place of an input. All return CDDP_OK,
- * CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or CDDP_ERR_DEVICE.
- */
+ * floating-point atomics). The definitions are those of the CPU kernels (the headers of kernels/cpu
+ * and the ops in src/nn/ops), which tests compare with. What works element by element (gelu, silu,
+ * relu, add, add_bias, dropout and their gradients) may write in the place of an input. All return
+ * CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or
+ * CDDP_ERR_DEVICE. */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
 
@@ -84,14 +84,15 @@ struct cddpi_cuda_slot {
     int64_t *steps;
 };
 
-/* Such tensors as the device has them, for any number of steps and recordings: see `tensors`. */
+/* Such tensors as the device has them, for any number of steps and captured graphs:
+ * see `tensors`. */
 struct cddpi_cuda_tensors {
     void *table; /* device memory, the caller's */
     size_t slots;
     size_t pieces; /* tensors are worked on in so many pieces */
 };
 
-/* What a recording keeps as it is are the values here, not what the pointers show. */
+/* What a capture keeps as it is are the values here, not what the pointers show. */
 struct cddpi_cuda_update {
     bool adamw;
     cddp_type copy_type;
@@ -108,12 +109,11 @@ struct cddpi_cuda_update {
 
 struct cddpi_cuda_kernels {
     /* --- products: cuBLASLt. An algorithm is chosen for each shape by its first call outside a
-     * recording and kept for the process: the fastest of those that give the same bits as the
-     * library's own choice, so that results do not depend on what was measured. any_order, or
-     * $CDDP_PRODUCTS (src/base/env.h), asks for the fastest whatever its bits; the latter also for
-     * no measuring; $CDDP_TF32
-     * rounds factors of float32 products to TF32. No output may overlap an input. Workspace is the
-     * module's own. --- */
+     * capture and kept for the process: the fastest of those that give the same bits as the
+     * library's own choice, so that results do not depend on what was measured. any_order asks for
+     * the fastest whatever its bits, $CDDP_PRODUCTS (src/base/env.h) for that or for no measuring.
+     * $CDDP_TF32 rounds factors of float32 products to TF32. No output may overlap an input.
+     * Workspace is the module's own. --- */
 
     /* @p bias NULL: none. @p aux: with GELU in training, rows x outputs of `type`, gets what the
      * epilogue was applied to; else NULL. */
@@ -129,7 +129,7 @@ struct cddpi_cuda_kernels {
                                  float *dbias);
     /* Bytes of device memory that kernels will still ask for, whatever the shapes: the workspace of
      * products and the first scratch. What some shapes need beyond is not in it. */
-    size_t (*memory_to_come)(struct cddpi_device *device);
+    size_t (*first_use_bytes)(struct cddpi_device *device);
 
     /* --- cuDNN's graph API. Plans are kept by shape. --- */
 
@@ -167,18 +167,18 @@ struct cddpi_cuda_kernels {
                                    const float *inverse, bool add, void *dx, void *dsum,
                                    float *dweight, float *dbias);
 
-    /* The same over ranks, whose batches are normalised as one: each makes a record of its own, the
-     * caller brings those of all @p ranks together, in rank order, and each goes on with them.
+    /* The same over ranks, whose batches are normalised as one: each makes the moments of its own,
+     * the caller brings those of all @p ranks together, in rank order, and each goes on with them.
      * Sums are in float64 and in that order: all ranks have the same bits.
-     * @p record: 1 + 2 x channels numbers: rows (may be 0), means, squares of distances from them.
-     */
-    cddp_status (*batch_norm_record)(struct cddpi_device *device,
-                                     const struct cddpi_cuda_norm *shape, const void *x,
-                                     double *record);
-    /* As batch_norm with the statistics; @p rows: of all ranks. Nothing but that if there are none.
-     */
+     * @p rank_moments: 1 + 2 x channels numbers: rows (may be 0), means, sums of squared distances
+     * from them. */
+    cddp_status (*batch_norm_moments)(struct cddpi_device *device,
+                                      const struct cddpi_cuda_norm *shape, const void *x,
+                                      double *rank_moments);
+    /* The statistics as batch_norm makes them; @p rows: of all ranks. If there are none, only that
+     * is written. */
     cddp_status (*batch_norm_merge)(struct cddpi_device *device,
-                                    const struct cddpi_cuda_norm *shape, const double *records,
+                                    const struct cddpi_cuda_norm *shape, const double *all_moments,
                                     int ranks, float *running_mean, float *running_variance,
                                     float *mean, float *inverse, double *rows);
     cddp_status (*batch_norm_apply)(struct cddpi_device *device,
@@ -187,11 +187,11 @@ struct cddpi_cuda_kernels {
                                     const float *mean, const float *inverse, void *y);
     /* dweight and dbias of this rank alone. @p sums: 2 x channels numbers, of dy and of dy (x -
      * mean); without @p scale, which is in dy and may be another on each rank. */
-    cddp_status (*batch_norm_grad_record)(struct cddpi_device *device,
-                                          const struct cddpi_cuda_norm *shape, const void *dy,
-                                          const void *x, const void *y, const float *mean,
-                                          const float *inverse, bool add, double scale,
-                                          float *dweight, float *dbias, double *sums);
+    cddp_status (*batch_norm_grad_moments)(struct cddpi_device *device,
+                                           const struct cddpi_cuda_norm *shape, const void *dy,
+                                           const void *x, const void *y, const float *mean,
+                                           const float *inverse, bool add, double scale,
+                                           float *dweight, float *dbias, double *sums);
     cddp_status (*batch_norm_grad_apply)(struct cddpi_device *device,
                                          const struct cddpi_cuda_norm *shape, const void *dy,
                                          const void *x, const void *y, const float *weight,
@@ -233,6 +233,10 @@ struct cddpi_cuda_kernels {
                         size_t count, void *out);
     cddp_status (*gelu_grad)(struct cddpi_device *device, cddp_type type, bool exact,
                              const void *dy, const void *x, size_t count, void *dx);
+    cddp_status (*silu)(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
+                        void *out);
+    cddp_status (*silu_grad)(struct cddpi_device *device, cddp_type type, const void *dy,
+                             const void *x, size_t count, void *dx);
     cddp_status (*relu)(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
                         void *out);
     /* dx = y > 0 ? dy : 0 */
@@ -294,9 +298,9 @@ struct cddpi_cuda_kernels {
 
     /* --- own kernels: parameters --- */
 
-    /* Put a table of @p slots (host memory, copied by the call; at most 65536, none of count 0)
-     * into
-     * @p table, of tensors_bytes and 256-byte aligned. Waits until it is there; not in a recording.
+    /* Put a table of @p slots (the processor's memory, copied by the call; at most 65536,
+     * none of count 0) into @p table, of tensors_bytes and 256-byte aligned. Waits until it is
+     * there; not in a capture.
      * @p out: what update and squares take, good as long as the table's memory. */
     cddp_status (*tensors)(struct cddpi_device *device, const struct cddpi_cuda_slot *slots,
                            size_t count, void *table, struct cddpi_cuda_tensors *out);

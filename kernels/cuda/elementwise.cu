@@ -1,4 +1,5 @@
-/* elementwise.cu - owns gelu, relu, sums of two activations or with a bias, and their gradients.
+/* elementwise.cu - owns gelu, silu, relu, sums of two activations or with a bias, and their
+ * gradients.
  *
  * Each is one pass: `inputs` reads and one write of each element, nothing else, so its limit is the
  * memory's rate. A thread asks for all its 16-byte vectors (4 of one input, 2 of each of two)
@@ -11,8 +12,8 @@ namespace
 {
 enum { BLOCK = 256 };
 
-/* gelu(x) = x value; gelu'(x) = value + slope. As kernels/cpu/nn_gelu.c has it: no difference of
- * nearly equal numbers, so the left tail stays exact. */
+/* gelu(x) = x value; gelu'(x) = value + slope. As kernels/cpu/per_isa/gelu.c has it: no difference
+ * of nearly equal numbers, so the left tail stays exact. */
 struct distribution {
     float value, slope;
 };
@@ -85,6 +86,32 @@ template <class T, bool EXACT> struct gelu_grad_op {
         distribution at = distribution_at<T, EXACT>(x);
 
         return dy * (at.value + at.slope);
+    }
+};
+/* As kernels/cpu/per_isa/silu.c has it. */
+template <class T> __device__ __forceinline__ distribution sigmoid_at(float x)
+{
+    constexpr bool accurate = sizeof(T) == 4;
+    float e = power_of<accurate>(-fabsf(x));
+    float right = one_over<accurate>(1.0f + e);
+
+    return {x < 0 ? e * right : right, e * right * right};
+}
+
+template <class T> struct silu_op {
+    static constexpr int inputs = 1;
+    static __device__ __forceinline__ float apply(float x, float)
+    {
+        return x * sigmoid_at<T>(x).value;
+    }
+};
+template <class T> struct silu_grad_op {
+    static constexpr int inputs = 2;
+    static __device__ __forceinline__ float apply(float dy, float x)
+    {
+        distribution at = sigmoid_at<T>(x);
+
+        return dy * (at.value + x * at.slope);
     }
 };
 __device__ __forceinline__ float relu_of(float x)
@@ -294,6 +321,30 @@ cddp_status gelu_grad(cddpi_device *device, cddp_type type, bool exact, const vo
     return CDDPI_BY_TYPE(type, gelu_grad_as, device, exact, dy, x, count, dx);
 }
 
+template <class T> cddp_status silu_as(cddpi_device *device, const void *x, size_t count, void *out)
+{
+    return CDDPI_STARTED(device, "silu", (start<T, silu_op<T>>(device, x, nullptr, count, out)));
+}
+
+cddp_status silu(cddpi_device *device, cddp_type type, const void *x, size_t count, void *out)
+{
+    return CDDPI_BY_TYPE(type, silu_as, device, x, count, out);
+}
+
+template <class T>
+cddp_status silu_grad_as(cddpi_device *device, const void *dy, const void *x, size_t count,
+                         void *dx)
+{
+    return CDDPI_STARTED(device, "silu_grad",
+                         (start<T, silu_grad_op<T>>(device, dy, x, count, dx)));
+}
+
+cddp_status silu_grad(cddpi_device *device, cddp_type type, const void *dy, const void *x,
+                      size_t count, void *dx)
+{
+    return CDDPI_BY_TYPE(type, silu_grad_as, device, dy, x, count, dx);
+}
+
 template <class T> cddp_status relu_as(cddpi_device *device, const void *x, size_t count, void *out)
 {
     return CDDPI_STARTED(device, "relu", (start<T, relu_op>(device, x, nullptr, count, out)));
@@ -338,6 +389,8 @@ void cddpi_cuda_fill_elementwise(struct cddpi_cuda_kernels *out)
 {
     out->gelu = gelu;
     out->gelu_grad = gelu_grad;
+    out->silu = silu;
+    out->silu_grad = silu_grad;
     out->relu = relu;
     out->relu_grad = relu_grad;
     out->add = add;

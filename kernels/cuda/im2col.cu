@@ -78,7 +78,8 @@ __global__ void outputs_of(const T *dy, T *columns, size_t vectors, window at)
 }
 
 /* to[channel][place][output] = weight[output][place][channel] */
-template <class T> __global__ void turn_filters(const T *weight, T *to, size_t count, window at)
+template <class T>
+__global__ void transpose_filters(const T *weight, T *to, size_t count, window at)
 {
     size_t places = (size_t)at.kernel * at.kernel;
     size_t step = (size_t)gridDim.x * blockDim.x;
@@ -151,14 +152,14 @@ cddp_status windows(struct cddpi_device *device, const struct cddpi_cuda_conv *s
 }
 
 template <class T>
-cddp_status turn(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
-                 const void *weight, void *to)
+cddp_status transpose(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
+                      const void *weight, void *to)
 {
     size_t count = (size_t)shape->outputs * (size_t)shape->kernel * (size_t)shape->kernel *
                    (size_t)shape->channels;
 
     return CDDPI_STARTED(device, "turned filters",
-                         CDDPI_LAUNCH(turn_filters<T>, blocks_of(count), THREADS, 0,
+                         CDDPI_LAUNCH(transpose_filters<T>, blocks_of(count), THREADS, 0,
                                       cddpi_cuda_compute_stream(device),
                                       static_cast<const T *>(weight), static_cast<T *>(to), count,
                                       window_of(shape)));
@@ -193,11 +194,11 @@ cddp_status cddpi_cuda_outputs_of_inputs(struct cddpi_device *device,
     return CDDPI_BY_TYPE(shape->type, windows, device, shape, dy, columns, true);
 }
 
-cddp_status cddpi_cuda_turn_filters(struct cddpi_device *device,
-                                    const struct cddpi_cuda_conv *shape, const void *weight,
-                                    void *turned)
+cddp_status cddpi_cuda_transpose_filters(struct cddpi_device *device,
+                                         const struct cddpi_cuda_conv *shape, const void *weight,
+                                         void *transposed)
 {
-    return CDDPI_BY_TYPE(shape->type, turn, device, shape, weight, turned);
+    return CDDPI_BY_TYPE(shape->type, transpose, device, shape, weight, transposed);
 }
 
 cddp_status cddpi_cuda_add_float(struct cddpi_device *device, cddp_type type, const void *from,

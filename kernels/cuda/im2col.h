@@ -21,9 +21,9 @@ cddp_status cddpi_cuda_outputs_of_inputs(struct cddpi_device *device,
                                          const struct cddpi_cuda_conv *shape, const void *dy,
                                          void *columns);
 /** outputs x kernel x kernel x channels to channels x kernel x kernel x outputs. */
-cddp_status cddpi_cuda_turn_filters(struct cddpi_device *device,
-                                    const struct cddpi_cuda_conv *shape, const void *weight,
-                                    void *turned);
+cddp_status cddpi_cuda_transpose_filters(struct cddpi_device *device,
+                                         const struct cddpi_cuda_conv *shape, const void *weight,
+                                         void *transposed);
 /** to = or += from, element by element. */
 cddp_status cddpi_cuda_add_float(struct cddpi_device *device, cddp_type type, const void *from,
                                  size_t count, bool add, float *to);

@@ -1,5 +1,5 @@
-/* kernels_module.h - what kernels ask of the module that they are part of (src/device/cuda), and
- * what they give it. */
+/* kernels_module.h - what kernels ask of the device that they run on, and what they give to the
+ * module that they are part of. Kernels know no device but by the services that it gives them. */
 #ifndef CDDPI_CUDA_KERNELS_MODULE_H
 #define CDDPI_CUDA_KERNELS_MODULE_H
 
@@ -20,30 +20,62 @@ cudaStream_t cddpi_cuda_comm_stream(struct cddpi_device *device);
  *  and sentence, and the source line. */
 cddp_status cddpi_cuda_status(struct cddpi_device *device, cudaError_t error, const char *call,
                               const char *file, int line);
-/** As cddpi_fail() of libcddp, of which the module uses nothing else. */
+/** As cddpi_fail(), with a text that says rank and device. */
 cddp_status cddpi_cuda_fail(struct cddpi_device *device, cddp_status status, const char *format,
                             ...) __attribute__((format(printf, 3, 4)));
+
+/** As the device's operations of these names (device/device.h), in the compute stream. */
+cddp_status cddpi_cuda_alloc(struct cddpi_device *device, size_t bytes, const char *what,
+                             void **out);
+void cddpi_cuda_release(struct cddpi_device *device, void *memory);
+cddp_status cddpi_cuda_pin(struct cddpi_device *device, size_t bytes, void **out);
+void cddpi_cuda_unpin(struct cddpi_device *device, void *memory);
+cddp_status cddpi_cuda_copy(struct cddpi_device *device, void *to, const void *from, size_t bytes);
+cddp_status cddpi_cuda_clear(struct cddpi_device *device, void *memory, size_t bytes);
+/** The table of all kernels, as @p device has it. */
+const struct cddpi_cuda_kernels *cddpi_cuda_rows(struct cddpi_device *device);
 
 /** Zeroed memory of the processor, from libcddp; NULL: none. NULL is freed, too. */
 void *cddpi_cuda_host_alloc(struct cddpi_device *device, size_t bytes);
 void cddpi_cuda_host_free(struct cddpi_device *device, void *memory);
 
-/* What a device keeps for its kernels from call to call: each part makes its own when it first
- * needs it, and the device calls release (if there is one) when it is closed, after its streams
- * have run dry and before its memory goes. */
-enum cddpi_cuda_part {
-    CDDPI_CUDA_PRODUCTS,
-    CDDPI_CUDA_CUDNN,
-    CDDPI_CUDA_SCRATCH,
-    CDDPI_CUDA_PARTS
+/* The device cache: what a device keeps for its kernels from call to call. Each kind makes its own
+ * when it first needs it, and the device calls release (if there is one) when it is closed, after
+ * its streams have run dry and before its memory goes. */
+enum cddpi_cuda_cache_kind {
+    CDDPI_CUDA_CACHE_MATMUL,
+    CDDPI_CUDA_CACHE_CUDNN,
+    CDDPI_CUDA_CACHE_SCRATCH,
+    CDDPI_CUDA_CACHE_KINDS
 };
-struct cddpi_cuda_kept {
+struct cddpi_cuda_cache {
     void *state;
     void (*release)(struct cddpi_device *device, void *state);
 };
-struct cddpi_cuda_kept *cddpi_cuda_kept(struct cddpi_device *device, enum cddpi_cuda_part part);
+struct cddpi_cuda_cache *cddpi_cuda_cache(struct cddpi_device *device,
+                                          enum cddpi_cuda_cache_kind kind);
+
+/* All of that, from whoever knows what a device is. */
+struct cddpi_cuda_services {
+    cudaStream_t (*compute_stream)(struct cddpi_device *device);
+    cudaStream_t (*comm_stream)(struct cddpi_device *device);
+    cddp_status (*status)(struct cddpi_device *device, cudaError_t error, const char *call,
+                          const char *file, int line);
+    cddp_status (*fail)(struct cddpi_device *device, cddp_status status, const char *text);
+    cddp_status (*alloc)(struct cddpi_device *device, size_t bytes, const char *what, void **out);
+    void (*release)(struct cddpi_device *device, void *memory);
+    cddp_status (*pin)(struct cddpi_device *device, size_t bytes, void **out);
+    void (*unpin)(struct cddpi_device *device, void *memory);
+    cddp_status (*copy)(struct cddpi_device *device, void *to, const void *from, size_t bytes);
+    cddp_status (*clear)(struct cddpi_device *device, void *memory, size_t bytes);
+    const struct cddpi_cuda_kernels *(*rows)(struct cddpi_device *device);
+    struct cddpi_cuda_cache *(*cache)(struct cddpi_device *device, enum cddpi_cuda_cache_kind kind);
+};
 
 /* --- of the kernels --- */
+
+/** Before any kernel is started; @p services stay, and are the same for all devices. */
+void cddpi_cuda_services_use(const struct cddpi_cuda_services *services);
 
 /** Whether products and convolutions may round factors of float32 to TF32: $CDDP_TF32. */
 bool cddpi_cuda_tf32(void);
@@ -63,7 +95,7 @@ void cddpi_cuda_fill_pool(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_cross_entropy(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_layout(struct cddpi_cuda_kernels *out);
-void cddpi_cuda_fill_product(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_matmul(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_attention(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_conv(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_batch_norm(struct cddpi_cuda_kernels *out);

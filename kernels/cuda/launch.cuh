@@ -9,7 +9,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/loaded.h"
+#include "kernels/cuda/kernel_list.h"
 
 #ifdef __CUDACC__
 #define CDDPI_START(kernel, grid, block, shared_bytes, stream, ...)                                \
@@ -23,18 +23,18 @@
 #error "without nvcc, include tests/fake_cuda/cuda_on_cpu.h first (-include)"
 #endif
 
-/* Start @p kernel (in parentheses if it has template arguments); the cudaError_t of that. Whatever is
- * started somewhere is in the list of kernels that a device loads when it is opened. */
+/* Start @p kernel (in parentheses if it has template arguments); the cudaError_t of that. Whatever
+ * is started somewhere is in the list of kernels that a device loads when it is opened. */
 #define CDDPI_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
     ((void)&cddpi_listed<(kernel)>::entry,                                                         \
      CDDPI_START(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
 
 template <auto KERNEL> struct cddpi_listed {
-    static cddpi_cuda_entry entry;
+    static cddpi_cuda_kernel_entry entry;
 };
 /* made when the module is opened, before anything of it is called */
 template <auto KERNEL>
-cddpi_cuda_entry cddpi_listed<KERNEL>::entry(reinterpret_cast<const void *>(KERNEL));
+cddpi_cuda_kernel_entry cddpi_listed<KERNEL>::entry(reinterpret_cast<const void *>(KERNEL));
 
 enum { CDDPI_WARP = 32 };
 

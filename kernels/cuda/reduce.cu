@@ -1,5 +1,5 @@
 /* reduce.cu - owns reductions of the ranks' arrays into one: the binary tree over ranks of
- * kernels/cpu/reduce_isa.c, to the bit.
+ * kernels/cpu/per_isa/reduce.c, to the bit.
  *
  * Bound by memory: (ranks + 1) times the array, read over NVLink or PCIe where the others' memory
  * is. A thread loads 16 bytes of each rank before it adds; up to 8 ranks have a kernel each, so
@@ -220,8 +220,8 @@ template <class A> __device__ static void combine_top(stack<A> &stack, cddp_op o
     stack.leaves[below] += stack.leaves[top];
 }
 
-/* Any operation, any number of ranks, accumulated in A, an element a thread. Factors: NULL: none.
- */
+/* Any operation, any number of ranks, accumulated in A, an element a thread. Factors:
+ * NULL: none. */
 template <class T, class A>
 __device__ A reduce_one(const sources &sources, int ranks, cddp_op op, const shares &shares,
                         const double *weights, size_t i)

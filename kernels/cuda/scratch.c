@@ -1,10 +1,8 @@
 /* scratch.c - owns the device memory that kernels work in.
  *
- * A block that has become too small is kept until the device is closed, because recordings know its
- * address. Sizes double, so all blocks together are less than twice the last one. */
+ * A block that has become too small is kept until the device is closed, because captured graphs
+ * know its address. Sizes double, so all blocks together are less than twice the last one. */
 #include "kernels/cuda/scratch.h"
-
-#include "device/device.h"
 
 enum { SMALLEST = 2 << 20, MOST_BLOCKS = 40 };
 
@@ -14,7 +12,7 @@ struct scratch {
     size_t bytes;
 };
 
-bool cddpi_cuda_recording(struct cddpi_device *device)
+bool cddpi_cuda_capturing(struct cddpi_device *device)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = cudaStreamIsCapturing(cddpi_cuda_compute_stream(device), &capture);
@@ -27,31 +25,31 @@ static void release(struct cddpi_device *device, void *state)
     struct scratch *scratch = state;
 
     while (scratch->count > 0) {
-        device->ops->release(device, scratch->blocks[--scratch->count]);
+        cddpi_cuda_release(device, scratch->blocks[--scratch->count]);
     }
     cddpi_cuda_host_free(device, scratch);
 }
 
 static cddp_status get(struct cddpi_device *device, struct scratch **out)
 {
-    struct cddpi_cuda_kept *kept = cddpi_cuda_kept(device, CDDPI_CUDA_SCRATCH);
+    struct cddpi_cuda_cache *slot = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_SCRATCH);
 
-    if (kept->state == NULL) {
+    if (slot->state == NULL) {
         struct scratch *scratch = cddpi_cuda_host_alloc(device, sizeof *scratch);
 
         if (scratch == NULL) {
             return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "scratch: no memory for %zu bytes",
                                    sizeof *scratch);
         }
-        *kept = (struct cddpi_cuda_kept){scratch, release};
+        *slot = (struct cddpi_cuda_cache){scratch, release};
     }
-    *out = kept->state;
+    *out = slot->state;
     return CDDP_OK;
 }
 
-size_t cddpi_cuda_scratch_to_come(struct cddpi_device *device)
+size_t cddpi_cuda_scratch_first_use_bytes(struct cddpi_device *device)
 {
-    const struct scratch *scratch = cddpi_cuda_kept(device, CDDPI_CUDA_SCRATCH)->state;
+    const struct scratch *scratch = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_SCRATCH)->state;
 
     return scratch == NULL || scratch->count == 0 ? SMALLEST : 0;
 }
@@ -65,16 +63,16 @@ static cddp_status grow(struct cddpi_device *device, struct scratch *scratch, si
     while (wanted < bytes) {
         wanted *= 2;
     }
-    if (scratch->count == MOST_BLOCKS || cddpi_cuda_recording(device)) {
+    if (scratch->count == MOST_BLOCKS || cddpi_cuda_capturing(device)) {
         return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "scratch: %zu bytes are wanted while work is recorded, %zu are "
+                               "scratch: %zu bytes are wanted while work is captured, %zu are "
                                "there: run a step first",
                                bytes, scratch->bytes);
     }
-    status = device->ops->alloc(device, wanted, "scratch", &block);
-    if (status != CDDP_OK && wanted > bytes) { /* perhaps there is no room for more */
+    status = cddpi_cuda_alloc(device, wanted, "scratch", &block);
+    if (status != CDDP_OK && wanted > bytes) { /* perhaps the exact size still fits */
         wanted = bytes;
-        status = device->ops->alloc(device, wanted, "scratch", &block);
+        status = cddpi_cuda_alloc(device, wanted, "scratch", &block);
     }
     if (status == CDDP_OK) {
         scratch->blocks[scratch->count++] = block;

@@ -17,7 +17,7 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
     cddpi_cuda_fill_cross_entropy(out);
     cddpi_cuda_fill_loss(out);
     cddpi_cuda_fill_layout(out);
-    cddpi_cuda_fill_product(out);
+    cddpi_cuda_fill_matmul(out);
     cddpi_cuda_fill_attention(out);
     cddpi_cuda_fill_conv(out);
     cddpi_cuda_fill_batch_norm(out);

@@ -6,9 +6,8 @@
  * bytes under way; the two blocks of 512 that a multiprocessor holds make 64 KiB, more than the 25
  * that its share of the bandwidth times the latency asks for.
  *
- * Each element's arithmetic is that of kernels/cpu/optim.c, operation by operation, and compiled
- * without contraction (--fmad=false), so both give the same bits. */
-#include "device/device.h"
+ * Each element's arithmetic is that of kernels/cpu/per_isa/optim.c, operation by operation, and
+ * compiled without contraction (--fmad=false), so both give the same bits. */
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/tensors.cuh"
 
@@ -311,7 +310,7 @@ void fill_table(const tensor_table &table, const struct cddpi_cuda_slot *slots, 
     }
 }
 
-bool is_recording(struct cddpi_device *device)
+bool is_capturing(struct cddpi_device *device)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
 
@@ -338,9 +337,9 @@ cddp_status tensors(struct cddpi_device *device, const struct cddpi_cuda_slot *s
     void *memory;
     cddp_status status;
 
-    if (is_recording(device)) {
+    if (is_capturing(device)) {
         return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "update: a table of tensors cannot be recorded");
+                               "update: a table of tensors cannot be captured");
     }
     if (count > 65536 || made.pieces > INT32_MAX) {
         return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
@@ -357,14 +356,14 @@ cddp_status tensors(struct cddpi_device *device, const struct cddpi_cuda_slot *s
         }
     }
     if (count > 0) {
-        status = device->ops->pin(device, tensors_bytes(slots, count), &memory);
+        status = cddpi_cuda_pin(device, tensors_bytes(slots, count), &memory);
         if (status != CDDP_OK) {
             return status;
         }
         host = tensor_table_at(memory, count, made.pieces);
         fill_table(host, slots, count);
         status = upload(device, memory, table, host.bytes);
-        device->ops->unpin(device, memory);
+        cddpi_cuda_unpin(device, memory);
         if (status != CDDP_OK) {
             return status;
         }

@@ -234,7 +234,8 @@ template <class S> static __device__ __forceinline__ S warp_sum(S value)
     return value;
 }
 
-/* The sum over the block, for every thread; @p shared: an element a warp. Threads meet twice. */
+/* The sum over the block, for every thread; @p shared: an element a warp. It calls __syncthreads()
+ * twice. */
 template <class S> static __device__ __forceinline__ S block_sum(S value, S *shared)
 {
     int warps = (int)(blockDim.x / CDDPI_WARP);

@@ -69,7 +69,7 @@ def fallbacks(text, emulated=False):
     """Warnings, above all that something slower was taken than what was meant to run. A row with one is no
     measurement of what it is called."""
     found = [line.strip()[:200] for line in text.splitlines()
-             if re.search(r" warn: |slower kernels|taken instead|cannot be recorded|falls? back", line)]
+             if re.search(r" warn: |slower kernels|taken instead|cannot be captured|falls? back", line)]
     return [line for line in found if not (emulated and "the emulated module has none" in line)]
 
 
@@ -160,6 +160,8 @@ class Machine:
             self.place, self.libraries = choose_libraries(pick(known), pick(wheels), a.mixed_libraries)
         except Failed as error:
             raise SystemExit(f"gpu-test: {error}")
+        if a.mixed_libraries:
+            self.env["CDDP_MIXED_LIBRARIES"] = "1"
         if self.place != "the system":
             names = [*self.libraries.values(), *(wheels[name] for name in wheels if name.startswith("libnvrtc.so"))]
             folders += [os.path.dirname(path) for path in names if path not in known.values()]

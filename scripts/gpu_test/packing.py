@@ -2,13 +2,14 @@
 import glob, os, re, shutil, subprocess, sys, tarfile, tempfile
 
 from .machine import EMULATED, ROOT, say
+from .text import TEXTS
 
 PACK = "cddp-gpu.tar.gz"
 MODULE = "src/device/cuda/libcddp-cuda.so"
 PROGRAMS = ("src/cddp-train", "launcher/cddp-run", "examples/embed_cuda_trainer")
 BENCHES = ("bench_cuda", "bench_cuda_param")
-GPU_TESTS = re.compile(r"test_(\w*cuda\w*|\w*device\w*|planes|plane_\w+|train_(graphs|copies|fp16|profile)|"
-                       r"group_stream|launcher_gpu|feed)$")
+GPU_TESTS = re.compile(r"test_(\w*cuda\w*|\w*device\w*|transports|transport_\w+|train_(graphs|copies|fp16|profile)|"
+                       r"group_stream|launcher_gpu|prefetcher)$")
 MOST_BYTES = 64 << 20
 
 
@@ -39,7 +40,7 @@ def libraries_of(files):
 
 def own_files():
     """What is packed of the repository besides what is built."""
-    names = ["scripts/gpu-test", "examples/gpt2_124m.conf", "examples/resnet50.conf"]
+    names = ["scripts/gpu-test", "examples/gpt2_124m.conf", "examples/resnet50.conf", *TEXTS]
     for pattern in ("scripts/gpu_test/*.py", "scripts/peers/*cuda*.py"):
         names += sorted(os.path.relpath(path, ROOT) for path in glob.glob(f"{ROOT}/{pattern}"))
     return names

@@ -40,6 +40,16 @@ def ops(part):
     return rows
 
 
+def text(part):
+    rows = ["| precision | loss at first | at last | furthest from float32 | gradients' norms, median |",
+            "|---" * 5 + "|"]
+    for name, row in part["rows"].items():
+        apart = part["apart"].get(name, {})
+        rows.append(f"| {name} | {row['loss'][0]:.4f} | {row['loss'][-1]:.4f} | "
+                    f"{number(apart.get('loss'), '{:.1e}')} | {number(apart.get('grad_norm'), '{:.1e}')} |")
+    return rows + part["failed"]
+
+
 def profile(part):
     rows = []
     if part["ceilings"]:
@@ -119,6 +129,7 @@ def ranks(part):
     return rows + part["failed"]
 
 
-TABLE = {"smoke": smoke, "single": tests, "multi": tests, "ops": ops, "profile": profile, "ranks": ranks,
+TABLE = {"smoke": smoke, "single": tests, "text": text, "multi": tests, "ops": ops, "profile": profile,
+         "ranks": ranks,
          "gpt2": lambda part: model(part, "tokens", ["target 500,000", "llm.c on an H100: 468,000"]),
          "resnet50": lambda part: model(part, "images", [])}

@@ -14,18 +14,21 @@ MEASURED = ["train.tensorboard=false", "train.log_steps=8", "train.checkpoint_at
 
 
 def run_conf(machine, log, conf, words, ranks=1, deadline=120, env=None, device="cuda"):
-    """The lines of a run's metrics (on the emulation only a hang ends at a deadline); Failed if it failed, or took something slower than what it is called."""
+    """The lines of a run's metrics (on the emulation only a hang ends at a deadline); Failed if it failed, or took
+    something slower than what it is called. @conf: an example's name, or a path."""
     run_dir = tempfile.mkdtemp(dir=machine.scratch)
-    argv = [f"{machine.build}/launcher/cddp-run", "--nproc", str(ranks), "--run-dir", run_dir,
-            f"{machine.root}/examples/{conf}.conf", f"train.device={device}", *MEASURED, *words]
+    path = conf if os.path.isabs(conf) else f"{machine.root}/examples/{conf}.conf"
+    argv = [f"{machine.build}/launcher/cddp-run", "--nproc", str(ranks), "--run-dir", run_dir, path,
+            f"train.device={device}", *MEASURED, *words]
     status, text, _ = machine.run(argv, 400 if machine.emulated else deadline, log, env)
     lines = json_lines(file_text(f"{run_dir}/metrics.jsonl"))
     shutil.rmtree(run_dir, ignore_errors=True)
+    name = os.path.basename(conf).removesuffix(".conf")
     if status != 0:
-        raise Failed(f"{conf}: status {status}: {first_reason(text)}")
+        raise Failed(f"{name}: status {status}: {first_reason(text)}")
     slower = fallbacks(text, machine.emulated)
     if slower:
-        raise Slower(f"{conf}: not what was to be measured: {slower[0]}", lines)
+        raise Slower(f"{name}: not what was to be measured: {slower[0]}", lines)
     return lines
 
 
@@ -120,7 +123,7 @@ def run_ranks(machine, log, part):
     part |= {"rows": {}, "failed": []}
     for who, ranks, env in SHARED:
         try:
-            # what streams wait for changes with each operation, so steps of several ranks cannot be recorded
+            # what streams wait for changes with each operation, so steps of several ranks cannot be captured
             words = ["train.batch_size=128", f"train.accumulate={max(1, 2 // ranks)}", "train.max_steps=40",
                      "data.samples=5120", *(["train.cuda_graph=never"] if ranks > 1 else [])]
             part["rows"][who] = train(machine, log, "gpt2_124m", words, ranks, 60, env)

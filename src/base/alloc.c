@@ -50,7 +50,7 @@ void *cddpi_alloc_aligned(size_t bytes)
         return NULL;
     }
     if (alignment == HUGE_PAGE_BYTES) {
-        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only a wish */
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only a hint */
     }
     return memory;
 }

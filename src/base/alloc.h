@@ -33,8 +33,8 @@ char *cddpi_format(const char *format, ...) __attribute__((format(printf, 1, 2))
 /** Release memory of any function above; NULL is accepted. */
 void cddpi_free(void *memory);
 
-/** Tests only: let the @p nth allocation of this thread from now on fail (1 is the next); 0 ends
- * it. */
+/** Tests only: let the @p nth allocation of this thread from now on fail (1 is the next); 0: none.
+ */
 void cddpi_alloc_fail_nth(unsigned nth);
 
 #endif

@@ -30,7 +30,7 @@ int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, in
         return otherwise;
     }
     if (!cddpi_parse_integer(text, low, high, &number)) {
-        cddpi_log(CDDPI_LOG_WARN, "%s=%s is no whole number from %lld to %lld, so it is ignored",
+        cddpi_log(CDDPI_LOG_WARN, "%s=%s is not a whole number from %lld to %lld, so it is ignored",
                   cddpi_env_rows[variable].name, text, (long long)low, (long long)high);
         return otherwise;
     }

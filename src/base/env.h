@@ -1,5 +1,5 @@
 /* env.h - every environment variable that cddp itself reads, one row each; `cddp-run --env` prints
- * the table. (Variables of torchrun, Open MPI and Slurm are read in src/group/join.c.) */
+ * the table. (Variables of torchrun, Open MPI and Slurm are read in src/group/launch_env.c.) */
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 
@@ -33,6 +33,9 @@
       "cores")                                                                                     \
     X(THREADS, "CDDP_THREADS", "",                                                                 \
       "compute threads of a rank; unset: cores of the rank divided by the ranks that share them")  \
+    X(MAX_ISA, "CDDP_MAX_ISA", "",                                                                 \
+      "the newest instructions that may be used: generic, avx2, avx512 or amx; unset: all that "   \
+      "the processor has")                                                                         \
     X(COMM_THREAD, "CDDP_COMM_THREAD", "",                                                         \
       "1: collectives that overlap run on a thread of their own, 0: the compute thread advances "  \
       "them; unset: 1 if the rank has a core to spare")                                            \
@@ -50,6 +53,9 @@
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
       "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
+    X(MIXED_LIBRARIES, "CDDP_MIXED_LIBRARIES", "0",                                                \
+      "1: cuBLASLt, cuDNN and NCCL may come some from the system and some from Python's wheels; "  \
+      "else that is an error")                                                                     \
     X(PRODUCTS, "CDDP_PRODUCTS", "",                                                               \
       "how products on a CUDA device are chosen: first (the library's own choice), same (the "     \
       "fastest that gives the same bits as that one) or fast (the fastest: bits may differ "       \

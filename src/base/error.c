@@ -1,4 +1,4 @@
-/* error.c - owns the per-thread text of the last failure, and the sentences of the statuses. */
+/* error.c - owns the last failure of each thread, and the sentences of the statuses. */
 #include "base/error.h"
 
 #include "cddp_config.h"
@@ -7,13 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 4096 };
+enum { TEXT_BYTES = CDDPI_FAILURE_TEXT_BYTES };
 
-static _Thread_local char last_text[TEXT_BYTES];
+static _Thread_local struct cddpi_failure last = {.rank = -1, .culprit = -1};
 
 const char *cddp_last_error(void)
 {
-    return last_text;
+    return last.text;
+}
+
+const struct cddpi_failure *cddpi_last_failure(void)
+{
+    return &last;
 }
 
 const char *cddp_version(void)
@@ -32,15 +37,71 @@ const char *cddp_status_text(cddp_status status)
     return "not a status of cddp";
 }
 
+/* Set all members of the failure but its text. */
+static void set_facts(cddp_status status)
+{
+    last.status = status;
+    last.rank = -1;
+    last.culprit = -1;
+    last.error_number = 0;
+    last.is_stopped = 0;
+    last.unnamed = 0;
+    last.operation[0] = '\0';
+}
+
+/* The arguments may point into the stored text. */
+static void set_text(const char *format, va_list arguments)
+{
+    char text[TEXT_BYTES];
+
+    vsnprintf(text, sizeof text, format, arguments);
+    memcpy(last.text, text, strlen(text) + 1);
+}
+
+/* Put @p prefix before the text; the end of what is too long is cut off. */
+static void put_before(const char *prefix)
+{
+    size_t added = strnlen(prefix, TEXT_BYTES - 3) + 2;
+    size_t length = strnlen(last.text, TEXT_BYTES - 1 - added);
+
+    memmove(last.text + added, last.text, length);
+    memcpy(last.text, prefix, added - 2);
+    memcpy(last.text + added - 2, ": ", 2);
+    last.text[added + length] = '\0';
+}
+
+static void name(int rank)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "rank %d", rank);
+    put_before(text);
+    last.rank = rank;
+    last.unnamed = (uint32_t)strlen(text) + 2;
+}
+
 cddp_status cddpi_fail(cddp_status status, const char *format, ...)
 {
-    char text[TEXT_BYTES]; /* the arguments may point into last_text */
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    set_text(format, arguments);
     va_end(arguments);
-    memcpy(last_text, text, strlen(text) + 1);
+    set_facts(status);
+    return status;
+}
+
+cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    set_text(format, arguments);
+    va_end(arguments);
+    set_facts(status);
+    if (rank >= 0) {
+        name(rank);
+    }
     return status;
 }
 
@@ -54,7 +115,14 @@ cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *f
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     /* the GNU form: the text may or may not lie in the buffer */
-    return cddpi_fail(status, "%s: %s", text, strerror_r(error_number, buffer, sizeof buffer));
+    (void)cddpi_fail(status, "%s: %s", text, strerror_r(error_number, buffer, sizeof buffer));
+    last.error_number = error_number;
+    return status;
+}
+
+int cddpi_last_errno(void)
+{
+    return last.error_number;
 }
 
 cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)
@@ -65,5 +133,73 @@ cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(prefix, sizeof prefix, format, arguments);
     va_end(arguments);
-    return cddpi_fail(status, "%s: %s", prefix, last_text);
+    put_before(prefix);
+    last.status = status;
+    last.rank = -1;
+    last.unnamed = 0;
+    return status;
+}
+
+cddp_status cddpi_fail_suffix(cddp_status status, const char *format, ...)
+{
+    char suffix[TEXT_BYTES];
+    size_t length = strlen(last.text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(suffix, sizeof suffix, format, arguments);
+    va_end(arguments);
+    snprintf(last.text + length, sizeof last.text - length, "%s", suffix);
+    last.status = status;
+    return status;
+}
+
+cddp_status cddpi_fail_name(cddp_status status, int rank)
+{
+    last.status = status;
+    if (last.rank < 0 && rank >= 0) {
+        name(rank);
+    }
+    return status;
+}
+
+cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *failure)
+{
+    if (failure != &last) {
+        last = *failure;
+    }
+    /* the failure may come from another process */
+    last.text[sizeof last.text - 1] = '\0';
+    last.operation[sizeof last.operation - 1] = '\0';
+    if (last.unnamed > strlen(last.text)) {
+        last.unnamed = 0;
+    }
+    last.status = status;
+    return status;
+}
+
+void cddpi_error_clear(void)
+{
+    last.text[0] = '\0';
+    set_facts(CDDP_OK);
+}
+
+void cddpi_error_blame(int rank)
+{
+    last.culprit = rank;
+}
+
+int cddpi_error_culprit(void)
+{
+    return last.culprit;
+}
+
+void cddpi_error_stopped(void)
+{
+    last.is_stopped = 1;
+}
+
+void cddpi_error_during(const char *operation)
+{
+    snprintf(last.operation, sizeof last.operation, "%s", operation);
 }

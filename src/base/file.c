@@ -1,12 +1,13 @@
-/* file.c - owns the system calls by which files come about, and their failures. */
+/* file.c - owns the system calls by which files are made and changed, and their failures. */
 #include "base/file.h"
 
 #include "base/alloc.h"
-#include "base/at_work.h"
 #include "base/error.h"
+#include "base/launcher_report.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,6 +64,93 @@ int cddpi_file_fsync(int fd)
     return 0;
 }
 
+static const char *kind_of(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFREG:
+        return "a regular file";
+    case S_IFDIR:
+        return "a folder";
+    case S_IFLNK:
+        return "a symbolic link";
+    case S_IFIFO:
+        return "a named pipe (FIFO)";
+    case S_IFSOCK:
+        return "a socket";
+    default:
+        return "a device";
+    }
+}
+
+static cddp_status check_regular(const struct stat *info)
+{
+    return S_ISREG(info->st_mode)
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_IO, "it is %s, where a regular file is needed",
+                            kind_of(info->st_mode));
+}
+
+cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode, int *out_fd)
+{
+    struct stat info;
+    int follow = (flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0;
+    cddp_status status = CDDP_OK;
+    int fd;
+
+    /* Check before opening, since opening a device may have effects, and after, since it may be
+     * another file by then. */
+    if (fstatat(AT_FDCWD, path, &info, follow) == 0) {
+        status = check_regular(&info);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
+    if (fd < 0) {
+        return cddpi_fail(CDDP_ERR_IO, "%s", strerror(errno));
+    }
+    status = fstat(fd, &info) == 0 ? check_regular(&info)
+                                   : cddpi_fail_errno(CDDP_ERR_IO, errno, "fstat");
+    if (status != CDDP_OK) {
+        close(fd);
+        return status;
+    }
+    *out_fd = fd;
+    return CDDP_OK;
+}
+
+/* Whether @p user owns the folder of @p path, too. */
+static bool owns_folder(const char *path, uid_t user)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash != NULL ? cddpi_format("%.*s", (int)(slash - path) + 1, path)
+                                 : cddpi_strdup(".");
+    struct stat info;
+    bool owns = folder != NULL && stat(folder, &info) == 0 && info.st_uid == user;
+
+    cddpi_free(folder);
+    return owns;
+}
+
+cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode, bool or_folders,
+                                int *out_fd)
+{
+    struct stat info = {.st_uid = (uid_t)-1};
+    int fd = -1;
+    cddp_status status = cddpi_file_open_regular(path, flags | O_NOFOLLOW, mode, &fd);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (fstat(fd, &info) == 0 &&
+        (info.st_uid == geteuid() || (or_folders && owns_folder(path, info.st_uid)))) {
+        *out_fd = fd;
+        return CDDP_OK;
+    }
+    close(fd);
+    return cddpi_fail(CDDP_ERR_IO, "it is another user's (%ld)", (long)info.st_uid);
+}
+
 cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *name,
                               const char *shown)
 {
@@ -81,7 +169,7 @@ cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *
     return CDDP_OK;
 }
 
-/* All of @data to the disk's cache, from @offset of the file on. */
+/* Write all of @p data from @p offset of the file on; it is not flushed yet. */
 static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *data, size_t bytes,
                              uint64_t offset)
 {
@@ -104,7 +192,7 @@ static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *d
         data += written;
         bytes -= (size_t)written;
         offset += (uint64_t)written;
-        cddpi_at_work_tell();
+        cddpi_launcher_report_alive();
     }
     return CDDP_OK;
 }
@@ -162,7 +250,7 @@ cddp_status cddpi_writer_finish(struct cddpi_writer *writer)
 {
     cddp_status status = empty_buffer(writer);
 
-    cddpi_at_work_tell();
+    cddpi_launcher_report_alive();
     if (status == CDDP_OK && cddpi_file_fsync(writer->fd) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "flush %llu bytes of %s",
                                   (unsigned long long)writer->bytes, writer->shown);

@@ -1,26 +1,40 @@
-/* file.h - the system calls that change a file system, and a file being written: complete or
- * reported with file, bytes and cause, and each one of them can be made to fail by a test. */
+/* file.h - the system calls that change a file system, and a file being written. A write is
+ * complete or reported with file, bytes and cause; tests can make each call fail. */
 #ifndef CDDPI_BASE_FILE_H
 #define CDDPI_BASE_FILE_H
 
 #include <cddp/status.h>
+
+#include <stdbool.h>
+#include <sys/types.h>
 
 /** Tests only, this thread: called before each operation that changes a file system ("open",
  * "write", "fsync", "rename", "mkdir", "unlink", "rmdir"); what it returns, unless 0, is the errno
  * with which the operation fails. While a hook is set, writes are short ones. NULL ends it. */
 void cddpi_file_set_hook(int (*hook)(const char *operation));
 
-/* As the calls they are named after: -1 and errno. fsync takes a file system's "I cannot" (EINVAL,
- * for folders) for success. */
+/* As the calls they are named after: -1 and errno. fsync returns success where a file system cannot
+ * flush folders (EINVAL, ENOTSUP). */
 int cddpi_file_mkdirat(int dir, const char *name);
 int cddpi_file_renameat(int dir, const char *from, const char *to);
 int cddpi_file_unlinkat(int dir, const char *name, int flags);
 int cddpi_file_fsync(int fd);
 
+/** Open the regular file @p path with @p flags. If it is something else, this neither waits nor
+ * opens it; with O_NOFOLLOW a symbolic link is something else, too. The text says what it is
+ * instead, not its name. */
+CDDP_CHECKED cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode,
+                                                 int *out_fd);
+/** The same for a file that no other user can have put there: it is no link, and this user's; or,
+ *  if @p or_folders, owned by the owner of its folder, since some file systems give all files one
+ *  owner. */
+CDDP_CHECKED cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode,
+                                             bool or_folders, int *out_fd);
+
 /* A file being written, through a buffer. */
 struct cddpi_writer {
     const char *shown; /* what errors call the file; borrowed */
-    /* Optional: sees all that is put, in order, such as to hash it. */
+    /* Optional: called with all that is put, in order; for hashing. */
     void (*watch)(void *context, const void *data, size_t bytes);
     void *context;
     unsigned char *buffer;
@@ -37,12 +51,12 @@ CDDP_CHECKED cddp_status cddpi_writer_put(struct cddpi_writer *writer, const voi
                                           size_t bytes);
 /** Put @p text and a newline. */
 CDDP_CHECKED cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, const char *text);
-/** Write over the beginning of the file, which has that many bytes; nobody watches. */
+/** Overwrite the beginning of the file, which has that many bytes; watch is not called. */
 CDDP_CHECKED cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data,
                                                size_t bytes);
 /** Write what is buffered and flush the file to the disk. */
 CDDP_CHECKED cddp_status cddpi_writer_finish(struct cddpi_writer *writer);
-/** Close without more ado, finished or not. */
+/** Close, finished or not; what is buffered is lost. */
 void cddpi_writer_close(struct cddpi_writer *writer);
 
 #endif

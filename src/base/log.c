@@ -25,11 +25,11 @@ static void read_level(void)
             known = true;
         }
     }
-    if (!known) { /* not by cddpi_log(), which waits for us */
+    if (!known) { /* cddpi_log() would wait for this very call */
         char line[256];
 
         snprintf(line, sizeof line,
-                 "cddp warn: CDDP_LOG=%.99s is none of off, error, warn, info, debug, so it is "
+                 "cddp warn: CDDP_LOG=%.99s is not one of off, error, warn, info, debug, so it is "
                  "ignored\n",
                  wanted);
         cddpi_print(line);

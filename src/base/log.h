@@ -1,6 +1,6 @@
-/* log.h - the only place where the library prints, and how programs do. $CDDP_LOG opens it: "warn"
- * (default), "error", "info", "debug" or "off", to stderr, each line with the rank in front. Any
- * thread. */
+/* log.h - the only place where the library prints, and how programs print. $CDDP_LOG sets the
+ * level: "warn" (default), "error", "info", "debug" or "off". Lines go to stderr, with the rank in
+ * front. Any thread. */
 #ifndef CDDPI_LOG_H
 #define CDDPI_LOG_H
 
@@ -21,8 +21,8 @@ void cddpi_log(enum cddpi_log_level level, const char *format, ...)
 /** Whether lines of @p level are printed, for callers whose text is expensive. */
 bool cddpi_log_enabled(enum cddpi_log_level level);
 
-/** For programs: @p text to stderr in one write, so that those of several processes do not mix, and
- *  that a signal finds all of it written or nothing (stdio writes in pieces of 128 bytes since
+/** For programs: write @p text to stderr in one write, so that texts of several processes do not
+ *  mix, and a signal finds all of it written or nothing (stdio writes in pieces of 128 bytes since
  *  glibc 2.37). */
 void cddpi_print(const char *text);
 

@@ -10,7 +10,7 @@
 
 enum { WIDTH = 96 }; /* of --help */
 
-/* The known option that @name may have meant, or NULL. */
+/* The known option that @p name may have meant, or NULL. */
 static const char *nearest(const struct cddpi_options *options, const char *name)
 {
     const char *best = NULL;
@@ -180,7 +180,7 @@ cddp_status cddpi_option_whole(const struct cddpi_options *options, const char *
     return CDDP_OK;
 }
 
-/* Print @text from column @from on, broken at spaces. */
+/* Print @p text from column @p from on, broken at spaces. */
 static void print_wrapped(FILE *to, const char *text, int from)
 {
     int column = from;

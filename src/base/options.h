@@ -33,8 +33,9 @@ struct cddpi_options {
 /** Read the option at argv[*index], which begins with a dash, and its argument: --name VALUE,
  *  --name=VALUE, -n VALUE or -nVALUE.
  *  @param index   Moved to the argument, if that is a word of its own.
- *  @param values  One a row: gets the argument, "" for an option without. Borrowed from argv.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the option, and what is near. */
+ *  @param values  One a row: gets the argument, or "" if the option takes none. Borrowed from argv.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the option, and a similar known one.
+ */
 CDDP_CHECKED cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv,
                                            int *index, const char **values);
 
@@ -49,18 +50,18 @@ CDDP_CHECKED cddp_status cddpi_option_choice(const struct cddpi_options *options
                                              const char *const *values, const int *ids, int count,
                                              int *out);
 
-/** Row @p id as one of @p words, of which @p out gets the place; one that was not given leaves it
- *  alone. */
+/** Row @p id as one of @p words: @p out gets its place there; if the option was not given, @p out
+ *  stays. */
 CDDP_CHECKED cddp_status cddpi_option_word(const struct cddpi_options *options,
                                            const char *const *values, int id,
                                            const char *const *words, int count, int *out);
 
-/** Row @p id as a whole number in [@p low, @p high]; one that was not given leaves @p out alone. */
+/** Row @p id as a whole number in [@p low, @p high]; if it was not given, @p out stays. */
 CDDP_CHECKED cddp_status cddpi_option_whole(const struct cddpi_options *options,
                                             const char *const *values, int id, int64_t low,
                                             int64_t high, int64_t *out);
 
-/** All rows, the sentences from @p column on. */
+/** Print all rows, with their sentences beginning at @p column. */
 void cddpi_options_print(const struct cddpi_options *options, int column, FILE *to);
 
 #endif

@@ -1,19 +1,22 @@
-/* replace.c - owns the way by which a file appears whole or not at all. */
+/* replace.c - owns how a file appears whole or not at all. */
 #include "base/replace.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { NAME_TRIES = 64 };
 
-/* @path's part behind its folder. */
+/* @p path's part behind its folder. */
 static const char *base_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -21,7 +24,7 @@ static const char *base_of(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* Open the folder that holds @path. */
+/* Open the folder that holds @p path. */
 static cddp_status open_parent(const char *path, int *out)
 {
     size_t bytes = (size_t)(base_of(path) - path);
@@ -30,7 +33,7 @@ static cddp_status open_parent(const char *path, int *out)
     int dir;
 
     if (path[bytes] == '\0') {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "\"%s\" is no file name", path);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "\"%s\" is not a file name", path);
     }
     folder = bytes == 0 ? cddpi_strdup(".") : cddpi_format("%.*s", (int)bytes, path);
     if (folder == NULL) {
@@ -46,28 +49,30 @@ static cddp_status open_parent(const char *path, int *out)
     return status;
 }
 
-/* A name in @dir that nothing has: a crashed writer of our process id may have left some behind. */
+/* A name in @p dir that nothing has: a crashed writer of our process id may have left some behind.
+ */
 static char *temporary_name(int dir, const char *base)
 {
     for (int i = 0; i < NAME_TRIES; i++) {
         char *name = cddpi_format(".%s.tmp-%ld-%d", base, (long)getpid(), i);
 
         if (name == NULL || faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
-            return name; /* if it has come up since, creating it says so */
+            return name; /* if it is taken by now, creating the file fails */
         }
         cddpi_free(name);
     }
     return NULL;
 }
 
-/* Renaming would put a file in the place of a device, a pipe or what a link to one means. */
+/* Fail where @p path is a device or a pipe, or links to one: renaming would replace it by a file.
+ */
 static cddp_status check_place(int dir, const char *path)
 {
     struct stat info;
 
     return fstatat(dir, base_of(path), &info, 0) != 0 || S_ISREG(info.st_mode)
                ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: it is there, and no regular file", path);
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: it exists and is not a regular file", path);
 }
 
 static void release(struct cddpi_replacement *replacement)
@@ -113,7 +118,7 @@ fail:
     return status;
 }
 
-/* From a flushed temporary file to the file of that name. */
+/* Give the flushed temporary file its name. */
 static cddp_status move_in(const struct cddpi_replacement *replacement, const char *path)
 {
     const char *base = base_of(path);
@@ -157,6 +162,37 @@ void cddpi_replacement_discard(struct cddpi_replacement *replacement)
     cddpi_writer_close(&replacement->writer);
     (void)unlinkat(replacement->dir, replacement->temporary, 0);
     release(replacement);
+}
+
+/* Whether @p name is one that temporary_name() gives for @p base, in whatever process. */
+static bool is_temporary(const char *name, const char *base)
+{
+    size_t length = strlen(base);
+    int end = 0;
+
+    return name[0] == '.' && strncmp(name + 1, base, length) == 0 &&
+           sscanf(name + 1 + length, ".tmp-%*[0-9]-%*[0-9]%n", &end) == 0 && end > 0 &&
+           name[1 + length + (size_t)end] == '\0';
+}
+
+void cddpi_replacement_sweep(const char *path)
+{
+    const struct dirent *entry;
+    int dir = -1;
+    DIR *stream = open_parent(path, &dir) == CDDP_OK ? fdopendir(dir) : NULL;
+
+    if (stream == NULL) {
+        if (dir >= 0) {
+            close(dir);
+        }
+        return;
+    }
+    while ((entry = readdir(stream)) != NULL) {
+        if (is_temporary(entry->d_name, base_of(path))) {
+            (void)cddpi_file_unlinkat(dir, entry->d_name, 0);
+        }
+    }
+    closedir(stream);
 }
 
 cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context)

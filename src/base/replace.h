@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 
-/* A file on its way. Zeroed: closed. */
+/* A file that is being written. Zeroed: closed. */
 struct cddpi_replacement {
     char *path; /* as it will be called; NULL: closed */
     char *temporary;
@@ -20,18 +20,22 @@ CDDP_CHECKED cddp_status cddpi_replacement_open(const char *path, struct cddpi_r
 
 /** Flush what was put and give the file its name: @p path, in the same folder, or if that is NULL
  *  the one it was opened with. Closes in any case. On failure an older file of that name is as it
- *  was and nothing is left beside it; unless only the folder could not be flushed, of which the
- *  text tells: then the new file is there. */
+ *  was and nothing is left beside it. One failure is different: if only the folder could not be
+ *  flushed (the text says so), the new file is there. */
 CDDP_CHECKED cddp_status cddpi_replacement_finish(struct cddpi_replacement *replacement,
                                                   const char *path);
 
 /** Remove what was written; accepts a closed one. */
 void cddpi_replacement_discard(struct cddpi_replacement *replacement);
 
+/** Remove what writers of @p path that crashed have left beside it. Nobody else may be writing it.
+ */
+void cddpi_replacement_sweep(const char *path);
+
 /** Puts all of a file. */
 typedef cddp_status (*cddpi_file_put_fn)(void *context, struct cddpi_writer *writer);
 
-/** All of that at once: what @p put puts becomes the file @p path. */
+/** All of that in one call: what @p put writes becomes the file @p path. */
 CDDP_CHECKED cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context);
 
 /** @p text and a newline become the file @p path. */

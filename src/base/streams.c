@@ -1,4 +1,4 @@
-/* streams.c - takes care of standard streams that are closed, or cannot take what is written. */
+/* streams.c - owns what happens when a standard stream is closed, or cannot be written to. */
 #include "base/streams.h"
 
 #include <errno.h>

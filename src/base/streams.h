@@ -4,12 +4,12 @@
 
 #include <stdio.h>
 
-/** Open those of the descriptors 0, 1 and 2 that are closed on /dev/null, so that no file or pipe
+/** Open /dev/null at those of the descriptors 0, 1 and 2 that are closed, so that no file or pipe
  * of ours gets their numbers. First of all in main(). */
 void cddpi_streams_open(void);
 
-/** Write out what stdout holds. Returns @p status, or, if that is 0 and not all can be written, 1:
- *  then stderr says so in the name of @p program. */
+/** Write out what stdout has buffered. Returns @p status; but if that is 0 and not all can be
+ *  written, says so on stderr in the name of @p program and returns 1. */
 int cddpi_streams_end(const char *program, int status);
 
 #endif

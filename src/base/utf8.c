@@ -1,4 +1,4 @@
-/* utf8.c - owns what is a character of UTF-8 (RFC 3629) and what is fit to show. */
+/* utf8.c - owns which bytes are a UTF-8 character (RFC 3629), and which characters can be shown. */
 #include "base/utf8.h"
 
 #include "base/alloc.h"
@@ -9,7 +9,7 @@
 
 size_t cddpi_utf8_length(const char *text, size_t bytes)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* of a form so long */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by bytes of the form */
     const unsigned char *in = (const unsigned char *)text;
     size_t length;
     uint32_t code;

@@ -1,4 +1,4 @@
-/* utf8.h - text that anything may follow from, such as what a model makes up, made fit to show. */
+/* utf8.h - text of any origin, such as a model's output, made fit to show. */
 #ifndef CDDPI_UTF8_H
 #define CDDPI_UTF8_H
 

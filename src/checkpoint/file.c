@@ -1,4 +1,4 @@
-/* file.c - folders that are there to stay, and hashes of files. */
+/* file.c - owns the making of durable folders, and the hashing of files. */
 #include "checkpoint/file.h"
 
 #include "base/alloc.h"
@@ -17,7 +17,7 @@ static int open_dir_at(int dir, const char *path)
     return openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Make the folder @path, of which all parents exist, and flush its parent's entry for it. */
+/* Make the folder @p path, of which all parents exist, and flush its parent's entry for it. */
 static int make_dir(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -106,7 +106,7 @@ void cddpi_digest_take(struct cddpi_digest *digest, unsigned char out[CDDPI_DIGE
     crypto_generichash_final(&digest->hash, out, CDDPI_DIGEST_BYTES);
 }
 
-/* Hash @fd to its end through @buffer. */
+/* Hash @p fd to its end through @p buffer. */
 static int hash_file(int fd, unsigned char *buffer, uint64_t *bytes,
                      unsigned char digest[CDDPI_DIGEST_BYTES])
 {
@@ -146,7 +146,7 @@ cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
     if (buffer == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", path, BUFFER_BYTES);
     }
-    /* non-blocking: a pipe of that name must not hold us up */
+    /* non-blocking: opening a pipe of that name must not wait */
     fd = sodium_init() < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         status = cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,

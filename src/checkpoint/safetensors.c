@@ -1,15 +1,15 @@
-/* safetensors.c - owns the reading of safetensors files: nothing in them is believed. */
+/* safetensors.c - owns the reading of safetensors files: everything in them is checked. */
 #include "checkpoint/safetensors.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/mapped_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,13 +22,14 @@ struct entry {
 };
 
 struct cddp_safetensors {
-    const char *path;     /* for errors; borrowed while opening */
-    unsigned char *map;   /* the whole file */
-    size_t bytes;         /* of it */
-    size_t data_begin;    /* where in it the header ends */
-    json_t *root;         /* owns all names and the metadata */
-    const json_t *pairs;  /* the metadata, or NULL */
-    struct entry *sorted; /* by place in the file */
+    const char *path; /* for errors; borrowed while opening */
+    struct cddpi_mapped_file *mapped;
+    const unsigned char *map; /* the whole file */
+    size_t bytes;             /* of it */
+    size_t data_begin;        /* where in it the header ends */
+    json_t *root;             /* owns all names and the metadata */
+    const json_t *pairs;      /* the metadata, or NULL */
+    struct entry *sorted;     /* by place in the file */
     const cddp_tensor **by_name;
     size_t count;
 };
@@ -56,7 +57,6 @@ static cddp_status map_file(cddp_safetensors *file)
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     cddp_status status = CDDP_OK;
-    void *map;
 
     if (fd < 0) {
         return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
@@ -70,12 +70,9 @@ static cddp_status map_file(cddp_safetensors *file)
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: %lld bytes are too few for a safetensors file",
                             file->path, (long long)info.st_size);
     } else {
-        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "map %lld bytes of %s",
-                                      (long long)info.st_size, file->path);
-        } else {
-            file->map = map;
+        status = cddpi_mapped_file_open(fd, file->path, &info, &file->mapped);
+        if (status == CDDP_OK) {
+            file->map = cddpi_mapped_file_data(file->mapped);
             file->bytes = (size_t)info.st_size;
         }
     }
@@ -147,13 +144,14 @@ static cddp_status take_type(const cddp_safetensors *file, const json_t *json, c
         cddp_type type;
     } types[] = {
 #define TYPE_ROW(name, value, bytes, text) {#name, CDDP_##name},
-        CDDP_TYPE_MAP(TYPE_ROW){"BOOL", CDDP_U8}, /* masks in files of others */
+        CDDP_TYPE_MAP(TYPE_ROW){"BOOL", CDDP_U8}, /* masks, in files of other programs */
     };
     const char *text = json_string_value(json_object_get(json, "dtype"));
     char shown[24];
 
     if (text == NULL) {
-        return tensor_fail(file, tensor->name, "%s", "it has no dtype, or one that is no string");
+        return tensor_fail(file, tensor->name, "%s",
+                           "it has no dtype, or one that is not a string");
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(text, types[i].name) == 0) {
@@ -161,7 +159,7 @@ static cddp_status take_type(const cddp_safetensors *file, const json_t *json, c
             return CDDP_OK;
         }
     }
-    return tensor_fail(file, tensor->name, "dtype %s is none that cddp holds",
+    return tensor_fail(file, tensor->name, "dtype %s is not one that cddp can read",
                        cddpi_printable(text, shown, sizeof shown));
 }
 
@@ -170,7 +168,8 @@ static cddp_status take_shape(const cddp_safetensors *file, const json_t *json, 
     const json_t *shape = json_object_get(json, "shape");
 
     if (!json_is_array(shape)) {
-        return tensor_fail(file, tensor->name, "%s", "it has no shape, or one that is no array");
+        return tensor_fail(file, tensor->name, "%s",
+                           "it has no shape, or one that is not an array");
     }
     if (json_array_size(shape) > CDDP_MAX_DIMS) {
         return tensor_fail(file, tensor->name, "%zu dimensions, but cddp holds at most %d",
@@ -181,7 +180,7 @@ static cddp_status take_shape(const cddp_safetensors *file, const json_t *json, 
         const json_t *size = json_array_get(shape, (size_t)i);
 
         if (!json_is_integer(size) || json_integer_value(size) < 0) {
-            return tensor_fail(file, tensor->name, "dimension %d is no whole number >= 0", i);
+            return tensor_fail(file, tensor->name, "dimension %d is not a whole number >= 0", i);
         }
         tensor->shape[i] = json_integer_value(size);
     }
@@ -215,7 +214,7 @@ static cddp_status take_offsets(const cddp_safetensors *file, const json_t *json
         return TENSOR_FAIL(file, entry, "its shape takes %zu bytes, its data_offsets hold %zu",
                            bytes, entry->end - entry->begin);
     }
-    entry->tensor.data = file->map + file->data_begin + entry->begin;
+    entry->tensor.data = (void *)(file->map + file->data_begin + entry->begin);
     return CDDP_OK;
 }
 
@@ -235,7 +234,7 @@ static cddp_status take_entry(const cddp_safetensors *file, const char *name, co
     return status == CDDP_OK ? take_offsets(file, json, entry) : status;
 }
 
-/* By place; empty tensors before the one that begins where they lie. */
+/* Order by place; empty tensors come before the one that begins at the same place. */
 static int compare_places(const void *left, const void *right)
 {
     const struct entry *a = left;
@@ -339,6 +338,9 @@ cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out)
     if (status == CDDP_OK) {
         status = check_cover(file);
     }
+    if (cddpi_mapped_file_check(file->mapped) != CDDP_OK) {
+        status = CDDP_ERR_IO; /* the file has changed, so other faults in it do not count */
+    }
     if (status != CDDP_OK) {
         cddp_safetensors_close(file);
         return status;
@@ -353,13 +355,16 @@ void cddp_safetensors_close(cddp_safetensors *file)
     if (file == NULL) {
         return;
     }
-    if (file->map != NULL) {
-        munmap(file->map, file->bytes);
-    }
+    cddpi_mapped_file_close(file->mapped);
     json_decref(file->root);
     cddpi_free(file->sorted);
     cddpi_free(file->by_name);
     cddpi_free(file);
+}
+
+cddp_status cddpi_safetensors_look(const cddp_safetensors *file)
+{
+    return cddpi_mapped_file_look(file->mapped);
 }
 
 size_t cddp_safetensors_count(const cddp_safetensors *file)

@@ -37,7 +37,11 @@ cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensor
 /** Whether @p file, called @p shown in errors, holds exactly @p tensors: names, types, shapes. */
 cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
                                     const cddp_tensor *tensors, size_t count);
-/** Copy the data of a file that matches. */
-void cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors, size_t count);
+/** Whether the file is as long as when it was opened: only then does count what was read, and any
+ *  fault that was found. CDDP_ERR_IO names it. */
+cddp_status cddpi_safetensors_look(const cddp_safetensors *file);
+/** Copy the data of a file that matches. CDDP_ERR_IO: it was cut off meanwhile. */
+cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
+                                   size_t count);
 
 #endif

@@ -65,7 +65,8 @@ static int compare_names(const void *left, const void *right)
     return strcmp((*a)->name, (*b)->name);
 }
 
-/* All of @tensors are in the file: are they different ones, and all that it holds? */
+/* All of @p tensors are in the file: check that they are different ones, and that it has no more.
+ */
 static cddp_status match_all(const cddp_safetensors *file, const char *shown,
                              const cddp_tensor **sorted, size_t count)
 {
@@ -116,7 +117,8 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
     return status;
 }
 
-void cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors, size_t count)
+cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
+                                   size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const cddp_tensor *from = cddp_safetensors_find(file, tensors[i].name);
@@ -127,6 +129,7 @@ void cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *ten
             memcpy(tensors[i].data, from->data, bytes);
         }
     }
+    return cddpi_safetensors_look(file);
 }
 
 cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, size_t count)
@@ -143,7 +146,7 @@ cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, 
     }
     status = cddpi_safetensors_match(file, path, tensors, count);
     if (status == CDDP_OK) {
-        cddpi_safetensors_copy(file, tensors, count);
+        status = cddpi_safetensors_copy(file, tensors, count);
     }
     cddp_safetensors_close(file);
     return status;

@@ -44,12 +44,13 @@ static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, si
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: no tensor may be named %s", shown, name);
     }
     if (cddp_type_bytes(tensor->type) == 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\": %d is no type", shown, name,
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\": there is no type %d", shown, name,
                           (int)tensor->type);
     }
     if (tensor->dims < 0 || tensor->dims > CDDP_MAX_DIMS) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\": %d dimensions, but 0 to %d can be",
-                          shown, name, tensor->dims, CDDP_MAX_DIMS);
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "%s: tensor \"%s\": %d dimensions, but only 0 to %d are possible", shown,
+                          name, tensor->dims, CDDP_MAX_DIMS);
     }
     if (!cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -134,7 +135,7 @@ static cddp_status add_metadata(const char *shown, json_t *root, const char *con
     return CDDP_OK;
 }
 
-/* Length, JSON and spaces, in one block. */
+/* Put length, JSON and padding into one block. */
 static cddp_status lay_out(const char *shown, const json_t *root, char **out, size_t *out_bytes)
 {
     size_t text = json_dumpb(root, NULL, 0, JSON_COMPACT);
@@ -182,7 +183,7 @@ cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tenso
     return status;
 }
 
-/* The data of tensors that lie in memory. */
+/* Put the data of a tensor that lies in memory. */
 static cddp_status put_memory(void *context, size_t index, struct cddpi_writer *writer)
 {
     const cddp_tensor *tensor = (const cddp_tensor *)context + index;

@@ -16,7 +16,7 @@
 
 enum { CDDPI_SNAPSHOT_NAME_BYTES = 64 };
 
-/* what a snapshot consists of, and nothing else is deleted in one; state.json is the last */
+/* The files of a snapshot: a folder that has others is not deleted. state.json is the last. */
 enum { CDDPI_SNAPSHOT_DATA_FILES = 2, CDDPI_SNAPSHOT_FILES = 3 };
 extern const char *const cddpi_snapshot_files[CDDPI_SNAPSHOT_FILES];
 
@@ -43,14 +43,61 @@ void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
 cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapshot_entry **out,
                                 size_t *out_count);
 
-/** Delete the snapshot folder @p name: never through a link, and not at all when it holds anything
- * that is no snapshot's. A warning in the log says why it is still there. */
+/** Delete the snapshot folder @p name, but never through a link, nor if it has files that are not a
+ *  snapshot's. A warning in the log says why it is still there. */
 void cddpi_snapshot_remove(int dir, const char *shown, const char *name);
 /** The same for a whole one: renamed first, so that half of it is never taken for a snapshot. */
 void cddpi_snapshot_discard(int dir, const char *shown, const struct cddpi_snapshot_entry *entry);
 
-/** Remove what crashed writers left behind, and finish what they had begun. */
-void cddpi_snapshot_sweep(int dir, const char *shown);
+/** Whether the snapshot at @p path is whole and that of @p step, by its checksums.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND, CDDP_ERR_NO_MEMORY. */
+cddp_status cddpi_snapshot_verify(const char *path, uint64_t step);
+
+/* The room that a snapshot wants. snapshot_room.c */
+struct cddpi_snapshot_room {
+    bool is_missing;    /* the write failed because there is none: a full disk, or a quota */
+    uint64_t wanted;    /* bytes that the snapshot takes, about */
+    uint64_t least;     /* bytes that it takes at least */
+    uint64_t available; /* bytes that the file system has; a quota may give less */
+};
+
+/** As cddp_snapshot_write().
+ *  @param spare     If there is no room and @p keep is not 0, the oldest snapshots are deleted
+ * until there is, but so many stay, and always the newest whole one. None is deleted if that would
+ * not help.
+ *  @param out_room  Set in all cases but CDDP_ERR_ARGUMENT. */
+cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot, unsigned keep,
+                                 unsigned spare, struct cddpi_snapshot_room *out_room);
+
+/** Whether this thread's last failure was that there is no room. */
+bool cddpi_snapshot_wants_room(void);
+/** What @p snapshot wants, and what the file system of @p dir has. */
+void cddpi_snapshot_measure(int dir, const cddp_snapshot *snapshot,
+                            struct cddpi_snapshot_room *out);
+/** Delete the oldest snapshot as above, of another step than @p step; false: none may be deleted,
+ *  or deleting failed. */
+bool cddpi_snapshot_make_room(int dir, const char *shown, uint64_t step, unsigned spare,
+                              const struct cddpi_snapshot_room *room);
+
+/** Remove what crashed writers left behind, and finish what they had begun.
+ *  @param alone  No other writer can be at work. So whatever there is was left by a crashed one,
+ *                even if its process id is in use, by another process. */
+void cddpi_snapshot_sweep(int dir, const char *shown, bool alone);
+
+/** Write @p text and a newline as the new file @p name, which errors call @p shown, and flush it.
+ */
+cddp_status cddpi_snapshot_write_text(int dir, const char *name, const char *shown,
+                                      const char *text);
+
+/* Replace `latest` in two steps: write the new one beside it, which may need space, and rename. */
+cddp_status cddpi_pointer_write(int dir, const char *shown, const char *name);
+cddp_status cddpi_pointer_move(int dir, const char *shown);
+/** Both steps, if it names another snapshot; a failure is a warning in the log. Where there is no
+ *  room for the new one, the old one is deleted first: `latest` is for people, and can be remade.
+ */
+void cddpi_pointer_set(int dir, const char *shown, const char *name);
+/** Remove what was written beside its place, if it is there. */
+void cddpi_pointer_discard(int dir);
 
 /* state.json's document: format, version, step, files (name: bytes and blake2b), state, and
  * blake2b: the checksum of all the rest, as compact text with sorted keys. */

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After this long a left-over is one even if its process id is in use: by someone else, then. */
+/* A folder this old was left over even if its process id is in use, by another process. */
 enum { STALE_SECONDS = 3600 };
 
 const char *const cddpi_snapshot_files[CDDPI_SNAPSHOT_FILES] = {
@@ -48,7 +48,7 @@ void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
     name_of(kind, step, (int64_t)getpid(), out);
 }
 
-/* Read digits at @text, up to @end. */
+/* Read digits at @p text, up to @p end. */
 static bool parse_part(const char *text, const char *end, int64_t *out)
 {
     char digits[24];
@@ -62,7 +62,7 @@ static bool parse_part(const char *text, const char *end, int64_t *out)
     return cddpi_parse_integer(digits, 0, INT64_MAX, out);
 }
 
-/* Take @name apart; only names that name_of() would give are ours. */
+/* Take @p name apart; false: it is not exactly as name_of() makes names. */
 static bool parse_name(const char *name, struct cddpi_snapshot_entry *out)
 {
     static const struct {
@@ -121,7 +121,7 @@ static int compare_entries(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* A stream over @name in @dir that follows no link. */
+/* A stream over @p name in @p dir that follows no link. */
 static DIR *open_stream(int dir, const char *name)
 {
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -189,7 +189,7 @@ static void left_alone(const char *shown, const char *name, const char *why)
     cddpi_log(CDDPI_LOG_WARN, "checkpoint: %s/%s is not deleted: %s", shown, name, why);
 }
 
-/* A stream over @name, if it is a folder with nothing in it but what a snapshot has. */
+/* A stream over @p name, if it is a folder with nothing in it but what a snapshot has. */
 static DIR *open_if_ours(int dir, const char *shown, const char *name)
 {
     DIR *stream = open_stream(dir, name);
@@ -264,7 +264,7 @@ static bool is_abandoned(int dir, const struct cddpi_snapshot_entry *entry)
            time(NULL) - info.st_mtime > STALE_SECONDS;
 }
 
-/* The writer died between moving the old snapshot aside and deleting it. */
+/* Finish for a writer that died between moving the old snapshot aside and deleting it. */
 static void sweep_old(int dir, const char *shown, const struct cddpi_snapshot_entry *entry)
 {
     char whole[CDDPI_SNAPSHOT_NAME_BYTES];
@@ -278,7 +278,7 @@ static void sweep_old(int dir, const char *shown, const struct cddpi_snapshot_en
     }
 }
 
-void cddpi_snapshot_sweep(int dir, const char *shown)
+void cddpi_snapshot_sweep(int dir, const char *shown, bool alone)
 {
     struct cddpi_snapshot_entry *entries;
     size_t count;
@@ -288,7 +288,7 @@ void cddpi_snapshot_sweep(int dir, const char *shown)
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        if (entries[i].kind == CDDPI_SNAPSHOT_WHOLE || !is_abandoned(dir, &entries[i])) {
+        if (entries[i].kind == CDDPI_SNAPSHOT_WHOLE || !(alone || is_abandoned(dir, &entries[i]))) {
             continue;
         }
         if (entries[i].kind == CDDPI_SNAPSHOT_OLD) {

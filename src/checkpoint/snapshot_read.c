@@ -39,7 +39,7 @@ static cddp_status check_file(const char *path, const json_t *expected)
     return CDDP_OK;
 }
 
-/* One of a snapshot's files as a path, or NULL after a failure. */
+/* The path of one of a snapshot's files; NULL with a text: no memory. */
 static char *file_path(const char *path, int index)
 {
     char *name = cddpi_format("%s/%s", path, cddpi_snapshot_files[index]);
@@ -59,7 +59,7 @@ static cddp_status read_document(const char *path, json_t **out)
     return status;
 }
 
-/* Open data file @index of the snapshot at @path, once its checksum has been found right. */
+/* Open data file @p index of the snapshot at @p path, once its checksum has been found right. */
 static cddp_status open_checked(const char *path, const json_t *document, int index,
                                 cddp_safetensors **out)
 {
@@ -78,8 +78,7 @@ static cddp_status open_checked(const char *path, const json_t *document, int in
     return status;
 }
 
-/* Whether the snapshot at @path is whole and that of @step. */
-static cddp_status verify(const char *path, uint64_t step)
+cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
 {
     json_t *document;
     cddp_status status = read_document(path, &document);
@@ -101,7 +100,7 @@ static cddp_status verify(const char *path, uint64_t step)
     return status;
 }
 
-/* Add the last failure as a line to @skipped. */
+/* Add the last failure as a line to @p skipped. */
 static cddp_status note_skipped(char **skipped)
 {
     char *text = cddpi_format("%s%s%s", *skipped != NULL ? *skipped : "",
@@ -115,7 +114,7 @@ static cddp_status note_skipped(char **skipped)
     return CDDP_OK;
 }
 
-/* Try @entries in turn. Broken ones are noted in @skipped; other failures end the search. */
+/* Try @p entries in turn. Broken ones are noted in @p skipped; other failures end the search. */
 static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry *entries,
                               size_t count, char **out_path, char **skipped)
 {
@@ -130,7 +129,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", dir);
         }
-        status = verify(path, entries[i].step);
+        status = cddpi_snapshot_verify(path, entries[i].step);
         if (status == CDDP_OK) {
             *out_path = path;
             return CDDP_OK;
@@ -240,8 +239,10 @@ cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into)
         status = cddpi_safetensors_match(optimizer, path, into->optimizer, into->optimizer_count);
     }
     if (status == CDDP_OK) {
-        cddpi_safetensors_copy(model, into->model, into->model_count);
-        cddpi_safetensors_copy(optimizer, into->optimizer, into->optimizer_count);
+        status = cddpi_safetensors_copy(model, into->model, into->model_count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_safetensors_copy(optimizer, into->optimizer, into->optimizer_count);
     }
     cddp_safetensors_close(model);
     cddp_safetensors_close(optimizer);

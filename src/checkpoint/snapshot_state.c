@@ -29,6 +29,7 @@ bool cddpi_state_seal(json_t *document)
 {
     char hex[CDDPI_DIGEST_HEX_BYTES];
 
+    (void)json_object_del(document, "blake2b"); /* of an earlier try */
     return digest_document(document, hex) &&
            json_object_set_new(document, "blake2b", json_string(hex)) == 0;
 }

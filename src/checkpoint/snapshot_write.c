@@ -1,4 +1,5 @@
-/* snapshot_write.c - owns how a snapshot comes into being: beside, flushed, renamed, pointed at. */
+/* snapshot_write.c - owns how a snapshot is made: written beside its place, flushed, renamed, and
+ * named by `latest`. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -13,18 +14,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* One snapshot on its way to the disk. */
+/* One snapshot that is being written. */
 struct writing {
     const char *shown; /* the folder of snapshots, for errors */
-    int dir;           /* and open */
+    int dir;           /* the same folder, opened */
     const cddp_snapshot *snapshot;
     json_t *document; /* of state.json */
     char name[CDDPI_SNAPSHOT_NAME_BYTES];
     char temporary[CDDPI_SNAPSHOT_NAME_BYTES];
     char old[CDDPI_SNAPSHOT_NAME_BYTES];
-    char pointer[CDDPI_SNAPSHOT_NAME_BYTES];
-    bool has_old; /* a snapshot of this step lies aside, as `old` */
-    bool is_in;   /* ours has its name */
+    bool has_old;     /* an older snapshot of this step was moved aside, to `old` */
+    bool is_in;       /* the new one has its name */
+    bool has_pointer; /* the new `latest` lies beside the old one */
 };
 
 /* The document of state.json, still without files and checksum. */
@@ -66,10 +67,11 @@ static cddp_status note_file(struct writing *writing, const char *name, uint64_t
     return CDDP_OK;
 }
 
-/* Write file @index of cddpi_snapshot_files. */
+/* Write file @p index of cddpi_snapshot_files. */
 static cddp_status write_tensors(struct writing *writing, int into, int index)
 {
-    static const char *const metadata[] = {"format", "pt", NULL}; /* what HF's loaders ask for */
+    static const char *const metadata[] = {"format", "pt",
+                                           NULL}; /* Hugging Face's loaders want it */
     const cddp_snapshot *snapshot = writing->snapshot;
     const char *name = cddpi_snapshot_files[index];
     unsigned char digest[CDDPI_DIGEST_BYTES];
@@ -87,23 +89,6 @@ static cddp_status write_tensors(struct writing *writing, int into, int index)
     return status == CDDP_OK ? note_file(writing, name, bytes, digest) : status;
 }
 
-/* Write @text and a newline as the new file @name, which errors call @shown. */
-static cddp_status write_text(int into, const char *name, const char *shown, const char *text)
-{
-    struct cddpi_writer writer;
-    cddp_status status = cddpi_writer_open(&writer, into, name, shown);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_writer_put_line(&writer, text);
-    if (status == CDDP_OK) {
-        status = cddpi_writer_finish(&writer);
-    }
-    cddpi_writer_close(&writer);
-    return status;
-}
-
 static cddp_status write_state(struct writing *writing, int into)
 {
     const char *name = cddpi_snapshot_files[CDDPI_SNAPSHOT_DATA_FILES];
@@ -119,14 +104,14 @@ static cddp_status write_state(struct writing *writing, int into)
         status = cddpi_fail(CDDP_ERR_ARGUMENT, "%s: %zu bytes of state; at most %d are allowed",
                             shown, strlen(text), CDDPI_STATE_BYTES_MAX);
     } else {
-        status = write_text(into, name, shown, text);
+        status = cddpi_snapshot_write_text(into, name, shown, text);
     }
     free(text); /* jansson's */
     cddpi_free(shown);
     return status;
 }
 
-/* All files, flushed, into the temporary folder. */
+/* Write all files into the temporary folder, and flush them. */
 static cddp_status write_files(struct writing *writing)
 {
     cddp_status status = CDDP_OK;
@@ -156,27 +141,13 @@ static cddp_status write_files(struct writing *writing)
     return status;
 }
 
-/* The new pointer, flushed, before anything is moved: from then on nothing needs space. */
-static cddp_status write_pointer(struct writing *writing)
-{
-    char *shown = cddpi_format("%s/%s", writing->shown, writing->pointer);
-    cddp_status status;
-
-    if (shown == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", writing->shown);
-    }
-    status = write_text(writing->dir, writing->pointer, shown, writing->name);
-    cddpi_free(shown);
-    return status;
-}
-
 static cddp_status fail_rename(const struct writing *writing, const char *from, const char *to)
 {
     return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s/%s to %s", writing->shown, from, to);
 }
 
-/* Let the new folder take its name, from an older snapshot of the same step if need be, and then
- * the pointer. Between the two renames the old one is found under its other name. */
+/* Give the new folder its name, after moving an older snapshot of the same step aside, and then
+ * replace `latest`. Between the two renames the old one is found under its other name. */
 static cddp_status move_in(struct writing *writing)
 {
     struct stat info;
@@ -198,18 +169,14 @@ static cddp_status move_in(struct writing *writing)
     if (cddpi_file_fsync(writing->dir) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "flush the folder %s", writing->shown);
     }
-    if (cddpi_file_renameat(writing->dir, writing->pointer, "latest") != 0) {
-        return fail_rename(writing, writing->pointer, "latest");
+    if (writing->has_pointer) {
+        return cddpi_pointer_move(writing->dir, writing->shown);
     }
-    if (cddpi_file_fsync(writing->dir) != 0) {
-        /* the snapshot itself is flushed, and nobody trusts the pointer alone */
-        cddpi_log(CDDPI_LOG_WARN, "checkpoint: flush the folder %s: %s", writing->shown,
-                  strerror(errno));
-    }
+    cddpi_pointer_set(writing->dir, writing->shown, writing->name);
     return CDDP_OK;
 }
 
-/* Back to how it was before. Where even that fails, the next write sweeps up what is left over. */
+/* Undo what move_in() did. If that fails, the next write removes what is left over. */
 static void move_back(struct writing *writing)
 {
     if (writing->is_in &&
@@ -220,10 +187,10 @@ static void move_back(struct writing *writing)
         (void)cddpi_file_renameat(writing->dir, writing->old, writing->name);
     }
     cddpi_snapshot_remove(writing->dir, writing->shown, writing->temporary);
-    (void)cddpi_file_unlinkat(writing->dir, writing->pointer, 0);
+    cddpi_pointer_discard(writing->dir);
 }
 
-/* Delete all but the newest @keep, the one just written always being one of them. */
+/* Delete all but the newest @p keep, the one just written always being one of them. */
 static void delete_older(const struct writing *writing, unsigned keep)
 {
     struct cddpi_snapshot_entry *entries;
@@ -250,7 +217,72 @@ static void delete_older(const struct writing *writing, unsigned keep)
     cddpi_free(entries);
 }
 
-cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot, unsigned keep)
+/* Write the whole snapshot. After a failure move_back() undoes what was done. */
+static cddp_status write_whole(struct writing *writing)
+{
+    cddp_status status = write_files(writing);
+
+    if (status == CDDP_OK) {
+        /* before anything is moved: nothing after this needs space */
+        status = cddpi_pointer_write(writing->dir, writing->shown, writing->name);
+        writing->has_pointer = status == CDDP_OK;
+        if (status != CDDP_OK && cddpi_snapshot_wants_room()) {
+            cddpi_pointer_discard(writing->dir);
+            status = CDDP_OK; /* only the snapshot itself must be written */
+        }
+    }
+    if (status == CDDP_OK) {
+        status = move_in(writing);
+    }
+    return status;
+}
+
+/* Word @p failure, which was that there is no room, with what would help. */
+static cddp_status fail_full(cddp_status status, const struct cddpi_failure *failure, bool by_quota,
+                             const struct cddpi_snapshot_room *room)
+{
+    const double mib = 1 << 20;
+
+    (void)cddpi_fail_again(status, failure);
+    return by_quota
+               ? cddpi_fail_suffix(status, "; a checkpoint takes about %.3g MiB",
+                                   (double)room->wanted / mib)
+               : cddpi_fail_suffix(status,
+                                   "; a checkpoint takes about %.3g MiB, and %.3g MiB are free",
+                                   (double)room->wanted / mib, (double)room->available / mib);
+}
+
+/* Try until there is room. */
+static cddp_status write_with_room(struct writing *writing, bool may_free, unsigned spare,
+                                   struct cddpi_snapshot_room *room)
+{
+    for (;;) {
+        cddp_status status = write_whole(writing);
+        bool by_quota = cddpi_last_errno() == EDQUOT;
+        struct cddpi_failure failure;
+
+        if (status == CDDP_OK) {
+            room->is_missing = false;
+            return CDDP_OK;
+        }
+        room->is_missing = cddpi_snapshot_wants_room();
+        move_back(writing);
+        if (!room->is_missing) {
+            return status;
+        }
+        failure = *cddpi_last_failure();
+        cddpi_snapshot_measure(writing->dir, writing->snapshot, room);
+        if (!may_free || !cddpi_snapshot_make_room(writing->dir, writing->shown,
+                                                   writing->snapshot->step, spare, room)) {
+            return fail_full(status, &failure, by_quota, room);
+        }
+        writing->has_old = false;
+        writing->is_in = false;
+    }
+}
+
+cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot, unsigned keep,
+                                 unsigned spare, struct cddpi_snapshot_room *out_room)
 {
     struct writing writing = {.shown = dir, .snapshot = snapshot, .dir = -1};
     cddp_status status;
@@ -261,38 +293,34 @@ cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot, 
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "write a snapshot: no folder, no tensors or a step above 2^63 - 1");
     }
+    memset(out_room, 0, sizeof *out_room);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_WHOLE, snapshot->step, writing.name);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_TEMPORARY, snapshot->step, writing.temporary);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_OLD, snapshot->step, writing.old);
-    cddpi_snapshot_name(CDDPI_SNAPSHOT_POINTER, snapshot->step, writing.pointer);
     status = begin_document(&writing);
     if (status == CDDP_OK) {
         status = cddpi_file_open_dir(dir, &writing.dir);
     }
-    if (status != CDDP_OK) {
-        goto done;
-    }
-    cddpi_snapshot_sweep(writing.dir, dir);
-    status = write_files(&writing);
     if (status == CDDP_OK) {
-        status = write_pointer(&writing);
+        cddpi_snapshot_sweep(writing.dir, dir, false);
+        status = write_with_room(&writing, keep > 0, spare, out_room);
     }
     if (status == CDDP_OK) {
-        status = move_in(&writing);
+        if (writing.has_old) {
+            cddpi_snapshot_remove(writing.dir, dir, writing.old);
+        }
+        delete_older(&writing, keep);
     }
-    if (status != CDDP_OK) {
-        move_back(&writing);
-        goto done;
-    }
-    if (writing.has_old) {
-        cddpi_snapshot_remove(writing.dir, dir, writing.old);
-    }
-    delete_older(&writing, keep);
-
-done:
     if (writing.dir >= 0) {
         close(writing.dir);
     }
     json_decref(writing.document);
     return status;
+}
+
+cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot, unsigned keep)
+{
+    struct cddpi_snapshot_room room;
+
+    return cddpi_snapshot_write(dir, snapshot, keep, keep > 1 ? keep - 1 : 1, &room);
 }

@@ -1,5 +1,5 @@
 /* batch.c - owns what happens to a sample between the dataset and the model: images are cropped,
- * flipped and normalised, windows of tokens copied. */
+ * flipped and normalised, sequences of tokens copied. */
 #include "data/batch.h"
 
 #include "base/error.h"
@@ -15,23 +15,25 @@ static cddp_status check_transform(const struct cddpi_loader_options *options)
     const struct cddpi_dataset *dataset = options->dataset;
 
     if (dataset->channels < 1 || dataset->channels > CDDPI_BATCH_CHANNELS) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: images of %d channels, expected 1 to %d",
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "loader: the images have %d channels, but only 1 to %d can be read",
                           dataset->channels, CDDPI_BATCH_CHANNELS);
     }
     for (int c = 0; c < dataset->channels; c++) {
         if (!isfinite(transform->mean[c]) || !isfinite(transform->std[c]) ||
             transform->std[c] < 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
-                              "loader: channel %d: mean %g and std %g, expected finite numbers and "
-                              "a std that is not negative",
+                              "loader: channel %d has mean %g and std %g: both must be finite, and "
+                              "std not negative",
                               c, (double)transform->mean[c], (double)transform->std[c]);
         }
     }
     if (transform->crop_padding < 0 || transform->crop_padding > dataset->height ||
         transform->crop_padding > dataset->width) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "loader: crop_padding %d, expected 0 to the size of an image, %d x %d",
-                          transform->crop_padding, dataset->height, dataset->width);
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "loader: crop_padding is %d, but may be 0 to the size of an image, which is %d x %d",
+            transform->crop_padding, dataset->height, dataset->width);
     }
     return CDDP_OK;
 }
@@ -69,7 +71,7 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
     return CDDP_OK;
 }
 
-/* A whole number below @limit from a random word. */
+/* A whole number below @p limit from a random word. */
 static int below(uint32_t word, int limit)
 {
     return (int)((uint64_t)word * (uint32_t)limit >> 32);
@@ -121,59 +123,70 @@ static const uint8_t *fetch(const struct cddpi_batch_maker *maker, uint64_t id)
     return sample;
 }
 
-static void make_windows(const struct cddpi_batch_maker *maker,
-                         const struct cddpi_batch_order *order, const atomic_bool *stop,
-                         struct cddpi_token_fault *out)
+static void make_sequences(const struct cddpi_batch_maker *maker,
+                           const struct cddpi_micro_batch_schedule *schedule, uint64_t first,
+                           const atomic_bool *stop, struct cddpi_micro_batch *batch,
+                           struct cddpi_token_fault *out_fault)
 {
-    for (uint64_t i = 0; i < order->share.count; i++) {
-        uint64_t id = cddp_sampler_at(order->sampler, order->share.first + i);
+    for (size_t i = 0; i < (size_t)batch->count; i++) {
+        uint64_t id = cddp_sampler_at(schedule->sampler, first + i);
 
-        order->sample_ids[i] = id;
+        batch->sample_ids[i] = id;
         if (atomic_load_explicit(stop, memory_order_relaxed) ||
-            !cddpi_dataset_window(maker->dataset, id, order->tokens + i * maker->sample_elements,
-                                  order->label + i * maker->sample_labels, out)) {
+            !cddpi_dataset_token_sequence(maker->dataset, id,
+                                          batch->tokens + i * maker->sample_elements,
+                                          batch->label + i * maker->sample_labels, out_fault)) {
             return;
         }
     }
 }
 
 static void make_images(const struct cddpi_batch_maker *maker,
-                        const struct cddpi_batch_order *order, const atomic_bool *stop)
+                        const struct cddpi_micro_batch_schedule *schedule, uint64_t first,
+                        const atomic_bool *stop, struct cddpi_micro_batch *batch)
 {
-    bool augment = order->augment && (maker->crop_padding > 0 || maker->flip);
-    uint64_t count = order->share.count;
-    uint64_t id = count > 0 ? cddp_sampler_at(order->sampler, order->share.first) : 0;
+    bool augment = schedule->augment && (maker->crop_padding > 0 || maker->flip);
+    size_t count = (size_t)batch->count;
+    uint64_t id = count > 0 ? cddp_sampler_at(schedule->sampler, first) : 0;
     const uint8_t *in = count > 0 ? fetch(maker, id) : NULL;
 
-    for (uint64_t i = 0; i < count; i++) {
-        float *out = order->input + i * maker->sample_elements;
+    for (size_t i = 0; i < count; i++) {
+        float *out = batch->input + i * maker->sample_elements;
         const uint8_t *now = in;
 
-        order->sample_ids[i] = id;
-        order->label[i] = maker->dataset->labels != NULL ? maker->dataset->labels[id]
+        batch->sample_ids[i] = id;
+        batch->label[i] = maker->dataset->labels != NULL ? maker->dataset->labels[id]
                                                          : maker->dataset->wide_labels[id];
         if (i + 1 < count) {
-            id = cddp_sampler_at(order->sampler, order->share.first + i + 1);
+            id = cddp_sampler_at(schedule->sampler, first + i + 1);
             in = fetch(maker, id);
         }
         if (atomic_load_explicit(stop, memory_order_relaxed)) {
             return;
         }
         if (augment) {
-            augment_sample(maker, order->epoch, order->sample_ids[i], now, out);
+            augment_sample(maker, schedule->epoch, batch->sample_ids[i], now, out);
         } else {
             plain_sample(maker, now, out);
         }
     }
 }
 
-void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
-                      const atomic_bool *stop, struct cddpi_token_fault *out)
+void cddpi_batch_make(const struct cddpi_batch_maker *maker,
+                      const struct cddpi_micro_batch_schedule *schedule, uint64_t number,
+                      const atomic_bool *stop, struct cddpi_micro_batch *out,
+                      struct cddpi_token_fault *out_fault)
 {
-    out->path = NULL;
+    cddp_share part = cddpi_micro_batch_schedule_part(schedule, number);
+
+    out->count = (int)part.count;
+    out->share = cddpi_micro_batch_schedule_share(schedule, number).count;
+    out->last = cddpi_micro_batch_schedule_ends_batch(schedule, number);
+    out->even = cddpi_micro_batch_schedule_is_even(schedule, number);
+    out_fault->path = NULL;
     if (maker->dataset->kind == CDDPI_DATASET_TOKENS) {
-        make_windows(maker, order, stop, out);
+        make_sequences(maker, schedule, part.first, stop, out, out_fault);
     } else {
-        make_images(maker, order, stop);
+        make_images(maker, schedule, part.first, stop, out);
     }
 }

@@ -4,6 +4,7 @@
 #define CDDPI_DATA_BATCH_H
 
 #include "data/loader.h"
+#include "data/micro_batch_schedule.h"
 #include "kernels/cpu/image.h"
 
 #include <stdatomic.h>
@@ -21,25 +22,16 @@ struct cddpi_batch_maker {
     float tables[CDDPI_BATCH_CHANNELS][CDDPI_IMAGE_VALUES]; /* a channel's bytes, normalised */
 };
 
-/* Which samples, and where to. */
-struct cddpi_batch_order {
-    const cddp_sampler *sampler; /* borrowed */
-    uint64_t epoch;              /* of the random transforms */
-    cddp_share share;            /* positions */
-    bool augment;
-    float *input;    /* images */
-    int32_t *tokens; /* tokens */
-    int32_t *label;
-    uint64_t *sample_ids;
-};
-
 /** Check the options and prepare the tables. */
 CDDP_CHECKED cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
                                                 struct cddpi_batch_maker *out);
 
-/** Make the batch; stops early, leaving it incomplete, once @p stop is set, or before a window with
- *  a token outside the vocabulary: @p out says which then, else its path is NULL. */
-void cddpi_batch_make(const struct cddpi_batch_maker *maker, const struct cddpi_batch_order *order,
-                      const atomic_bool *stop, struct cddpi_token_fault *out);
+/** Make micro-batch @p number of @p schedule in the memory that @p out names. Stops early, leaving
+ * it incomplete, once @p stop is set, or before a sequence with a token outside the vocabulary:
+ *  @p out_fault says which then, else its path is NULL. */
+void cddpi_batch_make(const struct cddpi_batch_maker *maker,
+                      const struct cddpi_micro_batch_schedule *schedule, uint64_t number,
+                      const atomic_bool *stop, struct cddpi_micro_batch *out,
+                      struct cddpi_token_fault *out_fault);
 
 #endif

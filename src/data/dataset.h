@@ -1,5 +1,5 @@
 /* dataset.h - samples by index, in memory that ranks of a machine share: images of bytes with a
- * class each, or windows of tokens. Read-only after opening, so any thread may read. */
+ * class each, or sequences of tokens. Read-only after opening, so any thread may read. */
 #ifndef CDDPI_DATA_DATASET_H
 #define CDDPI_DATA_DATASET_H
 
@@ -12,12 +12,12 @@ struct cddpi_token_shard {
     const char *path; /* for texts of failures */
     const void *tokens;
     uint64_t token_count;
-    uint64_t first_token;  /* number in the file of the first one here */
-    uint64_t first_window; /* number in the dataset of its first window */
+    uint64_t first_token;    /* number in the file of the first one here */
+    uint64_t first_sequence; /* number in the dataset of its first sequence */
 };
 
 struct cddpi_dataset {
-    uint64_t count; /* samples: images, or windows of tokens */
+    uint64_t count; /* samples: images, or sequences of tokens */
     int channels, height, width;
     int classes;                         /* tokens: the vocabulary, each is below it */
     const uint8_t *images;               /* count x channels x height x width */
@@ -25,9 +25,9 @@ struct cddpi_dataset {
     const uint16_t *wide_labels;         /* count */
     struct cddpi_dataset_memory *memory; /* what holds them */
     enum cddpi_dataset_kind kind;
-    /* tokens: a window is `context` of them and the one that follows, which is also the first of
-     * the next window: each token is predicted once an epoch, but for a shard's first and its
-     * remainder, too few for a window */
+    /* tokens: a sequence is `context` of them and the one that follows, which is also the first of
+     * the next sequence: each token is predicted once an epoch, but for a shard's first and its
+     * remainder, too few for a sequence */
     int context;
     int token_bytes; /* 2 or 4 */
     const struct cddpi_token_shard *shards;
@@ -52,7 +52,7 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_idx(const char *images_path, const c
  *  bits (Llama 3's). Every rank maps them, and none reads them through; collective with a
  *  @p group.
  *  @param patterns    As cddpi_paths_find() takes them; shards lie in the order that it gives.
- *  @param context     Tokens of a window, but for the one behind.
+ *  @param context     Tokens of a sequence, but for the one behind.
  *  @param vocabulary  Tokens must be below it; 0: 50257 or 128256, those of the two forms.
  *  @return as above, and what cddpi_paths_find() says; CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddpi_dataset_open_tokens(char *const *patterns, size_t pattern_count,
@@ -84,10 +84,20 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options
 CDDP_CHECKED cddp_status cddpi_dataset_open_synthetic_images(const int shape[3], int classes,
                                                              uint64_t count, bool test,
                                                              struct cddpi_dataset *out);
-/** Random tokens likewise: @p count windows; the vocabulary is at most 65536. */
+/** Random tokens likewise: @p count sequences; the vocabulary is at most 65536. */
 CDDP_CHECKED cddp_status cddpi_dataset_open_synthetic_tokens(int context, int vocabulary,
                                                              uint64_t count, bool test,
                                                              struct cddpi_dataset *out);
+
+/** The memory that so many of them take; UINT64_MAX: more than can be counted. */
+uint64_t cddpi_dataset_synthetic_images_bytes(const int shape[3], uint64_t count);
+uint64_t cddpi_dataset_synthetic_tokens_bytes(int context, uint64_t count);
+
+/** Whether what was read of @p dataset until now was in its files (mapped_file.h): to be asked
+ *  before it is used.
+ *  @param look  Also look whether they are as long as they were.
+ *  @return CDDP_OK, CDDP_ERR_IO: names the file. */
+CDDP_CHECKED cddp_status cddpi_dataset_check(const struct cddpi_dataset *dataset, bool look);
 
 void cddpi_dataset_close(struct cddpi_dataset *dataset); /* accepts a zeroed or closed one */
 
@@ -98,10 +108,10 @@ struct cddpi_token_fault {
     uint32_t value;
 };
 
-/** Copy window @p number: its first `context` tokens to @p input, and what follows each of them to
- *  @p label. false: one is outside the vocabulary (files are too large to look through when they
- *  are opened); both hold numbers that are not to be used then, and @p out says which. */
-bool cddpi_dataset_window(const struct cddpi_dataset *dataset, uint64_t number, int32_t *input,
-                          int32_t *label, struct cddpi_token_fault *out);
+/** Copy sequence @p number: its first `context` tokens to @p input, and to @p label what follows
+ *  each of them. false: one is outside the vocabulary (files are too large to look through when
+ *  they are opened); both hold numbers that are not to be used then, and @p out says which. */
+bool cddpi_dataset_token_sequence(const struct cddpi_dataset *dataset, uint64_t number,
+                                  int32_t *input, int32_t *label, struct cddpi_token_fault *out);
 
 #endif

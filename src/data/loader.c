@@ -8,7 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "data/batch.h"
-#include "data/sequence.h"
+#include "data/micro_batch_schedule.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,9 +18,7 @@
 enum { PREFETCH_DEFAULT = 4, MOST_THREADS = 256, MOST_PREFETCH = 4096 };
 
 struct slot {
-    void *input; /* of floats or tokens */
-    int32_t *label;
-    uint64_t *sample_ids;
+    struct cddpi_micro_batch batch; /* in memory of the slot's own */
     struct cddpi_token_fault fault; /* why the batch is not whole; path NULL: it is */
     uint64_t made;                  /* number of the batch it holds, plus 1; 0: none */
 };
@@ -40,7 +38,7 @@ struct cddpi_loader {
     pthread_cond_t work; /* threads: there may be a batch to make */
     pthread_cond_t done; /* caller: a batch was made, or a thread fell idle */
     /* under the mutex */
-    struct cddpi_sequence sequence; /* count == 0: nothing to do */
+    struct cddpi_micro_batch_schedule schedule; /* count == 0: nothing to do */
     bool started;
     bool closing;
     int busy;          /* threads that make a batch */
@@ -56,26 +54,16 @@ static uint64_t released(const struct cddpi_loader *loader)
 /* A thread may begin as long as the batch's slot is not the caller's or still to be taken. */
 static bool can_begin(const struct cddpi_loader *loader)
 {
-    return loader->next < loader->sequence.count &&
+    return loader->next < loader->schedule.count &&
            loader->next - released(loader) < loader->slot_count;
 }
 
-static void make_batch(struct cddpi_loader *loader, const struct cddpi_sequence *sequence,
-                       uint64_t number)
+static void make_batch(struct cddpi_loader *loader,
+                       const struct cddpi_micro_batch_schedule *schedule, uint64_t number)
 {
     struct slot *slot = &loader->slots[number % loader->slot_count];
-    struct cddpi_batch_order order = {
-        .sampler = sequence->sampler,
-        .epoch = sequence->epoch,
-        .share = cddpi_sequence_piece(sequence, number),
-        .augment = sequence->augment,
-        .input = slot->input,
-        .tokens = slot->input,
-        .label = slot->label,
-        .sample_ids = slot->sample_ids,
-    };
 
-    cddpi_batch_make(&loader->maker, &order, &loader->stop, &slot->fault);
+    cddpi_batch_make(&loader->maker, schedule, number, &loader->stop, &slot->batch, &slot->fault);
 }
 
 static void *run_thread(void *argument)
@@ -84,7 +72,7 @@ static void *run_thread(void *argument)
 
     pthread_mutex_lock(&loader->mutex);
     while (!loader->closing) {
-        struct cddpi_sequence sequence = loader->sequence;
+        struct cddpi_micro_batch_schedule schedule = loader->schedule;
         uint64_t number = loader->next;
 
         if (!can_begin(loader)) {
@@ -94,7 +82,7 @@ static void *run_thread(void *argument)
         loader->next++;
         loader->busy++;
         pthread_mutex_unlock(&loader->mutex);
-        make_batch(loader, &sequence, number);
+        make_batch(loader, &schedule, number);
         pthread_mutex_lock(&loader->mutex);
         loader->busy--;
         loader->slots[number % loader->slot_count].made = number + 1;
@@ -113,7 +101,8 @@ static cddp_status start_threads(struct cddpi_loader *loader, int count)
     if (loader->threads == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %d threads", count);
     }
-    sigfillset(&all); /* signals are for the thread that trains */
+    sigfillset(&all); /* signals are for the thread that trains, but for what a read may cause */
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (error == 0 && loader->thread_count < count) {
         error = pthread_create(&loader->threads[loader->thread_count], NULL, run_thread, loader);
@@ -127,7 +116,7 @@ static cddp_status start_threads(struct cddpi_loader *loader, int count)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
-        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, error, "loader: thread %d of %d",
+        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, error, "loader: starting thread %d of %d",
                                 loader->thread_count, count);
     }
     return CDDP_OK;
@@ -139,7 +128,7 @@ static cddp_status synchronise(struct cddpi_loader *loader)
     int error = pthread_mutex_init(&loader->mutex, NULL);
 
     if (error != 0) {
-        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error, "loader: mutex");
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error, "loader: making a mutex");
     }
     pthread_condattr_init(&monotonic); /* this one and those below cannot fail with glibc or musl */
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -169,12 +158,18 @@ static cddp_status create_slots(struct cddpi_loader *loader)
 
     loader->slots = cddpi_zalloc_array(loader->slot_count, sizeof *loader->slots);
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
-        struct slot *slot = &loader->slots[i];
+        struct cddpi_micro_batch *batch = &loader->slots[i].batch;
+        void *input = take_memory(loader, count, sample_bytes);
 
-        slot->input = take_memory(loader, count, sample_bytes);
-        slot->label = take_memory(loader, count, loader->maker.sample_labels * sizeof *slot->label);
-        slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
-        if (slot->input == NULL || slot->label == NULL || slot->sample_ids == NULL) {
+        if (loader->maker.dataset->kind == CDDPI_DATASET_TOKENS) {
+            batch->tokens = input;
+        } else {
+            batch->input = input;
+        }
+        batch->label = take_memory(loader, count,
+                                   loader->maker.sample_labels * sizeof *batch->label);
+        batch->sample_ids = cddpi_zalloc_array(count, sizeof *batch->sample_ids);
+        if (input == NULL || batch->label == NULL || batch->sample_ids == NULL) {
             break;
         }
         if (i + 1 == loader->slot_count) {
@@ -192,16 +187,16 @@ static cddp_status check_options(const struct cddpi_loader_options *options)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: there is no dataset, or it is empty");
     }
     if (options->dataset->kind == CDDPI_DATASET_TOKENS && options->dataset->context < 1) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: windows of a context of %d",
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "loader: the context is %d, but a token sequence needs 1 token at least",
                           options->dataset->context);
     }
     if (options->max_count < 1 || options->threads < 0 || options->threads > MOST_THREADS ||
         options->prefetch < 0 || options->prefetch > MOST_PREFETCH) {
         return cddpi_fail(
             CDDP_ERR_ARGUMENT,
-            "loader: max_count %d, threads %d, prefetch %d, expected at least 1, 0 to "
-            "%d, 0 to %d",
-            options->max_count, options->threads, options->prefetch, MOST_THREADS, MOST_PREFETCH);
+            "loader: max_count is %d (at least 1), threads %d (0 to %d) and prefetch %d (0 to %d)",
+            options->max_count, options->threads, MOST_THREADS, options->prefetch, MOST_PREFETCH);
     }
     return CDDP_OK;
 }
@@ -219,7 +214,7 @@ cddp_status cddpi_loader_create(const struct cddpi_loader_options *options,
     if (loader == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %zu bytes", sizeof *loader);
     }
-    loader->device = options->device != NULL ? options->device : cddpi_device_cpu();
+    loader->device = cddpi_device_or_cpu(options->device);
     loader->max_count = options->max_count;
     loader->timeout_ms = cddpi_env_timeout_ms();
     loader->slot_count = 1; /* the caller's */
@@ -269,9 +264,12 @@ void cddpi_loader_destroy(struct cddpi_loader *loader)
         end_threads(loader);
     }
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
-        loader->device->ops->unpin(loader->device, loader->slots[i].input);
-        loader->device->ops->unpin(loader->device, loader->slots[i].label);
-        cddpi_free(loader->slots[i].sample_ids);
+        struct cddpi_micro_batch *batch = &loader->slots[i].batch;
+
+        loader->device->ops->unpin(loader->device, batch->input);
+        loader->device->ops->unpin(loader->device, batch->tokens);
+        loader->device->ops->unpin(loader->device, batch->label);
+        cddpi_free(batch->sample_ids);
     }
     cddpi_free(loader->slots);
     cddpi_free(loader->threads);
@@ -281,7 +279,7 @@ void cddpi_loader_destroy(struct cddpi_loader *loader)
 void cddpi_loader_cancel(struct cddpi_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);
-    loader->sequence.count = 0;
+    loader->schedule.count = 0;
     loader->started = false;
     atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
     while (loader->busy > 0) { /* for the rest of one sample */
@@ -300,32 +298,35 @@ cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *
                                uint64_t epoch, uint64_t first, uint64_t end, uint64_t batch,
                                int rank, int world_size, bool augment)
 {
-    struct cddpi_sequence sequence = {.sampler = sampler,
-                                      .epoch = epoch,
-                                      .first = first,
-                                      .end = end,
-                                      .batch = batch,
-                                      .rank = rank,
-                                      .world_size = world_size,
-                                      .augment = augment,
-                                      .piece = (uint64_t)loader->max_count};
+    struct cddpi_micro_batch_schedule schedule = {.sampler = sampler,
+                                                  .epoch = epoch,
+                                                  .first = first,
+                                                  .end = end,
+                                                  .batch = batch,
+                                                  .rank = rank,
+                                                  .world_size = world_size,
+                                                  .augment = augment,
+                                                  .micro_batch_size = (uint64_t)loader->max_count};
     cddp_status status;
 
     cddpi_loader_cancel(loader);
-    status = cddpi_sequence_plan(&sequence, loader->maker.dataset->count);
+    status = cddpi_micro_batch_schedule_plan(&schedule, loader->maker.dataset->count);
+    if (status == CDDP_OK) {
+        status = cddpi_dataset_check(loader->maker.dataset, true);
+    }
     if (status != CDDP_OK) {
         return status;
     }
     pthread_mutex_lock(&loader->mutex);
-    loader->sequence = sequence;
+    loader->schedule = schedule;
     loader->started = true;
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->mutex);
     return CDDP_OK;
 }
 
-/* With the mutex held. The deadline is for disks that do not answer: threads wait for nothing else.
- */
+/* With the mutex held. The deadline is for disks that do not answer, the only thing that threads
+ * wait for. */
 static cddp_status wait_for_batch(struct cddpi_loader *loader, uint64_t number)
 {
     const struct slot *slot = &loader->slots[number % loader->slot_count];
@@ -343,16 +344,19 @@ static cddp_status wait_for_batch(struct cddpi_loader *loader, uint64_t number)
 }
 
 /* With the mutex held: release the last batch and get the next. */
-static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
+static cddp_status take(struct cddpi_loader *loader, struct cddpi_micro_batch *out)
 {
     uint64_t number = loader->returned;
     const struct slot *slot = &loader->slots[number % loader->slot_count];
     cddp_status status = CDDP_OK;
 
     if (loader->thread_count == 0) {
-        make_batch(loader, &loader->sequence, number);
+        make_batch(loader, &loader->schedule, number);
     } else {
         status = wait_for_batch(loader, number);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_dataset_check(loader->maker.dataset, false);
     }
     if (status == CDDP_OK && slot->fault.path != NULL) {
         status = cddpi_fail(CDDP_ERR_FORMAT,
@@ -365,40 +369,28 @@ static cddp_status take(struct cddpi_loader *loader, struct cddpi_loaded *out)
     }
     loader->returned = number + 1;
     pthread_cond_signal(&loader->work); /* the slot before has become free */
-    if (loader->maker.dataset->kind == CDDPI_DATASET_TOKENS) {
-        out->tokens = slot->input;
-    } else {
-        out->input = slot->input;
-    }
-    out->label = slot->label;
-    out->sample_ids = slot->sample_ids;
-    out->count = (int)cddpi_sequence_piece(&loader->sequence, number).count;
-    out->share = cddpi_sequence_share(&loader->sequence, number).count;
-    out->last = cddpi_sequence_ends_batch(&loader->sequence, number);
-    out->even = cddpi_sequence_is_even(&loader->sequence, number);
+    *out = slot->batch;
     return CDDP_OK;
 }
 
-cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *out,
-                              int64_t *out_waited_ns)
+cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_micro_batch *out)
 {
-    struct cddpi_loaded loaded = {0};
+    struct cddpi_micro_batch batch = {0};
     int64_t begin = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 
     pthread_mutex_lock(&loader->mutex);
     if (!loader->started) {
-        status = cddpi_fail(CDDP_ERR_STATE, "loader: next before start, or after cancel");
-    } else if (loader->returned < loader->sequence.count) {
-        status = take(loader, &loaded);
+        status = cddpi_fail(CDDP_ERR_STATE,
+                            "loader: the next batch was asked for before start, or after cancel");
+    } else if (loader->returned < loader->schedule.count) {
+        status = take(loader, &batch);
     }
     pthread_mutex_unlock(&loader->mutex);
     if (status != CDDP_OK) {
         return status;
     }
-    if (out_waited_ns != NULL) {
-        *out_waited_ns = cddpi_now_ns() - begin;
-    }
-    *out = loaded;
+    batch.waited_ns = cddpi_now_ns() - begin;
+    *out = batch;
     return CDDP_OK;
 }

@@ -1,5 +1,5 @@
 /* loader.h - batches made ahead of time by threads: bytes to normalised floats, with random crop
- * and flip, or windows of tokens. What a batch holds depends on its request alone, not on threads
+ * and flip, or sequences of tokens. What a batch holds depends on its request alone, not on threads
  * or ranks. */
 #ifndef CDDPI_DATA_LOADER_H
 #define CDDPI_DATA_LOADER_H
@@ -19,26 +19,31 @@ struct cddpi_transform {
 struct cddpi_loader_options {
     const struct cddpi_dataset *dataset; /* borrowed, outlives the loader */
     struct cddpi_transform transform;    /* of images */
-    uint64_t seed; /* of the random transforms: keyed by (seed, epoch, sample) */
-    int max_count; /* samples: a rank's share of a batch that is larger comes in pieces of so many
-                    */
-    int threads;   /* 0: batches are made by the caller in next() */
-    int prefetch;  /* batches kept ready per loader; 0: 4 */
+    uint64_t seed;               /* of the random transforms: keyed by (seed, epoch, sample) */
+    int max_count;               /* samples of a micro-batch at most; a larger share is cut */
+    int threads;                 /* 0: batches are made by the caller in next() */
+    int prefetch;                /* batches kept ready per loader; 0: 4 */
     struct cddpi_device *device; /* batches lie in memory that this one copies from without waiting;
                                     borrowed, outlives the loader; NULL: the processor */
 };
 
-/* One batch or a piece of it, in the ring's memory: valid until the next call of next() or of
- * cancel(). */
-struct cddpi_loaded {
-    const float *input;   /* images: count x C x H x W, 64-byte aligned; tokens: NULL */
-    const int32_t *label; /* images: count; tokens: count x context, what follows each */
-    const uint64_t *sample_ids;
-    int count;             /* of the piece */
-    const int32_t *tokens; /* tokens: count x context, 64-byte aligned; images: NULL */
-    uint64_t share;        /* of this rank's whole share, of which the piece is a part */
-    bool last;             /* it is the last piece of its batch */
-    bool even;             /* all ranks have a share of that size */
+/* One batch or a part of it, from the threads that make it to the model, for which
+ * cddpi_prefetcher_batch() describes it (train/device/prefetcher.h). It lies in the ring's memory,
+ * valid until the next call of next() or of cancel(), or where a prefetcher has copied it. */
+struct cddpi_micro_batch {
+    float *input;         /* images: count x C x H x W, 64-byte aligned; tokens: NULL */
+    int32_t *tokens;      /* tokens: count x context, 64-byte aligned; images: NULL */
+    int32_t *label;       /* images: count; tokens: count x context, what follows each */
+    uint64_t *sample_ids; /* always in the processor's memory */
+    int count;            /* samples of the micro-batch */
+    uint64_t share;       /* of this rank's whole share, of which the micro-batch is a part */
+    bool last;            /* it is the last micro-batch of its batch */
+    bool even;            /* all ranks have a share of that size */
+    int64_t waited_ns;    /* how long the caller waited for it */
+    /* set by a prefetcher */
+    uint64_t step;         /* to which it belongs */
+    const uint32_t *draws; /* on a device: random numbers for the model; NULL: it draws none */
+    int slot;              /* on a device: in which of the prefetcher's two slots it lies */
 };
 
 struct cddpi_loader;
@@ -47,27 +52,27 @@ CDDP_CHECKED cddp_status cddpi_loader_create(const struct cddpi_loader_options *
                                              struct cddpi_loader **out);
 void cddpi_loader_destroy(struct cddpi_loader *loader);
 
-/** Begin a sequence of batches: batch k holds the samples of @p sampler (copied state: epoch as it
+/** Begin a schedule of batches: batch k holds the samples of @p sampler (copied state: epoch as it
  * is now) at this rank's share (cddp_share_of) of the positions [first + k * batch, first + (k + 1)
  * * batch), cut at @p end. A batch in which any rank's share is larger than max_count comes in
- * pieces, as many on every rank: max_count samples each, then what is left. Batches and pieces
- * without a sample of this rank have count 0. Cancels what was under way. The sampler must not
- * change its epoch before the last batch is taken or cancel() is called.
+ * micro-batches, as many on every rank: max_count samples each, then what is left. Batches and
+ * micro-batches without a sample of this rank have count 0. Cancels what was under way. The sampler
+ * must not change its epoch before the last batch is taken or cancel() is called.
  *  @param augment  Whether random transforms are applied. */
 CDDP_CHECKED cddp_status cddpi_loader_start(struct cddpi_loader *loader,
                                             const cddp_sampler *sampler, uint64_t epoch,
                                             uint64_t first, uint64_t end, uint64_t batch, int rank,
                                             int world_size, bool augment);
 
-/** The next batch (or piece) of the sequence, waiting for it if it must. @p out->label NULL after
- * the last one.
- *  @p out_waited_ns  How long it waited; may be NULL.
+/** The next batch (or micro-batch) of the schedule, waiting for it if it must. @p out->label NULL
+ * after the last one.
  *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_TIMEOUT; CDDP_ERR_FORMAT for a batch with a token
- *          outside the vocabulary: names the file and where. */
-CDDP_CHECKED cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_loaded *out,
-                                           int64_t *out_waited_ns);
+ *          outside the vocabulary: names the file and where; CDDP_ERR_IO when a file of the dataset
+ *          was cut off. */
+CDDP_CHECKED cddp_status cddpi_loader_next(struct cddpi_loader *loader,
+                                           struct cddpi_micro_batch *out);
 
-/** Stop the sequence; returns when no thread touches the sampler any more. */
+/** Stop the schedule; returns when no thread touches the sampler any more. */
 void cddpi_loader_cancel(struct cddpi_loader *loader);
 
 #endif

@@ -10,38 +10,38 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_CAMPS = 4, MOST_LINES = 12, DIFF_BYTES = 3000, WHO_BYTES = 128 };
+enum { MOST_VARIANTS = 4, MOST_LINES = 12, DIFF_BYTES = 3000, WHO_BYTES = 128 };
 static const uint64_t MOST_TEXT_BYTES = 64 << 20;
 
-/* What a rank says first. */
-struct claim {
+/* What a rank sends first. */
+struct digest {
     unsigned char hash[crypto_generichash_BYTES];
     uint64_t text_bytes; /* with the NUL */
 };
 
-/* Ranks of the same manifest, known by the lowest one. */
-struct camp {
+/* One of the different manifests, and the lowest rank that has it. */
+struct variant {
     int rank;
     char *text;
 };
 
-static void make_claim(struct claim *claim, const char *text)
+static void make_digest(struct digest *digest, const char *text)
 {
-    memset(claim, 0, sizeof *claim);
-    claim->text_bytes = strlen(text) + 1;
-    crypto_generichash(claim->hash, sizeof claim->hash, (const unsigned char *)text, strlen(text),
+    memset(digest, 0, sizeof *digest);
+    digest->text_bytes = strlen(text) + 1;
+    crypto_generichash(digest->hash, sizeof digest->hash, (const unsigned char *)text, strlen(text),
                        NULL, 0);
 }
 
 /* @p root's text on every rank, in new memory. */
-static cddp_status share_text(cddp_group *group, const struct claim *claims, int root,
+static cddp_status share_text(cddp_group *group, const struct digest *digests, int root,
                               const char *text, char **out)
 {
-    size_t bytes = (size_t)claims[root].text_bytes;
+    size_t bytes = (size_t)digests[root].text_bytes;
     char *copy;
     cddp_status status;
 
-    if (claims[root].text_bytes == 0 || claims[root].text_bytes > MOST_TEXT_BYTES) {
+    if (digests[root].text_bytes == 0 || digests[root].text_bytes > MOST_TEXT_BYTES) {
         return cddpi_fail(
             CDDP_ERR_MISMATCH,
             "ranks disagree about the model, and the manifest of rank %d is too large "
@@ -51,7 +51,7 @@ static cddp_status share_text(cddp_group *group, const struct claim *claims, int
     copy = cddpi_zalloc(bytes);
     if (copy == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu bytes of manifest", bytes);
-        cddp_group_abort(group, cddp_last_error()); /* the others are in the broadcast */
+        cddp_group_abort(group, cddp_last_error()); /* the others wait in the broadcast */
         return status;
     }
     if (root == cddp_group_rank(group)) {
@@ -67,13 +67,14 @@ static cddp_status share_text(cddp_group *group, const struct claim *claims, int
     return CDDP_OK;
 }
 
-static bool same_claim(const struct claim *a, const struct claim *b)
+static bool same_digest(const struct digest *a, const struct digest *b)
 {
     return memcmp(a->hash, b->hash, sizeof a->hash) == 0 && a->text_bytes == b->text_bytes;
 }
 
-/* "rank 1" or "ranks 0, 2-5": those that say the same as @p rank. */
-static void name_camp(const struct claim *claims, int world_size, int rank, char *out, size_t bytes)
+/* "rank 1" or "ranks 0, 2-5": those with the same manifest as @p rank. */
+static void name_variant(const struct digest *digests, int world_size, int rank, char *out,
+                         size_t bytes)
 {
     size_t length = 0;
     int members = 0;
@@ -81,10 +82,10 @@ static void name_camp(const struct claim *claims, int world_size, int rank, char
     for (int r = 0; r < world_size && length < bytes; r++) {
         int last = r;
 
-        if (!same_claim(&claims[r], &claims[rank])) {
+        if (!same_digest(&digests[r], &digests[rank])) {
             continue;
         }
-        while (last + 1 < world_size && same_claim(&claims[last + 1], &claims[rank])) {
+        while (last + 1 < world_size && same_digest(&digests[last + 1], &digests[rank])) {
             last++;
         }
         length += (size_t)snprintf(out + length, bytes - length, last > r ? "%s%d-%d" : "%s%d",
@@ -100,89 +101,89 @@ static void name_camp(const struct claim *claims, int world_size, int rank, char
     }
 }
 
-static size_t find_camps(const struct claim *claims, int world_size, struct camp *camps)
+static size_t find_variants(const struct digest *digests, int world_size, struct variant *variants)
 {
     size_t count = 0;
 
-    for (int rank = 0; rank < world_size && count < MOST_CAMPS; rank++) {
-        size_t camp = 0;
+    for (int rank = 0; rank < world_size && count < MOST_VARIANTS; rank++) {
+        size_t variant = 0;
 
-        while (camp < count && !same_claim(&claims[rank], &claims[camps[camp].rank])) {
-            camp++;
+        while (variant < count && !same_digest(&digests[rank], &digests[variants[variant].rank])) {
+            variant++;
         }
-        if (camp == count) {
-            camps[count].rank = rank;
-            camps[count++].text = NULL;
+        if (variant == count) {
+            variants[count].rank = rank;
+            variants[count++].text = NULL;
         }
     }
     return count;
 }
 
-static cddp_status word_diff(const struct claim *claims, int world_size, const struct camp *camps,
-                             size_t count)
+static cddp_status word_diff(const struct digest *digests, int world_size,
+                             const struct variant *variants, size_t count)
 {
     char text[DIFF_BYTES];
     char first[WHO_BYTES];
     size_t length = 0;
 
-    name_camp(claims, world_size, camps[0].rank, first, sizeof first);
-    for (size_t camp = 1; camp < count && length < sizeof text; camp++) {
+    name_variant(digests, world_size, variants[0].rank, first, sizeof first);
+    for (size_t variant = 1; variant < count && length < sizeof text; variant++) {
         char who[WHO_BYTES];
         size_t left;
 
-        name_camp(claims, world_size, camps[camp].rank, who, sizeof who);
+        name_variant(digests, world_size, variants[variant].rank, who, sizeof who);
         length += (size_t)snprintf(text + length, sizeof text - length,
-                                   "%s(%s against %s):", camp > 1 ? "\n  " : "", first, who);
+                                   "%s(%s against %s):", variant > 1 ? "\n  " : "", first, who);
         if (length >= sizeof text) {
             break;
         }
-        /* each other camp gets its part of the page */
-        left = (sizeof text - length) / (count - camp);
-        cddpi_manifest_diff(camps[0].text, camps[0].rank, camps[camp].text, camps[camp].rank,
-                            MOST_LINES / (count - 1), text + length, left);
+        /* divide what is left of the text among the variants that are left */
+        left = (sizeof text - length) / (count - variant);
+        cddpi_manifest_diff(variants[0].text, variants[0].rank, variants[variant].text,
+                            variants[variant].rank, MOST_LINES / (count - 1), text + length, left);
         length += strlen(text + length);
     }
     return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree about the model %s%s", text,
-                      count == MOST_CAMPS ? "\n  (more manifests may differ)" : "");
+                      count == MOST_VARIANTS ? "\n  (more manifests may differ)" : "");
 }
 
-static cddp_status compare(cddp_group *group, const struct claim *claims, const char *text)
+static cddp_status compare(cddp_group *group, const struct digest *digests, const char *text)
 {
     int world_size = cddp_group_world_size(group);
-    struct camp camps[MOST_CAMPS] = {{0, NULL}};
-    size_t count = find_camps(claims, world_size, camps);
+    struct variant variants[MOST_VARIANTS] = {{0, NULL}};
+    size_t count = find_variants(digests, world_size, variants);
     cddp_status status = CDDP_OK;
 
     if (count == 1) {
         return CDDP_OK;
     }
-    for (size_t camp = 0; camp < count && status == CDDP_OK; camp++) {
-        status = share_text(group, claims, camps[camp].rank, text, &camps[camp].text);
+    for (size_t variant = 0; variant < count && status == CDDP_OK; variant++) {
+        status = share_text(group, digests, variants[variant].rank, text, &variants[variant].text);
     }
     if (status == CDDP_OK) {
-        status = word_diff(claims, world_size, camps, count);
+        status = word_diff(digests, world_size, variants, count);
     }
-    for (size_t camp = 0; camp < count; camp++) {
-        cddpi_free(camps[camp].text);
+    for (size_t variant = 0; variant < count; variant++) {
+        cddpi_free(variants[variant].text);
     }
     return status;
 }
 
 cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text)
 {
-    struct claim claim;
-    void *claims = NULL;
+    struct digest digest;
+    void *digests = NULL;
     cddp_status status = cddpi_agree(group, own);
 
     if (status != CDDP_OK) {
-        return status; /* some rank could not even register its model */
+        return status; /* some rank failed before it had a manifest */
     }
-    make_claim(&claim, text);
-    status = cddpi_share_records(group, &claim, sizeof claim, &claims);
+    make_digest(&digest, text);
+    status = cddpi_all_gather_bytes(group, &digest, sizeof digest, &digests);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: comparing models");
     }
-    status = compare(group, claims, text);
-    cddpi_free(claims);
+    status = compare(group, digests, text);
+    cddpi_free(digests);
     return status;
 }

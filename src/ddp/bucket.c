@@ -1,9 +1,9 @@
-/* bucket.c - owns one bucket's reduction: stage after stage of the hook, and what a hook may ask.
- */
+/* bucket.c - owns one bucket's reduction: it calls the hook stage after stage, and answers what a
+ * hook may ask. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/device.h"
+#include "group/device/device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,9 +21,8 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
 {
     const struct cddpi_bucket_plan *plan = bucket->ddp->layout.plan;
     size_t members = plan->buckets[bucket->index].count;
-    /* a rank that waits for another step's collective looks like one that is late */
-    bool may_disagree = status == CDDP_ERR_TIMEOUT &&
-                        strstr(cddp_last_error(), ", stopped)") == NULL;
+    /* a timeout may mean that a rank is late, or that it waits in another step's collective */
+    bool may_disagree = status == CDDP_ERR_TIMEOUT && !cddpi_last_failure()->is_stopped;
 
     return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
                              (unsigned long long)bucket->ddp->backward, bucket->index,
@@ -32,30 +31,26 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
                              may_disagree ? " (do all ranks agree on no_sync?)" : "");
 }
 
-/* The hook's next stage. On a device its operations and its range in a profile say whose they are.
- */
+/* Call the hook's next stage. On a device its operations, and a range for profilers, are labelled
+ * with the bucket. */
 static cddp_status call_hook(struct cddp_bucket *bucket, cddp_work **out_work)
 {
     cddp_ddp *ddp = bucket->ddp;
-    const struct cddpi_device_ops *ops = ddp->device != NULL ? ddp->device->ops : NULL;
+    const struct cddpi_device_ops *ops = ddp->device->ops;
     char label[CDDPI_LABEL_BYTES];
     cddp_status status;
 
-    if (ops == NULL) {
+    if (!cddpi_device_is_async(ddp->device)) {
         return ddp->hook(ddp->hook_state, bucket, bucket->stage, out_work);
     }
     snprintf(label, sizeof label, "bucket %zu of %zu", bucket->index,
              ddp->layout.plan->bucket_count);
     cddpi_group_label(ddp->group, label);
-    if (ops->range_push != NULL) {
-        ops->range_push(ddp->device, label);
-    }
+    ops->range_push(ddp->device, label);
     status = ddp->hook(ddp->hook_state, bucket, bucket->stage, out_work);
-    if (ops->range_pop != NULL) {
-        ops->range_pop(ddp->device);
-    }
+    ops->range_pop(ddp->device);
     cddpi_group_label(ddp->group, NULL);
-    /* as long as it reduces; what follows is compute */
+    /* mark the end of communication; what the hook does after it is compute */
     return status == CDDP_OK && (bucket->stage == 0 || *out_work != NULL)
                ? cddpi_timing_bucket_end(bucket)
                : status;
@@ -64,42 +59,45 @@ static cddp_status call_hook(struct cddp_bucket *bucket, cddp_work **out_work)
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
 {
     cddp_ddp *ddp = bucket->ddp;
+    struct cddpi_failure failure;
     cddp_work *work = NULL;
-    char text[CDDPI_DDP_TEXT_BYTES];
     cddp_status status;
 
-    if (ddp->shards != NULL && ddp->shards->late) {
+    if (ddp->shards != NULL && ddp->shards->deferred) {
         bucket->finished = true; /* cddp_ddp_mean() does the rest */
         bucket->end_ns = cddpi_now_ns();
         return CDDP_OK;
     }
-    (void)cddpi_fail(CDDP_OK, "%s", ""); /* a hook of the caller's may fail without a text */
+    cddpi_error_clear(); /* a hook of the caller's may fail without storing a text */
     status = call_hook(bucket, &work);
     if (status != CDDP_OK) {
-        if (cddp_last_error()[0] == '\0') {
+        if (cddpi_last_failure()->status == CDDP_OK) {
             (void)cddpi_fail(status, "hook, stage %d: %s", bucket->stage, cddp_status_text(status));
         }
         status = cddpi_bucket_failed(bucket, status);
-        if (cddpi_group_is_recording(ddp->group)) {
-            cddp_work_destroy(work);
-            return status;
+        failure = *cddpi_last_failure();
+        if (!cddpi_group_is_capturing(ddp->group)) {
+            /* whatever the status: the others would wait for a collective that this rank skips */
+            cddp_group_abort(ddp->group, cddp_last_error());
         }
-        snprintf(text, sizeof text, "%.1000s", cddp_last_error());
-        /* whatever the status: the others would wait for a collective that does not come */
-        cddp_group_abort(ddp->group, text);
         cddp_work_destroy(work);
-        return cddpi_fail(status, "%s", text);
+        return cddpi_fail_again(status, &failure);
     }
     bucket->work = work;
     bucket->finished = work == NULL;
     if (bucket->stage > 0 && work != NULL) {
-        bucket->end_ns = 0; /* the end that was seen was one of an earlier stage */
+        bucket->end_ns = 0; /* it was the end of an earlier stage */
     }
     if (bucket->finished && bucket->end_ns == 0) {
         bucket->end_ns = cddpi_now_ns();
     }
     bucket->stage++;
     return CDDP_OK;
+}
+
+size_t cddpi_shard_elements(const struct cddp_bucket *bucket)
+{
+    return bucket->count / (size_t)bucket->ddp->world_size;
 }
 
 cddp_group *cddp_bucket_group(cddp_bucket *bucket)

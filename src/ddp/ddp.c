@@ -1,12 +1,13 @@
-/* ddp.c - owns the life of a handle: registration, the first agreement and broadcast, the end; and
- * what a caller may ask of it. */
+/* ddp.c - owns the life of a handle: registration, comparison and broadcast, destruction; and what
+ * a caller may ask of it. */
 #include "ddp/ddp.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "ddp/copies.h"
 #include "ddp/manifest.h"
-#include "group/device.h"
+#include "group/device/device.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -143,10 +144,10 @@ static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
     ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
     ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
     ddp->bucket_stats = cddpi_zalloc_array(count, sizeof *ddp->bucket_stats);
-    ddp->verdicts = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->verdicts);
+    ddp->step_statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->step_statuses);
     if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
         ddp->arrivals == NULL || ddp->used_map == NULL || ddp->bucket_stats == NULL ||
-        ddp->verdicts == NULL) {
+        ddp->step_statuses == NULL) {
         return no_memory(count);
     }
     ddp->param_count = count;
@@ -181,7 +182,7 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     slot->bytes = param->count * cddp_type_bytes(param->type);
     slot->grad = from->grad;
     slot->owned = from->grad == NULL;
-    slot->scattered = from->grad != NULL && ddp->flat == NULL;
+    slot->copied = from->grad != NULL && ddp->flat == NULL;
     ddp->tensors[ddp->slot_count].bytes = slot->bytes;
     ddp->tensors[ddp->slot_count].type = param->type;
     ddp->slot_count++;
@@ -209,7 +210,7 @@ static cddp_status register_params(cddp_ddp *ddp, const cddp_param *params, size
     return check_unique("parameter", params, count);
 }
 
-/* A lent block must be what the plan will take it for. */
+/* Check that the caller's block is laid out as the plan assumes. */
 static cddp_status check_flat(const cddp_ddp *ddp)
 {
     const unsigned char *expected = ddp->flat;
@@ -235,7 +236,7 @@ static cddp_status check_flat(const cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* The caller's order names parameters, the plan's slots. */
+/* Translate the caller's order, which names parameters, to the plan's, which names slots. */
 static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
 {
     for (size_t i = 0; i < ddp->slot_count && ready_order != NULL; i++) {
@@ -261,13 +262,13 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     if (ddp->shards == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
     }
-    ddp->shards->late = options->reduce_late;
+    ddp->shards->deferred = options->reduce_late;
     return CDDP_OK;
 }
 
-/* Everything that a rank can do alone. */
+/* Do everything that a rank can do alone. */
 static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
-                           struct cddpi_layout *layout)
+                           const struct cddpi_ddp_copies *copies, struct cddpi_layout *layout)
 {
     const cddp_ddp_options *options = model->options;
     cddp_status status;
@@ -302,6 +303,10 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     if (status != CDDP_OK) {
         return status;
     }
+    if (copies != NULL && ddp->shards != NULL && cddpi_device_is_async(ddp->device) &&
+        ddp->world_size > 1) {
+        cddpi_shard_plan_copies(ddp, copies->type, copies->counts);
+    }
     return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->arrivals : NULL, layout);
 }
 
@@ -332,7 +337,7 @@ static const char *hook_name(cddp_hook_fn hook)
     return hook == cddp_hook_fp16 ? "fp16" : "custom";
 }
 
-/* Everything that ranks do together; @p own is how this one's preparation went. */
+/* Do everything that ranks do together; @p own is the status of this rank's preparation. */
 static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_status own,
                         struct cddpi_layout *layout)
 {
@@ -360,6 +365,15 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
                             const cddp_param *buffers, size_t buffer_count,
                             const cddp_ddp_options *options, cddp_ddp **out)
 {
+    return cddpi_ddp_create_with_copies(group, params, param_count, buffers, buffer_count, options,
+                                        NULL, out);
+}
+
+cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
+                                         size_t param_count, const cddp_param *buffers,
+                                         size_t buffer_count, const cddp_ddp_options *options,
+                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
+{
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
     struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
     struct cddpi_layout layout = {NULL, NULL, NULL};
@@ -385,7 +399,7 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
     status = read_options(options, &read);
     if (status == CDDP_OK) {
         model.hook_name = hook_name(read.hook);
-        status = prepare(ddp, &model, &layout);
+        status = prepare(ddp, &model, copies, &layout);
     }
     status = join(ddp, &model, status, &layout);
     cddpi_layout_release(ddp, &layout);
@@ -398,8 +412,9 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
     return CDDP_OK;
 }
 
-/* Unfinished reductions still use our memory, and cannot be waited for: peers may never come. (On a
- * device nobody has waited for gathers that were called; there they end before memory goes.) */
+/* Whether @p work is unfinished: then it still uses our memory, and must not be waited for, since
+ * peers may never come. (On a device gathers may be unfinished here: they end before the memory is
+ * released.) */
 static bool is_running(cddp_work *work)
 {
     bool done = true;
@@ -416,11 +431,11 @@ static cddp_work *gather_of(const cddp_ddp *ddp, size_t bucket)
 static void end_works(cddp_ddp *ddp)
 {
     size_t buckets = ddp->layout.buckets != NULL ? ddp->layout.plan->bucket_count : 0;
-    bool running = is_running(ddp->verdict_work);
+    bool running = is_running(ddp->step_status_work);
 
     for (size_t b = 0; b < buckets; b++) {
         running = running || is_running(ddp->layout.buckets[b].work) ||
-                  (ddp->device == NULL && is_running(gather_of(ddp, b)));
+                  (!cddpi_device_is_async(ddp->device) && is_running(gather_of(ddp, b)));
     }
     if (running) {
         cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a step");
@@ -429,7 +444,7 @@ static void end_works(cddp_ddp *ddp)
         cddp_work_destroy(ddp->layout.buckets[b].work);
         cddp_work_destroy(gather_of(ddp, b));
     }
-    cddp_work_destroy(ddp->verdict_work);
+    cddp_work_destroy(ddp->step_status_work);
 }
 
 void cddp_ddp_destroy(cddp_ddp *ddp)
@@ -449,18 +464,10 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
     cddpi_free(ddp->arrivals);
     cddpi_free(ddp->used_map);
     cddpi_free(ddp->bucket_stats);
-    cddpi_free(ddp->verdicts);
+    cddpi_free(ddp->step_statuses);
     cddpi_unused_release(ddp);
     cddpi_timing_release(ddp);
     cddpi_free(ddp);
-}
-
-void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
-{
-    if (ddp == NULL || index >= ddp->param_count || ddp->params[index].slot == UINT32_MAX) {
-        return NULL;
-    }
-    return ddp->slots[ddp->params[index].slot].grad;
 }
 
 cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)

@@ -1,18 +1,18 @@
-/* ddp.h - inside of a cddp_ddp: parameters, slots, buckets and the state of the current backward.
+/* ddp.h - the inside of a cddp_ddp: parameters, slots, buckets and the state of the current
+ * backward.
  *
  * A slot is a parameter that is not frozen; slots are numbered in registration order, and the plan
  * knows nothing else. Everything here belongs to the thread that drives compute. */
 #ifndef CDDPI_DDP_H
 #define CDDPI_DDP_H
 
+#include "base/error.h"
 #include "ddp/plan.h"
 #include "device/device.h"
 
 #include <cddp/ddp.h>
 
 #include <string.h>
-
-enum { CDDPI_DDP_TEXT_BYTES = 1024 };
 
 struct cddpi_param {
     char *name;
@@ -26,13 +26,13 @@ struct cddpi_slot {
     uint32_t param;
     size_t bytes;
     void *grad;           /* where backward writes */
-    unsigned char *slice; /* where it is reduced: the same memory unless `scattered` */
+    unsigned char *slice; /* where it is reduced: the same memory unless `copied` */
     bool owned;           /* grad is cddp's and moves with the plan */
-    bool scattered;       /* grad is the caller's: copied to the slice and back */
+    bool copied;          /* grad is the caller's: copied to the slice and back */
     bool ready;           /* got its gradient in this backward */
-    bool used;            /* or in one since the last synchronised step */
-    bool hidden;          /* unused in this step: its slice holds zeros, `backup` what was there */
-    size_t backup;        /* offset of that, if hidden and not scattered */
+    bool used;            /* got one since the last synchronised step */
+    bool zero_filled;     /* unused in this step: its slice holds zeros */
+    size_t backup;        /* where in the backup the slice's old contents are, if not copied */
 };
 
 struct cddp_bucket {
@@ -60,30 +60,34 @@ struct cddpi_layout {
 };
 
 /* What every rank tells all others at the end of each synchronised step. */
-struct cddpi_verdict {
+struct cddpi_step_status {
     int32_t status;
-    uint32_t flags;     /* CDDPI_VERDICT_ */
+    uint32_t flags;     /* CDDPI_STEP_ */
     uint64_t backward;  /* how many backward passes there were before */
     double weight;      /* of the step: see cddp_step */
-    int64_t arrival_ns; /* when it was through with its own work; on a device: less, the longer it
-                           waited for others in the last step whose times are known */
+    int64_t arrival_ns; /* when it had finished its own work; on a device: the longer it waited for
+                           others in the last step whose times are known, the less */
 };
 
-enum { CDDPI_VERDICT_HIDDEN = 1, CDDPI_VERDICT_ORDER = 2, CDDPI_VERDICT_SUM = 4 };
+enum { CDDPI_STEP_ZERO_FILLED = 1, CDDPI_STEP_ORDER_KNOWN = 2, CDDPI_STEP_SUM = 4 };
 
 /* Of a sharded optimizer: see shard.c. */
 struct cddpi_shards {
     unsigned char *block; /* the parameters, laid out as the buckets */
     cddp_span *spans;     /* rank after rank */
     size_t *first;        /* by rank, and one more: where its spans begin */
-    bool late;            /* cddp_ddp_mean() reduces */
-    const void **peers;   /* late: by rank, its gradients as they are seen here */
-    double *weights;      /* late: by rank, of the last step; then as many factors */
-    const void **src;     /* late: scratch of cddp_ddp_mean() */
+    bool deferred;        /* cddp_ddp_mean() reduces */
+    const void **peers;   /* deferred: by rank, its gradients as they are seen here */
+    double *weights;      /* deferred: by rank, of the last step; then as many factors */
+    const void **src;     /* deferred: scratch of cddp_ddp_mean() */
     cddp_work **gathers;  /* by bucket: updates on their way, or NULL */
-    /* On a device. What is recorded waits for these, for handles come and go. */
+    cddp_type copy_type;  /* of copies (copies.h) */
+    bool has_copies;
+    unsigned char
+        *copies; /* laid out as the block, in elements: of `separate` tensors of the plan */
+    /* Captured work on a device waits for these events, since handles do not last. */
     struct cddpi_event **gathered; /* by bucket: its updates have come */
-    bool *awaited;                 /* by bucket: in what is being recorded */
+    bool *awaited;                 /* by bucket: in what is being captured */
     bool updated;                  /* once at least */
 };
 
@@ -91,8 +95,8 @@ struct cddpi_timing; /* of steps on a device: see timing.c */
 
 struct cddp_ddp {
     cddp_group *group;
-    struct cddpi_device *device; /* where gradients are, and sharded parameters; NULL: processor */
-    struct cddpi_timing *timing; /* on a device */
+    struct cddpi_device *device; /* where gradients are, and sharded parameters */
+    struct cddpi_timing *timing; /* of a device's streams; NULL: there was none yet */
     int rank;
     int world_size;
     struct cddpi_param *params;
@@ -121,21 +125,20 @@ struct cddp_ddp {
     bool rebuild_due;
 
     /* the end of a step */
-    struct cddpi_verdict *verdicts; /* of all ranks */
-    cddp_work *verdict_work;
-    int64_t clock_origin_ns; /* taken off arrivals: clocks of machines differ */
+    struct cddpi_step_status *step_statuses; /* of all ranks */
+    cddp_work *step_status_work;
+    int64_t clock_origin_ns; /* subtracted from arrivals: clocks of machines differ */
     bool one_machine;
     unsigned char *used_map; /* by slot: any rank used it */
     unsigned char *backup;
     size_t backup_bytes;
 
-    /* A failure that only this rank knows yet: told to all in the verdict. */
-    cddp_status own_status;
-    char own_text[CDDPI_DDP_TEXT_BYTES];
-    /* The error after which nothing works any more. */
+    /* A failure that only this rank knows yet: the step status tells it to all. */
+    struct cddpi_failure pending_failure;
+    /* A failure has ended the handle: every later call fails with it. */
     bool broken;
-    bool told; /* every rank has the same error at the same place, so the group is unharmed */
-    char broken_text[CDDPI_DDP_TEXT_BYTES];
+    bool reported; /* every rank has the same error at the same place, so the group is unharmed */
+    struct cddpi_failure failure;
 
     cddp_ddp_stats stats;
     cddp_bucket_stats *bucket_stats; /* slot_count of them */
@@ -146,6 +149,14 @@ struct cddp_ddp {
  *  is cddp_last_error(). Every rank returns the same status with the same text. */
 cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text);
 
+/* failure.c */
+/** CDDP_OK, or CDDP_ERR_CLOSED with the failure that ended the handle. */
+cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
+/** End the handle because of the stored failure. Returns @p status. */
+cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);
+/** Keep the stored text as this rank's failure until the step's end. Returns @p status. */
+cddp_status cddpi_ddp_set_pending(cddp_ddp *ddp, cddp_status status);
+
 /* layout.c */
 /** Plan for slots that become ready in @p order (NULL: as the rule says). Local.
  *  @param out  Release with cddpi_layout_release(). */
@@ -154,7 +165,7 @@ cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi
  *  it is the handle's from then on. Collective. */
 cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout);
 void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout);
-/** Bring the buckets into rank 0's order of arrival, if it had all. Collective. */
+/** Rebuild the buckets in rank 0's order of arrival, if all gradients arrived there. Collective. */
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
 
 /* bucket.c */
@@ -162,42 +173,27 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
 cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status);
+/** How many elements of @p bucket a rank updates if the optimizer is sharded, with padding. */
+size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
+
+/* hooks.c */
 /** Allocate what a built-in hook needs, so that grad_ready need not. Collective. */
 cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket);
 
 /* memory.c */
-/** In the compute stream, or at once on the processor. */
-cddp_status cddpi_ddp_copy_there(const cddp_ddp *ddp, void *to, const void *from, size_t bytes);
-cddp_status cddpi_ddp_clear_there(const cddp_ddp *ddp, void *memory, size_t bytes);
+/** Copy memory, or clear it, in the compute stream. */
+cddp_status cddpi_ddp_copy(const cddp_ddp *ddp, void *to, const void *from, size_t bytes);
+cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes);
 /** Whether gradients, and sharded parameters, are where the group is. */
 cddp_status cddpi_ddp_check_memory(const cddp_ddp *ddp, bool sharded);
 
-static inline cddp_status cddpi_ddp_copy(const cddp_ddp *ddp, void *to, const void *from,
-                                         size_t bytes)
-{
-    if (ddp->device != NULL) {
-        return cddpi_ddp_copy_there(ddp, to, from, bytes);
-    }
-    memcpy(to, from, bytes);
-    return CDDP_OK;
-}
-
-static inline cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes)
-{
-    if (ddp->device != NULL) {
-        return cddpi_ddp_clear_there(ddp, memory, bytes);
-    }
-    memset(memory, 0, bytes);
-    return CDDP_OK;
-}
-
-/* timing.c: what a step on a device costs, by events that are read when they have passed. All do
- * nothing on the processor. */
-enum cddpi_moment { CDDPI_AT_WAIT, CDDPI_AFTER_WAIT };
+/* timing.c: what a step on a device costs, by events that are read after they have passed. On the
+ * processor these do nothing. */
+enum cddpi_timing_point { CDDPI_AT_WAIT, CDDPI_AFTER_WAIT };
 cddp_status cddpi_timing_begin(cddp_ddp *ddp); /* of a backward */
 cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket);
 cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket); /* behind its reduction */
-cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_moment moment);
+cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point);
 /** Put steps that are over into the statistics; does not wait. */
 cddp_status cddpi_timing_read(cddp_ddp *ddp);
 void cddpi_timing_release(cddp_ddp *ddp);
@@ -206,36 +202,32 @@ void cddpi_timing_release(cddp_ddp *ddp);
 /** Complete the buckets with parameters that got no gradient in this backward. */
 void cddpi_unused_complete(cddp_ddp *ddp);
 /** Give parameters that no rank used their gradients back. Collective; all buckets are done. */
-cddp_status cddpi_unused_settle(cddp_ddp *ddp);
+cddp_status cddpi_unused_restore(cddp_ddp *ddp);
 void cddpi_unused_release(cddp_ddp *ddp);
 
-/* verdict.c */
+/* step_status.c */
 /** Start telling all ranks how this one's step went. */
-cddp_status cddpi_verdict_start(cddp_ddp *ddp);
-/** Wait for all ranks' word. Fails with the same text on every rank if any has failed. */
-cddp_status cddpi_verdict_finish(cddp_ddp *ddp);
+cddp_status cddpi_step_status_start(cddp_ddp *ddp);
+/** Wait for all ranks' step statuses. Fails with the same text on every rank if any has failed. */
+cddp_status cddpi_step_status_finish(cddp_ddp *ddp);
 
 /* shard.c */
-/** Move the parameters to where they are sharded. Collective; buckets are in place. */
+/** Move the parameters to the memory in which they are sharded. Collective; the buckets have
+ * theirs.
+ */
 cddp_status cddpi_shard_install(cddp_ddp *ddp);
 void cddpi_shard_release(cddp_ddp *ddp); /* accepts a handle without shards */
 /** Wait for all updates that are on their way. */
 cddp_status cddpi_shard_finish(cddp_ddp *ddp);
-/** How many elements of @p bucket a rank updates, padding included. */
-size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
-/** What is recorded from now on has not waited for any updates. */
-void cddpi_shard_record(cddp_ddp *ddp);
-/** Updates on their way need not be waited for any more: a replay does. */
+/** Let each parameter have a copy of @p counts elements: see copies.h. Before the plan. */
+void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts);
+/** A capture begins: no updates are waited for in it yet. */
+void cddpi_shard_capture(cddp_ddp *ddp);
+/** Release the handles of updates on their way: a replay waits for those updates. */
 void cddpi_shard_forget(cddp_ddp *ddp);
 
 /* reducer.c */
-/** CDDP_ERR_CLOSED, saying again what went wrong before, unless nothing did. */
-cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
-/** The handle is of no more use, for the stored text. Returns @p status. */
-cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);
-/** Keep the stored text as this rank's failure until the step's end. Returns @p status. */
-cddp_status cddpi_ddp_note(cddp_ddp *ddp, cddp_status status);
-/** Be ready for the next backward. */
+/** Make the handle ready for the next backward. */
 void cddpi_ddp_end_backward(cddp_ddp *ddp);
 
 #endif

@@ -8,7 +8,7 @@ static cddp_op unweighted(const struct cddp_bucket *bucket)
     return cddp_bucket_is_sum(bucket) ? CDDP_OP_SUM : CDDP_OP_MEAN;
 }
 
-/* Each rank gets its shard of the bucket alone. */
+/* Start the reduction of which each rank gets only its shard of the bucket. */
 static cddp_status start_sharded(struct cddp_bucket *bucket, cddp_work **out_work)
 {
     size_t count = cddpi_shard_elements(bucket);
@@ -24,7 +24,7 @@ static cddp_status start_sharded(struct cddp_bucket *bucket, cddp_work **out_wor
                                         weight, out_work);
 }
 
-/* The mean over ranks, or over samples when the step has a weight; or the sum. */
+/* Start the mean over ranks, or over samples when the step has a weight; or the sum. */
 static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,
                               cddp_work **out_work)
 {
@@ -54,7 +54,7 @@ static cddp_status cast(const cddp_bucket *bucket, void *to, cddp_type to_type, 
 {
     struct cddpi_device *device = bucket->ddp->device;
 
-    if (device != NULL) {
+    if (cddpi_device_is_async(device)) {
         return device->kernels->cast(device, from_type, from, to_type, to, bucket->count);
     }
     cddpi_cast(to, to_type, from, from_type, bucket->count);

@@ -1,5 +1,5 @@
-/* layout.c - owns the buckets' memory: makes it from a plan, and moves gradients from one layout to
- * the next. */
+/* layout.c - owns the buckets' memory: makes it from a plan, moves gradients from one layout to the
+ * next, and says where each is. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
@@ -70,7 +70,7 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
         layout->block = ddp->flat;
     } else {
         void *block;
-        /* parameters without elements still want an address */
+        /* parameters without elements still need an address */
         size_t bytes = layout->plan->bytes > 0 ? layout->plan->bytes : CDDPI_ALIGNMENT;
 
         status = cddp_group_alloc(ddp->group, bytes, &block);
@@ -115,8 +115,8 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     cddp_status status;
 
     ddp->rebuild_due = false;
-    if ((ddp->verdicts[0].flags & CDDPI_VERDICT_ORDER) == 0) {
-        return CDDP_OK; /* something had no gradient on rank 0: the present plan stays */
+    if ((ddp->step_statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
+        return CDDP_OK; /* some parameter had no gradient on rank 0: the present plan stays */
     }
     status = cddp_broadcast(ddp->group, ddp->arrivals, ddp->slot_count * sizeof *ddp->arrivals,
                             CDDP_U8, 0, NULL);
@@ -133,4 +133,12 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     }
     cddpi_layout_release(ddp, &layout);
     return status;
+}
+
+void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
+{
+    if (ddp == NULL || index >= ddp->param_count || ddp->params[index].slot == UINT32_MAX) {
+        return NULL;
+    }
+    return ddp->slots[ddp->params[index].slot].grad;
 }

@@ -56,7 +56,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct page *page, const c
     }
 }
 
-/* Text of any length from the caller, up to @stop; what would break a line is escaped. */
+/* Text of any length from the caller, up to @p stop; what would break a line is escaped. */
 static void add_escaped(struct page *page, const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -81,7 +81,7 @@ static void add_tensor(struct page *page, enum section section, size_t index,
         add(page, "%s%lld", d > 0 ? ", " : "", (long long)param->shape[d]);
     }
     add(page, "]%s%s\n", section == PARAMS && param->frozen ? " frozen" : "",
-        device != NULL && device->ops->owns(device, param->data) ? " on the device" : "");
+        device->ops->owns(device, param->data) ? " on the device" : "");
 }
 
 static void add_order(struct page *page, const struct cddpi_manifest *manifest)
@@ -195,7 +195,7 @@ static bool next_line(const char **text, struct line *line)
     return true;
 }
 
-/* The difference as it is being written. */
+/* A difference while it is written. */
 struct diff {
     char *out;
     size_t bytes;
@@ -232,7 +232,7 @@ static void append_value(struct diff *diff, int rank, const struct line *line)
         append(diff, "rank %d has none", rank);
         return;
     }
-    while (length > 0 && *value == ' ') { /* a line of a configuration may be indented */
+    while (length > 0 && *value == ' ') { /* lines of a configuration may be indented */
         value++;
         length--;
     }

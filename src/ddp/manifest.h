@@ -14,7 +14,7 @@ struct cddpi_manifest {
     size_t buffer_count;
     const cddp_ddp_options *options; /* defaults filled in */
     const char *hook_name;
-    const struct cddpi_device *device; /* whose memory is told apart; NULL: none */
+    const struct cddpi_device *device; /* whose memory is told apart from the processor's */
 };
 
 /** The canonical text, equal on two ranks exactly if their models and options fit together. New

@@ -1,14 +1,14 @@
-/* memory.c - what a handle does to memory of its group's device. */
+/* memory.c - owns what a handle does with memory of its group's device: copy, clear, check. */
 #include "base/error.h"
 #include "ddp/ddp.h"
 
-cddp_status cddpi_ddp_copy_there(const cddp_ddp *ddp, void *to, const void *from, size_t bytes)
+cddp_status cddpi_ddp_copy(const cddp_ddp *ddp, void *to, const void *from, size_t bytes)
 {
     return bytes == 0 ? CDDP_OK
                       : ddp->device->ops->copy(ddp->device, CDDPI_STREAM_COMPUTE, to, from, bytes);
 }
 
-cddp_status cddpi_ddp_clear_there(const cddp_ddp *ddp, void *memory, size_t bytes)
+cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes)
 {
     return bytes == 0 ? CDDP_OK
                       : ddp->device->ops->clear(ddp->device, CDDPI_STREAM_COMPUTE, memory, bytes);
@@ -33,7 +33,10 @@ cddp_status cddpi_ddp_check_memory(const cddp_ddp *ddp, bool sharded)
 {
     cddp_status status = CDDP_OK;
 
-    for (size_t s = 0; s < ddp->slot_count && ddp->device != NULL && status == CDDP_OK; s++) {
+    if (!cddpi_device_is_async(ddp->device)) {
+        return CDDP_OK; /* there is only the processor's memory */
+    }
+    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
         const struct cddpi_slot *slot = &ddp->slots[s];
 
         status = check(ddp, slot, "gradient", slot->grad);

@@ -12,6 +12,7 @@ enum { TYPES = CDDP_U8 + 1 };
 /* A bucket while it is being filled. */
 struct draft {
     cddp_type type;
+    bool separate;
     size_t payload;
     size_t count;
     uint32_t last;   /* position in the order of completion of the member that comes last */
@@ -64,13 +65,13 @@ static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t 
         if (tensor >= count || drafts->position[tensor] != UINT32_MAX) {
             return cddpi_fail(
                 CDDP_ERR_ARGUMENT,
-                "ddp: the order of %zu gradients is no permutation: entry %zu is %u%s", count, i,
+                "ddp: the order of %zu gradients is not a permutation: entry %zu is %u%s", count, i,
                 tensor, tensor < count ? " again" : "");
         }
         drafts->position[tensor] = (uint32_t)i;
         drafts->walk[i] = tensor;
     }
-    /* a lent block cannot be rearranged: only the order of its ranges follows completion */
+    /* the caller's block cannot be rearranged: only the order of its ranges follows completion */
     for (size_t i = 0; rule->flat && i < count; i++) {
         drafts->walk[i] = (uint32_t)(count - 1 - i);
     }
@@ -80,22 +81,23 @@ static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t 
 static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                         const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
 {
-    struct draft *open[TYPES] = {NULL};
-    size_t cap[TYPES];
+    struct draft *open[2 * TYPES] = {NULL};
+    size_t cap[2 * TYPES];
 
-    for (int type = 0; type < TYPES; type++) {
-        cap[type] = rule->first_bytes;
+    for (int kind = 0; kind < 2 * TYPES; kind++) {
+        cap[kind] = rule->first_bytes;
     }
     for (size_t i = 0; i < count; i++) {
         uint32_t tensor = drafts->walk[i];
-        cddp_type type = tensors[tensor].type;
-        struct draft *draft = open[type];
+        int kind = 2 * (int)tensors[tensor].type + (tensors[tensor].separate ? 1 : 0);
+        struct draft *draft = open[kind];
 
         if (draft == NULL) {
             draft = &drafts->list[drafts->count];
             draft->number = (uint32_t)drafts->count++;
-            draft->type = type;
-            open[type] = draft;
+            draft->type = tensors[tensor].type;
+            draft->separate = tensors[tensor].separate;
+            open[kind] = draft;
         }
         draft->payload += tensors[tensor].bytes;
         draft->count++;
@@ -103,9 +105,9 @@ static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t c
             draft->last = drafts->position[tensor];
         }
         drafts->of[tensor] = draft->number;
-        if (draft->payload >= cap[type]) {
-            open[type] = NULL;
-            cap[type] = rule->bucket_bytes;
+        if (draft->payload >= cap[kind]) {
+            open[kind] = NULL;
+            cap[kind] = rule->bucket_bytes;
         }
     }
 }
@@ -150,6 +152,7 @@ static void list_members(const struct drafts *drafts, struct cddpi_bucket_plan *
         const struct draft *draft = &drafts->list[b];
 
         bucket->type = draft->type;
+        bucket->separate = draft->separate;
         bucket->payload = draft->payload;
         bucket->first = first;
         first += draft->count;
@@ -223,7 +226,7 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
         goto done;
     }
     qsort(drafts.list, drafts.count, sizeof *drafts.list, by_completion);
-    /* position has done its work: now it translates numbers of opening to bucket indices */
+    /* position is not needed any more: reuse it as the bucket's index, by order of opening */
     for (renumbered = 0; renumbered < drafts.count; renumbered++) {
         drafts.position[drafts.list[renumbered].number] = renumbered;
     }

@@ -11,10 +11,12 @@
 struct cddpi_bucket_plan_tensor {
     size_t bytes;
     cddp_type type;
+    bool separate; /* shares buckets only with other separate tensors */
 };
 
 struct cddpi_bucket_plan_bucket {
     cddp_type type;
+    bool separate;
     size_t first;   /* its first entry in `members` */
     size_t count;   /* how many entries */
     size_t offset;  /* of its data in the block, in bytes */

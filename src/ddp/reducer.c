@@ -3,52 +3,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/device.h"
+#include "group/device/device.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const cddp_step plain_step = CDDP_STEP_INIT;
-
-cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
-{
-    if (ddp->broken || ddp->own_status != CDDP_OK) {
-        return cddpi_fail(CDDP_ERR_CLOSED, "ddp: an earlier call failed: %s",
-                          ddp->broken ? ddp->broken_text : ddp->own_text);
-    }
-    return CDDP_OK;
-}
-
-/* Whether a failure of this status is one of the group, so that the others hear of it anyway. */
-static bool is_of_group(cddp_status status)
-{
-    return status == CDDP_ERR_PEER || status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_MISMATCH ||
-           status == CDDP_ERR_CLOSED;
-}
-
-cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
-{
-    if (cddpi_group_is_recording(ddp->group)) {
-        return status; /* nothing was done, and nobody waits */
-    }
-    ddp->broken = true;
-    snprintf(ddp->broken_text, sizeof ddp->broken_text, "%.1000s", cddp_last_error());
-    if (!ddp->told && !is_of_group(status)) {
-        cddp_group_abort(ddp->group, ddp->broken_text); /* they wait for what will not come */
-        return cddpi_fail(status, "%s", ddp->broken_text);
-    }
-    return status;
-}
-
-cddp_status cddpi_ddp_note(cddp_ddp *ddp, cddp_status status)
-{
-    if (ddp->own_status == CDDP_OK) {
-        ddp->own_status = status;
-        snprintf(ddp->own_text, sizeof ddp->own_text, "%.1000s", cddp_last_error());
-    }
-    return status;
-}
 
 cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
 {
@@ -103,10 +63,10 @@ static cddp_status start_buckets(cddp_ddp *ddp)
 }
 
 /* See which of the running buckets have ended meanwhile: for the statistics, and so that a failure
- * is known before backward is through. */
+ * is known before backward ends. */
 static cddp_status look(cddp_ddp *ddp)
 {
-    if (ddp->device != NULL) { /* its events tell of the ends */
+    if (cddpi_device_is_async(ddp->device)) { /* there events tell when they end */
         return cddpi_group_healthy(ddp->group);
     }
     while (ddp->seen < ddp->next_bucket) {
@@ -152,8 +112,8 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
         CDDP_ERR_STATE, "the gradient of parameter %zu (%.200s) was ready twice in backward %llu",
         index, ddp->params[index].name, (unsigned long long)ddp->backward);
 
-    /* its bucket may be on its way, so the sum is spoilt: all ranks must hear of it */
-    return ddp->step.no_sync ? status : cddpi_ddp_note(ddp, status);
+    /* its bucket may have been started, so the sum is wrong: all ranks must learn of it */
+    return ddp->step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
 }
 
 static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
@@ -193,7 +153,7 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
     if (ddp->step.no_sync) {
         return CDDP_OK;
     }
-    if (slot->scattered) {
+    if (slot->copied) {
         status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
     }
     ddp->layout.buckets[ddp->layout.plan->bucket_of[ddp->params[index].slot]].missing--;
@@ -207,7 +167,8 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
 
-/* Bring results to gradients that lie elsewhere, but for those whose fate is not known yet. */
+/* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
+ * statuses tell whether another rank has used them. */
 static cddp_status copy_out(struct cddp_bucket *bucket)
 {
     cddp_status status = CDDP_OK;
@@ -217,7 +178,7 @@ static cddp_status copy_out(struct cddp_bucket *bucket)
     for (size_t i = 0; i < planned->count && status == CDDP_OK; i++) {
         struct cddpi_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
 
-        if (slot->scattered && !slot->hidden) {
+        if (slot->copied && !slot->zero_filled) {
             status = cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
         }
     }
@@ -247,7 +208,7 @@ static cddp_status push(struct cddp_bucket *bucket)
     return bucket->finished && !bucket->copied ? copy_out(bucket) : CDDP_OK;
 }
 
-/* In rounds: each stage of all buckets in bucket order, then the next. */
+/* Finish all buckets in rounds: a stage of each, in bucket order, then the next stage. */
 static cddp_status finish_buckets(cddp_ddp *ddp)
 {
     bool open = true;
@@ -267,7 +228,7 @@ static cddp_status finish_buckets(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* A recording has no word of the ranks on how it went in it: it is done again as it is. */
+/* A captured step contains no exchange of step statuses: it is replayed as it is. */
 static cddp_status record_buckets(cddp_ddp *ddp)
 {
     cddp_status status;
@@ -275,7 +236,7 @@ static cddp_status record_buckets(cddp_ddp *ddp)
     if (ddp->arrival_count < ddp->slot_count) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "ddp: %zu of %zu parameters got no gradient, so the step cannot be "
-                          "recorded",
+                          "captured",
                           ddp->slot_count - ddp->arrival_count, ddp->slot_count);
     }
     status = start_buckets(ddp);
@@ -289,7 +250,7 @@ static cddp_status synchronise(cddp_ddp *ddp)
     cddpi_unused_complete(ddp);
     status = start_buckets(ddp);
     if (status == CDDP_OK) {
-        status = cddpi_verdict_start(ddp);
+        status = cddpi_step_status_start(ddp);
     }
     if (status == CDDP_OK) {
         status = cddpi_timing_mark(ddp, CDDPI_AT_WAIT);
@@ -301,9 +262,9 @@ static cddp_status synchronise(cddp_ddp *ddp)
         status = cddpi_timing_mark(ddp, CDDPI_AFTER_WAIT);
     }
     if (status == CDDP_OK) {
-        status = cddpi_verdict_finish(ddp);
+        status = cddpi_step_status_finish(ddp);
     }
-    return status == CDDP_OK ? cddpi_unused_settle(ddp) : status;
+    return status == CDDP_OK ? cddpi_unused_restore(ddp) : status;
 }
 
 /* Keep what the step has cost; the buckets themselves may be rebuilt. On a device that is known
@@ -315,7 +276,7 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     int64_t last_ns = first_ns;
 
     ddp->stats.steps++;
-    if (ddp->device != NULL) {
+    if (cddpi_device_is_async(ddp->device)) {
         return cddpi_timing_read(ddp);
     }
     ddp->stats.bytes = 0;
@@ -370,7 +331,7 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
     if (ddp->broken) {
         return cddpi_ddp_usable(ddp);
     }
-    if (cddpi_group_is_recording(ddp->group)) {
+    if (cddpi_group_is_capturing(ddp->group)) {
         return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
     if (ddp->step.no_sync) {

@@ -3,20 +3,16 @@
  * out as the buckets, which part of them each rank updates, and how updates reach all ranks.
  *
  * A bucket is cut into world_size shards of equal size. Rank r gets shard r of the reduced
- * gradients and updates shard r of the parameters. Updated shards are
- * gathered. */
+ * gradients and updates shard r of the parameters. Then the updated shards are gathered, or those
+ * of the copies that are read in their place (copies.h). */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ddp/copies.h"
 #include "ddp/ddp.h"
-#include "group/device.h"
+#include "group/device/device.h"
 #include "kernels/cpu/reduce.h"
 
 #include <string.h>
-
-size_t cddpi_shard_elements(const struct cddp_bucket *bucket)
-{
-    return bucket->count / (size_t)bucket->ddp->world_size;
-}
 
 static size_t least(size_t a, size_t b)
 {
@@ -28,7 +24,7 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* What rank @p rank updates of slot @p s: elements of the parameter. */
+/* The elements of slot @p s that rank @p rank updates. */
 static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
 {
     const struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[s]];
@@ -42,7 +38,7 @@ static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
     return (cddp_span){ddp->slots[s].param, start - slice, end > start ? end - start : 0};
 }
 
-/* In the order of parameters, for every rank; spans without elements are left out. */
+/* Make every rank's spans, in the order of parameters; spans without elements are left out. */
 static cddp_status make_spans(cddp_ddp *ddp)
 {
     struct cddpi_shards *shards = ddp->shards;
@@ -69,7 +65,45 @@ static cddp_status make_spans(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* From where the caller had them. */
+void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts)
+{
+    enum { ALIGNMENT = 256 }; /* of copies, which matmuls prefer: slices are a multiple of it */
+    size_t element = cddp_type_bytes(type);
+
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        struct cddpi_bucket_plan_tensor *tensor = &ddp->tensors[s];
+        size_t count = counts[ddp->slots[s].param];
+
+        if (count > 0 && tensor->type == CDDP_F32) {
+            size_t bytes = (count * element + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+
+            tensor->separate = true;
+            tensor->bytes = bytes / element * sizeof(float);
+            ddp->shards->has_copies = true;
+        }
+    }
+    ddp->shards->copy_type = type;
+    if (ddp->shards->has_copies) { /* each bucket and shard begins at such a multiple, too */
+        ddp->rule.grain = (size_t)ddp->world_size * ALIGNMENT / element * sizeof(float);
+    }
+}
+
+/* The copy of the element that lies @p offset bytes behind the block's start. */
+static unsigned char *copy_at(const cddp_ddp *ddp, size_t offset)
+{
+    return ddp->shards->copies + offset / sizeof(float) * cddp_type_bytes(ddp->shards->copy_type);
+}
+
+void *cddpi_ddp_param_copy(const cddp_ddp *ddp, size_t index)
+{
+    uint32_t slot = ddp->params[index].slot;
+
+    return slot != UINT32_MAX && ddp->tensors[slot].separate
+               ? copy_at(ddp, ddp->layout.plan->offsets[slot])
+               : NULL;
+}
+
+/* Copy the parameters from the caller's memory. */
 static cddp_status move_params(cddp_ddp *ddp)
 {
     cddp_status status = CDDP_OK;
@@ -120,12 +154,13 @@ static cddp_status make_events(cddp_ddp *ddp)
     return status;
 }
 
-/* Late reduction pays where compute and communication share a core, and every gradient can be read
- * where it is: reduced piece by piece as the optimizer comes to it, it never leaves the cache. */
-static bool may_be_late(const cddp_ddp *ddp)
+/* Deferred reduction is faster where compute and communication share a core, and every gradient can
+ * be read where it is: each piece is reduced when the optimizer needs it, and stays in the cache.
+ */
+static bool may_be_deferred(const cddp_ddp *ddp)
 {
-    bool may = ddp->device == NULL && ddp->shards->late && ddp->world_size > 1 &&
-               !ddp->allow_unused && ddp->hook == cddp_hook_identity &&
+    bool may = !cddpi_device_is_async(ddp->device) && ddp->shards->deferred &&
+               ddp->world_size > 1 && !ddp->allow_unused && ddp->hook == cddp_hook_identity &&
                !cddpi_group_has_thread(ddp->group);
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
@@ -135,13 +170,14 @@ static bool may_be_late(const cddp_ddp *ddp)
                                     ddp->shards->peers);
 }
 
-/* All ranks do the same, so all must be able to. */
-static cddp_status agree_on_late(cddp_ddp *ddp)
+/* Reductions are deferred only if all ranks can do it. */
+static cddp_status agree_on_deferred(cddp_ddp *ddp)
 {
-    uint8_t late = may_be_late(ddp);
-    cddp_status status = cddp_all_reduce(ddp->group, &late, &late, 1, CDDP_U8, CDDP_OP_MIN, NULL);
+    uint8_t deferred = may_be_deferred(ddp);
+    cddp_status status = cddp_all_reduce(ddp->group, &deferred, &deferred, 1, CDDP_U8, CDDP_OP_MIN,
+                                         NULL);
 
-    ddp->shards->late = late != 0;
+    ddp->shards->deferred = deferred != 0;
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: shards");
 }
 
@@ -151,7 +187,7 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
     void *block = NULL;
     cddp_status status = make_tables(ddp);
 
-    if (status == CDDP_OK && ddp->device != NULL) {
+    if (status == CDDP_OK) {
         status = make_events(ddp);
     }
     if (status != CDDP_OK) {
@@ -163,12 +199,20 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
         return cddpi_fail_prefix(status, "ddp: %zu bytes for parameters", bytes);
     }
     ddp->shards->block = block;
+    if (ddp->shards->has_copies) {
+        bytes = bytes / sizeof(float) * cddp_type_bytes(ddp->shards->copy_type);
+        status = cddp_group_alloc(ddp->group, bytes, &block);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "ddp: %zu bytes for copies of parameters", bytes);
+        }
+        ddp->shards->copies = block;
+    }
     status = move_params(ddp);
     if (status != CDDP_OK) {
         cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
         return status;
     }
-    return agree_on_late(ddp);
+    return agree_on_deferred(ddp);
 }
 
 void cddpi_shard_release(cddp_ddp *ddp)
@@ -180,6 +224,9 @@ void cddpi_shard_release(cddp_ddp *ddp)
     }
     if (shards->block != NULL) {
         cddp_group_free(ddp->group, shards->block);
+    }
+    if (shards->copies != NULL) {
+        cddp_group_free(ddp->group, shards->copies);
     }
     for (size_t b = 0; shards->gathered != NULL && b < ddp->layout.plan->bucket_count; b++) {
         ddp->device->ops->event_destroy(ddp->device, shards->gathered[b]);
@@ -203,7 +250,7 @@ static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
                                              b, ddp->layout.plan->bucket_count));
 }
 
-/* Each replay waits for the updates before it, those of a replay before included. */
+/* Let each replay wait for the updates of the step before it, which may be a replay, too. */
 static cddp_status record_wait(cddp_ddp *ddp, size_t b)
 {
     struct cddpi_shards *shards = ddp->shards;
@@ -220,7 +267,7 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
     cddp_work **work = &ddp->shards->gathers[b];
     cddp_status status;
 
-    if (cddpi_group_is_recording(ddp->group)) {
+    if (cddpi_group_is_capturing(ddp->group)) {
         return record_wait(ddp, b);
     }
     if (*work == NULL) {
@@ -235,18 +282,27 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
     return CDDP_OK;
 }
 
-/* The last bucket holds what forward needs first. */
+/* Start the gather of a bucket's parameters, or of their copies. */
+static cddp_status gather(cddp_ddp *ddp, size_t b, bool copies, cddp_work **out_work)
+{
+    const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+    size_t shard = cddpi_shard_elements(bucket);
+    size_t offset = ddp->layout.plan->buckets[b].offset;
+    cddp_type type = copies ? ddp->shards->copy_type : bucket->type;
+    unsigned char *all = copies ? copy_at(ddp, offset) : ddp->shards->block + offset;
+    unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(type);
+
+    return cddp_all_gather(ddp->group, own, all, shard, type, out_work);
+}
+
+/* Start all gathers, from the last bucket on: forward needs its parameters first. */
 static cddp_status start_gathers(cddp_ddp *ddp)
 {
     for (size_t b = ddp->layout.plan->bucket_count; b-- > 0;) {
-        const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
-        size_t shard = cddpi_shard_elements(bucket);
-        unsigned char *all = ddp->shards->block + ddp->layout.plan->buckets[b].offset;
-        unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(bucket->type);
-        cddp_status status = cddp_all_gather(ddp->group, own, all, shard, bucket->type,
-                                             &ddp->shards->gathers[b]);
+        cddp_status status = gather(ddp, b, ddp->layout.plan->buckets[b].separate,
+                                    &ddp->shards->gathers[b]);
 
-        if (status == CDDP_OK && ddp->device != NULL) {
+        if (status == CDDP_OK) {
             status = ddp->device->ops->record(ddp->device, ddp->shards->gathered[b],
                                               CDDPI_STREAM_COMM);
         }
@@ -258,7 +314,7 @@ static cddp_status start_gathers(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-void cddpi_shard_record(cddp_ddp *ddp)
+void cddpi_shard_capture(cddp_ddp *ddp)
 {
     memset(ddp->shards->awaited, 0, ddp->layout.plan->bucket_count);
 }
@@ -283,17 +339,17 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
     if (own == NULL) {
         return NULL;
     }
-    sum = (ddp->verdicts[ddp->rank].flags & CDDPI_VERDICT_SUM) != 0;
+    sum = (ddp->step_statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
     shards = ddp->shards;
     type = ddp->params[index].type;
     own += first * cddp_type_bytes(type);
-    if (shards == NULL || !shards->late) {
+    if (shards == NULL || !shards->deferred) {
         return own;
     }
     offset = (size_t)(own - ddp->layout.block);
     how = (struct cddpi_reduce){type, sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1, NULL};
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        shards->weights[rank] = ddp->verdicts[rank].weight;
+        shards->weights[rank] = ddp->step_statuses[rank].weight;
         shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
     }
     if (shards->weights[0] >= 0 && !sum) {
@@ -360,6 +416,19 @@ cddp_status cddp_ddp_params_wait(cddp_ddp *ddp)
     cddp_status status = check_sharded(ddp);
 
     return status == CDDP_OK ? cddpi_shard_finish(ddp) : status;
+}
+
+cddp_status cddpi_ddp_params_whole(cddp_ddp *ddp)
+{
+    cddp_status status = ddp->shards != NULL ? cddp_ddp_params_wait(ddp) : CDDP_OK;
+
+    for (size_t b = 0; status == CDDP_OK && b < ddp->layout.plan->bucket_count; b++) {
+        if (ddp->layout.plan->buckets[b].separate) {
+            status = gather(ddp, b, false, NULL);
+            status = status == CDDP_OK ? CDDP_OK : gather_failed(ddp, b, status);
+        }
+    }
+    return status;
 }
 
 void *cddp_ddp_param(cddp_ddp *ddp, size_t index)

@@ -1,17 +1,17 @@
-/* timing.c - owns what steps on a device cost: events of the streams, read once they have passed,
- * which is a step later or more; nothing here waits. */
+/* timing.c - owns the times of steps on a device: events of the streams, read once they have
+ * passed, which is at least a step later; nothing here waits. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/device.h"
+#include "group/device/device.h"
 
-/* The host may be so many steps ahead of what was read; those beyond are not measured. */
+/* So many steps may be measured and not read yet; a step beyond them is not measured. */
 enum { STEPS = 4 };
 
 struct times {
     struct cddpi_event *begin;           /* of backward: its first gradient is ready */
-    struct cddpi_event *at_wait;         /* compute has come to the wait */
-    struct cddpi_event *after_wait;      /* and goes on */
+    struct cddpi_event *at_wait;         /* compute begins to wait */
+    struct cddpi_event *after_wait;      /* compute goes on */
     struct cddpi_event **starts, **ends; /* of buckets */
     struct cddpi_event *last;            /* of the ends: all others pass before it */
     struct cddpi_bucket_plan_bucket *planned;
@@ -23,7 +23,7 @@ struct cddpi_timing {
     struct times steps[STEPS];
     unsigned first;   /* the oldest that was not read */
     unsigned waiting; /* how many were not */
-    bool measuring;   /* the present step is the one behind them */
+    bool measuring;   /* the present step is measured, in the place behind them */
 };
 
 static struct times *present(const cddp_ddp *ddp)
@@ -93,7 +93,7 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
     size_t buckets = ddp->layout.plan->bucket_count;
     cddp_status status = CDDP_OK;
 
-    if (ddp->device == NULL) {
+    if (!cddpi_device_is_async(ddp->device)) {
         return CDDP_OK;
     }
     if (ddp->timing == NULL) {
@@ -102,9 +102,9 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to measure steps");
         }
     }
-    /* what is recorded has no times of its own */
+    /* what is captured has no times of its own */
     ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->step.no_sync &&
-                             !cddpi_group_is_recording(ddp->group);
+                             !cddpi_group_is_capturing(ddp->group);
     times = present(ddp);
     if (times == NULL) {
         return CDDP_OK;
@@ -138,7 +138,7 @@ cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
     return record(bucket->ddp, times->last, CDDPI_STREAM_COMM);
 }
 
-cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_moment moment)
+cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point)
 {
     struct times *times = present(ddp);
     cddp_status status;
@@ -146,9 +146,9 @@ cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_moment moment)
     if (times == NULL) {
         return CDDP_OK;
     }
-    status = record(ddp, moment == CDDPI_AT_WAIT ? times->at_wait : times->after_wait,
+    status = record(ddp, point == CDDPI_AT_WAIT ? times->at_wait : times->after_wait,
                     CDDPI_STREAM_COMPUTE);
-    if (moment == CDDPI_AFTER_WAIT) {
+    if (point == CDDPI_AFTER_WAIT) {
         ddp->timing->measuring = false;
         ddp->timing->waiting++;
     }

@@ -11,24 +11,21 @@ enum { MOST_NAMES = 8 };
 
 void cddpi_unused_release(cddp_ddp *ddp)
 {
-    if (ddp->device != NULL) {
-        ddp->device->ops->release(ddp->device, ddp->backup);
-    } else {
-        cddpi_free(ddp->backup);
-    }
+    ddp->device->ops->release(ddp->device, ddp->backup);
     ddp->backup = NULL;
 }
 
-/* Room for the gradients that the zeros of hidden slots overwrite. */
+/* Make room for the gradients that zero-filling overwrites. */
 static cddp_status reserve_backup(cddp_ddp *ddp)
 {
     size_t bytes = 0;
-    unsigned char *backup;
+    void *memory;
+    cddp_status status;
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
         struct cddpi_slot *slot = &ddp->slots[s];
 
-        if (!slot->used && !slot->scattered) {
+        if (!slot->used && !slot->copied) {
             slot->backup = bytes;
             bytes += slot->bytes;
         }
@@ -36,46 +33,34 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
     if (bytes <= ddp->backup_bytes) {
         return CDDP_OK;
     }
-    if (ddp->device != NULL) {
-        void *memory;
-        cddp_status status = ddp->device->ops->alloc(ddp->device, bytes,
-                                                     "gradients of unused parameters", &memory);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
-        backup = memory;
-    } else {
-        backup = cddpi_alloc_aligned(bytes);
-    }
-    if (backup == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "no memory for %zu bytes of gradients of unused parameters", bytes);
+    status = ddp->device->ops->alloc(ddp->device, bytes, "gradients of unused parameters", &memory);
+    if (status != CDDP_OK) {
+        return status;
     }
     cddpi_unused_release(ddp);
-    ddp->backup = backup;
+    ddp->backup = memory;
     ddp->backup_bytes = bytes;
     return CDDP_OK;
 }
 
-static cddp_status hide(cddp_ddp *ddp, struct cddpi_slot *slot)
+static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_slot *slot)
 {
     cddp_status status = CDDP_OK;
 
-    if (!slot->scattered) {
+    if (!slot->copied) {
         status = cddpi_ddp_copy(ddp, ddp->backup + slot->backup, slot->slice, slot->bytes);
     }
-    slot->hidden = true;
+    slot->zero_filled = true;
     return status == CDDP_OK ? cddpi_ddp_clear(ddp, slot->slice, slot->bytes) : status;
 }
 
-static cddp_status show(cddp_ddp *ddp, struct cddpi_slot *slot, bool used_somewhere)
+static cddp_status restore(cddp_ddp *ddp, struct cddpi_slot *slot, bool used_somewhere)
 {
-    slot->hidden = false;
-    if (!used_somewhere && !slot->scattered) {
+    slot->zero_filled = false;
+    if (!used_somewhere && !slot->copied) {
         return cddpi_ddp_copy(ddp, slot->slice, ddp->backup + slot->backup, slot->bytes);
     }
-    if (used_somewhere && slot->scattered) {
+    if (used_somewhere && slot->copied) {
         return cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
     }
     return CDDP_OK;
@@ -92,9 +77,9 @@ static size_t count_unused(const cddp_ddp *ddp)
 }
 
 /* "2 of 10 parameters got no gradient ...: 3 (fc2.weight), 4 (fc2.bias); ..." */
-static void complain(cddp_ddp *ddp, size_t unused)
+static void report_unused(cddp_ddp *ddp, size_t unused)
 {
-    char names[CDDPI_DDP_TEXT_BYTES / 2];
+    char names[512];
     size_t length = 0;
     size_t named = 0;
 
@@ -110,7 +95,7 @@ static void complain(cddp_ddp *ddp, size_t unused)
     if (unused > named) {
         snprintf(names + length, sizeof names - length, " and %zu more", unused - named);
     }
-    (void)cddpi_ddp_note(
+    (void)cddpi_ddp_set_pending(
         ddp, cddpi_fail(CDDP_ERR_STATE,
                         "%zu of %zu parameters got no gradient in backward %llu: %s (if that "
                         "is meant, create with allow_unused)",
@@ -120,15 +105,15 @@ static void complain(cddp_ddp *ddp, size_t unused)
 void cddpi_unused_complete(cddp_ddp *ddp)
 {
     size_t unused = count_unused(ddp);
-    bool hiding = unused > 0 && ddp->allow_unused;
+    bool zero_filling = unused > 0 && ddp->allow_unused;
 
-    if (hiding && reserve_backup(ddp) != CDDP_OK) {
-        (void)cddpi_ddp_note(ddp, CDDP_ERR_NO_MEMORY);
-        hiding = false;
+    if (zero_filling && reserve_backup(ddp) != CDDP_OK) {
+        (void)cddpi_ddp_set_pending(ddp, CDDP_ERR_NO_MEMORY);
+        zero_filling = false;
     }
     /* a rank of weight 0 had no samples, so it may have had no backward */
     if (unused > 0 && !ddp->allow_unused && ddp->step.weight != 0) {
-        complain(ddp, unused);
+        report_unused(ddp, unused);
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
         struct cddpi_slot *slot = &ddp->slots[s];
@@ -137,25 +122,25 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         if (slot->ready) {
             continue;
         }
-        if (slot->used && slot->scattered) { /* what no_sync has accumulated */
+        if (slot->used && slot->copied) { /* no_sync backward passes have accumulated it */
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
-        } else if (!slot->used && hiding) {
-            status = hide(ddp, slot);
+        } else if (!slot->used && zero_filling) {
+            status = zero_fill(ddp, slot);
         }
         if (status != CDDP_OK) {
-            (void)cddpi_ddp_note(ddp, status);
+            (void)cddpi_ddp_set_pending(ddp, status);
         }
         ddp->layout.buckets[ddp->layout.plan->bucket_of[s]].missing--;
     }
 }
 
-cddp_status cddpi_unused_settle(cddp_ddp *ddp)
+cddp_status cddpi_unused_restore(cddp_ddp *ddp)
 {
     bool any = false;
     cddp_status status;
 
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        any = any || (ddp->verdicts[rank].flags & CDDPI_VERDICT_HIDDEN) != 0;
+        any = any || (ddp->step_statuses[rank].flags & CDDPI_STEP_ZERO_FILLED) != 0;
     }
     if (!any) {
         return CDDP_OK;
@@ -169,8 +154,8 @@ cddp_status cddpi_unused_settle(cddp_ddp *ddp)
         return cddpi_fail_prefix(status, "ddp: which parameters were used");
     }
     for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
-        if (ddp->slots[s].hidden) {
-            status = show(ddp, &ddp->slots[s], ddp->used_map[s] != 0);
+        if (ddp->slots[s].zero_filled) {
+            status = restore(ddp, &ddp->slots[s], ddp->used_map[s] != 0);
         }
     }
     return status;

@@ -1,4 +1,5 @@
-/* cpu.c - the processor as a device: every call is done when it returns. */
+/* cpu.c - the processor as a device: the work of every call is done when it returns. So streams,
+ * events and ranges for profilers have nothing to do, and nothing can be captured. */
 #include "device/device.h"
 
 #include "base/alloc.h"
@@ -34,7 +35,7 @@ static cddp_status cpu_alloc(struct cddpi_device *device, size_t bytes, const ch
 
     (void)device;
     if (memory == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", what, bytes);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes of %s", bytes, what);
     }
     *out = memory;
     return CDDP_OK;
@@ -42,7 +43,14 @@ static cddp_status cpu_alloc(struct cddpi_device *device, size_t bytes, const ch
 
 static cddp_status cpu_pin(struct cddpi_device *device, size_t bytes, void **out)
 {
-    return cpu_alloc(device, bytes, "a host buffer", out);
+    void *memory = cddpi_alloc_aligned(bytes);
+
+    (void)device;
+    if (memory == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "a host buffer: no memory for %zu bytes", bytes);
+    }
+    *out = memory;
+    return CDDP_OK;
 }
 
 static void cpu_release(struct cddpi_device *device, void *memory)
@@ -55,7 +63,7 @@ static bool cpu_owns(const struct cddpi_device *device, const void *memory)
 {
     (void)device;
     (void)memory;
-    return false; /* nothing that the processor must not touch */
+    return false; /* the processor may touch all of its memory */
 }
 
 static cddp_status cpu_copy(struct cddpi_device *device, enum cddpi_stream stream, void *to,
@@ -150,8 +158,66 @@ static cddp_status cpu_finish(struct cddpi_device *device, uint32_t timeout_ms)
     return CDDP_OK;
 }
 
+static cddp_status refuse_capture(void)
+{
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                      "the processor cannot record work: it does it at once; that is for CUDA "
+                      "devices");
+}
+
+static cddp_status cpu_capture_begin(struct cddpi_device *device)
+{
+    (void)device;
+    return refuse_capture();
+}
+
+static cddp_status cpu_capture_end(struct cddpi_device *device, struct cddpi_captured_graph **out)
+{
+    (void)device;
+    (void)out;
+    return refuse_capture();
+}
+
+static cddp_status cpu_replay(struct cddpi_device *device, struct cddpi_captured_graph *captured)
+{
+    (void)device;
+    (void)captured;
+    return refuse_capture();
+}
+
+static void cpu_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph *captured)
+{
+    (void)device;
+    (void)captured; /* always NULL: there are none */
+}
+
+static void cpu_range_push(struct cddpi_device *device, const char *name)
+{
+    (void)device;
+    (void)name;
+}
+
+static void cpu_range_pop(struct cddpi_device *device)
+{
+    (void)device;
+}
+
+static cddp_status cpu_adopt(struct cddpi_device *device, void *stream)
+{
+    (void)device;
+    (void)stream;
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "the processor has no streams that could be another's");
+}
+
+static void *cpu_compute_stream(struct cddpi_device *device)
+{
+    (void)device;
+    return NULL;
+}
+
 static const struct cddpi_device_ops cpu_ops = {
     .name = "cpu",
+    .kind = CDDPI_DEVICE_CPU,
     .close = cpu_close,
     .alloc = cpu_alloc,
     .release = cpu_release,
@@ -169,11 +235,19 @@ static const struct cddpi_device_ops cpu_ops = {
     .wait = cpu_wait,
     .elapsed = cpu_elapsed,
     .finish = cpu_finish,
+    .capture_begin = cpu_capture_begin,
+    .capture_end = cpu_capture_end,
+    .replay = cpu_replay,
+    .graph_destroy = cpu_graph_destroy,
+    .range_push = cpu_range_push,
+    .range_pop = cpu_range_pop,
+    .adopt = cpu_adopt,
+    .compute_stream = cpu_compute_stream,
 };
 
 struct cddpi_device *cddpi_device_cpu(void)
 {
-    /* never written to: there is nothing in it that could differ between its users */
+    /* never written to, so all threads share it */
     static struct cddpi_device cpu = {.ops = &cpu_ops, .title = "processor", .rank = -1};
 
     return &cpu;

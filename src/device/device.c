@@ -1,10 +1,10 @@
-/* device.c - which device a name and a local rank stand for, and what there is to see of CUDA. */
+/* device.c - which device a name and a local rank stand for; how many CUDA devices there are. */
 #include "device/device.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/number.h"
-#include "device/find.h"
+#include "device/module_loader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 /* A driver may need seconds for many cards; one that hangs would wait for ever. */
 enum { ANSWER_MS = 60000 };
 
-/* The device of @local_rank among @count, or the index after "cuda:". */
+/* The device of @p local_rank among @p count, or the index after "cuda:". */
 static cddp_status choose(const char *name, int local_rank, int local_world_size, bool shared,
                           int count, int *out)
 {
@@ -23,7 +23,8 @@ static cddp_status choose(const char *name, int local_rank, int local_world_size
 
     if (name[4] == ':') {
         if (!cddpi_parse_integer(name + 5, 0, INT32_MAX, &index)) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "device \"%s\": it is cpu, cuda or cuda:N", name);
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "device \"%s\": it must be cpu, cuda or cuda:N",
+                              name);
         }
         if (index >= count) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -57,7 +58,7 @@ cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int lo
         return CDDP_OK;
     }
     if (strncmp(name, "cuda", 4) != 0 || (name[4] != '\0' && name[4] != ':')) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "device \"%s\": it is cpu, cuda or cuda:N", name);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "device \"%s\": it must be cpu, cuda or cuda:N", name);
     }
     status = cddpi_module_open(&module);
     if (status == CDDP_OK) {
@@ -69,11 +70,10 @@ cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int lo
     if (status == CDDP_OK) {
         status = module->open(host, index, rank, out);
     }
-    /* the module's own texts name the rank already */
-    if (status != CDDP_OK && rank >= 0 && strncmp(cddp_last_error(), "rank ", 5) != 0) {
-        return cddpi_fail_prefix(status, "rank %d", rank);
+    if (status == CDDP_OK) {
+        (*out)->transports = module->transports;
     }
-    return status;
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_name(status, rank);
 }
 
 void cddpi_device_close(struct cddpi_device *device)
@@ -83,8 +83,8 @@ void cddpi_device_close(struct cddpi_device *device)
     }
 }
 
-/* In a child: the number, or "why not". */
-static void tell_count(int fd)
+/* In a child process: write the number of devices, or why there is none. */
+static void write_count(int fd)
 {
     const struct cddpi_module *module;
     int count;
@@ -102,7 +102,7 @@ static void tell_count(int fd)
 
 int cddpi_device_count(void)
 {
-    char *answer = cddpi_ask_child(tell_count, ANSWER_MS);
+    char *answer = cddpi_probe_child(write_count, ANSWER_MS);
     int count = 0;
 
     if (answer == NULL) {
@@ -117,7 +117,7 @@ int cddpi_device_count(void)
     return count;
 }
 
-static void tell_description(int fd)
+static void write_description(int fd)
 {
     enum { TEXT_BYTES = 32768 };
     const struct cddpi_module *module;
@@ -138,7 +138,7 @@ static void tell_description(int fd)
 
 char *cddpi_device_describe(void)
 {
-    char *text = cddpi_ask_child(tell_description, ANSWER_MS);
+    char *text = cddpi_probe_child(write_description, ANSWER_MS);
 
     return text != NULL ? text : cddpi_format("no: %s\n", cddp_last_error());
 }

@@ -19,27 +19,33 @@ enum cddpi_stream {
     CDDPI_STREAM_COUNT
 };
 
+/* For tables that have a row for each kind: [CDDPI_DEVICE_CPU] = ... */
+enum cddpi_device_kind { CDDPI_DEVICE_CPU, CDDPI_DEVICE_CUDA, CDDPI_DEVICE_KINDS };
+
 struct cddpi_device;
-struct cddpi_event;     /* a point in a stream */
-struct cddpi_recording; /* work of the compute stream that was recorded, to be launched as one */
+struct cddpi_event;          /* a point in a stream */
+struct cddpi_captured_graph; /* work of the compute stream that was captured, to be launched as one
+                              */
 struct cddpi_cuda_kernels;
-struct cddpi_plane_ops;
+struct cddpi_transport;
 
 struct cddpi_device_memory {
     size_t free_bytes, total_bytes;
 };
 
-/* Everything here returns CDDP_OK, CDDP_ERR_NO_MEMORY or CDDP_ERR_DEVICE, unless it says more. */
+/* Every device has all of these. On the processor some have nothing to do, and what it cannot do
+ * fails. All return CDDP_OK, CDDP_ERR_NO_MEMORY or CDDP_ERR_DEVICE, unless they say more. */
 struct cddpi_device_ops {
     const char *name; /* "cpu", "cuda" */
-    /* Waits for the device's work, without a limit only on the processor. */
+    enum cddpi_device_kind kind;
+    /* Waits for the device's work, for a limited time. */
     void (*close)(struct cddpi_device *device);
 
     /* Memory of the device, 64-byte aligned (CUDA: 256), not cleared, usable by work that is put
      * into the compute stream from now on. @p what names it in the error, which also says how much
      * was free. */
     cddp_status (*alloc)(struct cddpi_device *device, size_t bytes, const char *what, void **out);
-    /* Once the work in the compute stream is done. NULL is accepted. */
+    /* Release @p memory once the work in the compute stream is done. NULL is accepted. */
     void (*release)(struct cddpi_device *device, void *memory);
     /* Host memory that the device reads and writes at full speed, beside compute. Any thread. */
     cddp_status (*pin)(struct cddpi_device *device, size_t bytes, void **out);
@@ -48,7 +54,7 @@ struct cddpi_device_ops {
     bool (*owns)(const struct cddpi_device *device, const void *memory);
     cddp_status (*memory)(struct cddpi_device *device, struct cddpi_device_memory *out);
 
-    /* In stream order; either side may be host memory (pinned, if it is not to wait). */
+    /* In stream order; either may be host memory (pinned, if the call is not to wait). */
     cddp_status (*copy)(struct cddpi_device *device, enum cddpi_stream stream, void *to,
                         const void *from, size_t bytes);
     cddp_status (*clear)(struct cddpi_device *device, enum cddpi_stream stream, void *memory,
@@ -59,8 +65,8 @@ struct cddpi_device_ops {
     void (*event_destroy)(struct cddpi_device *device, struct cddpi_event *event); /* or NULL */
     cddp_status (*record)(struct cddpi_device *device, struct cddpi_event *event,
                           enum cddpi_stream stream);
-    /* What is put into @p stream later begins after @p event as it was last recorded. Nobody waits
-     * here. */
+    /* What is put into @p stream later begins after @p event as it was last recorded. The call does
+     * not wait. */
     cddp_status (*order)(struct cddpi_device *device, enum cddpi_stream stream,
                          struct cddpi_event *event);
     /* Any thread. An event that was never recorded is done. */
@@ -74,51 +80,61 @@ struct cddpi_device_ops {
     /* Wait for all streams; CDDP_ERR_TIMEOUT. */
     cddp_status (*finish)(struct cddpi_device *device, uint32_t timeout_ms);
 
-    /* Record what is put into the compute stream (and into streams that are ordered after it by
-     * events, and before its end again) instead of doing it; other streams go on.
-     * CDDP_ERR_UNAVAILABLE: what was put there cannot be recorded; the work has then not been done.
+    /* Capture what is put into the compute stream (and into streams that events order after it, and
+     * before its end again) instead of doing it; other streams go on.
+     * CDDP_ERR_UNAVAILABLE: what was put there cannot be captured; the work has then not been done.
      * Copies from or to memory that is not pinned never can.
-     * Nothing can be allocated and nobody can wait meanwhile. Events that were recorded before are
-     * waited for anew at each replay; those that are recorded in it order what is in it, and can be
-     * asked and waited for by the processor only if they are timed. NULL on the processor. */
-    cddp_status (*record_begin)(struct cddpi_device *device);
-    cddp_status (*record_end)(struct cddpi_device *device, struct cddpi_recording **out);
-    cddp_status (*replay)(struct cddpi_device *device, struct cddpi_recording *recording);
-    void (*recording_destroy)(struct cddpi_device *device, struct cddpi_recording *recording);
+     *
+     * In a capture nothing can be allocated, and no thread can wait for the device. Events that
+     * were recorded before are waited for anew at each replay; those that are recorded in it order
+     * what is in it, and the processor can query them or wait for them only if they are timed. The
+     * processor as a device cannot capture: CDDP_ERR_UNAVAILABLE. */
+    cddp_status (*capture_begin)(struct cddpi_device *device);
+    cddp_status (*capture_end)(struct cddpi_device *device, struct cddpi_captured_graph **out);
+    cddp_status (*replay)(struct cddpi_device *device, struct cddpi_captured_graph *captured);
+    void (*graph_destroy)(struct cddpi_device *device, struct cddpi_captured_graph *captured);
 
-    /* Ranges for profilers (NVTX), nested; cheap when none looks on. NULL on the processor. */
+    /* Ranges for profilers (NVTX), nested; cheap without a profiler. Nothing on the processor. */
     void (*range_push)(struct cddpi_device *device, const char *name);
     void (*range_pop)(struct cddpi_device *device);
 
     /* Let the compute stream be @p stream, a cudaStream_t of this device that outlives it (or the
      * next call) and stays the caller's. It goes on behind what the compute stream held.
      * CDDP_ERR_ARGUMENT: it is another device's; CDDP_ERR_STATE: it is being captured, or this
-     * device records. NULL on the processor. */
+     * device captures. The processor has no streams: CDDP_ERR_ARGUMENT. */
     cddp_status (*adopt)(struct cddpi_device *device, void *stream);
-    /* The compute stream, a cudaStream_t. NULL on the processor. */
+    /* The compute stream, a cudaStream_t; NULL: the processor has none. */
     void *(*compute_stream)(struct cddpi_device *device);
 };
 
-/* The start of every device; what is behind it is the implementation's. */
+/* The start of every device; the members behind it are the implementation's. */
 struct cddpi_device {
     const struct cddpi_device_ops *ops;
     const struct cddpi_cuda_kernels *kernels; /* NULL on the processor */
-    /* Transports of device memory that the module has, best first, ended by NULL; NULL: none. */
-    const struct cddpi_plane_ops *const *planes;
+    /* What carries its memory between ranks, best first, ended by NULL; NULL: nothing. Rows of
+     * group/transports.h, which the module brings: nothing here reads them. */
+    const struct cddpi_transport *const *transports;
     int index;       /* among those that this process sees; cpu: 0 */
     char title[96];  /* "NVIDIA H200", for people */
     char unique[48]; /* "GPU-0a1b...": tells cards apart on all machines; cpu: "" */
     int rank;        /* for texts; -1: none */
 };
 
-/** Whether that is a CUDA device: not the processor, and not NULL, which stands for it. */
-static inline bool cddpi_is_cuda(const struct cddpi_device *device)
-{
-    return device != NULL && device->kernels != NULL;
-}
-
 /** The processor; there is one, it is never closed, and any thread may use it. */
 struct cddpi_device *cddpi_device_cpu(void);
+
+/** For options in which NULL stands for the processor: beyond them no device is NULL. */
+static inline struct cddpi_device *cddpi_device_or_cpu(struct cddpi_device *device)
+{
+    return device != NULL ? device : cddpi_device_cpu();
+}
+
+/** Whether calls only put work into the device's streams, in memory that the processor does not
+ *  touch. On the processor the work is done when the call returns. */
+static inline bool cddpi_device_is_async(const struct cddpi_device *device)
+{
+    return device->ops->kind != CDDPI_DEVICE_CPU;
+}
 
 /** Open @p name: "cpu"; "cuda", on the device that @p local_rank stands for among those that
  *  CUDA_VISIBLE_DEVICES leaves; or "cuda:2". @p shared: several ranks may use one device, in turns
@@ -133,11 +149,11 @@ cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int lo
 void cddpi_device_close(struct cddpi_device *device);
 
 /** What `cddp-run --check` prints about GPUs: one or more lines, each ended by a newline. Never
- *  fails: what is missing is told with the reason. Release with cddpi_free(); NULL: no memory. */
+ *  fails: it says what is missing, and why. Release with cddpi_free(); NULL: no memory. */
 char *cddpi_device_describe(void);
 
-/** How many CUDA devices this process sees; 0 with the reason in cddp_last_error(). Neither makes a
- * context nor touches a driver before a fork: a child process asks. */
+/** How many CUDA devices this process sees; 0 with the reason in cddp_last_error(). A child process
+ *  asks, so this one makes no context, and may fork later: its driver is not initialised. */
 int cddpi_device_count(void);
 
 #endif

@@ -3,29 +3,15 @@
  *
  * The module is opened with dlopen when a CUDA device is asked for: from $CDDP_CUDA_MODULE, else
  * beside the library or program that asks, else where the loader finds it. It is C inside and out
- * (kernels are C++ behind plain headers) and uses nothing of libcddp but this table. */
+ * (kernels are C++ behind plain headers) and uses nothing of libcddp but a table (base/module.h).
+ */
 #ifndef CDDPI_DEVICE_MODULE_H
 #define CDDPI_DEVICE_MODULE_H
 
+#include "base/module.h"
 #include "device/device.h"
 
-#include <stdarg.h>
-
-enum { CDDPI_MODULE_ABI = 2 }; /* grows with each change of a table here or below it */
 #define CDDPI_MODULE_SYMBOL "cddpi_cuda_module"
-
-/* What the module may call. Any thread. */
-struct cddpi_module_host {
-    uint32_t abi;
-    /* Keep the text as the calling thread's error; returns @p status. */
-    cddp_status (*fail)(cddp_status status, const char *format, va_list arguments);
-    /* Put "<text>: " before the stored text; returns @p status. */
-    cddp_status (*fail_prefix)(cddp_status status, const char *format, va_list arguments);
-    const char *(*last_error)(void);
-    void (*warn)(const char *text); /* one line into the log */
-    void *(*alloc)(size_t bytes);   /* zeroed; NULL: none */
-    void (*free)(void *memory);
-};
 
 struct cddpi_module {
     uint32_t abi;
@@ -35,9 +21,11 @@ struct cddpi_module {
     /* Device @p index of those. */
     cddp_status (*open)(const struct cddpi_module_host *host, int index, int rank,
                         struct cddpi_device **out);
-    /* Lines for people: driver, runtime, cuBLASLt, cuDNN, NCCL with versions, or why not; then a
-     * line a device (name, memory, compute capability, PCI id) and the peers it can reach. */
+    /* Lines for people: driver, runtime, cuBLASLt, cuDNN and NCCL with versions, or why one is
+     * missing; then for each device name, memory, compute capability, PCI id, reachable peers. */
     cddp_status (*describe)(const struct cddpi_module_host *host, char *out, size_t bytes);
+    /* What carries its devices' memory between ranks: see struct cddpi_device. */
+    const struct cddpi_transport *const *transports;
 };
 
 /* The module's only symbol. */

@@ -1,33 +1,40 @@
-/* agree.c - owns the small exchanges by which ranks that worked alone come to one decision: all see
- * all records, so all decide the same. */
+/* agree.c - owns the small exchanges by which ranks that worked alone come to one decision: every
+ * rank sees what all have sent, so all decide the same. */
 #include "group/agree.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 1024 };
-
-struct outcome {
-    int32_t status;
-    char text[TEXT_BYTES];
-};
-
-cddp_status cddpi_share_records(cddp_group *group, const void *record, size_t bytes, void **out)
+static cddp_status gather_in_group(void *context, const void *own, size_t bytes, void *out_all)
 {
-    void *all = cddpi_zalloc_array((size_t)cddp_group_world_size(group), bytes);
+    return cddp_all_gather(context, own, out_all, bytes, CDDP_U8, NULL);
+}
+
+static struct cddpi_exchange exchange_of(cddp_group *group)
+{
+    return (struct cddpi_exchange){group, cddp_group_world_size(group), gather_in_group};
+}
+
+/* @p group: aborted if there is no memory; NULL: there is none to abort. */
+static cddp_status share(const struct cddpi_exchange *exchange, cddp_group *group,
+                         const void *record, size_t bytes, void **out)
+{
+    void *all = cddpi_zalloc_array((size_t)exchange->world_size, bytes);
     cddp_status status;
 
     if (all == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what %d ranks say: %zu bytes each",
-                            cddp_group_world_size(group), bytes);
-        cddp_group_abort(group, cddp_last_error());
+                            exchange->world_size, bytes);
+        if (group != NULL) {
+            cddp_group_abort(group, cddp_last_error());
+        }
         return status;
     }
-    status = cddp_all_gather(group, record, all, bytes, CDDP_U8, NULL);
+    status = exchange->all_gather(exchange->context, record, bytes, all);
     if (status != CDDP_OK) {
         cddpi_free(all);
         return status;
@@ -36,39 +43,119 @@ cddp_status cddpi_share_records(cddp_group *group, const void *record, size_t by
     return CDDP_OK;
 }
 
-/* Texts of devices say already whose they are. */
-static cddp_status word(int rank, const struct outcome *outcome)
+cddp_status cddpi_all_gather_bytes(cddp_group *group, const void *record, size_t bytes, void **out)
 {
-    if (strncmp(outcome->text, "rank ", 5) == 0 && isdigit((unsigned char)outcome->text[5])) {
-        return cddpi_fail((cddp_status)outcome->status, "%s", outcome->text);
+    struct cddpi_exchange exchange = exchange_of(group);
+
+    return share(&exchange, group, record, bytes, out);
+}
+
+/* Store the first failure of @p all. Its text is followed by those of others, at most @p most in
+ * all. */
+static cddp_status word(const struct cddpi_failure *all, int world_size, int most)
+{
+    struct cddpi_failure first;
+    int failed = 0;
+
+    for (int rank = 0; rank < world_size; rank++) {
+        cddp_status status = (cddp_status)all[rank].status;
+
+        if (status == CDDP_OK || failed++ >= most) {
+            continue;
+        }
+        if (failed > 1) {
+            first = *cddpi_last_failure();
+        }
+        (void)cddpi_fail_again(status, &all[rank]);
+        (void)cddpi_fail_name(status, rank);
+        if (failed > 1) {
+            size_t length = strlen(first.text);
+
+            snprintf(first.text + length, sizeof first.text - length, "; %s", cddp_last_error());
+            (void)cddpi_fail_again((cddp_status)first.status, &first);
+        }
     }
-    return cddpi_fail((cddp_status)outcome->status, "rank %d: %s", rank, outcome->text);
+    if (failed == 0) {
+        return CDDP_OK;
+    }
+    if (most > 1 && failed > most) {
+        (void)cddpi_fail_suffix((cddp_status)cddpi_last_failure()->status,
+                                "; and %d more ranks failed", failed - most);
+    }
+    return (cddp_status)cddpi_last_failure()->status;
+}
+
+static cddp_status share_failures(const struct cddpi_exchange *exchange, cddp_group *group,
+                                  const struct cddpi_failure *own, int most)
+{
+    void *all = NULL;
+    cddp_status status = share(exchange, group, own, sizeof *own, &all);
+
+    if (status == CDDP_OK) {
+        status = word(all, exchange->world_size, most);
+        cddpi_free(all);
+    }
+    return status;
+}
+
+static cddp_status agree(const struct cddpi_exchange *exchange, cddp_group *group,
+                         struct cddpi_failure *own)
+{
+    void *all = NULL;
+    bool failed = false;
+    cddp_status status = share(exchange, group, &own->status, sizeof own->status, &all);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (int rank = 0; rank < exchange->world_size; rank++) {
+        failed = failed || ((const int32_t *)all)[rank] != CDDP_OK;
+    }
+    cddpi_free(all);
+    return failed ? share_failures(exchange, group, own, 1) : CDDP_OK;
+}
+
+static void get_own(cddp_status mine, struct cddpi_failure *out)
+{
+    if (mine == CDDP_OK) {
+        memset(out, 0, sizeof *out);
+    } else {
+        *out = *cddpi_last_failure();
+    }
+    out->status = mine;
+}
+
+/* A rank whose failure has no known culprit is itself the culprit. */
+static void take_blame(const cddp_group *group, struct cddpi_failure *own)
+{
+    if (own->status != CDDP_OK && own->culprit < 0) {
+        own->culprit = cddpi_group_rank_of_job(group, cddp_group_rank(group));
+    }
 }
 
 cddp_status cddpi_agree(cddp_group *group, cddp_status mine)
 {
-    struct outcome outcome;
-    struct outcome *all;
-    void *memory = NULL;
-    cddp_status status;
+    struct cddpi_exchange exchange = exchange_of(group);
+    struct cddpi_failure own;
 
-    memset(&outcome, 0, sizeof outcome);
-    outcome.status = mine;
-    if (mine != CDDP_OK) {
-        snprintf(outcome.text, sizeof outcome.text, "%s", cddp_last_error());
-    }
-    status = cddpi_share_records(group, &outcome, sizeof outcome, &memory);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    all = memory;
-    for (int rank = 0; rank < cddp_group_world_size(group); rank++) {
-        if (all[rank].status != CDDP_OK) {
-            all[rank].text[TEXT_BYTES - 1] = '\0';
-            status = word(rank, &all[rank]);
-            break;
-        }
-    }
-    cddpi_free(memory);
-    return status;
+    get_own(mine, &own);
+    take_blame(group, &own);
+    return agree(&exchange, group, &own);
+}
+
+cddp_status cddpi_agree_on_failure(cddp_group *group, const struct cddpi_failure *own, int most)
+{
+    struct cddpi_exchange exchange = exchange_of(group);
+    struct cddpi_failure mine = *own;
+
+    take_blame(group, &mine);
+    return share_failures(&exchange, group, &mine, most);
+}
+
+cddp_status cddpi_agree_by(const struct cddpi_exchange *exchange, cddp_status mine)
+{
+    struct cddpi_failure own;
+
+    get_own(mine, &own);
+    return agree(exchange, NULL, &own);
 }

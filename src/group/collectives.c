@@ -1,28 +1,9 @@
 /* collectives.c - the public collectives: checks their arguments and starts them. */
 #include "base/error.h"
-#include "group/device.h"
+#include "group/device/device.h"
 #include "group/group.h"
 
 #include <math.h>
-
-const char *cddpi_kind_name(enum cddpi_kind kind)
-{
-    static const char *const names[CDDPI_KINDS] = {[CDDPI_BARRIER] = "barrier",
-                                                   [CDDPI_ALL_REDUCE] = "all_reduce",
-                                                   [CDDPI_REDUCE] = "reduce",
-                                                   [CDDPI_BROADCAST] = "broadcast",
-                                                   [CDDPI_ALL_GATHER] = "all_gather",
-                                                   [CDDPI_REDUCE_SCATTER] = "reduce_scatter",
-                                                   [CDDPI_GATHER] = "gather",
-                                                   [CDDPI_SCATTER] = "scatter",
-                                                   [CDDPI_ALL_TO_ALL] = "all_to_all",
-                                                   [CDDPI_ALLOC] = "group_alloc",
-                                                   [CDDPI_SEND] = "send",
-                                                   [CDDPI_RECV] = "recv",
-                                                   [CDDPI_REPLAY] = "replay"};
-
-    return (unsigned)kind < CDDPI_KINDS ? names[kind] : "?";
-}
 
 static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
 {
@@ -33,31 +14,36 @@ static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cdd
     if (group == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: no group", name);
     }
-    if (bytes == 0 || (unsigned)op->op > CDDP_OP_PROD) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: %s: type %d or operation %d is none",
-                          group->rank, name, (int)op->type, (int)op->op);
+    if (bytes == 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no element type %d",
+                               name, (int)op->type);
+    }
+    if ((unsigned)op->op > CDDP_OP_PROD) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no operation %d", name,
+                               (int)op->op);
     }
     if (op->root < 0 || op->root >= group->world_size || (message && op->root == group->rank)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: %s: rank %d is %s", group->rank, name,
-                          op->root,
-                          message && op->root == group->rank ? "this one" : "not in the group");
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: rank %d is %s", name, op->root,
+                               message && op->root == group->rank ? "this one"
+                                                                  : "not in the group");
     }
     if (op->count > SIZE_MAX / 4 / bytes / (size_t)group->world_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: %s: %zu elements are too many", group->rank,
-                          name, op->count);
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %zu elements are too many",
+                               name, op->count);
     }
-    return group->device != NULL ? cddpi_device_start(group, op, work)
-                                 : cddpi_group_run(group, op, work);
+    return cddpi_group_has_device(group) ? cddpi_group_device_start(group, op, work)
+                                         : cddpi_group_run(group, op, work);
 }
 
-/* Buffers that this rank needs for @p op; the text names the one that lacks. */
+/* Start @p op once the buffers that this rank needs are known to be there; the text names the one
+ * that is missing. */
 static cddp_status start_checked(cddp_group *group, const struct cddpi_group_op *op, bool needs_in,
                                  bool needs_out, cddp_work **work)
 {
     if (op->count > 0 && ((needs_in && op->in == NULL) || (needs_out && op->out == NULL))) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "rank %d: %s: %s is NULL",
-                          group != NULL ? group->rank : -1, cddpi_kind_name(op->kind),
-                          needs_in && op->in == NULL ? "in" : "out");
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group != NULL ? group->rank : -1,
+                               "%s: %s is NULL", cddpi_kind_name(op->kind),
+                               needs_in && op->in == NULL ? "in" : "out");
     }
     return start(group, op, work);
 }

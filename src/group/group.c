@@ -1,29 +1,37 @@
-/* group.c - a group's life: building, leaving, aborting, its memory and its work handles. */
+/* group.c - a group's life: building and leaving; its device and its memory. */
 #include "group/group.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/device.h"
+#include "group/device/device.h"
+#include "group/transports.h"
 
+#include <stdio.h>
 #include <string.h>
 
-cddp_status cddpi_group_build(const struct cddpi_seat *seat, const struct cddpi_backend_ops *ops,
-                              struct cddpi_backend *backend, int cores, int own_cores,
-                              cddp_group **out)
+cddp_status cddpi_group_build(const struct cddpi_open_params *params,
+                              const struct cddpi_transport *transport,
+                              struct cddpi_backend *backend, cddp_group **out)
 {
     cddp_group *group = cddpi_zalloc(sizeof *group);
+    int cores = 1;
+    int own_cores = 1;
     cddp_status status;
 
     if (group == NULL) {
-        ops->close(backend);
+        transport->cpu.ops->close(backend);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "group: no memory for %zu bytes", sizeof *group);
     }
-    group->rank = group->local_rank = seat->rank;
-    group->world_size = group->local_world_size = seat->world_size;
-    group->timeout_ms = seat->timeout_ms;
-    group->ops = ops;
+    group->rank = group->local_rank = params->rank;
+    group->world_size = group->local_world_size = params->world_size;
+    group->timeout_ms = params->timeout_ms;
+    group->transport = transport;
+    group->ops = transport->cpu.ops;
     group->backend = backend;
+    if (transport->cpu.cores != NULL) {
+        transport->cpu.cores(backend, &cores, &own_cores);
+    }
     status = cddpi_queue_init(group, cores, own_cores);
     if (status != CDDP_OK) {
         cddp_group_destroy(group);
@@ -38,8 +46,8 @@ void cddp_group_destroy(cddp_group *group)
     if (group == NULL) {
         return;
     }
-    if (group->device != NULL) {
-        cddpi_device_leave(group);
+    if (cddpi_group_has_device(group)) {
+        cddpi_group_device_close(group);
     }
     cddpi_queue_fini(group);
     group->ops->close(group->backend);
@@ -53,58 +61,26 @@ void cddp_group_destroy(cddp_group *group)
         group->free_works = next;
     }
     cddpi_free(group->messages);
+    cddpi_free(group->ranks_of_job);
     cddpi_free(group);
-}
-
-int cddp_group_rank(const cddp_group *group)
-{
-    return group->rank;
-}
-
-int cddp_group_world_size(const cddp_group *group)
-{
-    return group->world_size;
-}
-
-int cddp_group_local_rank(const cddp_group *group)
-{
-    return group->local_rank;
-}
-
-int cddp_group_local_world_size(const cddp_group *group)
-{
-    return group->local_world_size;
-}
-
-uint32_t cddp_group_generation(const cddp_group *group)
-{
-    return group->generation;
-}
-
-uint32_t cddp_group_timeout_ms(const cddp_group *group)
-{
-    return group->timeout_ms;
 }
 
 const char *cddp_group_backend(const cddp_group *group)
 {
-    return group->device != NULL ? cddpi_device_plane_name(group) : group->ops->name;
+    return cddpi_group_has_device(group) ? cddpi_group_device_transport_name(group)
+                                         : group->transport->name;
 }
 
 int cddp_group_device(const cddp_group *group)
 {
-    const struct cddpi_device *device = cddpi_group_on_device(group);
-
-    return device != NULL ? device->index : -1;
+    return cddpi_group_has_device(group) ? cddpi_group_on_device(group)->index : -1;
 }
 
 void *cddp_group_stream(const cddp_group *group)
 {
     struct cddpi_device *device = cddpi_group_on_device(group);
 
-    return device != NULL && device->ops->compute_stream != NULL
-               ? device->ops->compute_stream(device)
-               : NULL;
+    return device->ops->compute_stream(device);
 }
 
 cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
@@ -116,25 +92,20 @@ cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
                           group == NULL ? "the group" : "the stream",
                           group == NULL ? "" : " (the default stream is cudaStreamLegacy)");
     }
-    device = cddpi_group_on_device(group);
-    if (device == NULL || device->ops->adopt == NULL) {
+    if (!cddpi_group_has_device(group)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "set_stream: rank %d's group is on the processor, which has no streams: "
                           "ask for options.device = \"cuda\"",
                           group->rank);
     }
+    device = cddpi_group_on_device(group);
     return device->ops->adopt(device, stream);
-}
-
-void cddp_group_abort(cddp_group *group, const char *reason)
-{
-    group->ops->abort(group->backend, CDDP_ERR_PEER, reason != NULL ? reason : "aborted");
 }
 
 cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
 {
-    if (group != NULL && out != NULL && bytes <= SIZE_MAX / 4 && group->device != NULL) {
-        return cddpi_device_memory(group, bytes, out);
+    if (group != NULL && out != NULL && bytes <= SIZE_MAX / 4 && cddpi_group_has_device(group)) {
+        return cddpi_group_device_alloc(group, bytes, out);
     }
     return cddp_group_alloc_host(group, bytes, out);
 }
@@ -168,81 +139,8 @@ bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, cons
 
 void cddp_group_free(cddp_group *group, void *memory)
 {
-    if (memory != NULL && (group->device == NULL || !cddpi_device_free(group, memory))) {
+    if (memory != NULL &&
+        !(cddpi_group_has_device(group) && cddpi_group_device_free(group, memory))) {
         group->ops->free_memory(group->backend, memory);
     }
-}
-
-static cddp_status result(const struct cddp_work *work)
-{
-    if (work->status == CDDP_OK) {
-        return CDDP_OK;
-    }
-    if (work->group == NULL) {
-        return work->status == CDDP_ERR_CLOSED
-                   ? cddpi_fail(work->status, "the group was destroyed before this work was done")
-                   : cddpi_fail(work->status, "work of a group that is gone: %s",
-                                cddp_status_text(work->status));
-    }
-    return cddpi_fail(work->status, "%s", work->group->broken_text);
-}
-
-cddp_status cddp_work_test(cddp_work *work, bool *out_done)
-{
-    if (work->flight != NULL) {
-        return cddpi_device_test(work, out_done);
-    }
-    if (work->group != NULL && atomic_load_explicit(&work->done, memory_order_acquire) != 1) {
-        cddpi_group_poll(work->group);
-    }
-    if (atomic_load_explicit(&work->done, memory_order_acquire) != 1) {
-        *out_done = false;
-        return CDDP_OK;
-    }
-    *out_done = true;
-    return result(work);
-}
-
-cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
-{
-    int64_t deadline;
-
-    if (work->flight != NULL) {
-        return cddpi_device_wait(work, timeout_ms);
-    }
-    deadline = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : 0;
-    if (work->group != NULL && !cddpi_queue_wait(work->group, work, deadline)) {
-        return cddpi_fail(CDDP_ERR_TIMEOUT, "rank %d: the work was not done within %u ms",
-                          work->group->rank, timeout_ms);
-    }
-    return result(work);
-}
-
-void cddp_work_destroy(cddp_work *work)
-{
-    cddp_group *group;
-
-    if (work == NULL) {
-        return;
-    }
-    group = work->group;
-    if (group == NULL) {
-        cddpi_free(work);
-        return;
-    }
-    if (work->flight != NULL) {
-        cddpi_device_drop(work);
-    } else {
-        (void)cddpi_queue_wait(group, work, 0);
-    }
-    if (work->newer != NULL) {
-        work->newer->older = work->older;
-    } else {
-        group->newest = work->older;
-    }
-    if (work->older != NULL) {
-        work->older->newer = work->newer;
-    }
-    work->next = group->free_works;
-    group->free_works = work;
 }

@@ -1,8 +1,10 @@
 /* group.h - inside of a process group: one operation's state, the queue that runs operations, and
  * the table of functions that a backend fills. What lies in a device's memory goes by
- * group/device.h, beside the queue. */
+ * group/device/device.h, beside the queue. */
 #ifndef CDDPI_GROUP_H
 #define CDDPI_GROUP_H
+
+#include "base/error.h"
 
 #include <cddp/group.h>
 
@@ -22,9 +24,11 @@ enum cddpi_kind {
     CDDPI_ALLOC, /* cddp_group_alloc(): `count` bytes, *(void **)out gets the memory */
     CDDPI_SEND,
     CDDPI_RECV,
-    CDDPI_REPLAY, /* of what a device has recorded: see group/device.h */
+    CDDPI_REPLAY, /* of a captured graph: see group/device/device.h */
     CDDPI_KINDS
 };
+
+enum { CDDPI_OP_STATE_BYTES = 96 };
 
 /* One operation: what was asked for, and how far it has come. */
 struct cddpi_group_op {
@@ -41,30 +45,27 @@ struct cddpi_group_op {
     int64_t start_ns;
     int64_t deadline_ns;
 
-    /* the rest belongs to the backend; all zero before the first advance */
-    uint32_t base;   /* progress counter before the operation */
-    uint32_t stage;  /* stages done */
-    uint32_t last;   /* stage that ends the operation; known after the first exchange */
-    int laggard;     /* rank that is waited for */
-    unsigned path;   /* which algorithm */
-    unsigned lag;    /* stages that come before the first chunk */
-    size_t chunks;   /* pieces through the staging area */
-    size_t chunk;    /* elements in a piece (of each block) */
-    uint64_t parity; /* staging buffer of the first piece */
-    uint64_t done_bytes;
-    bool began;
-    void *scratch;
+    /* the backend's own; all zero before the first advance */
+    _Alignas(8) unsigned char state[CDDPI_OP_STATE_BYTES];
 };
+
+/** The rank in the job of rank @p rank of @p group. */
+int cddpi_group_rank_of_job(const cddp_group *group, int rank);
+/** Fail with @p status for what broke @p group. */
+cddp_status cddpi_group_fail_broken(const cddp_group *group, cddp_status status);
+/** End the group on all ranks: @p failure, from now on of this @p status and with a culprit, says
+ *  why. Any thread. */
+void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure *failure);
 
 /** "all_reduce", "send" ... */
 const char *cddpi_kind_name(enum cddpi_kind kind);
 
 struct cddpi_backend;
+struct cddpi_transport; /* group/transports.h */
 
 /* What a transport gives a group. advance, check and sleep are called by one thread at a time: the
  * one that runs the group's queue. */
 struct cddpi_backend_ops {
-    const char *name;
     void (*close)(struct cddpi_backend *backend);
     /* Do what can be done now without waiting. @p out_done only on CDDP_OK. */
     cddp_status (*advance)(struct cddpi_backend *backend, struct cddpi_group_op *op,
@@ -77,15 +78,16 @@ struct cddpi_backend_ops {
     void (*drop)(struct cddpi_backend *backend, struct cddpi_group_op *op);
     /* Word the timeout of @p op. */
     cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
-    /* Sleeping: announce (@p rank is the only one that matters, or -1), advance once more, sleep at
-     * most @p ns, and say that one is awake. sleep returns whether it was woken. */
-    uint32_t (*announce)(struct cddpi_backend *backend, int rank);
+    /* Sleeping: prepare_sleep (@p op is all that is waited for, or NULL), advance once more, sleep
+     * at most @p ns, and end_sleep. sleep returns whether it was woken. */
+    uint32_t (*prepare_sleep)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
     bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
-    void (*awake)(struct cddpi_backend *backend);
-    void (*ring)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
-    /* Let every peer fail, with @p text. Any thread. */
-    void (*abort)(struct cddpi_backend *backend, cddp_status status, const char *text);
-    /* CDDP_OK, or what another thread's or rank's abort says. Cheap. */
+    void (*end_sleep)(struct cddpi_backend *backend);
+    void (*wake)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
+    /* Let every peer fail as @p failure says, which is copied. Any thread. */
+    void (*abort)(struct cddpi_backend *backend, const struct cddpi_failure *failure);
+    /* CDDP_OK, or what another thread's or rank's abort says, with the name of the rank that ended
+     * the group before it: CDDP_ERR_CLOSED for one's own. Cheap. */
     cddp_status (*broken)(struct cddpi_backend *backend);
     /* Where this rank sees every rank's counterpart of [memory, memory + bytes), which lies in
      * cddp_group_alloc()'s; false: nowhere. NULL: never. */
@@ -97,30 +99,30 @@ struct cddpi_backend_ops {
 struct cddp_work {
     struct cddpi_group_op op;
     cddp_group *group;               /* NULL once the group is destroyed */
-    struct cddpi_flight *flight;     /* of the group's device; NULL: the queue runs it */
-    struct cddp_work *next;          /* in its lane, the incoming list or the free list */
+    struct cddpi_pending *pending;   /* of the group's device; NULL: the queue runs it */
+    struct cddp_work *next;          /* in its channel, the incoming list or the free list */
     struct cddp_work *newer, *older; /* handles that the caller has */
     cddp_status status;
     _Atomic uint32_t done; /* 0 no, 1 yes, 2 no and someone sleeps on it */
 };
 
-/* Operations that must run in order: lane 0 holds the collectives, 1 + 2p what is sent to rank p,
- * 2 + 2p what comes from it. */
-struct cddpi_lane {
+/* Operations that must run in order: channel 0 has the collectives, 1 + 2p the sends to rank p,
+ * 2 + 2p the recvs from it. */
+struct cddpi_channel {
     struct cddp_work *first, *last;
 };
 
 struct cddpi_queue {
-    struct cddpi_lane *lanes;
-    unsigned lane_count;
-    unsigned
-        messages; /* sends and recvs in lanes; only if there are any are their lanes looked at */
-    unsigned running;         /* works in lanes; this and `finished` are the running thread's own */
-    unsigned finished;        /* works done that `pending` still counts */
+    struct cddpi_channel *channels;
+    unsigned channel_count;
+    unsigned messages; /* sends and recvs in channels; only if there are any are their channels
+                          looked at */
+    unsigned running;  /* works in channels; this and `finished` are the running thread's own */
+    unsigned finished; /* works done that `pending` still counts */
     _Atomic unsigned pending; /* submitted and not done, whoever runs them */
 
     int64_t spin_ns;
-    unsigned yields; /* instead of spinning when ranks outnumber cores */
+    unsigned yields; /* how often a wait yields, instead of spinning, when ranks outnumber cores */
 
     /* the comm thread; absent: the calling thread advances the queue */
     bool threaded;
@@ -140,20 +142,28 @@ struct cddp_group {
     int local_world_size;
     uint32_t generation;
     uint32_t timeout_ms;
-    const struct cddpi_backend_ops *ops;
+    const struct cddpi_transport *transport;
+    const struct cddpi_backend_ops *ops; /* the transport's */
     struct cddpi_backend *backend;
-    struct cddpi_group_device *device; /* NULL: all memory is the processor's */
+    struct cddpi_group_device *device; /* see cddpi_group_has_device() */
     struct cddpi_queue queue;
     struct cddp_work *free_works;
     struct cddp_work *newest; /* handles that are out */
     uint64_t collectives;     /* submitted so far */
-    uint64_t *messages;       /* submitted so far, by lane */
-    _Atomic bool broken;      /* then the text below is set and does not change */
-    char broken_text[1024];
+    uint64_t *messages;       /* submitted so far, by channel */
+    int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
+    _Atomic bool broken;      /* then the failure below is set and does not change */
+    struct cddpi_failure failure;
 };
 
+/** Whether the group's data may lie in a device's memory; else all memory is the processor's. */
+static inline bool cddpi_group_has_device(const cddp_group *group)
+{
+    return group->device != NULL;
+}
+
 /* What a backend learns when it is opened. */
-struct cddpi_seat {
+struct cddpi_open_params {
     int rank;
     int world_size;
     uint32_t timeout_ms;
@@ -169,29 +179,32 @@ bool cddpi_group_has_thread(const cddp_group *group);
  *  world_size pointers, valid as long as the memory. False: it does not. */
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out);
 
-/** A group over an open @p backend, which it owns from now on also when this fails. */
-cddp_status cddpi_group_build(const struct cddpi_seat *seat, const struct cddpi_backend_ops *ops,
-                              struct cddpi_backend *backend, int cores, int own_cores,
-                              cddp_group **out);
+/** A group over an open @p backend of @p transport, which it owns from now on also when this fails.
+ */
+cddp_status cddpi_group_build(const struct cddpi_open_params *params,
+                              const struct cddpi_transport *transport,
+                              struct cddpi_backend *backend, cddp_group **out);
 
 /** Start @p op on the processor's memory: wait for it when @p out is NULL. */
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
 
-/* queue.c */
-/** A handle that is @p start and the caller's; NULL with a text: no memory. */
+/* state.c */
+/** Something failed here with @p status and the thread's text: tell all others through the backend,
+ *  unless another rank's failure was first. Returns the status of the first failure, with a text
+ *  that names its rank. Called by the group's thread, or the watchdog. */
+cddp_status cddpi_group_fail_all(cddp_group *group, cddp_status status);
+
+/* handles.c */
+/** A handle for the caller, begun as a copy of @p start; NULL with a text: no memory. */
 struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start);
+/** The caller has given the handle back, and nobody waits for it: it may be used again. */
+void cddpi_work_put(struct cddp_work *work);
+
+/* queue.c */
 cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores);
 void cddpi_queue_fini(cddp_group *group);
-/** Something failed here with @p status and the thread's text: tell all others through the backend,
- *  unless another rank was first. Returns the status of what came first, with a text that names its
- *  rank. The group's thread, or the watchdog. */
-cddp_status cddpi_group_tell(cddp_group *group, cddp_status status);
 void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);
 /** Wait for @p work, until @p deadline_ns if that is not 0. Returns whether it is done. */
 bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);
-
-/* solo.c */
-cddp_status cddpi_solo_open(struct cddpi_backend **out);
-extern const struct cddpi_backend_ops cddpi_solo_ops;
 
 #endif

@@ -1,10 +1,10 @@
 /* queue.c - runs a group's operations in order: on the comm thread where the rank has a core to
- * spare, else inside the calls of the thread that owns the group. Also the handles' free list. */
+ * spare, else inside the calls of the thread that owns the group. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "group/device.h"
+#include "group/device/device.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -16,8 +16,8 @@
 
 enum { SLICE_NS = 50000000, SPIN_NS = 50000, YIELDS = 64, PAUSES = 16 };
 
-/* A wait between two looks: first spinning, then sleeping. */
-struct nap {
+/* The state of a wait between two looks at the queue: first it spins, then it sleeps. */
+struct backoff {
     int64_t spin_until_ns;
     unsigned yields;
     bool overslept; /* the last sleep ended by itself */
@@ -32,7 +32,7 @@ static void pause_cpu(void)
 #endif
 }
 
-static unsigned lane_of(const struct cddpi_group_op *op)
+static unsigned channel_of(const struct cddpi_group_op *op)
 {
     if (op->kind == CDDPI_SEND) {
         return 1 + 2 * (unsigned)op->root;
@@ -42,28 +42,28 @@ static unsigned lane_of(const struct cddpi_group_op *op)
 
 static void push(struct cddpi_queue *queue, struct cddp_work *work)
 {
-    unsigned index = lane_of(&work->op);
-    struct cddpi_lane *lane = &queue->lanes[index];
+    unsigned index = channel_of(&work->op);
+    struct cddpi_channel *channel = &queue->channels[index];
 
     work->next = NULL;
-    if (lane->first == NULL) {
-        lane->first = work;
+    if (channel->first == NULL) {
+        channel->first = work;
     } else {
-        lane->last->next = work;
+        channel->last->next = work;
     }
-    lane->last = work;
+    channel->last = work;
     queue->messages += index != 0;
     queue->running++;
 }
 
-/* Take the first work off its lane and tell who waits. The work may be gone right after. */
-static void complete(cddp_group *group, struct cddpi_lane *lane, cddp_status status)
+/* Take the first work off its channel and wake its waiters. They may destroy the work at once. */
+static void complete(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     struct cddpi_queue *queue = &group->queue;
-    struct cddp_work *work = lane->first;
+    struct cddp_work *work = channel->first;
 
-    lane->first = work->next;
-    queue->messages -= lane != queue->lanes;
+    channel->first = work->next;
+    queue->messages -= channel != queue->channels;
     queue->running--;
     queue->finished++;
     work->status = status;
@@ -72,9 +72,9 @@ static void complete(cddp_group *group, struct cddpi_lane *lane, cddp_status sta
     }
 }
 
-/* The lanes are left alone until the next work comes: if none is left, they may be another
- * thread's. Returns how many are left. */
-static unsigned settle(struct cddpi_queue *queue)
+/* Take the finished works off `pending`. Returns how many are left: if none, another thread may use
+ * the channels from now on. */
+static unsigned count_finished(struct cddpi_queue *queue)
 {
     unsigned running = queue->running;
     unsigned finished = queue->finished;
@@ -86,11 +86,35 @@ static unsigned settle(struct cddpi_queue *queue)
     return running;
 }
 
-/* Keep the stored text as the group's first failure. */
+/* " (ranks of this part: 0 is the job's 2, 1 is 3)"; nothing for the whole job's group. */
+static void name_ranks(const cddp_group *group, char *out, size_t bytes)
+{
+    static const char more[] = ", ...)";
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int r = 0; group->ranks_of_job != NULL && r < group->world_size; r++) {
+        if (used > bytes - 64) {
+            memcpy(out + used, more, sizeof more);
+            return;
+        }
+        used += (size_t)snprintf(out + used, bytes - used, "%s%d is %s%d%s",
+                                 r == 0 ? " (ranks of this part: " : ", ", r,
+                                 r == 0 ? "the job's " : "", group->ranks_of_job[r],
+                                 r == group->world_size - 1 ? ")" : "");
+    }
+}
+
+/* Keep the stored failure as the group's first, and, for a part of a job, say who its ranks
+ * are. */
 static void set_broken(cddp_group *group)
 {
+    char ranks[400];
+
     if (!atomic_load_explicit(&group->broken, memory_order_relaxed)) {
-        snprintf(group->broken_text, sizeof group->broken_text, "%s", cddp_last_error());
+        name_ranks(group, ranks, sizeof ranks);
+        (void)cddpi_fail_suffix(cddpi_last_failure()->status, "%s", ranks);
+        group->failure = *cddpi_last_failure();
         atomic_store_explicit(&group->broken, true, memory_order_release);
     }
 }
@@ -99,63 +123,59 @@ static void fail_all(cddp_group *group)
 {
     struct cddpi_queue *queue = &group->queue;
 
-    for (unsigned i = 0; i < queue->lane_count; i++) {
-        while (queue->lanes[i].first != NULL) {
+    for (unsigned i = 0; i < queue->channel_count; i++) {
+        while (queue->channels[i].first != NULL) {
             if (group->ops->drop != NULL) {
-                group->ops->drop(group->backend, &queue->lanes[i].first->op);
+                group->ops->drop(group->backend, &queue->channels[i].first->op);
             }
-            complete(group, &queue->lanes[i], CDDP_ERR_CLOSED);
+            complete(group, &queue->channels[i], CDDP_ERR_CLOSED);
         }
     }
 }
 
-cddp_status cddpi_group_tell(cddp_group *group, cddp_status status)
+/* Add the operation to the failure, unless it names one already: another rank's, or an earlier one.
+ */
+static void note_operation(const struct cddpi_group_op *op)
 {
-    char text[900];
-    cddp_status first;
+    char operation[CDDPI_FAILURE_OPERATION_BYTES];
 
-    snprintf(text, sizeof text, "%s", cddp_last_error());
-    first = group->ops->broken(group->backend);
-    if (first != CDDP_OK) {
-        return first;
+    if (cddpi_last_failure()->operation[0] == '\0') {
+        snprintf(operation, sizeof operation, "%s #%llu", cddpi_kind_name(op->kind),
+                 (unsigned long long)op->number);
+        cddpi_error_during(operation);
     }
-    group->ops->abort(group->backend, status, text);
-    (void)cddpi_fail(status, "%s", text);
-    if (status != CDDP_ERR_MISMATCH) {
-        (void)cddpi_fail_prefix(status, "rank %d", group->rank);
-    }
-    return status;
 }
 
-/* The first work of @p lane failed with @p status and the thread's text: nothing here can go on. */
-static void fail(cddp_group *group, struct cddpi_lane *lane, cddp_status status)
+/* The first work of @p channel failed with @p status and the thread's text: end all works. */
+static void fail(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
-    status = cddpi_watch_reason(group->device, cddpi_group_tell(group, status));
+    note_operation(&channel->first->op);
+    status = cddpi_group_device_reason(group, cddpi_group_fail_all(group, status));
     set_broken(group);
     if (group->ops->drop != NULL) {
-        group->ops->drop(group->backend, &lane->first->op);
+        group->ops->drop(group->backend, &channel->first->op);
     }
-    complete(group, lane, status);
+    complete(group, channel, status);
     fail_all(group);
 }
 
 /* Returns whether anything was finished. */
-static bool advance_lane(cddp_group *group, struct cddpi_lane *lane)
+static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
 {
     bool any = false;
 
-    while (lane->first != NULL) {
+    while (channel->first != NULL) {
         bool done = false;
-        cddp_status status = group->ops->advance(group->backend, &lane->first->op, &done);
+        cddp_status status = group->ops->advance(group->backend, &channel->first->op, &done);
 
         if (status != CDDP_OK) {
-            fail(group, lane, status);
+            fail(group, channel, status);
             return true;
         }
         if (!done) {
             return any;
         }
-        complete(group, lane, CDDP_OK);
+        complete(group, channel, CDDP_OK);
         any = true;
     }
     return any;
@@ -164,15 +184,15 @@ static bool advance_lane(cddp_group *group, struct cddpi_lane *lane)
 static bool advance_all(cddp_group *group)
 {
     struct cddpi_queue *queue = &group->queue;
-    bool any = advance_lane(group, &queue->lanes[0]);
+    bool any = advance_channel(group, &queue->channels[0]);
 
-    for (unsigned i = 1; i < queue->lane_count && queue->messages > 0; i++) {
-        any = advance_lane(group, &queue->lanes[i]) || any;
+    for (unsigned i = 1; i < queue->channel_count && queue->messages > 0; i++) {
+        any = advance_channel(group, &queue->channels[i]) || any;
     }
     return any;
 }
 
-/* Look after every operation that is under way; fails them if one cannot be completed.
+/* Check every operation that is under way; all fail if one cannot be completed.
  * @param out_until_ns  The earliest deadline. */
 static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
 {
@@ -180,23 +200,23 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
     int64_t now = cddpi_now_ns();
 
     *out_until_ns = INT64_MAX;
-    for (unsigned i = 0; i < queue->lane_count; i++) {
-        struct cddpi_lane *lane = &queue->lanes[i];
+    for (unsigned i = 0; i < queue->channel_count; i++) {
+        struct cddpi_channel *channel = &queue->channels[i];
         cddp_status status;
 
-        if (lane->first == NULL) {
+        if (channel->first == NULL) {
             continue;
         }
-        status = group->ops->check(group->backend, &lane->first->op, thorough);
-        if (status == CDDP_OK && now >= lane->first->op.deadline_ns) {
-            status = group->ops->expired(group->backend, &lane->first->op);
+        status = group->ops->check(group->backend, &channel->first->op, thorough);
+        if (status == CDDP_OK && now >= channel->first->op.deadline_ns) {
+            status = group->ops->expired(group->backend, &channel->first->op);
         }
         if (status != CDDP_OK) {
-            fail(group, lane, status);
+            fail(group, channel, status);
             return false;
         }
-        if (lane->first->op.deadline_ns < *out_until_ns) {
-            *out_until_ns = lane->first->op.deadline_ns;
+        if (channel->first->op.deadline_ns < *out_until_ns) {
+            *out_until_ns = channel->first->op.deadline_ns;
         }
     }
     return true;
@@ -207,72 +227,73 @@ static bool arrived(struct cddpi_queue *queue)
     return queue->threaded && atomic_load_explicit(&queue->arrived, memory_order_acquire);
 }
 
-/* Between two looks at a queue that does not move. */
-static void take_nap(cddp_group *group, struct nap *nap, int64_t limit_ns)
+/* Wait between two looks at a queue in which nothing advances. */
+static void back_off(cddp_group *group, struct backoff *backoff, int64_t limit_ns)
 {
     struct cddpi_queue *queue = &group->queue;
     const struct cddpi_backend_ops *ops = group->ops;
     int64_t until;
     int64_t now;
     uint32_t ticket;
-    int rank = -1;
+    const struct cddpi_group_op *only = NULL;
 
-    if (nap->yields < queue->yields) {
-        nap->yields++;
+    if (backoff->yields < queue->yields) {
+        backoff->yields++;
         sched_yield();
         return;
     }
     if (queue->spin_ns > 0) {
         now = cddpi_now_ns();
-        if (nap->spin_until_ns == 0) {
-            nap->spin_until_ns = now + queue->spin_ns;
+        if (backoff->spin_until_ns == 0) {
+            backoff->spin_until_ns = now + queue->spin_ns;
         }
-        if (now < nap->spin_until_ns) {
+        if (now < backoff->spin_until_ns) {
             for (int i = 0; i < PAUSES; i++) {
                 pause_cpu();
             }
             return;
         }
     }
-    if (queue->messages == 0 && queue->lanes[0].first != NULL) {
-        rank = queue->lanes[0].first->op.laggard;
+    if (queue->messages == 0 && queue->channels[0].first != NULL) {
+        only = &queue->channels[0].first->op;
     }
-    ticket = ops->announce(group->backend, rank);
-    if (!advance_all(group) && !arrived(queue) && check_all(group, nap->overslept, &until) &&
+    ticket = ops->prepare_sleep(group->backend, only);
+    if (!advance_all(group) && !arrived(queue) && check_all(group, backoff->overslept, &until) &&
         queue->running > 0) {
         now = cddpi_now_ns();
         until = until < limit_ns ? until : limit_ns;
         until = until - now < SLICE_NS ? until - now : SLICE_NS;
-        nap->overslept = until > 0 && !ops->sleep(group->backend, ticket, until) &&
-                         until == SLICE_NS;
+        backoff->overslept = until > 0 && !ops->sleep(group->backend, ticket, until) &&
+                             until == SLICE_NS;
     }
-    ops->awake(group->backend);
+    ops->end_sleep(group->backend);
 }
 
 static void run_here(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)
 {
-    struct nap nap = {0, 0, false};
+    struct backoff backoff = {0, 0, false};
     int64_t limit = deadline_ns != 0 ? deadline_ns : INT64_MAX;
 
     for (;;) {
         bool any = advance_all(group);
 
-        (void)settle(&group->queue);
+        (void)count_finished(&group->queue);
         if (atomic_load_explicit(&work->done, memory_order_acquire) == 1) {
             return;
         }
         if (any) {
-            nap = (struct nap){0, 0, false};
+            backoff = (struct backoff){0, 0, false};
             continue;
         }
         if (deadline_ns != 0 && cddpi_now_ns() >= deadline_ns) {
             return;
         }
-        take_nap(group, &nap, limit);
+        back_off(group, &backoff, limit);
     }
 }
 
-/* The comm thread: operations that have come since the last look go into their lanes. */
+/* On the comm thread: put operations that came since the last look into their channels. Returns
+ * false when the thread is to stop. */
 static bool take_incoming(struct cddpi_queue *queue, unsigned *running)
 {
     bool stop;
@@ -294,7 +315,7 @@ static bool take_incoming(struct cddpi_queue *queue, unsigned *running)
     return !stop;
 }
 
-/* Nothing to do: spin a little, since the next bucket is often near, then sleep. */
+/* There is nothing to do: spin a little, since the next bucket often comes soon, then sleep. */
 static void idle(struct cddpi_queue *queue)
 {
     int64_t until = cddpi_now_ns() + queue->spin_ns;
@@ -317,8 +338,8 @@ static void *comm_main(void *argument)
 {
     cddp_group *group = argument;
     struct cddpi_queue *queue = &group->queue;
-    struct nap nap = {0, 0, false};
-    unsigned running = 0; /* once it is 0 the lanes may be the calling thread's */
+    struct backoff backoff = {0, 0, false};
+    unsigned running = 0; /* once it is 0 the calling thread may use the channels */
 
     for (;;) {
         bool any;
@@ -332,11 +353,11 @@ static void *comm_main(void *argument)
         }
         any = advance_all(group);
         if (any || queue->running == 0) {
-            nap = (struct nap){0, 0, false};
+            backoff = (struct backoff){0, 0, false};
         } else {
-            take_nap(group, &nap, INT64_MAX);
+            back_off(group, &backoff, INT64_MAX);
         }
-        running = settle(queue);
+        running = count_finished(queue);
     }
 }
 
@@ -375,28 +396,6 @@ static bool idle_now(struct cddpi_queue *queue)
     return atomic_load_explicit(&queue->pending, memory_order_acquire) == 0;
 }
 
-struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start)
-{
-    struct cddp_work *work = group->free_works;
-
-    if (work != NULL) {
-        group->free_works = work->next;
-    } else {
-        work = cddpi_zalloc(sizeof *work);
-    }
-    if (work == NULL) {
-        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: no memory for a work handle", group->rank);
-        return NULL;
-    }
-    *work = *start;
-    work->older = group->newest;
-    if (group->newest != NULL) {
-        group->newest->newer = work;
-    }
-    group->newest = work;
-    return work;
-}
-
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out)
 {
     struct cddp_work local = {.op = *op, .group = group};
@@ -405,13 +404,13 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
     bool direct;
 
     if (atomic_load_explicit(&group->broken, memory_order_acquire)) {
-        return cddpi_fail(CDDP_ERR_CLOSED, "%s", group->broken_text);
+        return cddpi_group_fail_broken(group, CDDP_ERR_CLOSED);
     }
     status = group->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
-        status = cddpi_watch_reason(group->device, status);
+        status = cddpi_group_device_reason(group, status);
         set_broken(group);
-        return status;
+        return cddpi_group_fail_broken(group, status);
     }
     if (out != NULL) {
         work = cddpi_work_take(group, &local);
@@ -419,7 +418,8 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
             return CDDP_ERR_NO_MEMORY;
         }
     }
-    work->op.number = lane_of(op) == 0 ? ++group->collectives : ++group->messages[lane_of(op)];
+    work->op.number = channel_of(op) == 0 ? ++group->collectives
+                                          : ++group->messages[channel_of(op)];
     work->op.start_ns = cddpi_now_ns();
     work->op.deadline_ns = work->op.start_ns + (int64_t)group->timeout_ms * 1000000;
     direct = out == NULL && idle_now(&group->queue);
@@ -436,7 +436,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
         (void)cddpi_queue_wait(group, work, 0);
     }
     if (work->status != CDDP_OK) {
-        return cddpi_fail(work->status, "%s", group->broken_text);
+        return cddpi_group_fail_broken(group, work->status);
     }
     return CDDP_OK;
 }
@@ -449,7 +449,7 @@ void cddpi_queue_submit(cddp_group *group, struct cddp_work *work)
     if (!queue->threaded) {
         push(queue, work);
         (void)advance_all(group);
-        (void)settle(queue);
+        (void)count_finished(queue);
         return;
     }
     work->next = NULL;
@@ -465,7 +465,7 @@ void cddpi_queue_submit(cddp_group *group, struct cddp_work *work)
         pthread_cond_signal(&queue->wake);
     }
     pthread_mutex_unlock(&queue->mutex);
-    group->ops->ring(group->backend);
+    group->ops->wake(group->backend);
 }
 
 bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)
@@ -483,7 +483,7 @@ void cddpi_group_poll(cddp_group *group)
 {
     if (!group->queue.threaded && group->queue.running > 0) {
         (void)advance_all(group);
-        (void)settle(&group->queue);
+        (void)count_finished(&group->queue);
     }
 }
 
@@ -493,11 +493,11 @@ cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores)
     bool crowded = cores < group->local_world_size;
     bool spare = cores >= 2 * group->local_world_size && own_cores >= 2 && group->world_size > 1;
 
-    queue->lane_count = 1 + 2 * (unsigned)group->world_size;
-    queue->lanes = cddpi_zalloc_array(queue->lane_count, sizeof *queue->lanes);
-    group->messages = cddpi_zalloc_array(queue->lane_count, sizeof *group->messages);
-    if (queue->lanes == NULL || group->messages == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: no memory for the work queue", group->rank);
+    queue->channel_count = 1 + 2 * (unsigned)group->world_size;
+    queue->channels = cddpi_zalloc_array(queue->channel_count, sizeof *queue->channels);
+    group->messages = cddpi_zalloc_array(queue->channel_count, sizeof *group->messages);
+    if (queue->channels == NULL || group->messages == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "no memory for the work queue");
     }
     queue->spin_ns = cddpi_env_integer(CDDPI_ENV_SPIN_US, 0, 1000000, crowded ? 0 : SPIN_NS / 1000);
     queue->spin_ns *= 1000;
@@ -512,8 +512,7 @@ cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores)
         queue->threaded = false;
         pthread_mutex_destroy(&queue->mutex);
         pthread_cond_destroy(&queue->wake);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "rank %d: the comm thread did not start",
-                          group->rank);
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "the comm thread did not start");
     }
     return CDDP_OK;
 }
@@ -528,14 +527,14 @@ void cddpi_queue_fini(cddp_group *group)
         atomic_store_explicit(&queue->arrived, true, memory_order_release);
         pthread_cond_signal(&queue->wake);
         pthread_mutex_unlock(&queue->mutex);
-        group->ops->ring(group->backend);
+        group->ops->wake(group->backend);
         pthread_join(queue->thread, NULL);
         pthread_mutex_destroy(&queue->mutex);
         pthread_cond_destroy(&queue->wake);
     }
-    if (queue->lanes != NULL) {
+    if (queue->channels != NULL) {
         fail_all(group);
     }
-    cddpi_free(queue->lanes);
-    queue->lanes = NULL;
+    cddpi_free(queue->channels);
+    queue->channels = NULL;
 }

@@ -1,144 +1,114 @@
-/* split.c - cddp_group_split(): subgroups, which meet through their parent's collectives. */
+/* split.c - cddp_group_split(): subgroups, whose ranks find each other through their parent's
+ * collectives. */
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "group/agree.h"
-#include "group/device.h"
-#include "group/host/host.h"
-
-#include <string.h>
-#include <unistd.h>
+#include "group/device/device.h"
+#include "group/transports.h"
 
 /* What ranks tell each other. */
-struct wish {
+struct split_choice {
     int32_t color;
     int32_t key;
 };
-struct offer {
-    uint64_t nonce;
-    uint64_t start_time;
-    int32_t pid;
-    int32_t fd; /* -1: none */
-};
 
-/* This rank's place among those of its color. @param out_first  The rank here that becomes 0. */
-static struct cddpi_seat seat_in(const cddp_group *group, const struct wish *wishes, int *out_first)
+/* Whether a rank of the same color as @p b's comes before it. */
+static bool comes_before(const struct split_choice *a, int a_rank, const struct split_choice *b,
+                         int b_rank)
 {
-    const struct wish *mine = &wishes[group->rank];
-    struct cddpi_seat seat = {0, 0, group->timeout_ms};
+    return a->color == b->color && (a->key < b->key || (a->key == b->key && a_rank < b_rank));
+}
+
+/* This rank's place among those of its color.
+ * @param out_first  The rank of @p group that becomes rank 0. */
+static struct cddpi_open_params params_in(const cddp_group *group,
+                                          const struct split_choice *choices, int *out_first)
+{
+    const struct split_choice *mine = &choices[group->rank];
+    struct cddpi_open_params params = {0, 0, group->timeout_ms};
     int first = -1;
 
     for (int r = 0; r < group->world_size; r++) {
-        const struct wish *wish = &wishes[r];
+        const struct split_choice *choice = &choices[r];
 
-        if (wish->color != mine->color) {
+        if (choice->color != mine->color) {
             continue;
         }
-        seat.world_size++;
-        seat.rank += wish->key < mine->key || (wish->key == mine->key && r < group->rank);
-        if (first < 0 || wish->key < wishes[first].key) {
+        params.world_size++;
+        params.rank += comes_before(choice, r, mine, group->rank);
+        if (first < 0 || choice->key < choices[first].key) {
             first = r;
         }
     }
     *out_first = first;
-    return seat;
+    return params;
 }
 
-static cddp_status attach(cddp_group *group, const struct cddpi_seat *seat,
-                          const struct offer *offer, struct cddpi_backend **out)
+/* The ranks in the job of the ranks of this one's color; NULL: the same numbers, or no memory, and
+ * then errors name only the part's ranks. */
+static int *ranks_of_job(const cddp_group *group, const struct split_choice *choices,
+                         const struct cddpi_open_params *params)
 {
-    cddp_status status;
-    int fd;
+    int *ranks = cddpi_zalloc_array((size_t)params->world_size, sizeof *ranks);
+    bool same = true;
 
-    if (offer->fd < 0) {
-        return CDDP_OK; /* the new rank 0 could not make the block: it says why when all agree */
-    }
-    status = cddpi_host_open_fd(offer->pid, offer->start_time, offer->fd, &fd);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_host_attach(seat, fd, offer->nonce, out);
-    close(fd);
-    if (status == CDDP_OK) {
-        status = cddpi_host_meet(*out, cddpi_deadline_ns(group->timeout_ms), NULL, NULL);
-    }
-    return status;
-}
+    for (int r = 0; ranks != NULL && r < group->world_size; r++) {
+        int place = 0;
 
-/* All ranks take part in all exchanges, whatever happens to one, so that none waits for another. */
-static cddp_status split_host(cddp_group *group, struct cddpi_seat *seat, int first, bool joins,
-                              struct cddpi_backend **out)
-{
-    void *offers = NULL;
-    struct offer mine = {0, 0, getpid(), -1};
-    struct cddpi_backend *backend = NULL;
-    char state;
-    cddp_status own = CDDP_OK;
-    cddp_status status;
-
-    (void)cddpi_host_process(mine.pid, &state, &mine.start_time);
-    if (joins && first == group->rank) {
-        own = cddpi_host_block_create(seat->world_size, &mine.nonce, &mine.fd);
-    }
-    status = cddpi_share_records(group, &mine, sizeof mine, &offers);
-    if (status == CDDP_OK) {
-        if (own == CDDP_OK && joins) {
-            own = attach(group, seat, (const struct offer *)offers + first, &backend);
+        if (choices[r].color != choices[group->rank].color) {
+            continue;
         }
-        status = cddpi_agree(group, own);
+        for (int other = 0; other < group->world_size; other++) {
+            place += comes_before(&choices[other], other, &choices[r], r);
+        }
+        ranks[place] = group->ranks_of_job != NULL ? group->ranks_of_job[r] : r;
+        same = same && ranks[place] == place;
     }
-    if (mine.fd >= 0) {
-        close(mine.fd);
+    if (same) {
+        cddpi_free(ranks);
+        return NULL;
     }
-    cddpi_free(offers);
-    if (status == CDDP_OK) {
-        *out = backend;
-    } else if (backend != NULL) {
-        cddpi_host_ops.close(backend);
-    }
-    return status;
+    return ranks;
 }
 
 cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out)
 {
-    struct wish mine = {color < 0 ? -1 : color, key};
+    struct split_choice mine = {color < 0 ? -1 : color, key};
     struct cddpi_backend *backend = NULL;
     cddp_group *made = NULL;
-    void *wishes = NULL;
-    struct cddpi_seat seat;
+    void *choices = NULL;
+    int *ranks;
+    struct cddpi_open_params params;
     int first;
-    int cores = 1;
-    int own_cores = 1;
     cddp_status status;
 
     if (group == NULL || out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "split: no group or no out");
     }
-    status = cddpi_share_records(group, &mine, sizeof mine, &wishes);
+    status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &choices);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "split");
     }
-    seat = seat_in(group, wishes, &first);
-    cddpi_free(wishes);
-    if (group->ops == &cddpi_host_ops) {
-        status = split_host(group, &seat, first, color >= 0, &backend);
-    } else if (color >= 0) {
-        status = cddpi_solo_open(&backend);
-    }
+    params = params_in(group, choices, &first);
+    ranks = ranks_of_job(group, choices, &params);
+    cddpi_free(choices);
+    status = group->transport->cpu.split(group, &params, first, color >= 0, &backend);
     if (status == CDDP_OK && color >= 0) {
-        if (group->ops == &cddpi_host_ops) {
-            cddpi_host_cores(backend, &cores, &own_cores);
-        }
-        status = cddpi_group_build(&seat, group->ops, backend, cores, own_cores, &made);
+        status = cddpi_group_build(&params, group->transport, backend, &made);
     }
     if (status != CDDP_OK) {
+        cddpi_free(ranks);
         return status;
     }
-    if (made != NULL) {
-        made->generation = group->generation;
+    if (made == NULL) {
+        cddpi_free(ranks);
+        *out = NULL;
+        return CDDP_OK;
     }
-    if (made != NULL && group->device != NULL) {
-        status = cddpi_device_follow(group, made);
+    made->generation = group->generation;
+    made->ranks_of_job = ranks;
+    if (cddpi_group_has_device(group)) {
+        status = cddpi_group_device_split(group, made);
         if (status != CDDP_OK) {
             cddp_group_destroy(made);
             return cddpi_fail_prefix(status, "split");

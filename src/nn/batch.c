@@ -5,7 +5,7 @@
 cddp_status cddpi_check_count(int count, int low)
 {
     if (count < low || count > 1 << 20) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: batches of %d samples cannot be", count);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: a batch of %d samples is not possible", count);
     }
     return CDDP_OK;
 }
@@ -39,7 +39,7 @@ static cddp_status check_tokens(const struct cddpi_model *model, const int32_t *
     return CDDP_OK;
 }
 
-cddp_status cddpi_check_kind(const struct cddpi_model *model, const struct cddpi_batch *batch)
+cddp_status cddpi_check_batch_kind(const struct cddpi_model *model, const struct cddpi_batch *batch)
 {
     if (batch->count > 0 && model->tokens_in != (batch->tokens != NULL)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
@@ -52,7 +52,7 @@ cddp_status cddpi_check_kind(const struct cddpi_model *model, const struct cddpi
 cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
                                     const struct cddpi_batch *batch)
 {
-    cddp_status status = cddpi_check_kind(model, batch);
+    cddp_status status = cddpi_check_batch_kind(model, batch);
 
     if (status != CDDP_OK || batch->count == 0) {
         return status;

@@ -77,24 +77,22 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         fprintf(file, "%d x %d x %d, %d classes\n", graph->values[0].shape.channels,
                 graph->values[0].shape.height, graph->values[0].shape.width, model->classes);
     }
-    fprintf(file, "products of %s\n", cddpi_model_products(model));
+    fprintf(file, "products of %s\n", cddpi_model_matmul_note(model));
 }
 
-const char *cddpi_model_products(const struct cddpi_model *model)
+const char *cddpi_model_matmul_note(const struct cddpi_model *model)
 {
-    static const char *const bf16[] = {"bf16 factors: rounded, multiplied as f32",
-                                       "bf16 factors: AVX512_BF16", "bf16 factors: AMX"};
-    static const char *const device[] = {"f32 factors: cuBLASLt", "bf16 factors: cuBLASLt",
-                                         "fp16 factors: cuBLASLt"};
+    return model->ops->matmul_note(model);
+}
 
-    if (model->cuda != NULL) {
-        return device[model->precision];
-    }
-    if (model->precision == CDDPI_PRECISION_BF16) {
-        return bf16[model->bf16];
-    }
-    return model->tiles ? "f32 factors: AMX, in three parts of bf16 each, where large; else FMA"
-                        : "f32 factors: FMA";
+const char *cddpi_model_precision_note(const struct cddpi_model *model)
+{
+    return model->ops->precision_note(model);
+}
+
+cddp_status cddpi_model_describe_plan(struct cddpi_model *model, int count, FILE *file)
+{
+    return model->ops->describe_plan(model, count, file);
 }
 
 char *cddpi_model_describe(const struct cddpi_model *model)

@@ -3,12 +3,11 @@
 #include "nn/model.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
-#include "nn/bf16.h"
-#include "nn/cuda.h"
+#include "nn/cpu/dnnl.h"
+#include "nn/exec.h"
 #include "nn/model_state.h"
-#include "nn/products.h"
-#include "nn/run.h"
 
 #include <string.h>
 
@@ -46,7 +45,7 @@ static void count_uses(struct cddpi_model *model)
     for (int i = 0; i < model->graph.op_count; i++) {
         for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
             if (model->graph.ops[i].params[k] >= 0) {
-                model->uses[model->graph.ops[i].params[k]]++;
+                model->grads_expected[model->graph.ops[i].params[k]]++;
             }
         }
     }
@@ -60,7 +59,7 @@ static void order_params(struct cddpi_model *model)
         for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
             int param = model->graph.ops[i].params[k];
 
-            if (param >= 0 && ++model->given[param] == model->uses[param]) {
+            if (param >= 0 && ++model->grads_arrived[param] == model->grads_expected[param]) {
                 model->ready_order[model->ready_count++] = (uint32_t)param;
             }
         }
@@ -83,10 +82,10 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     model->title = cddpi_strdup(spec->preset != NULL ? spec->preset : "layers");
     model->grads = cddpi_zalloc_array(model->params.count, sizeof *model->grads);
     model->ready_order = cddpi_zalloc_array(model->params.count, sizeof *model->ready_order);
-    model->uses = cddpi_zalloc_array(model->params.count, sizeof *model->uses);
-    model->given = cddpi_zalloc_array(model->params.count, sizeof *model->given);
+    model->grads_expected = cddpi_zalloc_array(model->params.count, sizeof *model->grads_expected);
+    model->grads_arrived = cddpi_zalloc_array(model->params.count, sizeof *model->grads_arrived);
     if (model->title == NULL || model->grads == NULL || model->ready_order == NULL ||
-        model->uses == NULL || model->given == NULL) {
+        model->grads_expected == NULL || model->grads_arrived == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
                           model->params.count);
     }
@@ -96,9 +95,10 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     return CDDP_OK;
 }
 
-static cddp_status check_precision(const struct cddpi_model_spec *spec)
+static cddp_status check_precision(const struct cddpi_model_spec *spec,
+                                   const struct cddpi_model_ops *ops)
 {
-    if (spec->precision == CDDPI_PRECISION_FP16 && !cddpi_is_cuda(spec->device)) {
+    if (spec->precision == CDDPI_PRECISION_FP16 && !ops->takes_fp16) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "model: fp16 is for CUDA devices; the processor computes "
                           "in f32 or bf16");
@@ -109,6 +109,8 @@ static cddp_status check_precision(const struct cddpi_model_spec *spec)
 cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t seed,
                                cddp_group *group, struct cddpi_model **out)
 {
+    static const struct cddpi_model_ops *const rows[CDDPI_DEVICE_KINDS] = {
+        [CDDPI_DEVICE_CPU] = &cddpi_model_on_cpu, [CDDPI_DEVICE_CUDA] = &cddpi_model_on_cuda};
     struct cddpi_model_spec complete = *given;
     const struct cddpi_model_spec *spec = &complete;
     struct cddpi_model *model;
@@ -121,6 +123,10 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes", sizeof *model);
     }
+    complete.device = cddpi_device_or_cpu(given->device);
+    model->device = spec->device;
+    model->ops = rows[spec->device->ops->kind];
+    model->timeout_ms = group != NULL ? cddp_group_timeout_ms(group) : cddpi_env_timeout_ms();
     model->seed = seed;
     model->group = group;
     model->classes = spec->classes;
@@ -129,21 +135,22 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
-    model->tiles = !cddpi_is_cuda(spec->device) && cddpi_products_have_tiles(spec->products);
-    status = check_precision(spec);
+    status = check_precision(spec, model->ops);
     if (status == CDDP_OK) {
         status = build(model, spec);
     }
-    if (status == CDDP_OK && cddpi_is_cuda(spec->device)) {
-        status = cddpi_cuda_create(model, spec);
-    } else if (status == CDDP_OK && model->precision == CDDPI_PRECISION_BF16) {
-        status = cddpi_bf16_probe(model);
+    if (status == CDDP_OK) {
+        status = model->ops->create(model, spec);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_create_outputs(model);
     }
     if (status != CDDP_OK) {
         cddpi_model_destroy(model);
         return status;
     }
     cddpi_compute_threads();
+    cddpi_dnnl_limit();
     *out = model;
     return CDDP_OK;
 }
@@ -159,7 +166,8 @@ void cddpi_model_destroy(struct cddpi_model *model)
     for (size_t i = 0; model->params_bound && i < model->params.count; i++) {
         model->params.items[i].data = NULL;
     }
-    cddpi_cuda_destroy(model);
+    cddpi_model_release_outputs(model);
+    model->ops->destroy(model);
     cddpi_dnnl_destroy(model->dnnl);
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
@@ -169,23 +177,19 @@ void cddpi_model_destroy(struct cddpi_model *model)
     cddpi_free(model->infos);
     cddpi_free(model->grads);
     cddpi_free(model->ready_order);
-    cddpi_free(model->uses);
-    cddpi_free(model->given);
-    cddpi_free(model->arena);
+    cddpi_free(model->grads_expected);
+    cddpi_free(model->grads_arrived);
+    model->device->ops->release(model->device, model->arena);
     cddpi_free(model);
 }
 
 void cddpi_model_bind_params(struct cddpi_model *model, void *const *data)
 {
-    for (size_t i = 0; i < model->params.count; i++) {
-        if (!model->params_bound && model->cuda == NULL) {
-            cddpi_free(model->params.items[i].data);
-        }
-        model->params.items[i].data = data[i];
+    if (!model->params_bound) {
+        model->ops->release_params(model);
     }
-    if (model->cuda != NULL) {
-        model->cuda->device->ops->release(model->cuda->device, model->cuda->params);
-        model->cuda->params = NULL;
+    for (size_t i = 0; i < model->params.count; i++) {
+        model->params.items[i].data = data[i];
     }
     model->params_bound = true;
     model->memory_version++;
@@ -234,7 +238,7 @@ int cddpi_model_predictions(const struct cddpi_model *model)
 
 const float *cddpi_model_outputs(const struct cddpi_model *model)
 {
-    return model->cuda == NULL ? model->outputs : NULL;
+    return model->device->ops->owns(model->device, model->outputs) ? NULL : model->outputs;
 }
 
 uint64_t cddpi_model_memory_version(const struct cddpi_model *model)
@@ -259,14 +263,6 @@ double cddpi_model_work(const struct cddpi_model *model)
     return work;
 }
 
-static void forget_last_forward(struct cddpi_model *model)
-{
-    model->pending = NULL;
-    model->pending_backward = false;
-    model->outputs = NULL;
-    model->batch = (struct cddpi_batch){.count = 0};
-}
-
 /* The place for one more plan: an empty one, or that of the plan not used for longest. */
 static struct cddpi_plan **free_place(struct cddpi_model *model)
 {
@@ -283,7 +279,7 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
         }
     }
     if (model->pending == *oldest) {
-        forget_last_forward(model);
+        cddpi_model_forget_forward(model);
     }
     cddpi_plan_destroy(*oldest);
     *oldest = NULL;
@@ -292,27 +288,11 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
 
 static cddp_status grow_arena(struct cddpi_model *model, const struct cddpi_plan *plan)
 {
-    size_t bytes = plan->memory.bytes;
-    char *arena;
-
-    if (bytes <= model->arena_bytes) {
+    if (plan->arena.bytes <= model->arena_bytes) {
         return CDDP_OK;
     }
     model->memory_version++;
-    if (model->cuda != NULL) {
-        forget_last_forward(model);
-        return cddpi_cuda_grow_arena(model, bytes, plan->count, plan->training);
-    }
-    arena = cddpi_alloc_aligned(bytes);
-    if (arena == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes of activations",
-                          bytes);
-    }
-    forget_last_forward(model);
-    cddpi_free(model->arena);
-    model->arena = arena;
-    model->arena_bytes = bytes;
-    return CDDP_OK;
+    return model->ops->grow_arena(model, plan->arena.bytes, plan->count, plan->training);
 }
 
 cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
@@ -364,48 +344,45 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
         model->recompute = kept;
     }
     if (status == CDDP_OK) {
-        *out = (struct cddpi_model_estimate){plan->memory.bytes, cddpi_plan_extra_work(plan)};
+        *out = (struct cddpi_model_estimate){plan->arena.bytes, cddpi_plan_extra_work(plan)};
     }
     cddpi_plan_destroy(plan);
     return status;
 }
 
 cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
-                                bool training, struct cddpi_result *out)
+                                bool training, struct cddpi_loss_result *out)
 {
-    struct cddpi_result result = {0, 0, batch->count * model->predictions};
-    struct cddpi_run run = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = model->cuda != NULL ? cddpi_check_kind(model, batch)
-                                             : cddpi_model_check_batch(model, batch);
+    struct cddpi_loss_result result = {0, 0, batch->count * model->predictions};
+    struct cddpi_exec exec = {.model = model, .batch = batch, .result = &result};
+    cddp_status status = model->ops->check_batch(model, batch);
 
     if (status == CDDP_OK && batch->count > 0) {
-        status = cddpi_model_plan(model, batch->count, training, &run.plan);
+        status = cddpi_model_plan(model, batch->count, training, &exec.plan);
     }
     if (status != CDDP_OK) {
         return status;
     }
-    forget_last_forward(model);
+    cddpi_model_forget_forward(model);
     model->batch = *batch;
-    if (run.plan != NULL) {
-        status = cddpi_run_forward(&run);
+    if (exec.plan != NULL) {
+        status = cddpi_exec_forward(&exec);
     } else if (training) {
-        status = cddpi_run_idle_forward(&run);
+        status = cddpi_exec_idle_forward(&exec);
     }
     if (status != CDDP_OK) {
         return status;
     }
-    if (run.plan != NULL && !(training && (model->tokens_in || model->cuda != NULL))) {
-        run.op = &model->graph.ops[model->graph.op_count - 1];
-        model->outputs = cddpi_run_input(&run, 0);
-        model->outputs_stride = run.plan->values[run.op->inputs[0]].stride;
+    if (exec.plan != NULL && (!training || (model->ops->keeps_outputs && !model->tokens_in))) {
+        exec.op = &model->graph.ops[model->graph.op_count - 1];
+        model->outputs = cddpi_exec_input(&exec, 0);
+        model->outputs_stride = exec.plan->values[exec.op->inputs[0]].stride;
         if (model->outputs_stride == 0) {
             model->outputs_stride = (size_t)model->classes;
         }
     }
-    model->pending = run.plan;
+    model->pending = exec.plan;
     model->pending_backward = training;
-    model->sums[0] += result.loss_sum;
-    model->sums[1] += result.correct;
     if (out != NULL) {
         *out = result;
     }
@@ -415,13 +392,13 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
 cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool accumulate,
                                  cddpi_grad_ready_fn ready, void *context)
 {
-    struct cddpi_run run = {.model = model,
-                            .plan = model->pending,
-                            .batch = &model->batch,
-                            .scale = scale,
-                            .accumulate = accumulate,
-                            .ready = ready,
-                            .context = context};
+    struct cddpi_exec exec = {.model = model,
+                              .plan = model->pending,
+                              .batch = &model->batch,
+                              .scale = scale,
+                              .accumulate = accumulate,
+                              .ready = ready,
+                              .context = context};
 
     if (!model->pending_backward) {
         return cddpi_fail(CDDP_ERR_STATE,
@@ -435,6 +412,6 @@ cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool a
         }
     }
     model->pending_backward = false; /* gradients take the place of activations */
-    memset(model->given, 0, model->params.count * sizeof *model->given);
-    return run.plan != NULL ? cddpi_run_backward(&run) : cddpi_run_idle_backward(&run);
+    memset(model->grads_arrived, 0, model->params.count * sizeof *model->grads_arrived);
+    return exec.plan != NULL ? cddpi_exec_backward(&exec) : cddpi_exec_idle_backward(&exec);
 }

@@ -8,7 +8,7 @@
  * On a CUDA device the same graph runs in the device's compute stream. Parameters, gradients,
  * buffers and all of a batch but its numbers are memory of the device, forward and backward put
  * their work into the stream and return, and after the first step with a batch size (and the first
- * one that accumulates) nothing is allocated and nobody waits: the two can be recorded. Results are
+ * one that accumulates) nothing is allocated and nobody waits: the two can be captured. Results are
  * fetched by cddpi_model_collect() and cddpi_model_result(), outputs by cddpi_model_read_outputs();
  * all three work on the processor, too. */
 #ifndef CDDPI_NN_MODEL_H
@@ -20,7 +20,7 @@
 
 struct cddpi_device;
 
-/* type name in train.conf, what it takes: see the table of src/nn/layers.c */
+/* the table of src/nn/graph/layers.c says how train.conf names each type, and what it takes */
 enum cddpi_layer_type {
     CDDPI_LAYER_LINEAR,
     CDDPI_LAYER_CONV2D,
@@ -35,13 +35,14 @@ enum cddpi_layer_type {
     CDDPI_LAYER_EMBEDDING,
     CDDPI_LAYER_LAYER_NORM,
     CDDPI_LAYER_GELU,
+    CDDPI_LAYER_SILU,
     CDDPI_LAYER_ATTENTION,
     CDDPI_LAYER_COUNT
 };
 
 /* One layer. `name` NULL: type and number, e.g. "linear3". `input` NULL: the layer before (the
- * first one: the data), "input": the data; else the name of an earlier layer. Zero means default.
- */
+ * first one: the data), "input": the data; else the name of an earlier layer. Zero
+ * means default. */
 struct cddpi_layer {
     enum cddpi_layer_type type;
     const char *name;
@@ -62,8 +63,8 @@ struct cddpi_layer {
     const char *positions; /* embedding: name of the table of positions that is added; NULL: none */
     double deviation;      /* linear, embedding: the weights start normal, with this standard
                               deviation, and the bias zero; 0: as PyTorch has it */
-    int segment; /* with recompute, layers of one number, which follow each other, run again
-                    before their backward; 0: never */
+    int segment;           /* with recompute, layers of one number, which follow each other, are
+                              recomputed before their backward; 0: never */
 };
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
@@ -74,7 +75,7 @@ enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
 enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16, CDDPI_PRECISION_FP16 };
 
 /* How those of float32 are made: on AMX in parts of bf16 where that is faster, or always by FMA. */
-enum cddpi_products { CDDPI_PRODUCTS_AUTO, CDDPI_PRODUCTS_FMA };
+enum cddpi_matmul_mode { CDDPI_MATMUL_AUTO, CDDPI_MATMUL_FMA };
 
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2"; NULL: the layers below */
@@ -91,10 +92,10 @@ struct cddpi_model_spec {
     const char *size;            /* gpt2: "124M" ..., for the numbers that are 0; NULL: none */
     int blocks, heads, embed;    /* gpt2 */
     int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
-    bool recompute; /* keep each block's input only, and run its forward again before backward */
+    bool recompute; /* keep each block's input only, and recompute the rest before backward */
     enum cddpi_precision precision;
     struct cddpi_device *device; /* borrowed, outlives the model; NULL: the processor */
-    enum cddpi_products products;
+    enum cddpi_matmul_mode matmul;
     bool any_order; /* on a device: sums in the order that is fastest, which need not be the same in
                        every run */
 };
@@ -102,14 +103,14 @@ struct cddpi_model_spec {
 struct cddpi_model;
 
 /** Fill in the numbers that @p spec leaves 0 and its size stands for: blocks, heads, embed and
- *  context; the vocabulary is the data's. cddpi_model_create() does it, too; this is for who needs
- *  the context before. @return CDDP_OK, CDDP_ERR_CONFIG: there is no such size. */
+ *  context; the vocabulary is the data's. cddpi_model_create() does it, too; this is for callers
+ *  that need the context earlier. @return CDDP_OK, CDDP_ERR_CONFIG: there is no such size. */
 CDDP_CHECKED cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec);
 
 /** Check the description, infer shapes and initialise parameters: a pure function of (given, seed),
  * as PyTorch's defaults do it (linear, conv2d: uniform +-1/sqrt(fan_in); resnets' convolutions:
  * normal, He et al., fan_out), drawn from Philox.
- *  On a device the values are made by the host, and are the same.
+ *  On a device the values are made by the processor, and are the same.
  *  @param group  For batch_norm with sync (borrowed, outlives the model); may be NULL without it.
  *  @return CDDP_OK, CDDP_ERR_CONFIG (names the layer and what does not fit), CDDP_ERR_NO_MEMORY,
  *          CDDP_ERR_DEVICE. */
@@ -146,18 +147,23 @@ void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written);
 /** Where an update may write parameter @p index in the model's type, too (the same order of
  *  elements); NULL: nowhere, there is no such copy, or it has another order. */
 void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index);
+/** How many elements that copy has, those of the parameter first, then zeros; 0: there is none. */
+size_t cddpi_model_param_copy_count(const struct cddpi_model *model, size_t index);
+/** Let these copies live at @p copies[i] (NULL: where they are), memory of zeros of the caller's
+ * that outlives the model's use. They are made again before they are next read. */
+void cddpi_model_bind_copies(struct cddpi_model *model, void *const *copies);
 /** The type of all these copies. */
 cddp_type cddpi_model_copy_type(const struct cddpi_model *model);
-/** Make those stale copies now that cddpi_model_param_copy() tells: before a recording of a forward
+/** Make those stale copies now that cddpi_model_param_copy() tells: before a capture of a forward
  *  that leaves them to updates. */
 CDDP_CHECKED cddp_status cddpi_model_refresh_copies(struct cddpi_model *model);
-/** On a device: a recording of a training forward and backward was replayed. Copies that were stale
- *  when it was recorded (as after cddpi_model_params_changed()) it has made; the others must not be
+/** On a device: a capture of a training forward and backward was replayed. Copies that were stale
+ *  when it was captured (as after cddpi_model_params_changed()) it has made; the others must not be
  *  stale. */
 void cddpi_model_replayed(struct cddpi_model *model);
 /** On a device: let backward multiply its scale by *@p scale (memory of the device; NULL: 1). */
 void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale);
-/** Grows whenever memory moved, so that recordings of steps must be made again: the arena (a larger
+/** Grows whenever memory moved, so that captures of steps must be made again: the arena (a larger
  *  batch was prepared), and what was bound. */
 uint64_t cddpi_model_memory_version(const struct cddpi_model *model);
 
@@ -180,8 +186,8 @@ struct cddpi_batch {
     const uint32_t *draws;      /* on a device: what cddpi_model_draws() made of step and ids */
 };
 
-/** Whether labels and tokens of a batch in the host's memory are in their ranges:
- *  CDDP_ERR_ARGUMENT. Forward asks this on the processor; on a device nobody does. */
+/** Whether labels and tokens of a batch in the processor's memory are in their ranges:
+ *  CDDP_ERR_ARGUMENT. Forward checks this on the processor; on a device nothing does. */
 CDDP_CHECKED cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
                                                  const struct cddpi_batch *batch);
 
@@ -191,7 +197,7 @@ size_t cddpi_model_draw_words(const struct cddpi_model *model, int count);
 void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
                        int count, uint32_t *out);
 
-struct cddpi_result {
+struct cddpi_loss_result {
     double loss_sum; /* of the predictions' losses, as in PyTorch with reduction="sum" */
     int correct;     /* predictions whose largest output is the label's */
     int count;       /* predictions: samples, or tokens of all sequences */
@@ -204,7 +210,7 @@ struct cddpi_result {
  * NULL. */
 CDDP_CHECKED cddp_status cddpi_model_forward(struct cddpi_model *model,
                                              const struct cddpi_batch *batch, bool training,
-                                             struct cddpi_result *out);
+                                             struct cddpi_loss_result *out);
 
 /** Called by backward as parameter @p index has its whole gradient. */
 typedef cddp_status (*cddpi_grad_ready_fn)(void *context, size_t index);
@@ -216,19 +222,20 @@ CDDP_CHECKED cddp_status cddpi_model_backward(struct cddpi_model *model, double 
                                               bool accumulate, cddpi_grad_ready_fn ready,
                                               void *context);
 
-enum { CDDPI_MODEL_RESULTS = 8 }; /* collected and not yet taken */
+enum { CDDPI_MODEL_COLLECTED = 8 }; /* collected and not yet taken */
 
 /** Close the sums of losses and correct predictions over all forwards (on a device, in training:
  *  backwards) since the last call; they are over @p count predictions, as the caller says. On a
- *  device their copy to the host is put into the compute stream: not while that is recorded.
+ *  device their copy to the processor is put into the compute stream: not while that is captured.
  *  CDDP_ERR_STATE: too many wait to be taken. */
 CDDP_CHECKED cddp_status cddpi_model_collect(struct cddpi_model *model, int count);
 /** Take the oldest sums that were collected. On a device this waits for them; when the next step's
  *  work has been put into the stream before, the device meanwhile does that. CDDP_ERR_STATE: there
  *  are none. */
-CDDP_CHECKED cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_result *out);
+CDDP_CHECKED cddp_status cddpi_model_result(struct cddpi_model *model,
+                                            struct cddpi_loss_result *out);
 /** Begin the sums anew, without what was added since the last collect; in stream order. */
-CDDP_CHECKED cddp_status cddpi_model_drop_sums(struct cddpi_model *model);
+CDDP_CHECKED cddp_status cddpi_model_reset_sums(struct cddpi_model *model);
 
 /** How many predictions a sample has: `context` of tokens, else 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);
@@ -244,7 +251,7 @@ CDDP_CHECKED cddp_status cddpi_model_read_outputs(struct cddpi_model *model, siz
 
 struct cddpi_model_estimate {
     size_t activation_bytes; /* and workspace */
-    double extra_work;       /* what runs again, as a part of one forward */
+    double extra_work;       /* what is recomputed, as a part of one forward */
 };
 
 /** What training steps with @p count samples take, or would take, with recompute or without. */
@@ -259,7 +266,7 @@ double cddpi_model_work(const struct cddpi_model *model);
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
 
 /** How factors of products are multiplied, in a few words. */
-const char *cddpi_model_products(const struct cddpi_model *model);
+const char *cddpi_model_matmul_note(const struct cddpi_model *model);
 
 /** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
  *  one of float32. */

@@ -2,7 +2,7 @@
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
-#include "nn/plan.h"
+#include "nn/plan/plan.h"
 
 enum cddpi_init { CDDPI_INIT_ZERO, CDDPI_INIT_ONE, CDDPI_INIT_UNIFORM, CDDPI_INIT_NORMAL };
 
@@ -21,26 +21,64 @@ struct cddpi_dnnl;
 
 /* How this machine multiplies bf16: factors rounded and multiplied as float32, by dot products of
  * pairs (AVX512_BF16), or in tiles (AMX). */
-enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_TILES };
+enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_AMX };
 
-/* What stands in for oneDNN's kernels, on the processor: where it is needed; or, so that tests can
+/* Fallbacks for oneDNN's kernels, on the processor: where one is needed; or, so that tests can
  * try on any processor what others need, everywhere: our own loops and products, other layouts with
  * copies, channels added up to whole blocks. */
-enum cddpi_substitutes {
-    CDDPI_SUBSTITUTES_NEEDED,
-    CDDPI_SUBSTITUTES_OWN,
-    CDDPI_SUBSTITUTES_TURNED,
-    CDDPI_SUBSTITUTES_ADDED
+enum cddpi_fallbacks {
+    CDDPI_FALLBACKS_NEEDED,
+    CDDPI_FALLBACKS_OWN,
+    CDDPI_FALLBACKS_REORDERED,
+    CDDPI_FALLBACKS_PADDED
 };
 
 struct cddpi_model_cuda;
-struct cddpi_event;
+
+/* What a model does in its own way on each kind of device. */
+struct cddpi_model_ops {
+    bool takes_fp16;
+    bool keeps_outputs; /* of a training forward, unless the loss works in their place: of tokens */
+    /* Move a model that was made on the processor to the device of @p spec. Half of it is released
+     * by destroy(). */
+    cddp_status (*create)(struct cddpi_model *model, const struct cddpi_model_spec *spec);
+    void (*destroy)(struct cddpi_model *model);
+    /* The model's own memory for its parameters. */
+    void (*release_params)(struct cddpi_model *model);
+    /* Let the arena be of @p bytes at least, for @p count samples; the last forward
+     * is forgotten. */
+    cddp_status (*grow_arena)(struct cddpi_model *model, size_t bytes, int count, bool training);
+    /* Whether the model can take @p batch. */
+    cddp_status (*check_batch)(const struct cddpi_model *model, const struct cddpi_batch *batch);
+    /* Choose what images become, before the ops are planned; and bring a batch's into that form. */
+    void (*plan_data)(struct cddpi_plan *plan);
+    cddp_status (*data)(struct cddpi_exec *exec);
+    /* out = a + b */
+    cddp_status (*add)(const struct cddpi_model *model, const void *a, const void *b, size_t count,
+                       void *out);
+    /* @p count numbers from @p index on of the outputs, where the processor can read them: valid
+     * until the next call. */
+    cddp_status (*read)(struct cddpi_model *model, size_t index, size_t count, const float **out);
+    const char *(*matmul_note)(const struct cddpi_model *model);
+    const char *(*precision_note)(const struct cddpi_model *model);
+    cddp_status (*describe_plan)(struct cddpi_model *model, int count, FILE *file);
+};
+
+extern const struct cddpi_model_ops cddpi_model_on_cpu, cddpi_model_on_cuda;
+
+/* A parameter in the form in which products on a device read it. */
+struct cddpi_param_copy {
+    enum cddpi_copy form;
+    void *data;   /* NULL: the parameter itself is read */
+    bool stale;   /* made again before it is next read */
+    size_t count; /* of its elements: with zeros behind those of the parameter */
+};
 
 /* Sums that wait to be taken. */
 struct cddpi_collected {
-    double *sums;              /* on a device: pinned, made with the model */
-    struct cddpi_event *event; /* on a device: when they are there */
-    struct cddpi_result result;
+    double *sums;              /* pinned */
+    struct cddpi_event *event; /* when they are there */
+    struct cddpi_loss_result result;
 };
 
 enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
@@ -56,22 +94,29 @@ struct cddpi_model {
     bool recompute;
     enum cddpi_precision precision;
     enum cddpi_bf16 bf16; /* with that precision */
-    bool tiles;           /* for products of float32 */
-    enum cddpi_substitutes substitutes;
+    bool amx;             /* for products of float32 */
+    enum cddpi_fallbacks fallbacks;
     uint64_t seed;
     cddp_group *group;
+    struct cddpi_device *device;       /* the processor or another */
+    const struct cddpi_model_ops *ops; /* for that kind of device */
+    cddp_type type;                    /* of activations, and of copies of parameters */
     struct cddpi_tensors params, buffers;
     bool params_bound;              /* their memory is the caller's */
     cddpi_param_wait_fn param_wait; /* NULL: parameters can be read at any time */
     void *param_wait_context;
     struct cddpi_param_info *infos; /* one a parameter */
     void **grads;                   /* one a parameter */
-    uint32_t *uses;  /* one a parameter: how many ops contribute to its gradient ... */
-    uint32_t *given; /* ... and how many of them did, in this backward */
+    uint32_t *grads_expected; /* one a parameter: how many ops contribute to its gradient ... */
+    uint32_t *grads_arrived;  /* ... and how many of them did, in this backward */
     uint32_t *ready_order;
     size_t ready_count;
-    struct cddpi_dnnl *dnnl;       /* made when an op first needs it */
-    struct cddpi_model_cuda *cuda; /* NULL: the model is on the processor */
+    struct cddpi_dnnl *dnnl;         /* made when an op first needs it */
+    struct cddpi_model_cuda *cuda;   /* what only models on such a device have */
+    struct cddpi_param_copy *copies; /* of the first copy_count parameters: all of them or none */
+    size_t copy_count;
+    const float *loss_scale; /* memory of the device; NULL: 1. Not on the processor */
+    int dropouts;            /* how many ops draw by what a batch brings; none on the processor */
     struct cddpi_plan *plans[CDDPI_MODEL_PLANS];
     uint64_t runs;
     char *arena; /* memory of the device */
@@ -82,9 +127,10 @@ struct cddpi_model {
     size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;
-    double
-        sums[2]; /* on the processor: of losses and of correct predictions since the last collect */
-    struct cddpi_collected collected[CDDPI_MODEL_RESULTS];
+    double *sums; /* memory of the device: of losses and of correct predictions since the last
+                     collect */
+    uint32_t timeout_ms; /* of waiting for the device */
+    struct cddpi_collected collected[CDDPI_MODEL_COLLECTED];
     unsigned collected_first, collected_count;
     uint64_t memory_version;
 };
@@ -107,18 +153,25 @@ void cddpi_model_init_params(struct cddpi_model *model);
 size_t cddpi_tensor_elements(const cddp_param *tensor);
 void cddpi_tensors_fini(struct cddpi_tensors *tensors);
 
-/** The type of activations. */
-cddp_type cddpi_model_type(const struct cddpi_model *model);
+/** Memory for sums of losses. Half of it is released by cddpi_model_release_outputs(). */
+CDDP_CHECKED cddp_status cddpi_model_create_outputs(struct cddpi_model *model);
+void cddpi_model_release_outputs(struct cddpi_model *model);
+/** Make the copies of exec->op's parameters that are stale. */
+CDDP_CHECKED cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec);
+/** As cddpi_model_describe_plan(), on the processor. */
+CDDP_CHECKED cddp_status cddpi_cpu_describe_plan(struct cddpi_model *model, int count, FILE *file);
+/** Forget the last forward: its activations are gone, so outputs and backward are, too. */
+void cddpi_model_forget_forward(struct cddpi_model *model);
 
 /** The plan for @p count samples, from the cache or new; the arena is large enough for it. */
 CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
                                           struct cddpi_plan **out);
 
-/** Batches of that many samples, but no fewer than @p low, can be. */
+/** Check that a batch can have @p count samples, of which @p low are the fewest. */
 CDDP_CHECKED cddp_status cddpi_check_count(int count, int low);
-/** @p batch has what the model takes. */
-CDDP_CHECKED cddp_status cddpi_check_kind(const struct cddpi_model *model,
-                                          const struct cddpi_batch *batch);
+/** Check that @p batch has what the model takes. */
+CDDP_CHECKED cddp_status cddpi_check_batch_kind(const struct cddpi_model *model,
+                                                const struct cddpi_batch *batch);
 
 /** Products run on as many threads as $CDDP_THREADS says, else one. */
 void cddpi_compute_threads(void);

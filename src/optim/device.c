@@ -7,18 +7,19 @@
 
 #include <string.h>
 
-enum { RATES = 4 }; /* on their way at a time */
+enum { RATES = 4 }; /* learning rates on their way to the device, at most */
 
 struct cddpi_optim_device {
     struct cddpi_device *device;
     uint32_t timeout_ms;
-    float *moments; /* laid out as the host's */
+    float *moments; /* laid out as the processor's */
     int64_t *steps; /* a slot's updates so far */
     double *rate;   /* the learning rate; the device's ... */
     double *rates;  /* ... and those sent, pinned; each is free again once its event is done */
     struct cddpi_event *sent[RATES];
     uint64_t rates_sent;
-    bool *counted; /* RATES x moved parameters: which ones the host has counted an update of */
+    bool *counted; /* RATES x trainable parameters: which ones the processor has counted an update
+                      of */
     cddp_type copy_type;
     void **copies; /* by slot: written by updates, too; NULL: none */
     void **grads;  /* by slot: what the table below was made for; NULL: none */
@@ -28,15 +29,11 @@ struct cddpi_optim_device {
     struct cddpi_cuda_tensors tensors;
 };
 
-void cddpi_optim_leave_device(struct cddpi_optim *optim)
+static void leave(struct cddpi_optim *optim)
 {
     struct cddpi_optim_device *on = optim->device;
-    struct cddpi_device *device;
+    struct cddpi_device *device = on->device;
 
-    if (on == NULL) {
-        return;
-    }
-    device = on->device;
     for (int i = 0; i < RATES; i++) {
         device->ops->event_destroy(device, on->sent[i]);
     }
@@ -50,6 +47,7 @@ void cddpi_optim_leave_device(struct cddpi_optim *optim)
     cddpi_free(on->counted);
     cddpi_free(on);
     optim->device = NULL;
+    optim->placement = &cddpi_optim_on_cpu;
 }
 
 static cddp_status allocate(struct cddpi_optim *optim, struct cddpi_optim_device *on)
@@ -80,6 +78,44 @@ static cddp_status allocate(struct cddpi_optim *optim, struct cddpi_optim_device
     return status;
 }
 
+static cddp_status fetch(struct cddpi_optim *optim)
+{
+    struct cddpi_optim_device *on = optim->device;
+    cddp_status status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, optim->moments,
+                                               on->moments, optim->moment_elements * sizeof(float));
+
+    return status == CDDP_OK ? on->device->ops->finish(on->device, on->timeout_ms) : status;
+}
+
+static cddp_status send(struct cddpi_optim *optim)
+{
+    struct cddpi_optim_device *on = optim->device;
+    int64_t *steps = cddpi_zalloc_array(optim->slot_count + 1, sizeof *steps);
+    cddp_status status;
+
+    if (steps == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
+                          optim->slot_count);
+    }
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        steps[i] = *optim->slots[i].steps;
+    }
+    status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->moments, optim->moments,
+                                   optim->moment_elements * sizeof(float));
+    if (status == CDDP_OK) {
+        status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->steps, steps,
+                                       (optim->slot_count + 1) * sizeof *steps);
+    }
+    if (status == CDDP_OK) {
+        status = on->device->ops->finish(on->device, on->timeout_ms);
+    }
+    cddpi_free(steps);
+    return status;
+}
+
+static const struct cddpi_optim_placement on_device = {
+    .fetch = fetch, .send = send, .leave = leave};
+
 cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device *device,
                                   uint32_t timeout_ms)
 {
@@ -92,10 +128,11 @@ cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device
     on->device = device;
     on->timeout_ms = timeout_ms;
     optim->device = on;
+    optim->placement = &on_device;
     on->copy_type = CDDP_F32; /* of none */
     on->copies = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->copies);
     on->grads = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->grads);
-    on->counted = cddpi_zalloc_array(optim->moved_count + 1, RATES * sizeof *on->counted);
+    on->counted = cddpi_zalloc_array(optim->trainable_count + 1, RATES * sizeof *on->counted);
     status = on->copies != NULL && on->grads != NULL && on->counted != NULL
                  ? allocate(optim, on)
                  : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
@@ -104,7 +141,7 @@ cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device
         status = cddpi_optim_send(optim);
     }
     if (status != CDDP_OK) {
-        cddpi_optim_leave_device(optim);
+        leave(optim);
     }
     return status;
 }
@@ -208,17 +245,17 @@ static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)
     if (status == CDDP_OK) {
         status = kernels->tensors(on->device, slots, count, on->table, &on->tensors);
     }
-    on->outdated = status != CDDP_OK; /* half of it may have been written */
+    on->outdated = status != CDDP_OK; /* a part of it may have been written */
     cddpi_free(slots);
     return status;
 }
 
-/* On the host, which does not know yet whether the device will skip it. */
+/* On the processor, which does not know yet whether the device will skip it. */
 static void count_update(struct cddpi_optim *optim, void *const *grads, bool *out_counted)
 {
     ++*optim->step;
-    for (size_t i = 0; i < optim->moved_count; i++) {
-        out_counted[i] = grads[optim->moved[i].index] != NULL;
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        out_counted[i] = grads[optim->trainable[i].index] != NULL;
         optim->step[1 + i] += out_counted[i];
     }
 }
@@ -233,7 +270,7 @@ cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grad
     if (!has_table_for(optim, grads)) {
         status = make_table(optim, grads);
     }
-    if (status == CDDP_OK) { /* as good as done: so many steps ago */
+    if (status == CDDP_OK) { /* it was sent RATES steps ago, so this hardly waits */
         status = ops->wait(on->device, on->sent[place], on->timeout_ms);
     }
     if (status != CDDP_OK) {
@@ -245,7 +282,7 @@ cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grad
         status = ops->record(on->device, on->sent[place], CDDPI_STREAM_COMPUTE);
     }
     on->rates_sent++;
-    count_update(optim, grads, on->counted + (size_t)place * optim->moved_count);
+    count_update(optim, grads, on->counted + (size_t)place * optim->trainable_count);
     return status;
 }
 
@@ -280,53 +317,10 @@ void cddpi_optim_skipped(struct cddpi_optim *optim, uint64_t back)
 {
     const struct cddpi_optim_device *on = optim->device;
     const bool *counted = on->counted +
-                          (size_t)((on->rates_sent - 1 - back) % RATES) * optim->moved_count;
+                          (size_t)((on->rates_sent - 1 - back) % RATES) * optim->trainable_count;
 
     --*optim->step;
-    for (size_t i = 0; i < optim->moved_count; i++) {
+    for (size_t i = 0; i < optim->trainable_count; i++) {
         optim->step[1 + i] -= counted[i];
     }
-}
-
-cddp_status cddpi_optim_fetch(struct cddpi_optim *optim)
-{
-    struct cddpi_optim_device *on = optim->device;
-    cddp_status status;
-
-    if (on == NULL) {
-        return CDDP_OK;
-    }
-    status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, optim->moments, on->moments,
-                                   optim->moment_elements * sizeof(float));
-    return status == CDDP_OK ? on->device->ops->finish(on->device, on->timeout_ms) : status;
-}
-
-cddp_status cddpi_optim_send(struct cddpi_optim *optim)
-{
-    struct cddpi_optim_device *on = optim->device;
-    int64_t *steps;
-    cddp_status status;
-
-    if (on == NULL) {
-        return CDDP_OK;
-    }
-    steps = cddpi_zalloc_array(optim->slot_count + 1, sizeof *steps);
-    if (steps == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
-                          optim->slot_count);
-    }
-    for (size_t i = 0; i < optim->slot_count; i++) {
-        steps[i] = *optim->slots[i].steps;
-    }
-    status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->moments, optim->moments,
-                                   optim->moment_elements * sizeof(float));
-    if (status == CDDP_OK) {
-        status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->steps, steps,
-                                       (optim->slot_count + 1) * sizeof *steps);
-    }
-    if (status == CDDP_OK) {
-        status = on->device->ops->finish(on->device, on->timeout_ms);
-    }
-    cddpi_free(steps);
-    return status;
 }

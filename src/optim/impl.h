@@ -19,22 +19,36 @@ struct cddpi_optim_slot {
 };
 
 /* A parameter that is not frozen, whole. */
-struct cddpi_optim_moved {
+struct cddpi_optim_trainable {
     size_t index;
     size_t count;
-    size_t offset; /* of its elements in a moment's part of `whole` */
+    size_t offset; /* of its elements in a moment's part of `full_state` */
 };
+
+struct cddpi_optim;
+
+/* Where updates find the state: in the processor's tensors, or on a device, beside them. */
+struct cddpi_optim_placement {
+    /* The state there to the processor's tensors, or back. */
+    cddp_status (*fetch)(struct cddpi_optim *optim);
+    cddp_status (*send)(struct cddpi_optim *optim);
+    void (*leave)(struct cddpi_optim *optim); /* release what is there; from then on the processor's
+                                                 tensors are used */
+};
+
+extern const struct cddpi_optim_placement cddpi_optim_on_cpu;
 
 struct cddpi_optim {
     struct cddpi_optim_spec spec;
+    const struct cddpi_optim_placement *placement;
     struct cddpi_optim_slot *slots;
     size_t slot_count;
-    struct cddpi_optim_moved *moved; /* parameters that are not frozen */
-    size_t moved_count;
+    struct cddpi_optim_trainable *trainable; /* parameters that are not frozen */
+    size_t trainable_count;
     int64_t *step;  /* updates so far; then, for adamw, the parameters' own. Part of the state */
-    float *moments; /* one block for all, zeros at first; on a device, its copy on the host */
+    float *moments; /* one block for all, zeros at first; on a device, its copy on the processor */
     size_t moment_elements;            /* of the block */
-    struct cddpi_optim_device *device; /* NULL: the processor's */
+    struct cddpi_optim_device *device; /* what it has there, if it is placed there */
     cddp_tensor *tensors;
     char **names; /* of the tensors, `tensor_count` */
     size_t tensor_count;
@@ -43,12 +57,9 @@ struct cddpi_optim {
     /* sharded */
     cddp_group *group; /* NULL: it is not */
     cddp_ddp *ddp;
-    float *whole; /* moment after moment, each of `whole_elements`; NULL: not held */
-    size_t whole_elements;
+    float *full_state; /* moment after moment, each of `full_elements`; NULL: not held */
+    size_t full_elements;
 };
-
-/** Release what it has on a device; nothing where it has none. */
-void cddpi_optim_leave_device(struct cddpi_optim *optim);
 
 /** How many state tensors of its own shape each parameter has. */
 size_t cddpi_optim_moment_count(const struct cddpi_optim *optim);

@@ -1,8 +1,8 @@
 /* loss_scale.h - the factor by which losses are multiplied so that 16-bit gradients do not vanish:
  * torch.amp.GradScaler's rules as a state machine. It knows no gradients and no ranks:
  *
- *     backward of loss x scale -> mean over ranks -> cddpi_loss_scale_allows() ->
- * cddpi_loss_scale_update()
+ *     backward of loss x scale -> mean over ranks
+ *     -> cddpi_loss_scale_allows() -> cddpi_loss_scale_update()
  *
  * The norm is that of gradients that are the same on all ranks, so all of them skip the same
  * updates. */
@@ -14,7 +14,7 @@
 struct cddpi_loss_scale {
     float scale;          /* of the next step; PyTorch keeps it as a float, too */
     int64_t good_steps;   /* since it last changed; below 0: so many were skipped in a row */
-    int64_t skipped;      /* updates so far; for the record, no rule needs it */
+    int64_t skipped;      /* updates so far; only reported, no rule needs it */
     double growth;        /* > 1 */
     double backoff;       /* in (0, 1) */
     float least;          /* it does not fall below */

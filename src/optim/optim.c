@@ -1,5 +1,5 @@
-/* optim.c - owns the optimizer's state: which parameters move, and their tensors for checkpoints.
- */
+/* optim.c - owns the optimizer's state: which parameters move, and their tensors
+ * for checkpoints. */
 #include "optim/optim.h"
 
 #include "base/alloc.h"
@@ -20,7 +20,7 @@ static const struct cddpi_optim_ops *ops_of(const struct cddpi_optim *optim)
     return &ops_table[optim->spec.type];
 }
 
-/* SGD without momentum remembers nothing. */
+/* SGD without momentum has no state. */
 size_t cddpi_optim_moment_count(const struct cddpi_optim *optim)
 {
     return optim->spec.type == CDDPI_OPTIM_SGD && optim->spec.momentum == 0.0
@@ -61,13 +61,13 @@ static cddp_status check_spec(const struct cddpi_optim_spec *spec)
         }
         return CDDP_OK;
     }
-    return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: %d is no type", (int)spec->type);
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: there is no type %d", (int)spec->type);
 }
 
 static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *params, size_t count)
 {
-    optim->moved = cddpi_zalloc_array(count, sizeof *optim->moved);
-    if (optim->moved == NULL) {
+    optim->trainable = cddpi_zalloc_array(count, sizeof *optim->trainable);
+    if (optim->trainable == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters", count);
     }
     for (size_t i = 0; i < count; i++) {
@@ -76,15 +76,14 @@ static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *param
         }
         if (params[i].type != CDDP_F32) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
-                              "optimizer: parameter \"%s\" is %s, but only f32 "
-                              "can be",
+                              "optimizer: parameter \"%s\" is %s, but only f32 can be trained",
                               params[i].name, cddp_type_name(params[i].type));
         }
-        optim->moved[optim->moved_count++] = (struct cddpi_optim_moved){
+        optim->trainable[optim->trainable_count++] = (struct cddpi_optim_trainable){
             .index = i,
             .count = cddpi_elements(params[i].dims, params[i].shape),
-            .offset = optim->whole_elements};
-        optim->whole_elements += cddpi_elements(params[i].dims, params[i].shape);
+            .offset = optim->full_elements};
+        optim->full_elements += cddpi_elements(params[i].dims, params[i].shape);
     }
     return CDDP_OK;
 }
@@ -93,25 +92,25 @@ static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *param
 static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *params,
                               const bool *decays)
 {
-    size_t spans = optim->moved_count;
+    size_t spans = optim->trainable_count;
     size_t next = 0;
     const cddp_span *span = optim->group == NULL
                                 ? NULL
                                 : cddp_ddp_spans(optim->ddp, cddp_group_rank(optim->group), &spans);
 
-    optim->step = cddpi_zalloc_array(1 + optim->moved_count, sizeof *optim->step);
+    optim->step = cddpi_zalloc_array(1 + optim->trainable_count, sizeof *optim->step);
     optim->slots = cddpi_zalloc_array(spans, sizeof *optim->slots);
     if (optim->slots == NULL || optim->step == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
-                          optim->moved_count);
+                          optim->trainable_count);
     }
-    for (size_t i = 0; i < optim->moved_count; i++) {
-        const struct cddpi_optim_moved *moved = &optim->moved[i];
-        cddp_span own = {moved->index, 0, moved->count};
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        const struct cddpi_optim_trainable *param = &optim->trainable[i];
+        cddp_span own = {param->index, 0, param->count};
         struct cddpi_optim_slot *slot = &optim->slots[optim->slot_count];
 
         if (optim->group != NULL) {
-            if (next == spans || span[next].param != moved->index) {
+            if (next == spans || span[next].param != param->index) {
                 continue; /* others update it */
             }
             own = span[next++];
@@ -194,12 +193,12 @@ static bool add_counters(struct cddpi_optim *optim)
     }
     tensor->type = CDDP_I64;
     tensor->dims = 1;
-    tensor->shape[0] = (int64_t)optim->moved_count;
+    tensor->shape[0] = (int64_t)optim->trainable_count;
     tensor->data = optim->step + 1;
     return true;
 }
 
-/* Data is set where it is known: sharded, that is when whole tensors are held. */
+/* Data is set where it is known: sharded, that is when full tensors are held. */
 static bool add_moments(struct cddpi_optim *optim, size_t index, const cddp_param *param,
                         size_t moments)
 {
@@ -220,14 +219,14 @@ static bool add_moments(struct cddpi_optim *optim, size_t index, const cddp_para
 static cddp_status make_tensors(struct cddpi_optim *optim, const cddp_param *params)
 {
     size_t moments = cddpi_optim_moment_count(optim);
-    size_t most = 2 + moments * optim->moved_count;
+    size_t most = 2 + moments * optim->trainable_count;
     bool made;
 
     optim->tensors = cddpi_zalloc_array(most, sizeof *optim->tensors);
     optim->names = cddpi_zalloc_array(most, sizeof *optim->names);
     made = optim->tensors != NULL && optim->names != NULL && add_counters(optim);
-    for (size_t i = 0; i < optim->moved_count && made; i++) {
-        made = add_moments(optim, i, &params[optim->moved[i].index], moments);
+    for (size_t i = 0; i < optim->trainable_count && made; i++) {
+        made = add_moments(optim, i, &params[optim->trainable[i].index], moments);
     }
     return made ? CDDP_OK
                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu tensors", most);
@@ -237,6 +236,31 @@ cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_p
                                const bool *decays, size_t count, struct cddpi_optim **out)
 {
     return cddpi_optim_create_sharded(spec, params, decays, count, NULL, NULL, out);
+}
+
+/* The processor updates the processor's tensors themselves. */
+static cddp_status nothing_to_move(struct cddpi_optim *optim)
+{
+    (void)optim;
+    return CDDP_OK;
+}
+
+static void nothing_to_leave(struct cddpi_optim *optim)
+{
+    (void)optim;
+}
+
+const struct cddpi_optim_placement cddpi_optim_on_cpu = {
+    .fetch = nothing_to_move, .send = nothing_to_move, .leave = nothing_to_leave};
+
+cddp_status cddpi_optim_fetch(struct cddpi_optim *optim)
+{
+    return optim->placement->fetch(optim);
+}
+
+cddp_status cddpi_optim_send(struct cddpi_optim *optim)
+{
+    return optim->placement->send(optim);
 }
 
 cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
@@ -254,6 +278,7 @@ cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes", sizeof *optim);
     }
     optim->spec = *spec;
+    optim->placement = &cddpi_optim_on_cpu;
     optim->kernels = cddpi_optim_kernels();
     optim->group = group;
     optim->ddp = ddp;
@@ -288,9 +313,9 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     cddpi_free(optim->moments);
     cddpi_free(optim->step);
     cddpi_free(optim->slots);
-    cddpi_free(optim->moved);
-    cddpi_optim_drop_whole(optim);
-    cddpi_optim_leave_device(optim);
+    cddpi_free(optim->trainable);
+    cddpi_optim_free_full_state(optim);
+    optim->placement->leave(optim);
     cddpi_free(optim);
 }
 
@@ -357,8 +382,8 @@ void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, 
     if (out_squares != NULL) {
         *out_squares = 0;
     }
-    for (size_t i = 0; i < optim->moved_count; i++) {
-        optim->step[1 + i] += grads[optim->moved[i].index] != NULL;
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        optim->step[1 + i] += grads[optim->trainable[i].index] != NULL;
     }
     for_each_piece(optim, grads, update, &step);
     ++*optim->step;

@@ -57,24 +57,25 @@ size_t cddpi_optim_counters(const struct cddpi_optim *optim);
 /* The state of a sharded optimizer as a file has it, which is the same as without shards. All of
  * these do nothing where the optimizer is not sharded. */
 
-/** Rank 0 alone: make room for whole tensors, so that they can be loaded. */
-CDDP_CHECKED cddp_status cddpi_optim_hold_whole(struct cddpi_optim *optim);
-/** Rank 0 gets everyone's state in whole tensors. Collective. */
-CDDP_CHECKED cddp_status cddpi_optim_assemble(struct cddpi_optim *optim);
-/** Everyone gets its part of rank 0's whole tensors; the counters are the caller's to share.
+/** Rank 0 alone: make room for full tensors, so that they can be loaded. */
+CDDP_CHECKED cddp_status cddpi_optim_alloc_full_state(struct cddpi_optim *optim);
+/** Rank 0 gets everyone's state in full tensors. Collective. */
+CDDP_CHECKED cddp_status cddpi_optim_gather_full_state(struct cddpi_optim *optim);
+/** Everyone gets its part of rank 0's full tensors; the counters are the caller's to share.
  * Collective. */
-CDDP_CHECKED cddp_status cddpi_optim_disperse(struct cddpi_optim *optim);
-/** Release the whole tensors, if there are any. */
-void cddpi_optim_drop_whole(struct cddpi_optim *optim);
+CDDP_CHECKED cddp_status cddpi_optim_scatter_full_state(struct cddpi_optim *optim);
+/** Release the full tensors, if there are any. */
+void cddpi_optim_free_full_state(struct cddpi_optim *optim);
 
 /* On a CUDA device. Parameters and gradients are its memory then, the state lies there, and an
  * update only puts work into its compute stream:
  *
- *     rate       what changes from step to step; not part of a recording
+ *     rate       what changes from step to step; not part of a capture
  *     squares    (optional) what gradients are clipped by
- *     update     in a recording, too
+ *     update     in a capture, too
  *
- * Tensors for checkpoints are copies on the host, made by fetch and given back by send. */
+ * Tensors for checkpoints are copies in the processor's memory, made by fetch and given back by
+ * send. */
 
 /** Move the state to @p device (borrowed, outlives the optimizer). @p timeout_ms: of waiting for
  * it.
@@ -94,12 +95,12 @@ CDDP_CHECKED cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void
 /** What cddpi_optim_square_sum() gives, to @p out in device memory. */
 CDDP_CHECKED cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, double *out);
 /** @p scale, @p skip: device memory, as struct cddpi_cuda_update has them; may be NULL. An update
- *  that is skipped is counted by the host until it is told: cddpi_optim_skipped(). */
+ *  that is skipped is counted by the processor until it is told: cddpi_optim_skipped(). */
 CDDP_CHECKED cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *scale,
                                                    const int32_t *skip);
 /** The update @p back rates ago (0: of the last one; at most 3) turned out to have been skipped. */
 void cddpi_optim_skipped(struct cddpi_optim *optim, uint64_t back);
-/** The device's state to the host's tensors, or back; both wait. Nothing on the processor. */
+/** The device's state to the processor's tensors, or back; both wait. Nothing on the processor. */
 CDDP_CHECKED cddp_status cddpi_optim_fetch(struct cddpi_optim *optim);
 CDDP_CHECKED cddp_status cddpi_optim_send(struct cddpi_optim *optim);
 

@@ -10,10 +10,10 @@
  *       linear:       lr + (final_lr - lr) progress
  *       cosine:       final_lr + (lr - final_lr) (1 + cos(pi progress)) / 2
  *       step:         lr gamma^floor((step - warmup) / max(1, step_size))
- *       wsd:          with decay = decay_steps, at most total - warmup, and done = step + 1 -
- * (total
- *                     - decay), in 0 to decay: final_lr + (lr - final_lr) f(done / decay), where
- * f(x) is 1 - x (linear) or 1 - sqrt(x) (sqrt; Haegele et al. 2024, Hu et al. 2024)
+ *       wsd:          final_lr + (lr - final_lr) f(done / decay)
+ *
+ * In wsd, decay is decay_steps, at most total - warmup; done is step + 1 - (total - decay), in 0 to
+ * decay; f(x) is 1 - x (linear) or 1 - sqrt(x) (sqrt; Haegele et al. 2024, Hu et al. 2024).
  *
  * So the last step, total - 1, has final_lr exactly (unless it is the only one after warm-up: then
  * lr), and so has every step beyond. Finite for all finite inputs: what overflows is bounded. */

@@ -1,4 +1,4 @@
-/* shard.c - owns the state of a sharded optimizer as checkpoints have it: whole tensors on rank 0,
+/* shard.c - owns the state of a sharded optimizer as checkpoints have it: full tensors on rank 0,
  * brought together from all ranks or given out to them, one moment at a time. */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -79,13 +79,13 @@ static float *whole_tensor(const struct cddpi_optim *optim, size_t moment, size_
 {
     size_t i = 0;
 
-    while (optim->moved[i].index != param) {
+    while (optim->trainable[i].index != param) {
         i++;
     }
-    return optim->whole + moment * optim->whole_elements + optim->moved[i].offset;
+    return optim->full_state + moment * optim->full_elements + optim->trainable[i].offset;
 }
 
-/* Everyone's state, rank after rank, to whole tensors or from them. */
+/* Everyone's state, rank after rank, to full tensors or from them. */
 static void move_all(const struct cddpi_optim *optim, size_t moment,
                      const struct transfer *transfer, bool pack)
 {
@@ -110,36 +110,36 @@ static void move_all(const struct cddpi_optim *optim, size_t moment,
 
 size_t cddpi_optim_counters(const struct cddpi_optim *optim)
 {
-    return optim->tensor_count - cddpi_optim_moment_count(optim) * optim->moved_count;
+    return optim->tensor_count - cddpi_optim_moment_count(optim) * optim->trainable_count;
 }
 
-cddp_status cddpi_optim_hold_whole(struct cddpi_optim *optim)
+cddp_status cddpi_optim_alloc_full_state(struct cddpi_optim *optim)
 {
     size_t moments = cddpi_optim_moment_count(optim);
-    size_t elements = optim->whole_elements * moments;
+    size_t elements = optim->full_elements * moments;
     cddp_tensor *tensor = optim->tensors + cddpi_optim_counters(optim);
 
-    if (optim->group == NULL || optim->whole != NULL) {
+    if (optim->group == NULL || optim->full_state != NULL) {
         return CDDP_OK;
     }
-    optim->whole = cddpi_zalloc_array(elements > 0 ? elements : 1, sizeof *optim->whole);
-    if (optim->whole == NULL) {
+    optim->full_state = cddpi_zalloc_array(elements > 0 ? elements : 1, sizeof *optim->full_state);
+    if (optim->full_state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes of whole state",
-                          elements * sizeof *optim->whole);
+                          elements * sizeof *optim->full_state);
     }
-    for (size_t i = 0; i < optim->moved_count; i++) {
+    for (size_t i = 0; i < optim->trainable_count; i++) {
         for (size_t moment = 0; moment < moments; moment++) {
-            (tensor++)->data = optim->whole + moment * optim->whole_elements +
-                               optim->moved[i].offset;
+            (tensor++)->data = optim->full_state + moment * optim->full_elements +
+                               optim->trainable[i].offset;
         }
     }
     return CDDP_OK;
 }
 
-void cddpi_optim_drop_whole(struct cddpi_optim *optim)
+void cddpi_optim_free_full_state(struct cddpi_optim *optim)
 {
-    cddpi_free(optim->whole);
-    optim->whole = NULL;
+    cddpi_free(optim->full_state);
+    optim->full_state = NULL;
 }
 
 /* A rank that cannot take part must not let the others wait. */
@@ -148,7 +148,7 @@ static cddp_status prepare(struct cddpi_optim *optim, struct transfer *transfer)
     cddp_status status = transfer_init(optim, transfer);
 
     if (status == CDDP_OK && cddp_group_rank(optim->group) == 0) {
-        status = cddpi_optim_hold_whole(optim);
+        status = cddpi_optim_alloc_full_state(optim);
     }
     if (status != CDDP_OK) {
         cddp_group_abort(optim->group, cddp_last_error());
@@ -156,7 +156,7 @@ static cddp_status prepare(struct cddpi_optim *optim, struct transfer *transfer)
     return status;
 }
 
-cddp_status cddpi_optim_assemble(struct cddpi_optim *optim)
+cddp_status cddpi_optim_gather_full_state(struct cddpi_optim *optim)
 {
     struct transfer transfer = {0, NULL, NULL};
     size_t moments = cddpi_optim_moment_count(optim);
@@ -178,7 +178,7 @@ cddp_status cddpi_optim_assemble(struct cddpi_optim *optim)
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "state of the optimizer");
 }
 
-cddp_status cddpi_optim_disperse(struct cddpi_optim *optim)
+cddp_status cddpi_optim_scatter_full_state(struct cddpi_optim *optim)
 {
     struct transfer transfer = {0, NULL, NULL};
     size_t moments = cddpi_optim_moment_count(optim);

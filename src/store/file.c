@@ -3,9 +3,10 @@
  *
  * The file is of one run: of all handles whose lives overlap. The first to open it finds that
  * nobody holds its LIVE lock and begins it anew whatever is in it, so the file of a crashed run is
- * never read; the last to close it removes it. Both happen under the exclusive DATA lock, and who
- * gets that lock checks that the path still leads to the file it has opened, else it opens again.
- */
+ * never read; the last to close it removes it. Both happen under the exclusive DATA lock. Whoever
+ * gets that lock checks that the path still leads to the file that it has opened, and if not opens
+ * it again. */
+#include "base/file.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -31,24 +32,6 @@ struct file {
     char *path;
 };
 
-static cddp_status open_fd(const char *path, int *out)
-{
-    struct stat file;
-    /* O_NONBLOCK: opening must not wait should it be no plain file */
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
-                  S_IRUSR | S_IWUSR);
-
-    if (fd < 0) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "open");
-    }
-    if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid()) {
-        close(fd);
-        return cddpi_fail(CDDP_ERR_IO, "not a plain file of this user");
-    }
-    *out = fd;
-    return CDDP_OK;
-}
-
 /* Whether the path still leads to the file that is open. */
 static bool is_at_path(int fd, const char *path)
 {
@@ -59,7 +42,7 @@ static bool is_at_path(int fd, const char *path)
            opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-/* With DATA locked exclusively: be one of those who use the file, as the first or as another. */
+/* With DATA locked exclusively: begin to use the file, as the first handle or as another one. */
 static cddp_status enter(struct file *file)
 {
     enum cddpi_file_kind kind;
@@ -68,7 +51,7 @@ static cddp_status enter(struct file *file)
     cddp_status status = cddpi_file_kind(file->log.fd, &kind);
 
     if (status == CDDP_OK && kind == CDDPI_FILE_FOREIGN) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "the file is no cddp store; it is left as it is");
+        return cddpi_fail(CDDP_ERR_FORMAT, "the file is not a cddp store; it is left as it is");
     }
     if (status == CDDP_OK) {
         status = cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, true, &alone);
@@ -79,20 +62,20 @@ static cddp_status enter(struct file *file)
     if (alone) {
         status = cddpi_file_begin(&file->log);
         if (status != CDDP_OK) {
-            (void)unlink(file->path); /* it is ours and of no use to anybody */
+            (void)unlink(file->path); /* no other handle uses it, and it is not whole */
             return status;
         }
     }
     status = cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, false, &joined);
     if (status == CDDP_OK && !joined) {
-        /* only who holds DATA, that is we, may hold LIVE exclusively */
+        /* among handles, only the one that holds DATA (this one) may hold LIVE exclusively */
         status = cddpi_fail(CDDP_ERR_IO, "another program locks the file");
     }
     return status == CDDP_OK && !alone ? cddpi_file_join(&file->log) : status;
 }
 
-/* With DATA locked exclusively: use the file no more; the last one removes it. Only then are the
- * locks given up, LIVE first: who gets DATA next must find it gone. */
+/* With DATA locked exclusively: use the file no more; the last one removes it. Then the locks are
+ * released, LIVE first: whoever gets DATA next must find LIVE free. */
 static void leave(struct file *file)
 {
     bool alone;
@@ -108,7 +91,8 @@ static void leave(struct file *file)
 /* Open, lock and enter; *out_again if the file was removed in between. */
 static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_again)
 {
-    cddp_status status = open_fd(file->path, &file->log.fd);
+    cddp_status status = cddpi_file_open_own(file->path, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR, false,
+                                             &file->log.fd);
 
     *out_again = false;
     if (status != CDDP_OK) {
@@ -154,7 +138,7 @@ static cddp_status perform_now(struct file *file, const struct cddpi_store_reque
         cddpi_table_decide(file->table, request, &effect, outcome);
         if (effect.kind != CDDPI_EFFECT_NONE && outcome->status == CDDP_OK) {
             status = cddpi_file_append(&file->log, &effect, &end);
-            /* without memory for the table, the next operation reads the record again */
+            /* without memory for the table, the next operation reads the entry again */
             if (status == CDDP_OK && cddpi_table_commit(file->table, &effect, NULL)) {
                 file->log.end = end;
             }
@@ -197,7 +181,7 @@ static cddp_status perform_waiting(struct file *file, const struct cddpi_store_r
     uint32_t pause_us = FIRST_PAUSE_US;
 
     for (;;) {
-        /* the last look is one behind the deadline */
+        /* the last look comes after the deadline */
         bool last = cddpi_left_ms(deadline_ns) == 0;
         cddp_status status = look(file, request, deadline_ns, outcome);
 
@@ -289,7 +273,7 @@ cddp_status cddpi_store_open_file(const char *path, const char *token, int64_t d
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
         goto fail;
     }
-    cddpi_proof_key(token, "cddp file store", file->log.key);
+    cddpi_auth_key(token, "cddp file store", file->log.key);
     do {
         status = open_once(file, deadline_ns, &again);
     } while (again && cddpi_left_ms(deadline_ns) > 0);
@@ -298,7 +282,7 @@ cddp_status cddpi_store_open_file(const char *path, const char *token, int64_t d
         return CDDP_OK;
     }
     if (again) {
-        status = cddpi_fail(CDDP_ERR_TIMEOUT, "the file was removed whenever it was opened");
+        status = cddpi_fail(CDDP_ERR_TIMEOUT, "the file was removed each time after it was opened");
     }
 
 fail:

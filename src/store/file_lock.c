@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "store/proof.h"
+#include "store/auth.h"
 
 #include <errno.h>
 #include <fcntl.h>

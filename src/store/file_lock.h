@@ -4,8 +4,8 @@
  * other, and a forked process shares its parent's.
  *
  * DATA is held, shared or exclusive, for the time of one operation. LIVE is held shared by every
- * open handle for as long as it is open; who holds DATA exclusively and gets LIVE exclusively too
- * knows that no other handle is open, on any machine. */
+ * open handle for as long as it is open: a handle that holds DATA exclusively and gets LIVE
+ * exclusively, too, knows that no other handle is open, on any machine. */
 #ifndef CDDPI_STORE_FILE_LOCK_H
 #define CDDPI_STORE_FILE_LOCK_H
 

@@ -1,4 +1,4 @@
-/* file_log.c - reads and writes the header and the records of a file store. */
+/* file_log.c - reads and writes the header and the entries of a file store. */
 #include "store/file_log.h"
 
 #include "base/alloc.h"
@@ -15,14 +15,14 @@
 enum {
     FILE_VERSION = 1,
     RUN_BYTES = CDDPI_NONCE_BYTES,
-    HEADER_BYTES = 16 + RUN_BYTES + CDDPI_PROOF_BYTES,
-    RECORD_BYTES = 24, /* of a record before its body */
-    HASHED_BYTES = 8,  /* of those, what the hash covers */
+    HEADER_BYTES = 16 + RUN_BYTES + CDDPI_AUTH_BYTES,
+    ENTRY_HEAD_BYTES = 24, /* of an entry before its body */
+    HASHED_BYTES = 8,      /* of those, what the hash covers */
     HASH_BYTES = 16,
-    CHUNK_BYTES = 4096 /* what is read at once: most records whole */
+    CHUNK_BYTES = 4096 /* what is read at once: most entries whole */
 };
 
-struct record {
+struct entry {
     uint8_t kind; /* of an effect */
     size_t key_bytes;
     size_t body_bytes;
@@ -82,18 +82,18 @@ cddp_status cddpi_file_kind(int fd, enum cddpi_file_kind *out)
     if (memcmp(header, magic, bytes < sizeof magic ? bytes : sizeof magic) != 0) {
         *out = CDDPI_FILE_FOREIGN;
     } else {
-        /* a shorter one is of a process that was killed while it began */
+        /* a shorter header was left by a process that was killed while it wrote it */
         *out = bytes == HEADER_BYTES ? CDDPI_FILE_STORE : CDDPI_FILE_EMPTY;
     }
     return CDDP_OK;
 }
 
-static void prove(const struct cddpi_file_log *log, const char *what, const uint8_t run[RUN_BYTES],
-                  uint8_t out[CDDPI_PROOF_BYTES])
+static void make_auth(const struct cddpi_file_log *log, const char *what,
+                      const uint8_t run[RUN_BYTES], uint8_t out[CDDPI_AUTH_BYTES])
 {
     static const uint8_t nobody[CDDPI_NONCE_BYTES];
 
-    cddpi_proof_make(log->key, what, run, nobody, out);
+    cddpi_auth_make(log->key, what, run, nobody, out);
 }
 
 cddp_status cddpi_file_begin(struct cddpi_file_log *log)
@@ -106,13 +106,13 @@ cddp_status cddpi_file_begin(struct cddpi_file_log *log)
     cddpi_put_u32(header + 8, FILE_VERSION);
     cddpi_put_u32(header + 12, HEADER_BYTES);
     cddpi_random_bytes(run, RUN_BYTES);
-    prove(log, "file", run, run + RUN_BYTES);
+    make_auth(log, "file", run, run + RUN_BYTES);
     if (ftruncate(log->fd, 0) != 0 || fchmod(log->fd, S_IRUSR | S_IWUSR) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "begin anew");
     }
     status = write_at(log->fd, header, sizeof header, 0);
     if (status == CDDP_OK) {
-        prove(log, "record", run, log->record_key);
+        make_auth(log, "record", run, log->entry_key);
         log->end = HEADER_BYTES;
     }
     return status;
@@ -122,7 +122,7 @@ cddp_status cddpi_file_join(struct cddpi_file_log *log)
 {
     uint8_t header[HEADER_BYTES];
     const uint8_t *run = header + 16;
-    uint8_t proof[CDDPI_PROOF_BYTES];
+    uint8_t auth[CDDPI_AUTH_BYTES];
     size_t bytes = 0;
     cddp_status status = read_at(log->fd, header, sizeof header, 0, &bytes);
 
@@ -136,44 +136,44 @@ cddp_status cddpi_file_join(struct cddpi_file_log *log)
                           "version %d",
                           FILE_VERSION);
     }
-    prove(log, "file", run, proof);
-    if (!cddpi_proof_equal(proof, run + RUN_BYTES, sizeof proof)) {
+    make_auth(log, "file", run, auth);
+    if (!cddpi_auth_equal(auth, run + RUN_BYTES, sizeof auth)) {
         return cddpi_fail(CDDP_ERR_AUTH, "the file is in use by a job with another token; is "
                                          "CDDP_TOKEN that of this job?");
     }
-    prove(log, "record", run, log->record_key);
+    make_auth(log, "record", run, log->entry_key);
     log->end = HEADER_BYTES;
     return CDDP_OK;
 }
 
-static void hash_record(const struct cddpi_file_log *log, uint64_t offset,
-                        const struct record *record, uint8_t out[HASH_BYTES])
+static void hash_entry(const struct cddpi_file_log *log, uint64_t offset, const struct entry *entry,
+                       uint8_t out[HASH_BYTES])
 {
     crypto_generichash_state state;
     uint8_t place[8];
 
     cddpi_put_u64(place, offset);
-    crypto_generichash_init(&state, log->record_key, sizeof log->record_key, HASH_BYTES);
+    crypto_generichash_init(&state, log->entry_key, sizeof log->entry_key, HASH_BYTES);
     crypto_generichash_update(&state, place, sizeof place);
-    crypto_generichash_update(&state, record->head, HASHED_BYTES);
-    crypto_generichash_update(&state, record->body, record->body_bytes);
+    crypto_generichash_update(&state, entry->head, HASHED_BYTES);
+    crypto_generichash_update(&state, entry->body, entry->body_bytes);
     crypto_generichash_final(&state, out, HASH_BYTES);
 }
 
-static bool is_whole(const struct cddpi_file_log *log, const struct record *record)
+static bool is_whole(const struct cddpi_file_log *log, const struct entry *entry)
 {
     uint8_t hash[HASH_BYTES];
 
-    hash_record(log, log->end, record, hash);
-    return cddpi_proof_equal(hash, record->head + HASHED_BYTES, sizeof hash);
+    hash_entry(log, log->end, entry, hash);
+    return cddpi_auth_equal(hash, entry->head + HASHED_BYTES, sizeof hash);
 }
 
-static bool is_possible(const struct record *record)
+static bool is_possible(const struct entry *entry)
 {
-    return (record->kind == CDDPI_EFFECT_SET || record->kind == CDDPI_EFFECT_DELETE) &&
-           record->key_bytes > 0 && record->key_bytes <= CDDPI_STORE_FULL_KEY_BYTES &&
-           record->key_bytes <= record->body_bytes &&
-           record->body_bytes - record->key_bytes <= CDDP_STORE_VALUE_BYTES;
+    return (entry->kind == CDDPI_EFFECT_SET || entry->kind == CDDPI_EFFECT_DELETE) &&
+           entry->key_bytes > 0 && entry->key_bytes <= CDDPI_STORE_FULL_KEY_BYTES &&
+           entry->key_bytes <= entry->body_bytes &&
+           entry->body_bytes - entry->key_bytes <= CDDP_STORE_VALUE_BYTES;
 }
 
 static cddp_status damaged(const struct cddpi_file_log *log)
@@ -182,14 +182,14 @@ static cddp_status damaged(const struct cddpi_file_log *log)
                       (unsigned long long)log->end);
 }
 
-static cddp_status apply(const struct record *record, struct cddpi_table *table)
+static cddp_status apply(const struct entry *entry, struct cddpi_table *table)
 {
-    struct cddpi_effect effect = {.kind = record->kind, .key = {record->body, record->key_bytes}};
+    struct cddpi_effect effect = {.kind = entry->kind, .key = {entry->body, entry->key_bytes}};
     bool done = true;
 
-    if (record->kind == CDDPI_EFFECT_SET) {
-        effect.value = cddpi_value_create(record->body + record->key_bytes,
-                                          record->body_bytes - record->key_bytes);
+    if (entry->kind == CDDPI_EFFECT_SET) {
+        effect.value = cddpi_value_create(entry->body + entry->key_bytes,
+                                          entry->body_bytes - entry->key_bytes);
         done = effect.value != NULL;
     }
     done = done && cddpi_table_commit(table, &effect, NULL);
@@ -197,14 +197,14 @@ static cddp_status apply(const struct record *record, struct cddpi_table *table)
     return done ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a record");
 }
 
-/* Read the record at the end of what is known, and let the table have it. *out_torn: there is none,
+/* Read the first entry that the table does not have, and put it there. *out_torn: there is none,
  * only the remains of a writer that was killed. */
 static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *table, uint64_t size,
                               bool *out_torn)
 {
     uint8_t chunk[CHUNK_BYTES];
     uint8_t *large = NULL;
-    struct record record = {.head = chunk, .body = chunk + RECORD_BYTES};
+    struct entry entry = {.head = chunk, .body = chunk + ENTRY_HEAD_BYTES};
     uint64_t rest = size - log->end;
     size_t bytes = 0;
     cddp_status status = read_at(log->fd, chunk, sizeof chunk, log->end, &bytes);
@@ -213,34 +213,34 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
         return status;
     }
     bytes = bytes < rest ? bytes : (size_t)rest;
-    record.body_bytes = bytes >= RECORD_BYTES ? cddpi_get_u32(chunk) : 0;
-    if (bytes < RECORD_BYTES || record.body_bytes > rest - RECORD_BYTES) {
+    entry.body_bytes = bytes >= ENTRY_HEAD_BYTES ? cddpi_get_u32(chunk) : 0;
+    if (bytes < ENTRY_HEAD_BYTES || entry.body_bytes > rest - ENTRY_HEAD_BYTES) {
         *out_torn = true;
         return CDDP_OK;
     }
-    record.kind = chunk[4];
-    record.key_bytes = cddpi_get_u16(chunk + 6);
-    if (!is_possible(&record)) {
+    entry.kind = chunk[4];
+    entry.key_bytes = cddpi_get_u16(chunk + 6);
+    if (!is_possible(&entry)) {
         return damaged(log);
     }
-    if (record.body_bytes > bytes - RECORD_BYTES) {
-        large = cddpi_realloc(NULL, record.body_bytes);
+    if (entry.body_bytes > bytes - ENTRY_HEAD_BYTES) {
+        large = cddpi_realloc(NULL, entry.body_bytes);
         if (large == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a record");
         }
-        status = read_at(log->fd, large, record.body_bytes, log->end + RECORD_BYTES, &bytes);
-        if (status != CDDP_OK || bytes < record.body_bytes) {
+        status = read_at(log->fd, large, entry.body_bytes, log->end + ENTRY_HEAD_BYTES, &bytes);
+        if (status != CDDP_OK || bytes < entry.body_bytes) {
             status = status != CDDP_OK ? status : damaged(log);
             goto end;
         }
-        record.body = large;
+        entry.body = large;
     }
-    if (is_whole(log, &record)) {
-        status = apply(&record, table);
+    if (is_whole(log, &entry)) {
+        status = apply(&entry, table);
         if (status == CDDP_OK) {
-            log->end += RECORD_BYTES + record.body_bytes;
+            log->end += ENTRY_HEAD_BYTES + entry.body_bytes;
         }
-    } else if (rest == RECORD_BYTES + record.body_bytes) {
+    } else if (rest == ENTRY_HEAD_BYTES + entry.body_bytes) {
         *out_torn = true;
     } else {
         status = damaged(log);
@@ -277,24 +277,24 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
                               uint64_t *out_end)
 {
     size_t value_bytes = effect->value != NULL ? effect->value->bytes : 0;
-    size_t bytes = RECORD_BYTES + effect->key.bytes + value_bytes;
+    size_t bytes = ENTRY_HEAD_BYTES + effect->key.bytes + value_bytes;
     uint8_t *whole = cddpi_zalloc(bytes);
-    struct record record = {.kind = (uint8_t)effect->kind, .head = whole};
+    struct entry entry = {.kind = (uint8_t)effect->kind, .head = whole};
     cddp_status status;
 
     if (whole == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a record of %zu bytes", bytes);
     }
-    record.body_bytes = bytes - RECORD_BYTES;
-    record.body = whole + RECORD_BYTES;
-    cddpi_put_u32(whole, (uint32_t)record.body_bytes);
-    whole[4] = record.kind;
+    entry.body_bytes = bytes - ENTRY_HEAD_BYTES;
+    entry.body = whole + ENTRY_HEAD_BYTES;
+    cddpi_put_u32(whole, (uint32_t)entry.body_bytes);
+    whole[4] = entry.kind;
     cddpi_put_u16(whole + 6, (uint16_t)effect->key.bytes);
-    memcpy(whole + RECORD_BYTES, effect->key.data, effect->key.bytes);
+    memcpy(whole + ENTRY_HEAD_BYTES, effect->key.data, effect->key.bytes);
     if (value_bytes > 0) {
-        memcpy(whole + RECORD_BYTES + effect->key.bytes, effect->value->data, value_bytes);
+        memcpy(whole + ENTRY_HEAD_BYTES + effect->key.bytes, effect->value->data, value_bytes);
     }
-    hash_record(log, log->end, &record, whole + HASHED_BYTES);
+    hash_entry(log, log->end, &entry, whole + HASHED_BYTES);
     if (ftruncate(log->fd, (off_t)log->end) != 0) { /* what a killed writer left */
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "cut off at byte %llu",
                                   (unsigned long long)log->end);
@@ -304,7 +304,7 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
     if (status == CDDP_OK) {
         *out_end = log->end + bytes;
     } else {
-        (void)!ftruncate(log->fd, (off_t)log->end); /* a full disk: be no torn record */
+        (void)!ftruncate(log->fd, (off_t)log->end); /* leave no torn entry, as on a full disk */
     }
     cddpi_free(whole);
     return status;

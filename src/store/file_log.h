@@ -1,23 +1,23 @@
-/* file_log.h - the file of a file store: a header, then one record for each change, in order.
+/* file_log.h - the file of a file store: a header, then one entry for each change, in order.
  *
  *   header  magic u64, version u32, header bytes u32, run (random, 32 bytes), proof of the token
- *   record  body_bytes u32, kind u8, 0 u8, key_bytes u16, hash (16 bytes), body: key and value
+ *   entry   body_bytes u32, kind u8, 0 u8, key_bytes u16, hash (16 bytes), body: key and value
  *
- * Numbers are little-endian. A record's hash is keyed with the token and the run and covers the
- * record's place, so nothing of another run, and nothing that is half written, passes for a record.
- * What a writer that was killed left behind the last whole record is ignored, and cut off by the
+ * Numbers are little-endian. An entry's hash is keyed with the token and the run and covers the
+ * entry's place, so nothing of another run, and nothing that is half written, passes for an entry.
+ * What a writer that was killed left behind the last whole entry is ignored, and cut off by the
  * next writer. */
 #ifndef CDDPI_STORE_FILE_LOG_H
 #define CDDPI_STORE_FILE_LOG_H
 
-#include "store/proof.h"
+#include "store/auth.h"
 #include "store/table.h"
 
 struct cddpi_file_log {
     int fd;
-    uint8_t key[CDDPI_PROOF_KEY_BYTES];    /* of the token */
-    uint8_t record_key[CDDPI_PROOF_BYTES]; /* of the token and this run */
-    uint64_t end;                          /* of the last record that the table has */
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];   /* of the token */
+    uint8_t entry_key[CDDPI_AUTH_BYTES]; /* of the token and this run */
+    uint64_t end;                        /* of the last entry that the table has */
 };
 
 /** What is at the beginning of the file, read with the file locked. */
@@ -34,8 +34,8 @@ cddp_status cddpi_file_join(struct cddpi_file_log *log);
 /** Bring @p table up to date. The caller holds the lock, shared or exclusive. */
 cddp_status cddpi_file_follow(struct cddpi_file_log *log, struct cddpi_table *table);
 
-/** Write @p effect behind the last record. The caller holds the exclusive lock and has followed.
- *  @param out_end  Where the record ends: log->end once the table has it. */
+/** Write @p effect behind the last entry. The caller holds the exclusive lock and has followed.
+ *  @param out_end  Where the entry ends: log->end once the table has it. */
 cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_effect *effect,
                               uint64_t *out_end);
 

@@ -43,7 +43,7 @@ struct cddpi_store_request {
 
 /* status is the operation's own result: OK, NOT_FOUND, FORMAT, ARGUMENT, UNAVAILABLE (the list is
  * too long), NO_MEMORY, or TIMEOUT for a key that did not appear.
- * data: the value; ADD: the sum as text; LIST: keys; WAIT that timed out: see cddpi_missing.
+ * data: the value; ADD: the sum as text; LIST: keys; WAIT that timed out: as cddpi_table_missing().
  * New memory with a NUL behind it, the receiver's to release; may be NULL if bytes is 0. */
 struct cddpi_store_reply {
     cddp_status status;
@@ -54,15 +54,15 @@ struct cddpi_store_reply {
 
 struct cddpi_store_backend;
 
-/* What a form of the store gives a handle. Called by one thread at a time. */
+/* What each form of the store (TCP, file) does for a handle. Called by one thread at a time. */
 struct cddpi_store_ops {
     /* CDDP_OK if the store answered, whatever its answer; else nothing is known about the
-     * operation's effect, the text says why, and @out is untouched. GET and WAIT wait until
-     * @deadline_ns; nothing takes much longer. */
+     * operation's effect, the text says why, and @p out is untouched. GET and WAIT wait until
+     * @p deadline_ns; nothing takes much longer. */
     cddp_status (*perform)(struct cddpi_store_backend *backend,
                            const struct cddpi_store_request *request, int64_t deadline_ns,
                            struct cddpi_store_reply *out);
-    /* @forked: this process inherited the handle, so what it shares with its maker must stay. */
+    /* @p forked: this process inherited the handle, so what it shares with its maker must stay. */
     void (*close)(struct cddpi_store_backend *backend, bool forked);
 };
 

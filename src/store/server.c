@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "store/server_client.h"
-#include "store/server_door.h"
+#include "store/server_listener.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,15 +23,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, PROOF_TIMEOUT_MS = 20000 };
+enum { EVENTS = 256, AUTH_TIMEOUT_MS = 20000 };
 
 struct cddpi_store_server {
     struct cddpi_client_host host;
-    pthread_mutex_t lock; /* of host: the thread holds it but while it waits for events */
+    pthread_mutex_t lock; /* of host: the thread releases it only while it waits for events */
     pthread_t thread;
     bool running;
     pid_t owner; /* a forked process has no such thread */
-    struct cddpi_door door;
+    struct cddpi_listener listener;
     int stop_fd; /* written to: the thread ends */
 };
 
@@ -46,7 +46,7 @@ static bool is_loopback(const struct sockaddr *address)
            IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
-/* Bind @fd and tell the port; an errno on failure. */
+/* Bind @p fd and tell the port; an errno on failure. */
 static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out_port)
 {
     struct sockaddr_storage bound;
@@ -103,9 +103,9 @@ static cddp_status start_listening(struct cddpi_store_server *server, const char
          a = a->ai_next) {
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-        error = fd < 0 ? errno : bind_and_listen(fd, a, &server->door.port);
+        error = fd < 0 ? errno : bind_and_listen(fd, a, &server->listener.port);
         if (error == 0) {
-            server->door.listen_fd = fd;
+            server->listener.listen_fd = fd;
         } else if (fd >= 0) {
             close(fd);
         }
@@ -118,26 +118,26 @@ static cddp_status start_listening(struct cddpi_store_server *server, const char
     return status;
 }
 
-/* Drop who did not prove the token in time, and tell how long to wait for the next such moment. */
+/* Drop clients that did not prove the token in time. Returns how long until the next one is due. */
 static int handle_clocks(struct cddpi_store_server *server)
 {
     int64_t next = INT64_MAX;
 
-    while (server->host.proving.first != NULL) {
-        struct cddpi_client *oldest = server->host.proving.first;
+    while (server->host.authenticating.first != NULL) {
+        struct cddpi_client *oldest = server->host.authenticating.first;
 
-        if (cddpi_left_ms(oldest->proof_deadline_ns) > 0) {
-            next = oldest->proof_deadline_ns;
+        if (cddpi_left_ms(oldest->auth_deadline_ns) > 0) {
+            next = oldest->auth_deadline_ns;
             break;
         }
-        cddpi_client_doom(&server->host, oldest);
+        cddpi_client_close(&server->host, oldest);
     }
-    if (server->door.listen_again_ns != 0) {
-        if (cddpi_left_ms(server->door.listen_again_ns) == 0) {
-            server->door.listen_again_ns = 0;
-            cddpi_door_watch(&server->door, &server->host, true);
-        } else if (server->door.listen_again_ns < next) {
-            next = server->door.listen_again_ns;
+    if (server->listener.listen_again_ns != 0) {
+        if (cddpi_left_ms(server->listener.listen_again_ns) == 0) {
+            server->listener.listen_again_ns = 0;
+            cddpi_listener_watch(&server->listener, &server->host, true);
+        } else if (server->listener.listen_again_ns < next) {
+            next = server->listener.listen_again_ns;
         }
     }
     return next == INT64_MAX ? -1 : cddpi_left_ms(next);
@@ -158,34 +158,35 @@ static void *serve(void *argument)
         pthread_mutex_unlock(&server->lock);
         count = epoll_wait(server->host.epoll_fd, events, EVENTS, timeout_ms);
         pthread_mutex_lock(&server->lock);
-        /* a client that a set doomed meanwhile is still there: only this thread reaps */
+        /* a client that cddpi_store_server_set() closed still exists: only this thread frees it */
         for (int i = 0; i < count; i++) {
             if (events[i].data.ptr == &server->stop_fd) {
                 pthread_mutex_unlock(&server->lock);
                 return NULL;
             }
-            if (events[i].data.ptr == &server->door.listen_fd) {
+            if (events[i].data.ptr == &server->listener.listen_fd) {
                 has_callers = true;
             } else {
                 cddpi_client_event(&server->host, events[i].data.ptr, events[i].events);
             }
         }
-        if (has_callers) { /* last: a newcomer may push out who has not answered by now */
-            cddpi_door_accept(&server->door, &server->host);
+        if (has_callers) { /* last: a newcomer may push out a client without a proof */
+            cddpi_listener_accept(&server->listener, &server->host);
         }
     }
 }
 
 static cddp_status make_loop(struct cddpi_store_server *server)
 {
-    struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &server->door.listen_fd};
+    struct epoll_event listen_event = {.events = EPOLLIN, .data.ptr = &server->listener.listen_fd};
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &server->stop_fd};
 
     server->host.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    server->door.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (server->host.epoll_fd < 0 || server->stop_fd < 0 || server->door.spare_fd < 0 ||
-        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->door.listen_fd, &listener) != 0 ||
+    server->listener.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (server->host.epoll_fd < 0 || server->stop_fd < 0 || server->listener.spare_fd < 0 ||
+        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->listener.listen_fd,
+                  &listen_event) != 0 ||
         epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->stop_fd, &stop) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "store server: event loop");
     }
@@ -224,14 +225,14 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     }
     (void)pthread_mutex_init(&server->lock, NULL); /* cannot fail without attributes */
     server->owner = getpid();
-    server->door.listen_fd = -1;
+    server->listener.listen_fd = -1;
     server->stop_fd = -1;
-    server->door.spare_fd = -1;
+    server->listener.spare_fd = -1;
     server->host.epoll_fd = -1;
-    server->door.proof_timeout_ms = options->proof_timeout_ms > 0 ? options->proof_timeout_ms
-                                                                  : PROOF_TIMEOUT_MS;
-    server->door.reserved = options->reserved;
-    cddpi_proof_key(token, "cddp tcp store", server->host.key);
+    server->listener.auth_timeout_ms = options->auth_timeout_ms > 0 ? options->auth_timeout_ms
+                                                                    : AUTH_TIMEOUT_MS;
+    server->listener.reserved = options->reserved;
+    cddpi_auth_key(token, "cddp tcp store", server->host.key);
     server->host.table = cddpi_table_create();
     if (server->host.table == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
@@ -286,22 +287,22 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
     }
     if (!forked) {
         /* wakes those in the queue, also if a forked process holds a copy of the descriptor */
-        if (server->door.listen_fd >= 0) {
-            (void)shutdown(server->door.listen_fd, SHUT_RDWR);
+        if (server->listener.listen_fd >= 0) {
+            (void)shutdown(server->listener.listen_fd, SHUT_RDWR);
         }
-        while (server->host.proving.first != NULL) {
-            cddpi_client_doom(&server->host, server->host.proving.first);
+        while (server->host.authenticating.first != NULL) {
+            cddpi_client_close(&server->host, server->host.authenticating.first);
         }
-        while (server->host.proved.first != NULL) {
-            cddpi_client_doom(&server->host, server->host.proved.first);
+        while (server->host.authenticated.first != NULL) {
+            cddpi_client_close(&server->host, server->host.authenticated.first);
         }
         cddpi_client_reap(&server->host);
         cddpi_table_destroy(server->host.table);
     }
     /* In a forked process the clients and the table may be half changed: they stay. */
-    close_if_open(server->door.listen_fd);
+    close_if_open(server->listener.listen_fd);
     close_if_open(server->stop_fd);
-    close_if_open(server->door.spare_fd);
+    close_if_open(server->listener.spare_fd);
     close_if_open(server->host.epoll_fd);
     if (!forked) {
         pthread_mutex_destroy(&server->lock);
@@ -336,14 +337,14 @@ cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char
 void cddpi_store_server_reserve(struct cddpi_store_server *server, int descriptors)
 {
     pthread_mutex_lock(&server->lock);
-    while (descriptors > server->door.reserved && server->host.proving.first != NULL) {
-        cddpi_client_doom(&server->host, server->host.proving.first);
+    while (descriptors > server->listener.reserved && server->host.authenticating.first != NULL) {
+        cddpi_client_close(&server->host, server->host.authenticating.first);
     }
-    server->door.reserved = descriptors;
+    server->listener.reserved = descriptors;
     pthread_mutex_unlock(&server->lock);
 }
 
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server)
 {
-    return server->door.port;
+    return server->listener.port;
 }

@@ -8,17 +8,17 @@
 struct cddpi_store_server;
 
 struct cddpi_store_server_options {
-    const char *host;          /* address or name to bind; NULL: 127.0.0.1 */
-    uint16_t port;             /* 0: the kernel chooses */
-    const char *token;         /* clients must prove it; NULL or "": accepted on loopback only */
-    uint32_t proof_timeout_ms; /* a client that has not proved the token by then is dropped; 0:
-                                * 20000 */
-    int reserved;              /* see cddpi_store_server_reserve() */
+    const char *host;         /* address or name to bind; NULL: 127.0.0.1 */
+    uint16_t port;            /* 0: the kernel chooses */
+    const char *token;        /* clients must prove it; NULL or "": accepted on loopback only */
+    uint32_t auth_timeout_ms; /* a client that has not proved the token by then is dropped; 0:
+                               * 20000 */
+    int reserved;             /* see cddpi_store_server_reserve() */
 };
 
 /** Bind, listen and start the thread. When clients outnumber the process's limit of open files, the
- *  server raises the soft limit to the hard one; clients beyond that are told so and try again. Of
- *  those who have not proved the token some hundred are kept; the oldest make room for newcomers.
+ *  server raises the soft limit to the hard one; clients beyond that are told so and try again. A
+ *  few hundred clients may be there without a proof; then newcomers take the place of the oldest.
  *  @param out  Release with cddpi_store_server_destroy(), which accepts NULL. */
 CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *options,
                                                    struct cddpi_store_server **out);

@@ -49,15 +49,15 @@ static void list_remove(struct cddpi_client *client)
     list->count--;
 }
 
-void cddpi_client_doom(struct cddpi_client_host *host, struct cddpi_client *client)
+void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *client)
 {
-    if (client->doomed) {
+    if (client->closed) {
         return;
     }
-    client->doomed = true;
+    client->closed = true;
     cddpi_table_unpark(host->table, &client->waiter);
-    /* shut down too: a forked process may hold a copy of the descriptor. And epoll goes on
-     * reporting a connection while a copy of its descriptor lives, so it must be told. */
+    /* A forked process may hold a copy of the descriptor, so closing is not enough: shut the
+     * connection down, and take it out of epoll, which reports it while there is a copy. */
     (void)epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, client->fd, NULL);
     (void)shutdown(client->fd, SHUT_RDWR);
     close(client->fd);
@@ -65,13 +65,13 @@ void cddpi_client_doom(struct cddpi_client_host *host, struct cddpi_client *clie
     cddpi_value_release(client->body);
     client->body = NULL;
     list_remove(client);
-    list_add(&host->doomed, client);
+    list_add(&host->closed, client);
 }
 
 void cddpi_client_reap(struct cddpi_client_host *host)
 {
-    while (host->doomed.first != NULL) {
-        struct cddpi_client *client = host->doomed.first;
+    while (host->closed.first != NULL) {
+        struct cddpi_client *client = host->closed.first;
 
         list_remove(client);
         cddpi_free(client);
@@ -83,7 +83,7 @@ static void watch(struct cddpi_client_host *host, struct cddpi_client *client, u
     struct epoll_event event = {.events = events, .data.ptr = client};
 
     if (epoll_ctl(host->epoll_fd, EPOLL_CTL_MOD, client->fd, &event) != 0) {
-        cddpi_client_doom(host, client);
+        cddpi_client_close(host, client);
     }
 }
 
@@ -112,7 +112,7 @@ static void prepare_socket(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
 }
 
-void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t proof_deadline_ns)
+void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_deadline_ns)
 {
     struct cddpi_client *client = cddpi_zalloc(sizeof *client);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
@@ -124,7 +124,7 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t proof_d
     }
     prepare_socket(fd);
     client->fd = fd;
-    client->proof_deadline_ns = proof_deadline_ns;
+    client->auth_deadline_ns = auth_deadline_ns;
     cddpi_random_bytes(client->nonce, sizeof client->nonce);
     cddpi_client_hello(hello, 0, client->nonce);
     if (!send_small(fd, hello, sizeof hello) ||
@@ -133,35 +133,35 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t proof_d
         cddpi_free(client);
         return;
     }
-    list_add(&host->proving, client);
+    list_add(&host->authenticating, client);
 }
 
-/* The answer lies in the buffer: welcome the client or turn it away. */
-static void check_proof(struct cddpi_client_host *host, struct cddpi_client *client)
+/* The client's proof is in the buffer: accept the client or refuse it. */
+static void check_auth(struct cddpi_client_host *host, struct cddpi_client *client)
 {
     const uint8_t *answer = client->in.data;
     const uint8_t *nonce = answer + 16;
-    uint8_t wanted[CDDPI_PROOF_BYTES];
+    uint8_t wanted[CDDPI_AUTH_BYTES];
     uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES] = {0};
     bool right;
 
-    cddpi_proof_make(host->key, "client", client->nonce, nonce, wanted);
-    right = cddpi_proof_equal(wanted, nonce + CDDPI_NONCE_BYTES, sizeof wanted);
+    cddpi_auth_make(host->key, "client", client->nonce, nonce, wanted);
+    right = cddpi_auth_equal(wanted, nonce + CDDPI_NONCE_BYTES, sizeof wanted);
     cddpi_put_u32(welcome, right ? 0 : 1);
     if (right) {
-        cddpi_proof_make(host->key, "server", client->nonce, nonce, welcome + 4);
+        cddpi_auth_make(host->key, "server", client->nonce, nonce, welcome + 4);
     }
     if (!send_small(client->fd, welcome, sizeof welcome) || !right) {
-        cddpi_client_doom(host, client);
+        cddpi_client_close(host, client);
         return;
     }
-    client->proved = true;
+    client->authenticated = true;
     client->in.bytes = 0;
     list_remove(client);
-    list_add(&host->proved, client);
+    list_add(&host->authenticated, client);
 }
 
-/* Whether the @bytes bytes at hand may be the beginning of an answer. */
+/* Whether the @p bytes bytes at hand may be the beginning of an answer. */
 static bool may_be_answer(const uint8_t *data, size_t bytes)
 {
     uint8_t begin[12];
@@ -171,12 +171,12 @@ static bool may_be_answer(const uint8_t *data, size_t bytes)
     return memcmp(data, begin, bytes < sizeof begin ? bytes : sizeof begin) == 0;
 }
 
-static void go_on_proving(struct cddpi_client_host *host, struct cddpi_client *client)
+static void continue_auth(struct cddpi_client_host *host, struct cddpi_client *client)
 {
     if (!may_be_answer(client->in.data, client->in.bytes)) {
-        cddpi_client_doom(host, client);
+        cddpi_client_close(host, client);
     } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES) {
-        check_proof(host, client);
+        check_auth(host, client);
     }
 }
 
@@ -206,7 +206,7 @@ static void send_reply(struct cddpi_client_host *host, struct cddpi_client *clie
             return;
         }
         if (sent < 0) {
-            cddpi_client_doom(host, client);
+            cddpi_client_close(host, client);
             return;
         }
         client->sent += (size_t)sent;
@@ -219,7 +219,7 @@ static void send_reply(struct cddpi_client_host *host, struct cddpi_client *clie
     }
 }
 
-/* Takes over @value. */
+/* Takes over @p value. */
 static void reply(struct cddpi_client_host *host, struct cddpi_client *client, uint32_t id,
                   cddp_status status, bool flag, struct cddpi_value *value)
 {
@@ -232,7 +232,8 @@ static void reply(struct cddpi_client_host *host, struct cddpi_client *client, u
     send_reply(host, client);
 }
 
-/* The first message of the buffer, if it is complete. False also for one that dooms the client. */
+/* The first message of the buffer, if it is complete. False also for one for which the client is
+ * closed. */
 static bool first_message(struct cddpi_client_host *host, struct cddpi_client *client,
                           size_t offset, struct cddpi_wire_head *out)
 {
@@ -245,7 +246,7 @@ static bool first_message(struct cddpi_client_host *host, struct cddpi_client *c
     }
     cddpi_wire_get_head(client->in.data + offset, &head);
     if (!cddpi_wire_body_limit(head.code, &limit) || head.body_bytes > limit) {
-        cddpi_client_doom(host, client);
+        cddpi_client_close(host, client);
         return false;
     }
     *out = head;
@@ -257,7 +258,7 @@ static size_t message_bytes(const struct cddpi_wire_head *head)
     return CDDPI_WIRE_HEAD_BYTES + (size_t)head->body_bytes;
 }
 
-/* Wait for the first of the keys that does not exist. False if all do, or on want of memory. */
+/* Wait for the first of the keys that does not exist. False if all exist, or without memory. */
 static bool park(struct cddpi_client_host *host, struct cddpi_client *client,
                  struct cddpi_slice keys, cddp_status *out_status)
 {
@@ -296,7 +297,7 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
         struct cddpi_effect effect;
         struct cddpi_outcome outcome;
 
-        (void)cddpi_wire_decode(head, keys.data, &request); /* it was well formed when it came */
+        (void)cddpi_wire_decode(head, keys.data, &request); /* it was checked when it came */
         cddpi_table_decide(host->table, &request, &effect, &outcome);
         status = outcome.status;
         value = outcome.value;
@@ -305,7 +306,7 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
     reply(host, client, head->id, status, false, value);
 }
 
-/* Do what does not wait; who waited for it is in @woken. */
+/* Do an operation that does not wait; @p woken gets the clients that waited for its key. */
 static struct cddpi_outcome change(struct cddpi_client_host *host,
                                    const struct cddpi_store_request *request,
                                    struct cddpi_waiter **woken)
@@ -360,7 +361,7 @@ static void cancel(struct cddpi_client_host *host, struct cddpi_client *client,
         return;
     }
     if (head.code != CDDPI_STORE_CANCEL || head.id != waiting->id) {
-        cddpi_client_doom(host, client);
+        cddpi_client_close(host, client);
         return;
     }
     cddpi_table_unpark(host->table, &client->waiter);
@@ -378,7 +379,7 @@ static void serve(struct cddpi_client_host *host, struct cddpi_client *client,
     struct cddpi_store_request request;
 
     if (!cddpi_wire_decode(head, client->in.data + CDDPI_WIRE_HEAD_BYTES, &request)) {
-        cddpi_client_doom(host, client);
+        cddpi_client_close(host, client);
         return;
     }
     switch (request.op) {
@@ -401,7 +402,7 @@ static void serve_buffer(struct cddpi_client_host *host, struct cddpi_client *cl
 {
     struct cddpi_wire_head head;
 
-    while (!client->doomed && !client->replying && first_message(host, client, 0, &head)) {
+    while (!client->closed && !client->replying && first_message(host, client, 0, &head)) {
         if (client->parked) {
             cancel(host, client, &head);
             if (client->parked) {
@@ -413,7 +414,7 @@ static void serve_buffer(struct cddpi_client_host *host, struct cddpi_client *cl
     }
 }
 
-/* Go on with requests whose key has appeared. */
+/* Answer the requests whose key has appeared. */
 static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woken)
 {
     while (woken != NULL) {
@@ -433,7 +434,7 @@ static size_t room_for_read(struct cddpi_client *client)
 {
     size_t room;
 
-    if (!client->proved) {
+    if (!client->authenticated) {
         room = CDDPI_WIRE_ANSWER_BYTES - client->in.bytes;
     } else {
         room = client->in.bytes > READ_BYTES ? client->in.bytes : READ_BYTES;
@@ -452,12 +453,12 @@ static void read_some(struct cddpi_client_host *host, struct cddpi_client *clien
         return;
     }
     if (got <= 0) {
-        cddpi_client_doom(host, client);
+        cddpi_client_close(host, client);
         return;
     }
     client->in.bytes += (size_t)got;
-    if (!client->proved) {
-        go_on_proving(host, client);
+    if (!client->authenticated) {
+        continue_auth(host, client);
     } else {
         serve_buffer(host, client);
     }
@@ -466,12 +467,12 @@ static void read_some(struct cddpi_client_host *host, struct cddpi_client *clien
 void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *client,
                         uint32_t events)
 {
-    if (client->doomed) {
+    if (client->closed) {
         return;
     }
     if (client->replying) {
         send_reply(host, client);
-        if (!client->doomed && !client->replying) {
+        if (!client->closed && !client->replying) {
             serve_buffer(host, client);
         }
     } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {

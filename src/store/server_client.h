@@ -1,5 +1,5 @@
 /* server_client.h - what the server's loop (server.c) and its connections (server_client.c) share.
- * All of it belongs to who holds the server's lock: its thread, or one that sets a key. */
+ * All of it belongs to the thread that holds the server's lock: its own, or one that sets a key. */
 #ifndef CDDPI_STORE_SERVER_CLIENT_H
 #define CDDPI_STORE_SERVER_CLIENT_H
 
@@ -11,10 +11,10 @@ struct cddpi_client {
     struct cddpi_client *previous;
     struct cddpi_clients *list;
     int fd;
-    bool proved;
+    bool authenticated;
     bool replying; /* a reply is not sent completely: nothing is read until it is */
-    bool doomed;   /* closed, and freed once the present events are done */
-    int64_t proof_deadline_ns;
+    bool closed;   /* closed, and freed once the present events are done */
+    int64_t auth_deadline_ns;
     uint8_t nonce[CDDPI_NONCE_BYTES];
     struct cddpi_buffer in;
 
@@ -23,14 +23,14 @@ struct cddpi_client {
     struct cddpi_value *body;
     size_t sent;
 
-    /* The request that waits, if any: its message (head and body) is the first of @in. */
+    /* The request that waits, if any: its message (head and body) is the first of @p in. */
     bool parked;
     struct cddpi_waiter waiter;
-    size_t cursor;    /* WAIT: keys before it exist, or did when deletes was as it says */
-    uint64_t deletes; /* of the table when the cursor was at the first key */
+    size_t cursor;    /* WAIT: keys before it exist, unless the table's deletes have grown */
+    uint64_t deletes; /* the table's number when the cursor was at the first key */
 };
 
-/* In order of arrival. */
+/* A list of clients, in order of arrival. */
 struct cddpi_clients {
     struct cddpi_client *first;
     struct cddpi_client *last;
@@ -40,17 +40,17 @@ struct cddpi_clients {
 /* What connections use of the server. */
 struct cddpi_client_host {
     int epoll_fd;
-    uint8_t key[CDDPI_PROOF_KEY_BYTES];
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
     struct cddpi_table *table;
-    struct cddpi_clients proving;
-    struct cddpi_clients proved;
-    struct cddpi_clients doomed;
+    struct cddpi_clients authenticating;
+    struct cddpi_clients authenticated;
+    struct cddpi_clients closed;
 };
 
 /** Take over the connected socket @p fd, and greet. On failure @p fd is closed. */
-void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t proof_deadline_ns);
+void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_deadline_ns);
 
-/** What epoll reported about @p client. */
+/** Handle what epoll reported about @p client. */
 void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *client,
                         uint32_t events);
 
@@ -59,9 +59,9 @@ bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
                       struct cddpi_slice value);
 
 /** Close the connection now and free the client with cddpi_client_reap(). */
-void cddpi_client_doom(struct cddpi_client_host *host, struct cddpi_client *client);
+void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *client);
 
-/** Free all doomed clients; no reported event may be left. */
+/** Free all closed clients; no reported event may be left. */
 void cddpi_client_reap(struct cddpi_client_host *host);
 
 /** The first message of the server. */

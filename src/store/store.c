@@ -1,5 +1,5 @@
 /* store.c - the public calls: checks arguments, puts the prefix in front of keys, words what the
- * store answers. What they have done is done by a backend. */
+ * store answers. A backend does the operations. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
@@ -124,7 +124,7 @@ void cddp_store_close(cddp_store *store)
     cddpi_free(store);
 }
 
-/* @key with the prefix in front, valid until the next call. */
+/* @p key with the prefix in front, valid until the next call. */
 static cddp_status complete_key(cddp_store *store, const char *call, const char *key, size_t least,
                                 struct cddpi_slice *out)
 {
@@ -151,18 +151,21 @@ static cddp_status check_value(const cddp_store *store, const char *call, const 
     return CDDP_OK;
 }
 
-/* Words every answer but OK, NOT_FOUND and TIMEOUT, whose meaning the caller knows. */
+/* Whether @p status is an answer to @p op whose meaning the caller knows. */
+static bool is_answer(enum cddpi_store_op op, cddp_status status)
+{
+    return status == CDDP_OK || (status == CDDP_ERR_NOT_FOUND && op == CDDPI_STORE_TRY_GET) ||
+           (status == CDDP_ERR_TIMEOUT && (op == CDDPI_STORE_GET || op == CDDPI_STORE_WAIT));
+}
+
+/* Word every other answer as a failure. */
 static cddp_status word_answer(const cddp_store *store, const char *call, const char *key,
                                cddp_status status)
 {
     switch (status) {
-    case CDDP_OK:
-    case CDDP_ERR_NOT_FOUND:
-    case CDDP_ERR_TIMEOUT:
-        return status;
     case CDDP_ERR_FORMAT:
-        return cddpi_fail(status, "store %s: %s \"%s\": its value is no whole number", store->url,
-                          call, key);
+        return cddpi_fail(status, "store %s: %s \"%s\": its value is not a whole number",
+                          store->url, call, key);
     case CDDP_ERR_ARGUMENT:
         return cddpi_fail(status, "store %s: %s \"%s\": the sum does not fit into 64 bits",
                           store->url, call, key);
@@ -178,8 +181,9 @@ static cddp_status word_answer(const cddp_store *store, const char *call, const 
     }
 }
 
-/* @key is for the text only. On CDDP_OK, NOT_FOUND and TIMEOUT by the store itself, @out holds the
- * answer, and its data is the caller's. */
+/* Let the backend do @p request; @p key is for the text only. With CDDP_OK, NOT_FOUND (TRY_GET) and
+ * a TIMEOUT of the store itself (GET and WAIT), @p out is the answer; its data is the caller's,
+ * except with NOT_FOUND. */
 static cddp_status perform(cddp_store *store, const char *call, const char *key,
                            const struct cddpi_store_request *request, uint32_t timeout_ms,
                            struct cddpi_store_reply *out)
@@ -196,12 +200,13 @@ static cddp_status perform(cddp_store *store, const char *call, const char *key,
         store->backend, request, cddpi_deadline_ns(timeout_ms > 0 ? timeout_ms : store->timeout_ms),
         &reply);
     if (status != CDDP_OK) {
-        /* TIMEOUT without an answer looks to callers like one with an empty answer */
+        /* to callers a TIMEOUT without an answer is one with an empty answer */
         memset(out, 0, sizeof *out);
         return cddpi_fail_prefix(status, "store %s: %s \"%s\"", store->url, call, key);
     }
-    status = word_answer(store, call, key, reply.status);
-    if (status != CDDP_OK && status != CDDP_ERR_TIMEOUT) {
+    status = is_answer(request->op, reply.status) ? reply.status
+                                                  : word_answer(store, call, key, reply.status);
+    if (status != CDDP_OK && status != CDDP_ERR_TIMEOUT) { /* no other carries data */
         cddpi_free(reply.data);
         reply.data = NULL;
     }
@@ -300,7 +305,7 @@ cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount, i
         return status;
     }
     if (!cddpi_parse_integer((const char *)reply.data, INT64_MIN, INT64_MAX, &sum)) {
-        status = cddpi_fail(CDDP_ERR_IO, "store %s: add \"%s\": the answer is no number",
+        status = cddpi_fail(CDDP_ERR_IO, "store %s: add \"%s\": the answer is not a number",
                             store->url, key);
     } else if (out != NULL) {
         *out = sum;
@@ -362,7 +367,7 @@ cddp_status cddp_store_delete(cddp_store *store, const char *key, bool *out_exis
     return CDDP_OK;
 }
 
-/* All @keys, with the prefix, in one block. */
+/* All @p keys, with the prefix, in one block. */
 static cddp_status pack_keys(cddp_store *store, const char *const *keys, size_t count,
                              struct cddpi_buffer *out)
 {
@@ -389,7 +394,7 @@ static cddp_status pack_keys(cddp_store *store, const char *const *keys, size_t 
     return CDDP_OK;
 }
 
-/* The first keys of @keys for a text, without the prefix: "a", "b", ... */
+/* The first keys of @p keys for a text, without the prefix: "a", "b", ... */
 static void name_keys(const cddp_store *store, struct cddpi_slice keys, size_t count,
                       char text[NAMES_BYTES])
 {
@@ -481,8 +486,13 @@ static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, c
     if (cursor != keys.bytes) {
         return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
     }
-    list = count > 0 ? cddpi_zalloc(count * sizeof *list + bytes) : NULL;
-    if (count > 0 && list == NULL) {
+    if (count == 0) {
+        *out = NULL;
+        *out_count = 0;
+        return CDDP_OK;
+    }
+    list = cddpi_zalloc(count * sizeof *list + bytes);
+    if (list == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys", store->url,
                           count);
     }

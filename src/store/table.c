@@ -1,4 +1,4 @@
-/* table.c - owns keys, values and the lists of those who wait; gives each operation its meaning. */
+/* table.c - owns keys, values and the lists of waiters; gives each operation its meaning. */
 #include "store/table.h"
 
 #include "base/alloc.h"
@@ -43,7 +43,7 @@ struct cddpi_value *cddpi_value_create(const void *data, size_t bytes)
     return value;
 }
 
-struct cddpi_value *cddpi_value_hold(struct cddpi_value *value)
+struct cddpi_value *cddpi_value_ref(struct cddpi_value *value)
 {
     value->references++;
     return value;
@@ -127,7 +127,7 @@ static struct cddpi_value *find(struct cddpi_table *table, struct cddpi_slice ke
     return entry != NULL ? entry->value : NULL;
 }
 
-/* Only a matter of speed, so it may fail. */
+/* Make more buckets; that only makes searching faster, so it may fail. */
 static void grow(struct cddpi_table *table)
 {
     size_t count = table->bucket_count * 2;
@@ -218,7 +218,7 @@ static cddp_status decide_get(struct cddpi_value *old, struct cddpi_outcome *out
     if (old == NULL) {
         return CDDP_ERR_NOT_FOUND;
     }
-    outcome->value = cddpi_value_hold(old);
+    outcome->value = cddpi_value_ref(old);
     return CDDP_OK;
 }
 
@@ -247,7 +247,7 @@ static cddp_status decide_add(struct cddpi_value *old, const struct cddpi_store_
     }
     status = plan_set(request, text, (size_t)sprintf(text, "%lld", (long long)number), effect);
     if (status == CDDP_OK) {
-        outcome->value = cddpi_value_hold(effect->value);
+        outcome->value = cddpi_value_ref(effect->value);
     }
     return status;
 }
@@ -268,7 +268,7 @@ static cddp_status decide_compare_set(struct cddpi_value *old,
         outcome->flag = true;
     }
     if (request->want_value && after != NULL) {
-        outcome->value = cddpi_value_hold(after);
+        outcome->value = cddpi_value_ref(after);
     }
     return CDDP_OK;
 }
@@ -387,7 +387,7 @@ void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_requ
         break;
     case CDDPI_STORE_WAIT:
     case CDDPI_STORE_CANCEL:
-        outcome->status = CDDP_ERR_ARGUMENT; /* not the table's */
+        outcome->status = CDDP_ERR_ARGUMENT; /* the table does not do it */
         break;
     }
 }
@@ -415,7 +415,7 @@ bool cddpi_table_commit(struct cddpi_table *table, const struct cddpi_effect *ef
             return false;
         }
         cddpi_value_release(entry->value);
-        entry->value = cddpi_value_hold(effect->value);
+        entry->value = cddpi_value_ref(effect->value);
         woken = take_waiters(entry);
     } else if (effect->kind == CDDPI_EFFECT_DELETE) {
         entry = *find_link(table, effect->key, hash_of(table, effect->key));

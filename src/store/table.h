@@ -5,7 +5,7 @@
 
 #include "store/request.h"
 
-/* Never changed once made, so that a reply can be sent from it while the key gets another. */
+/* Never changed once made, so that a reply can be sent from it while the key gets another value. */
 struct cddpi_value {
     size_t references;
     size_t bytes;
@@ -14,7 +14,7 @@ struct cddpi_value {
 
 /** A copy of @p bytes bytes with one reference, or NULL without memory. */
 struct cddpi_value *cddpi_value_create(const void *data, size_t bytes);
-struct cddpi_value *cddpi_value_hold(struct cddpi_value *value);
+struct cddpi_value *cddpi_value_ref(struct cddpi_value *value);
 /** NULL is accepted. */
 void cddpi_value_release(struct cddpi_value *value);
 
@@ -67,7 +67,7 @@ bool cddpi_table_first_missing(struct cddpi_table *table, struct cddpi_slice key
  *  keys. NULL without memory. */
 struct cddpi_value *cddpi_table_missing(struct cddpi_table *table, struct cddpi_slice keys);
 
-/** Grows with each delete: who has seen keys one after the other looks again if it has changed. */
+/** Grows with each delete: a search through several keys begins again if it has changed. */
 uint64_t cddpi_table_deletes(const struct cddpi_table *table);
 
 /** Let @p waiter wait for @p key, which does not exist. False without memory. */

@@ -1,6 +1,6 @@
 /* tcp.c - the store's client: sends a request and waits for its reply. A request whose deadline has
  * passed leaves the connection usable: what was not sent yet is sent before the next one, and a
- * reply that comes late is told by its id. */
+ * late reply is recognised by its id. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -87,7 +87,7 @@ static cddp_status next_part(struct client *client, struct cddpi_wire_head *head
     return CDDP_OK;
 }
 
-/* Take what has come. *out_complete tells whether a whole reply lies in head and body. */
+/* Read what has arrived. *out_complete tells whether a whole reply is in head and body. */
 static cddp_status receive_some(struct client *client, struct cddpi_wire_head *head,
                                 bool *out_complete)
 {

@@ -29,7 +29,7 @@ struct address {
     char port[8];
 };
 
-/* Whether a failed attempt leaves hope. */
+/* How an attempt ended, and whether another may succeed. */
 enum attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_HOPELESS };
 
 static cddp_status parse_address(const char *text, struct address *out)
@@ -59,7 +59,7 @@ static cddp_status parse_address(const char *text, struct address *out)
     return CDDP_OK;
 }
 
-/* Until @fd is ready for @events or has failed; false at the deadline. */
+/* Wait until @p fd is ready for @p events or has failed; false at the deadline. */
 static bool wait_for(int fd, short events, int64_t deadline_ns)
 {
     struct pollfd entry = {.fd = fd, .events = events};
@@ -71,8 +71,8 @@ static bool wait_for(int fd, short events, int64_t deadline_ns)
     return ready > 0;
 }
 
-/* Two sockets that connect to each other's port at once get each other; so does one that connects
- * to a free port of the local machine if the kernel gives it just this port to come from. */
+/* A socket that connects to a port of this machine where nobody listens is connected to itself if
+ * the kernel happens to choose that port as its own. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage self = {0};
@@ -149,7 +149,7 @@ static enum attempt read_exactly(int fd, uint8_t *to, size_t bytes, int64_t dead
 static enum attempt check_hello(const uint8_t *hello, cddp_status *out)
 {
     if (cddpi_get_u64(hello) != CDDPI_WIRE_MAGIC) {
-        *out = cddpi_fail(CDDP_ERR_IO, "what listens there is no cddp store");
+        *out = cddpi_fail(CDDP_ERR_IO, "what listens there is not a cddp store");
         return ATTEMPT_HOPELESS;
     }
     if (cddpi_get_u32(hello + 8) != CDDPI_WIRE_VERSION) {
@@ -173,21 +173,21 @@ static enum attempt check_welcome(const uint8_t *welcome, const uint8_t *wanted,
                           "the server refused the job's token; is CDDP_TOKEN that of this job?");
         return ATTEMPT_HOPELESS;
     }
-    if (!cddpi_proof_equal(welcome + 4, wanted, CDDPI_PROOF_BYTES)) {
+    if (!cddpi_auth_equal(welcome + 4, wanted, CDDPI_AUTH_BYTES)) {
         *out = cddpi_fail(CDDP_ERR_AUTH, "the server does not know the job's token itself");
         return ATTEMPT_HOPELESS;
     }
     return ATTEMPT_OK;
 }
 
-/* @out is written for ATTEMPT_HOPELESS only; the text is there for all failures. */
-static enum attempt greet(int fd, const uint8_t key[CDDPI_PROOF_KEY_BYTES], int64_t deadline_ns,
+/* @p out is written for ATTEMPT_HOPELESS only; the text is there for all failures. */
+static enum attempt greet(int fd, const uint8_t key[CDDPI_AUTH_KEY_BYTES], int64_t deadline_ns,
                           cddp_status *out)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
     uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
     uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES];
-    uint8_t wanted[CDDPI_PROOF_BYTES];
+    uint8_t wanted[CDDPI_AUTH_BYTES];
     const uint8_t *server_nonce = hello + 16;
     uint8_t *nonce = answer + 16;
     enum attempt attempt = read_exactly(fd, hello, sizeof hello, deadline_ns);
@@ -201,8 +201,8 @@ static enum attempt greet(int fd, const uint8_t key[CDDPI_PROOF_KEY_BYTES], int6
     cddpi_put_u64(answer, CDDPI_WIRE_MAGIC);
     cddpi_put_u32(answer + 8, CDDPI_WIRE_VERSION);
     cddpi_random_bytes(nonce, CDDPI_NONCE_BYTES);
-    cddpi_proof_make(key, "client", server_nonce, nonce, nonce + CDDPI_NONCE_BYTES);
-    cddpi_proof_make(key, "server", server_nonce, nonce, wanted);
+    cddpi_auth_make(key, "client", server_nonce, nonce, nonce + CDDPI_NONCE_BYTES);
+    cddpi_auth_make(key, "server", server_nonce, nonce, wanted);
     if (send(fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
         (void)cddpi_fail_errno(CDDP_ERR_IO, errno, "greeting");
         return ATTEMPT_FAILED;
@@ -220,7 +220,7 @@ static enum attempt try_address(const struct address *address, const uint8_t *ke
     int error = getaddrinfo(address->host, address->port, &hints, &infos);
 
     if (error != 0) {
-        /* also a name that nobody knows: in a cluster it may be announced in a moment */
+        /* try again also for an unknown name: in a cluster it may be known in a moment */
         (void)cddpi_fail(CDDP_ERR_IO, "%s", gai_strerror(error));
         return ATTEMPT_FAILED;
     }
@@ -265,14 +265,14 @@ static void pause_ms(uint32_t ms, int64_t deadline_ns)
 cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns, int *out_fd)
 {
     struct address address;
-    uint8_t key[CDDPI_PROOF_KEY_BYTES];
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
     cddp_status status = parse_address(text, &address);
     uint32_t pause = FIRST_PAUSE_MS;
 
     if (status != CDDP_OK) {
         return status;
     }
-    cddpi_proof_key(token, "cddp tcp store", key);
+    cddpi_auth_key(token, "cddp tcp store", key);
     for (;;) {
         enum attempt attempt = try_address(&address, key, deadline_ns, out_fd, &status);
 

@@ -4,8 +4,8 @@
 
 #include <cddp/status.h>
 
-/** Connect to @p address ("host:port" or "[address]:port"). Who does not listen yet, or has no room
- *  for another client, is tried again until @p deadline_ns.
+/** Connect to @p address ("host:port" or "[address]:port"). A server that does not listen yet, or
+ *  has no room for another client, is tried again until @p deadline_ns.
  *  @param out_fd  Non-blocking; the caller's to close. */
 cddp_status cddpi_tcp_connect(const char *address, const char *token, int64_t deadline_ns,
                               int *out_fd);

@@ -34,7 +34,7 @@ void cddpi_buffer_append(struct cddpi_buffer *buffer, const void *data, size_t b
 
 void cddpi_buffer_drop(struct cddpi_buffer *buffer, size_t bytes)
 {
-    enum { KEEP_BYTES = 64 << 10 }; /* of memory, once a large message has passed */
+    enum { KEEP_BYTES = 64 << 10 }; /* a larger buffer is freed once it is empty */
 
     buffer->bytes -= bytes;
     if (buffer->bytes > 0) {
@@ -157,7 +157,7 @@ static bool keys_are_well_formed(struct cddpi_slice keys)
     return cursor == keys.bytes && keys.bytes > 0;
 }
 
-/* What follows the key. */
+/* Decode what follows the key. */
 static bool decode_rest(struct cddpi_slice rest, struct cddpi_store_request *request)
 {
     switch (request->op) {

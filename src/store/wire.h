@@ -2,7 +2,7 @@
  *
  *   server: hello    magic u64, version u32, state u32 (0, or 1 if it can take no more clients),
  *                    server's nonce
- *   client: answer   magic u64, version u32, 0 u32, client's nonce, proof (proof.h)
+ *   client: answer   magic u64, version u32, 0 u32, client's nonce, proof (auth.h)
  *   server: welcome  refused u32 (0, or 1 for a wrong token), proof
  *
  * then any number of requests, one at a time, except that CANCEL may follow one that waits:
@@ -14,7 +14,7 @@
 #ifndef CDDPI_STORE_WIRE_H
 #define CDDPI_STORE_WIRE_H
 
-#include "store/proof.h"
+#include "store/auth.h"
 #include "store/request.h"
 
 #include <string.h>
@@ -24,8 +24,8 @@
 enum {
     CDDPI_WIRE_VERSION = 1,
     CDDPI_WIRE_HELLO_BYTES = 16 + CDDPI_NONCE_BYTES,
-    CDDPI_WIRE_ANSWER_BYTES = 16 + CDDPI_NONCE_BYTES + CDDPI_PROOF_BYTES,
-    CDDPI_WIRE_WELCOME_BYTES = 4 + CDDPI_PROOF_BYTES,
+    CDDPI_WIRE_ANSWER_BYTES = 16 + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES,
+    CDDPI_WIRE_WELCOME_BYTES = 4 + CDDPI_AUTH_BYTES,
     CDDPI_WIRE_HEAD_BYTES = 12
 };
 

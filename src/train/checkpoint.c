@@ -2,35 +2,33 @@
 #include "train/checkpoint.h"
 
 #include "base/alloc.h"
-#include "base/at_work.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/launcher_report.h"
 #include "base/shape.h"
-#include "group/device.h"
+#include "checkpoint/snapshot.h"
+#include "ddp/copies.h"
+#include "group/device/device.h"
+#include "train/device/collect_results.h"
+#include "train/device/host_copy.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *cddpi_checkpoint_order(const struct cddpi_trainer *trainer)
-{
-    static const char *const names[] = {"random", "torch", "sequential"};
-
-    return names[trainer->config->data.order];
-}
-
 /* The same text in every run of the same configuration: no times, no names. */
 static char *state_text(const struct cddpi_trainer *trainer)
 {
     json_t *state = json_pack(
-        "{s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:s}", "step", (json_int_t)trainer->at.step, "epoch",
-        (json_int_t)trainer->at.epoch, "position", (json_int_t)trainer->at.position, "seed",
-        (json_int_t)trainer->config->train.seed, "order", cddpi_checkpoint_order(trainer),
-        "batch_size", (json_int_t)trainer->config->train.batch_size, "samples",
+        "{s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:s}", "step", (json_int_t)trainer->cursor.step,
+        "epoch", (json_int_t)trainer->cursor.epoch, "position",
+        (json_int_t)trainer->cursor.position, "seed", (json_int_t)trainer->config->train.seed,
+        "order", cddpi_cursor_order(trainer), "batch_size",
+        (json_int_t)trainer->config->train.batch_size, "samples",
         (json_int_t)trainer->train_data.count, "cddp", cddp_version());
     char *text = NULL;
 
-    /* no shape tells how many heads there are: for who reads the parameters elsewhere */
+    /* no shape tells how many heads there are, and other readers of the parameters need it */
     if (state != NULL && (trainer->heads == 0 ||
                           json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
         text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
@@ -70,7 +68,7 @@ static cddp_tensor *optimizer_tensors(struct cddpi_trainer *trainer, size_t *out
 cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
 {
     memset(out, 0, sizeof *out);
-    out->step = trainer->at.step;
+    out->step = trainer->cursor.step;
     out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = trainer->param_count + trainer->buffer_count;
     out->optimizer = optimizer_tensors(trainer, &out->optimizer_count);
@@ -81,22 +79,23 @@ cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapsho
     return CDDP_OK;
 }
 
-/* A rank or a device that fails ends reductions early, and what the update made of them must not
- * become a file. That it did is known by now, but nobody may have asked. */
+/* When a rank or a device fails, reductions end early, and the parameters that the update made of
+ * them must not be saved. The failure is known by now, but perhaps nobody has asked for it. */
 static cddp_status check_done(const struct cddpi_trainer *trainer)
 {
-    return cddpi_is_cuda(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
+    return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
 }
 
 cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
-    cddp_status status = cddpi_trainer_settle(trainer, 0, NULL); /* which steps were skipped */
+    cddp_status status = cddpi_trainer_collect_results(trainer, 0,
+                                                       NULL); /* which steps were skipped */
 
     if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
-        status = cddp_ddp_params_wait(trainer->ddp);
+        status = cddpi_ddp_params_whole(trainer->ddp);
     }
     if (status == CDDP_OK && (everywhere || trainer->rank == 0)) {
-        status = cddpi_trainer_fetch(trainer);
+        status = cddpi_trainer_copy_to_host(trainer);
     }
     if (status == CDDP_OK && (trainer->config->ddp.shard_optimizer || trainer->rank == 0)) {
         status = cddpi_optim_fetch(trainer->optim);
@@ -104,11 +103,11 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
     if (status == CDDP_OK) {
         status = check_done(trainer);
     }
-    return status == CDDP_OK ? cddpi_optim_assemble(trainer->optim) : status;
+    return status == CDDP_OK ? cddpi_optim_gather_full_state(trainer->optim) : status;
 }
 
-/* A step may leave numbers in the parameters that no later one can use: whoever goes on from them
- * would fail for ever. The loss tells of it only in the next step. */
+/* A step may leave parameters that are not finite, and a run that resumes from them fails always.
+ * The loss shows it only in the next step. */
 static cddp_status check_finite(const cddp_snapshot *snapshot)
 {
     for (size_t t = 0; t < snapshot->model_count; t++) {
@@ -130,34 +129,41 @@ static cddp_status check_finite(const cddp_snapshot *snapshot)
     return CDDP_OK;
 }
 
-cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer)
+cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *out_is_full)
 {
+    unsigned keep = (unsigned)trainer->config->train.keep;
+    struct cddpi_snapshot_room room = {.is_missing = false};
     char *text = state_text(trainer);
     cddp_snapshot snapshot;
     cddp_status status;
 
-    trainer->saved_ns = cddpi_now_ns();
+    *out_is_full = false;
+    trainer->folder.saved_ns = cddpi_now_ns();
     if (text == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
     }
-    status = cddpi_checkpoint_tensors(trainer, &snapshot);
+    status = cddpi_trainer_keep_run_dir(trainer);
+    trainer->folder.lost = false; /* if this one fails, the next regular one replaces it */
+    if (status == CDDP_OK) {
+        status = cddpi_checkpoint_tensors(trainer, &snapshot);
+    }
     if (status == CDDP_OK) {
         snapshot.state_json = text;
         status = check_finite(&snapshot);
         if (status == CDDP_OK) {
-            status = cddp_snapshot_write(trainer->checkpoints, &snapshot,
-                                         (unsigned)trainer->config->train.keep);
+            status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot, keep,
+                                          last || keep < 2 ? 1 : keep - 1, &room);
+            *out_is_full = room.is_missing;
         }
         cddpi_checkpoint_release(&snapshot);
     }
     if (status == CDDP_OK) {
-        trainer->saved_step = trainer->at.step;
-        cddpi_at_work_saved();
+        trainer->folder.saved_step = trainer->cursor.step;
+        cddpi_launcher_report_saved();
     } else {
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
-                                (unsigned long long)trainer->at.step);
+                                (unsigned long long)trainer->cursor.step);
     }
-    cddpi_optim_drop_whole(trainer->optim);
     free(text);
     return status;
 }

@@ -1,11 +1,22 @@
-/* checkpoint.h - what writing a checkpoint and taking one up have in common. */
+/* checkpoint.h - checkpoints of a run. */
 #ifndef CDDPI_TRAIN_CHECKPOINT_H
 #define CDDPI_TRAIN_CHECKPOINT_H
 
 #include "train/trainer.h"
 
-/** The word for the order of the data. */
-const char *cddpi_checkpoint_order(const struct cddpi_trainer *trainer);
+/** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
+ *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save(). */
+CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
+/** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0.
+ *  @param last         Nothing is worth more: where the disk is full, all older ones but one may
+ * go.
+ *  @param out_is_full  Whether it failed because the disk is full.
+ *  @return Also CDDP_ERR_STATE: a parameter is not finite; nothing is written then. */
+CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
+                                            bool *out_is_full);
+
+/* For taking one up: */
+
 /** Whether checkpoints have a loss scale: runs in fp16. */
 bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer);
 /** All tensors that a checkpoint of @p trainer has; cddpi_checkpoint_release(). */

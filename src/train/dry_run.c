@@ -1,9 +1,14 @@
 /* dry_run.c - what a configuration describes, without training: the model's table, sizes, steps and
  * buckets, found by a group of one. */
+#include "train/dry_run.h"
+
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "train/trainer.h"
+#include "train/batch_sizes.h"
+#include "train/config/write.h"
+#include "train/setup_data.h"
+#include "train/setup_model.h"
 
 #include <stdlib.h>
 
@@ -144,7 +149,13 @@ cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
         status = print_model(config, &train, group, file);
     }
     if (status == CDDP_OK) {
+        char note[2048];
+
         cddpi_trainer_print_data(&train, &test, file);
+        cddpi_trainer_note_classes(config, &train, note, sizeof note);
+        if (note[0] != '\0') {
+            fprintf(file, "warning: %s\n", note);
+        }
         print_steps(config, train.count, file);
     }
     cddpi_dataset_close(&test);

@@ -1,7 +1,12 @@
 /* evaluate.c - loss and accuracy over the test data, each sample exactly once, whatever the number
  * of ranks. */
+#include "train/evaluate.h"
+
 #include "base/clock.h"
 #include "base/shape.h"
+#include "train/device/collect_results.h"
+#include "train/micro_batch.h"
+#include "train/stop.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -21,11 +26,6 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     return status;
 }
 
-bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
-{
-    return trainer->train_data.kind == CDDPI_DATASET_TOKENS;
-}
-
 /* How many samples are evaluated. */
 static uint64_t sample_count(const struct cddpi_trainer *trainer)
 {
@@ -41,20 +41,17 @@ static uint64_t sample_count(const struct cddpi_trainer *trainer)
 /* Ask all ranks, while a batch computes, whether one was told to stop. */
 static cddp_status begin_asking(struct cddpi_trainer *trainer)
 {
-    trainer->own.stale = 0;
-    trainer->own.wish = cddpi_stop_requested();
-    return cddp_all_reduce(trainer->group, &trainer->own, &trainer->agreed, sizeof trainer->own,
-                           CDDP_U8, CDDP_OP_MAX, &trainer->agreeing);
+    return cddpi_agreement_begin(&trainer->agreement, trainer->group,
+                                 cddpi_stop_requested() ? CDDPI_REQUEST_STOP : CDDPI_REQUEST_NONE,
+                                 false);
 }
 
 static cddp_status end_asking(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddp_work_wait(trainer->agreeing, 0);
+    cddp_status status = cddpi_agreement_end(&trainer->agreement);
 
     if (status == CDDP_OK) {
-        cddp_work_destroy(trainer->agreeing);
-        trainer->agreeing = NULL;
-        trainer->stopped = trainer->agreed.wish != 0;
+        trainer->stopped = trainer->agreement.agreed.request == CDDPI_REQUEST_STOP;
     }
     return status;
 }
@@ -62,42 +59,44 @@ static cddp_status end_asking(struct cddpi_trainer *trainer)
 /* This rank's part of the next global batch. @p out_at_end: there was none. */
 static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *predictions, bool *out_at_end)
 {
-    struct cddpi_fed fed;
-    struct cddpi_result result = {0};
-    cddp_status status = cddpi_feed_next(trainer->test_feed, &fed);
+    struct cddpi_micro_batch micro_batch;
+    struct cddpi_batch batch;
+    struct cddpi_loss_result result = {0};
+    cddp_status status = cddpi_prefetcher_next(trainer->test_prefetcher, &micro_batch);
 
-    *out_at_end = status == CDDP_OK && fed.batch.label == NULL;
+    *out_at_end = status == CDDP_OK && micro_batch.label == NULL;
     if (status != CDDP_OK || *out_at_end) {
         return status;
     }
-    if (fed.batch.count > 0) {
-        status = cddpi_trainer_say_what_helps(
-            cddpi_model_forward(trainer->model, &fed.batch, false, &result),
+    batch = cddpi_prefetcher_batch(&micro_batch);
+    if (batch.count > 0) {
+        status = cddpi_trainer_add_advice(
+            cddpi_model_forward(trainer->model, &batch, false, &result),
             "a smaller train.eval_batch_size needs less");
         *predictions += result.count;
     }
-    return status == CDDP_OK ? cddpi_feed_used(trainer->test_feed) : status;
+    return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test_prefetcher) : status;
 }
 
 /* This rank's share of the test data, as far as the first batch during which a rank was told to
  * stop: then trainer->stopped is set, on all ranks alike. The sums come at the end: a device does
  * not wait for each. */
-static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_result *out)
+static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
 {
     uint64_t count = sample_count(trainer);
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     int predictions = 0;
     bool at_end = false;
-    cddp_status status = cddpi_trainer_settle(trainer, 0, NULL);
+    cddp_status status = cddpi_trainer_collect_results(trainer, 0, NULL);
 
     if (status == CDDP_OK) { /* training has added to these sums */
-        status = cddpi_model_drop_sums(trainer->model);
+        status = cddpi_model_reset_sums(trainer->model);
     }
     if (status == CDDP_OK) {
         status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count, batch,
                                     trainer->rank, trainer->world_size, false);
     }
-    cddpi_feed_start(trainer->test_feed, trainer->at.step);
+    cddpi_prefetcher_start(trainer->test_prefetcher, trainer->cursor.step);
     while (status == CDDP_OK && !at_end && !trainer->stopped) {
         status = begin_asking(trainer);
         if (status == CDDP_OK) {
@@ -124,38 +123,36 @@ static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took
                                             "eval_ms"};
     static const char *const of_text[] = {"eval_loss", "eval_accuracy",   "eval_samples",
                                           "eval_ms",   "eval_perplexity", "eval_tokens"};
-    uint64_t epoch = trainer->at.epoch + (trainer->at.position > 0); /* the one under way or done */
+    uint64_t epoch = trainer->cursor.epoch +
+                     (trainer->cursor.position > 0); /* the one under way or done */
     bool is_text = cddpi_trainer_is_text(trainer);
-    double perplexity = exp(trainer->test_loss);
-    double values[] = {trainer->test_loss,
-                       trainer->test_accuracy,
-                       (double)(predictions / trainer->predictions),
-                       took_ms,
-                       perplexity,
-                       (double)predictions};
+    const struct cddpi_evaluation *found = &trainer->evaluation;
+    double perplexity = exp(found->loss);
+    double values[] = {found->loss, found->accuracy, (double)(predictions / trainer->predictions),
+                       took_ms,     perplexity,      (double)predictions};
 
     if (trainer->metrics != NULL) {
-        cddpi_metrics_add(trainer->metrics, "eval", trainer->at.step, epoch,
+        cddpi_metrics_add(trainer->metrics, "eval", trainer->cursor.step, epoch,
                           is_text ? of_text : of_images, values, is_text ? 6 : 4);
     }
     if (is_text) {
         cddpi_progress_line(&trainer->progress,
                             "epoch %llu/%lld  step %llu/%llu  val loss %.4f  perplexity %.4g",
                             (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-                            (unsigned long long)trainer->at.step,
-                            (unsigned long long)trainer->last_step, trainer->test_loss, perplexity);
+                            (unsigned long long)trainer->cursor.step,
+                            (unsigned long long)trainer->last_step, found->loss, perplexity);
     } else {
         cddpi_progress_line(
             &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
             (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-            (unsigned long long)trainer->at.step, trainer->test_loss, trainer->test_accuracy * 100);
+            (unsigned long long)trainer->cursor.step, found->loss, found->accuracy * 100);
     }
 }
 
 cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
 {
     int64_t began = cddpi_now_ns();
-    struct cddpi_result result = {0};
+    struct cddpi_loss_result result = {0};
     double loss;
     int64_t counts[2];
     cddp_status status = share_buffers(trainer);
@@ -173,11 +170,12 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
         status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
     }
     if (status != CDDP_OK || trainer->stopped) {
-        return status; /* part of an evaluation is none */
+        return status; /* a part of an evaluation is not reported */
     }
-    trainer->test_loss = loss / (double)counts[1];
-    trainer->test_accuracy = (double)counts[0] / (double)counts[1];
-    trainer->evaluated_step = trainer->at.step;
+    trainer->evaluation = (struct cddpi_evaluation){.step = trainer->cursor.step,
+                                                    .loss = loss / (double)counts[1],
+                                                    .accuracy = (double)counts[0] /
+                                                                (double)counts[1]};
     tell(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6);
     return CDDP_OK;
 }

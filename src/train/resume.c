@@ -1,89 +1,20 @@
 /* resume.c - takes up where an earlier run was. Only rank 0 touches files; the others get what it
  * read by broadcast. */
+#include "train/resume.h"
+
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "train/checkpoint.h"
-#include "train/device_step.h"
+#include "train/device/device_step.h"
+#include "train/device/host_copy.h"
+#include "train/run_dir.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The key that says which data are trained on. */
-static const char *data_key(const struct cddpi_config *config)
-{
-    return config->data.type == CDDPI_DATA_IDX         ? "data.train_images"
-           : config->data.type == CDDPI_DATA_SYNTHETIC ? "data.samples"
-                                                       : "data.train";
-}
-
-static cddp_status check_same(struct cddpi_trainer *trainer, const json_t *state, const char *path)
-{
-    const struct cddpi_config *config = trainer->config;
-    json_int_t seed = json_integer_value(json_object_get(state, "seed"));
-    json_int_t samples = json_integer_value(json_object_get(state, "samples"));
-    json_int_t batch = json_integer_value(json_object_get(state, "batch_size"));
-    const char *order = json_string_value(json_object_get(state, "order"));
-
-    if (seed != config->train.seed) {
-        return cddpi_config_fail(config, "train.seed", "is %lld, but %s was made with %lld",
-                                 (long long)config->train.seed, path, (long long)seed);
-    }
-    if (order == NULL || strcmp(order, cddpi_checkpoint_order(trainer)) != 0) {
-        return cddpi_config_fail(config, "data.order", "is %s, but %s was made with %s",
-                                 cddpi_checkpoint_order(trainer), path,
-                                 order != NULL ? order : "none");
-    }
-    if (samples < 0 || (uint64_t)samples != trainer->train_data.count) {
-        return cddpi_config_fail(config, data_key(config), "%llu samples, but %s was made of %lld",
-                                 (unsigned long long)trainer->train_data.count, path,
-                                 (long long)samples);
-    }
-    if (batch != config->train.batch_size) {
-        cddpi_trainer_warn(trainer, "train.batch_size is %lld, but %s was made with %lld",
-                           (long long)config->train.batch_size, path, (long long)batch);
-    }
-    return CDDP_OK;
-}
-
-static cddp_status read_cursor(struct cddpi_trainer *trainer, const char *path,
-                               struct cddpi_cursor *out)
-{
-    char *text = NULL;
-    uint64_t step = 0;
-    json_int_t epoch;
-    json_int_t position;
-    json_t *state;
-    cddp_status status = cddp_snapshot_read_state(path, &text, &step);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    state = json_loads(text, 0, NULL);
-    epoch = json_integer_value(json_object_get(state, "epoch"));
-    position = json_integer_value(json_object_get(state, "position"));
-    if (!json_is_object(state) || !json_is_integer(json_object_get(state, "epoch")) ||
-        !json_is_integer(json_object_get(state, "position")) || epoch < 0 || position < 0) {
-        status = cddpi_fail(CDDP_ERR_FORMAT,
-                            "%s/state.json: epoch and position are missing or "
-                            "negative",
-                            path);
-    } else {
-        status = check_same(trainer, state, path);
-    }
-    if (status == CDDP_OK && (uint64_t)position >= trainer->train_data.count) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "%s/state.json: position %lld is beyond the data",
-                            path, (long long)position);
-    }
-    if (status == CDDP_OK) {
-        *out = (struct cddpi_cursor){step, (uint64_t)epoch, (uint64_t)position};
-    }
-    json_decref(state);
-    cddp_free(text);
-    return status;
-}
+#include <sys/stat.h>
 
 static bool holds_snapshots(const char *dir)
 {
@@ -100,6 +31,15 @@ static bool holds_snapshots(const char *dir)
     return found;
 }
 
+/* Whether @p dir is where this run's checkpoints go, and no other run's. */
+static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
+{
+    struct stat own, other;
+
+    return trainer->folder.held != NULL && stat(trainer->folder.checkpoints, &own) == 0 &&
+           stat(dir, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
 /* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken
  * is an error: starting anew would hide it. */
 static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
@@ -108,10 +48,11 @@ static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir
     cddp_status status;
 
     *out = NULL;
-    if (!holds_snapshots(dir)) {
-        return CDDP_OK;
+    status = is_held(trainer, dir) ? cddp_snapshot_recover(dir, out, &skipped)
+                                   : cddp_snapshot_find(dir, out, &skipped);
+    if ((status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO) && !holds_snapshots(dir)) {
+        return CDDP_OK; /* also what is no folder */
     }
-    status = cddp_snapshot_find(dir, out, &skipped);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "train.resume");
     }
@@ -124,7 +65,7 @@ static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir
 
 cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
 {
-    return find_newest_in(trainer, trainer->checkpoints, out);
+    return find_newest_in(trainer, trainer->folder.checkpoints, out);
 }
 
 cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
@@ -137,7 +78,7 @@ cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
     if (named[0] == '\0') {
         status = cddpi_config_fail(
             trainer->config, "train.resume",
-            "is empty: it is none, auto, or the folder of a checkpoint or run");
+            "is empty, but must be none, auto, or the folder of a checkpoint or run");
     } else if (inside != NULL) {
         status = find_newest_in(trainer, inside, out); /* a run's folder */
         if (status == CDDP_OK && *out == NULL) {
@@ -155,7 +96,7 @@ cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
 /* Whether @p path is one of the run's own checkpoints. */
 static bool is_own(const struct cddpi_trainer *trainer, const char *path)
 {
-    char *own = realpath(trainer->checkpoints, NULL);
+    char *own = realpath(trainer->folder.checkpoints, NULL);
     char *other = realpath(path, NULL);
     size_t length = own != NULL ? strlen(own) : 0;
     bool same = own != NULL && other != NULL && strncmp(own, other, length) == 0 &&
@@ -169,10 +110,10 @@ static bool is_own(const struct cddpi_trainer *trainer, const char *path)
 static cddp_status load(struct cddpi_trainer *trainer, const char *path)
 {
     cddp_snapshot snapshot;
-    cddp_status status = cddpi_optim_hold_whole(trainer->optim);
+    cddp_status status = cddpi_optim_alloc_full_state(trainer->optim);
 
     if (status == CDDP_OK) {
-        status = cddpi_trainer_hold_mirror(trainer);
+        status = cddpi_trainer_create_host_copy(trainer);
     }
     if (status == CDDP_OK) {
         status = cddpi_checkpoint_tensors(trainer, &snapshot);
@@ -181,15 +122,15 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
         status = cddp_snapshot_load(path, &snapshot);
         cddpi_checkpoint_release(&snapshot);
         if (status == CDDP_ERR_FORMAT) {
-            status = cddpi_fail(status, "%s; was it made with another model or another optimizer?",
-                                cddp_last_error());
+            status = cddpi_fail_suffix(status,
+                                       "; was it made with another model or another optimizer?");
         }
     }
     return status;
 }
 
-/* Whether cddp-run has started this job again after it had come as far as to train: then what the
- * run's folder holds is its own, and beginning anew would throw that away. */
+/* Whether cddp-run has started this job again after it had begun to train: then what the run's
+ * folder holds is its own, and beginning anew would throw that away. */
 static bool is_restarted(const struct cddpi_trainer *trainer)
 {
     const char *job = cddpi_env(CDDPI_ENV_JOB);
@@ -204,7 +145,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     const struct cddpi_config *config = trainer->config;
     bool automatic = strcmp(config->train.resume, "auto") == 0 || is_restarted(trainer);
     char *path = NULL;
-    cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->run_dir_held);
+    cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held);
 
     if (status != CDDP_OK) {
         return status;
@@ -218,7 +159,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
         status = cddpi_trainer_find_named(trainer, &path);
     }
     if (status == CDDP_OK && path != NULL) {
-        status = read_cursor(trainer, path, &trainer->at);
+        status = cddpi_cursor_read(trainer, path, &trainer->cursor);
     }
     if (status == CDDP_OK && path != NULL) {
         status = load(trainer, path);
@@ -228,13 +169,14 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     if (status == CDDP_OK) {
         status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
-                                       &trainer->run_dir_held, &trainer->progress);
+                                       &trainer->folder.held, &trainer->progress);
     }
     if (status == CDDP_OK && path != NULL) {
         cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path,
-                            (unsigned long long)trainer->at.step,
-                            (unsigned long long)trainer->at.epoch + 1);
-        trainer->saved_step = is_own(trainer, path) ? trainer->at.step : trainer->saved_step;
+                            (unsigned long long)trainer->cursor.step,
+                            (unsigned long long)trainer->cursor.epoch + 1);
+        trainer->folder.saved_step = is_own(trainer, path) ? trainer->cursor.step
+                                                           : trainer->folder.saved_step;
     }
     if (status == CDDP_OK) {
         *out_found = path != NULL;
@@ -275,7 +217,7 @@ static cddp_status share(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
     const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
-    cddp_status status = cddpi_trainer_hold_mirror(trainer);
+    cddp_status status = cddpi_trainer_create_host_copy(trainer);
     cddp_tensor *model = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
 
     if (status == CDDP_OK && model == NULL) {
@@ -293,16 +235,16 @@ static cddp_status share(struct cddpi_trainer *trainer)
         status = broadcast_tensors(trainer->group, optimizer, count);
     }
     if (status == CDDP_OK) {
-        status = cddpi_optim_disperse(trainer->optim);
+        status = cddpi_optim_scatter_full_state(trainer->optim);
     }
-    cddpi_optim_drop_whole(trainer->optim);
+    cddpi_optim_free_full_state(trainer->optim);
     if (status == CDDP_OK) {
         status = cddpi_optim_send(trainer->optim);
     }
     if (status == CDDP_OK) {
         status = share_scale(trainer);
     }
-    return status == CDDP_OK ? cddpi_trainer_send(trainer) : status;
+    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer) : status;
 }
 
 cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
@@ -319,13 +261,13 @@ cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
         if (status != CDDP_OK) {
             return status;
         }
-        message.at = trainer->at;
+        message.at = trainer->cursor;
         message.found = found;
     }
     status = cddp_broadcast(trainer->group, &message, sizeof message, CDDP_U8, 0, NULL);
     if (status != CDDP_OK || message.found == 0) {
         return status;
     }
-    trainer->at = message.at;
+    trainer->cursor = message.at;
     return share(trainer);
 }

@@ -1,11 +1,13 @@
 /* run_dir.c - the folder of a run: made if missing, held against other runs, an earlier run in it
  * put aside, train.conf as it was resolved. */
+#include "train/run_dir.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/replace.h"
-#include "train/trainer.h"
+#include "train/config/write.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -133,12 +135,27 @@ static bool lock_soon(int fd)
     return result == 0 || errno != EWOULDBLOCK; /* some file systems have no locks: go on without */
 }
 
+/* The folder is held, so what lies beside its files is of writers that are gone. */
+static void sweep(const char *dir)
+{
+    static const char *const names[] = {"train.conf", "metrics.jsonl"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *path = cddpi_format("%s/%s", dir, names[i]);
+
+        if (path != NULL) {
+            cddpi_replacement_sweep(path);
+        }
+        cddpi_free(path);
+    }
+}
+
 cddp_status cddpi_run_dir_hold(const char *dir, DIR **held)
 {
     DIR *folder = *held == NULL ? opendir(dir) : NULL;
 
     if (folder == NULL) {
-        return CDDP_OK; /* held already, or not there yet; what else is wrong shows soon */
+        return CDDP_OK; /* held already, or not there yet; other errors show later */
     }
     if (!lock_soon(dirfd(folder))) {
         closedir(folder);
@@ -160,6 +177,9 @@ cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resume
 
     if (status == CDDP_OK) {
         status = cddpi_run_dir_hold(dir, held);
+    }
+    if (status == CDDP_OK) {
+        sweep(dir);
     }
     if (status == CDDP_OK && !resumes &&
         (exists(dir, "metrics.jsonl") || exists(dir, "checkpoints"))) {

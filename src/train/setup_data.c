@@ -1,10 +1,13 @@
-/* setup_data.c - the data of a configuration: which files they are, opening them, and what gives
- * their samples to the loop. */
+/* setup_data.c - the data of a configuration: which files they are, opening them, and the loaders
+ * that give their samples to the loop. */
+#include "train/setup_data.h"
+
 #include "base/error.h"
-#include "data/paths.h"
-#include "data/tokenizer.h"
+#include "base/memory_left.h"
+#include "data/files/paths.h"
+#include "data/tokenizer/tokenizer.h"
 #include "group/agree.h"
-#include "train/trainer.h"
+#include "train/batch_sizes.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -125,8 +128,8 @@ static cddp_status open_images(const struct cddpi_config *config, cddp_group *gr
     return CDDP_OK;
 }
 
-/* Both need not be the same: a model may know more tokens than there are, for the speed of round
- * numbers. */
+/* The two may differ: a model may have more tokens than the vocabulary, since round numbers are
+ * faster. */
 static cddp_status fit_vocabulary(const struct cddpi_config *config, const char *what, int tokens,
                                   int *out)
 {
@@ -226,11 +229,49 @@ static bool are_tokens(const struct cddpi_config *config)
     return config->model.type == CDDPI_MODEL_GPT2 || config->model.vocab > 0;
 }
 
+static uint64_t synthetic_count(const struct cddpi_config *config, bool test)
+{
+    uint64_t samples = (uint64_t)config->data.samples;
+
+    return test ? (samples + 9) / 10 : samples;
+}
+
+/* Each rank makes all samples for itself, so the first of a machine asks for all of them, before
+ * any has taken some. Collective with a @p group. */
+static cddp_status check_synthetic_memory(const struct cddpi_config *config, cddp_group *group)
+{
+    int ranks = group != NULL ? cddp_group_local_world_size(group) : 1;
+    uint64_t bytes = 0;
+    cddp_status status = CDDP_OK;
+
+    for (int test = 0; test < 2; test++) {
+        uint64_t count = synthetic_count(config, test);
+        uint64_t part = are_tokens(config)
+                            ? cddpi_dataset_synthetic_tokens_bytes(config->model.context, count)
+                            : cddpi_dataset_synthetic_images_bytes(config->data.image.values,
+                                                                   count);
+
+        bytes = __builtin_add_overflow(bytes, part, &bytes) ? UINT64_MAX : bytes;
+    }
+    bytes = __builtin_mul_overflow(bytes, (uint64_t)ranks, &bytes) ? UINT64_MAX : bytes;
+    if (group == NULL || cddp_group_local_rank(group) == 0) {
+        status = cddpi_memory_need(bytes,
+                                   "%llu synthetic samples to train on and %llu to evaluate on, in "
+                                   "each of %d rank%s of this machine",
+                                   (unsigned long long)synthetic_count(config, false),
+                                   (unsigned long long)synthetic_count(config, true), ranks,
+                                   ranks == 1 ? "" : "s");
+        if (status != CDDP_OK) {
+            status = cddpi_config_fail(config, "data.samples", "%s", cddp_last_error());
+        }
+    }
+    return group != NULL ? cddpi_agree(group, status) : status;
+}
+
 static cddp_status open_synthetic_part(const struct cddpi_config *config, bool test,
                                        struct cddpi_dataset *out)
 {
-    uint64_t samples = (uint64_t)config->data.samples;
-    uint64_t count = test ? (samples + 9) / 10 : samples;
+    uint64_t count = synthetic_count(config, test);
 
     if (are_tokens(config)) {
         return cddpi_dataset_open_synthetic_tokens(config->model.context, config->model.vocab,
@@ -241,21 +282,25 @@ static cddp_status open_synthetic_part(const struct cddpi_config *config, bool t
                                                count, test, out);
 }
 
-static cddp_status open_synthetic(const struct cddpi_config *config, struct cddpi_dataset *train,
-                                  struct cddpi_dataset *test)
+static cddp_status open_synthetic(const struct cddpi_config *config, cddp_group *group,
+                                  struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
     cddp_status status;
 
     if (are_tokens(config) && config->model.vocab == 0) {
-        return cddpi_config_fail(config, "model.vocab",
-                                 "synthetic tokens are of a vocabulary that must be given");
+        return cddpi_config_fail(
+            config, "model.vocab",
+            "must be given for synthetic tokens: how many different ones there are");
     }
     if (!are_tokens(config) && config->data.image.count != 3) {
         return cddpi_config_fail(config, "data.image",
                                  "%d numbers, but an image has channels, height and width",
                                  config->data.image.count);
     }
-    status = open_synthetic_part(config, false, train);
+    status = check_synthetic_memory(config, group);
+    if (status == CDDP_OK) {
+        status = open_synthetic_part(config, false, train);
+    }
     if (status == CDDP_OK) {
         status = open_synthetic_part(config, true, test);
     }
@@ -274,25 +319,91 @@ cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_grou
     case CDDPI_DATA_TEXT:
         return open_texts(config, group, train, test);
     case CDDPI_DATA_SYNTHETIC:
-        return open_synthetic(config, train, test);
+        return open_synthetic(config, group, train, test);
     default:
         return open_images(config, group, train, test);
     }
 }
 
-static void print_windows(const struct cddpi_dataset *data, const char *use, FILE *file)
+/* The classes that @p counts has none of, as "3, 10-199", as many as there is room for. */
+static void print_empty_classes(const uint64_t counts[256], int classes, char *out, size_t bytes)
 {
-    fprintf(file, "data to %s: %llu tokens in %llu windows of %d, %llu left over; vocabulary %d\n",
-            use, (unsigned long long)data->token_count, (unsigned long long)data->count,
-            data->context, (unsigned long long)data->unused_count, data->classes);
+    size_t at = 0;
+
+    out[0] = '\0';
+    for (int first = 0, last; first < classes; first = last + 1) {
+        int length;
+
+        last = first;
+        if (counts[first] > 0) {
+            continue;
+        }
+        while (last + 1 < classes && counts[last + 1] == 0) {
+            last++;
+        }
+        length = snprintf(out + at, bytes - at, first < last ? "%s%d-%d" : "%s%d",
+                          at > 0 ? ", " : "", first, last);
+        if (length < 0 || at + (size_t)length + 8 > bytes) {
+            snprintf(out + at, bytes - at, ", ...");
+            return;
+        }
+        at += (size_t)length;
+    }
+}
+
+void cddpi_trainer_note_classes(const struct cddpi_config *config,
+                                const struct cddpi_dataset *train, char *out, size_t out_bytes)
+{
+    uint64_t counts[256] = {0};
+    uint64_t sample = 0;
+    int classes = train->classes;
+    int empty = 0;
+    char which[128];
+
+    out[0] = '\0';
+    if (train->labels == NULL || classes > 256) {
+        return;
+    }
+    for (uint64_t i = 0; i < train->count; i++) {
+        counts[train->labels[i]]++;
+    }
+    for (int i = 0; i < classes; i++) {
+        empty += counts[i] == 0;
+    }
+    if (empty == 0) {
+        return;
+    }
+    print_empty_classes(counts, classes, which, sizeof which);
+    if (config->data.classes > 0) {
+        snprintf(out, out_bytes,
+                 "%s: of the %d classes that data.classes says there are, %d have no sample: %s",
+                 config->data.train_labels, classes, empty, which);
+        return;
+    }
+    while (train->labels[sample] != classes - 1) {
+        sample++;
+    }
+    snprintf(out, out_bytes,
+             "%s: there are %d classes because sample %llu has label %d, and %d of them have no "
+             "sample: %s. If that label is wrong, set data.classes: then it is an error",
+             config->data.train_labels, classes, (unsigned long long)sample, classes - 1, empty,
+             which);
+}
+
+static void print_sequences(const struct cddpi_dataset *data, const char *use, FILE *file)
+{
+    fprintf(file,
+            "data to %s: %llu tokens in %llu sequences of %d, %llu left over; vocabulary %d\n", use,
+            (unsigned long long)data->token_count, (unsigned long long)data->count, data->context,
+            (unsigned long long)data->unused_count, data->classes);
     for (size_t i = 0; i < data->shard_count; i++) {
         const struct cddpi_token_shard *shard = &data->shards[i];
-        uint64_t behind = i + 1 < data->shard_count ? data->shards[i + 1].first_window
+        uint64_t behind = i + 1 < data->shard_count ? data->shards[i + 1].first_sequence
                                                     : data->count;
 
-        fprintf(file, "  %s: %llu tokens, %llu windows\n", shard->path,
+        fprintf(file, "  %s: %llu tokens, %llu sequences\n", shard->path,
                 (unsigned long long)shard->token_count,
-                (unsigned long long)(behind - shard->first_window));
+                (unsigned long long)(behind - shard->first_sequence));
     }
 }
 
@@ -300,8 +411,8 @@ void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cd
                               FILE *file)
 {
     if (train->kind == CDDPI_DATASET_TOKENS) {
-        print_windows(train, "train on", file);
-        print_windows(test, "evaluate on", file);
+        print_sequences(train, "train on", file);
+        print_sequences(test, "evaluate on", file);
     } else {
         fprintf(file, "data: %llu samples of %d x %d x %d in %d classes, %llu to test\n",
                 (unsigned long long)train->count, train->channels, train->height, train->width,
@@ -345,8 +456,8 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
     return cddpi_loader_create(&options, out);
 }
 
-/* Samples of a rank that are evaluated at a time. What a window of tokens takes in memory, with an
- * output for each token of the vocabulary, is what training has been fitted to. */
+/* Samples of a rank that are evaluated at a time. What a sequence of tokens takes in memory, with
+ * an output for each token of the vocabulary, is what training has been fitted to. */
 static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -374,15 +485,16 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
         status = build_loader(trainer, &trainer->train_data, trained, &trainer->loader);
     }
     if (status == CDDP_OK) {
-        status = cddpi_feed_create(trainer->loader, trainer->model, trainer->device,
-                                   &trainer->train_data, (int)trained, &trainer->feed);
+        status = cddpi_prefetcher_create(trainer->loader, trainer->model, trainer->device,
+                                         &trainer->train_data, (int)trained, &trainer->prefetcher);
     }
     if (status == CDDP_OK) {
         status = build_loader(trainer, &trainer->test_data, evaluated, &trainer->test_loader);
     }
     if (status == CDDP_OK) {
-        status = cddpi_feed_create(trainer->test_loader, trainer->model, trainer->device,
-                                   &trainer->test_data, (int)evaluated, &trainer->test_feed);
+        status = cddpi_prefetcher_create(trainer->test_loader, trainer->model, trainer->device,
+                                         &trainer->test_data, (int)evaluated,
+                                         &trainer->test_prefetcher);
     }
     return status;
 }

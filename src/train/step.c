@@ -1,165 +1,185 @@
-/* step.c - the gradients of one step: forward and backward of one micro-batch after the other, the
- * mean over ranks during the last one's.
- *
- * The gradients of a step are those of the mean loss of all samples of the global batch, in
- * however many micro-batches and on however many ranks: each micro-batch is scaled by 1 / (this
- * rank's predictions), and the rank's mean has its samples as weight (see is_sum() for another
- * way). A rank without samples, in a short last batch or micro-batch, takes part too: with zeros,
- * and in collectives of layers. */
-#include "base/at_work.h"
+/* step.c - owns a step from its plan to its report: the micro-batches one after the other, the mean
+ * of their gradients over ranks during the last one, the update. Ranks agree meanwhile about what
+ * follows. */
+#include "train/step.h"
+
 #include "base/clock.h"
-#include "base/error.h"
-#include "train/device_step.h"
-#include "train/step_graphs.h"
-#include "train/trainer.h"
+#include "train/device/collect_results.h"
+#include "train/device/step_graphs.h"
+#include "train/micro_batch.h"
+#include "train/report/report.h"
+#include "train/stop.h"
+#include "train/update.h"
 
 #include <assert.h>
-#include <math.h>
-#include <stdio.h>
 
-static cddp_status grad_ready(void *context, size_t index)
+/* What is known of the step before it begins. Where the way of all later steps is chosen now, the
+ * times of all steps before are collected first. */
+static cddp_status plan(struct cddpi_trainer *trainer, struct cddpi_step *out)
 {
-    return cddp_ddp_grad_ready(((struct cddpi_trainer *)context)->ddp, index);
+    uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
+    bool is_whole = end <= trainer->train_data.count;
+    cddp_status status = CDDP_OK;
+
+    *out = (struct cddpi_step){
+        .begun_ns = cddpi_now_ns(),
+        .lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->cursor.step),
+        .ends_epoch = end >= trainer->train_data.count,
+    };
+    if (cddpi_step_graphs_chooses(trainer->graphs, is_whole)) {
+        status = cddpi_trainer_collect_results(trainer, 0, NULL);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_step_graphs_decide(trainer->graphs, is_whole, &out->mode);
+    }
+    out->replayed = out->mode.replays;
+    return status;
+}
+
+/* Ask all ranks, while the step computes, what is to be done after it. */
+static cddp_status begin_agreement(struct cddpi_trainer *trainer)
+{
+    double pause = trainer->config->train.checkpoint_seconds;
+    const struct cddpi_run_folder *folder = &trainer->folder;
+    enum cddpi_request request = CDDPI_REQUEST_NONE;
+
+    if (cddpi_stop_requested()) {
+        request = CDDPI_REQUEST_STOP;
+    } else if (trainer->rank == 0 &&
+               (folder->lost ||
+                (pause > 0 && (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
+        request = CDDPI_REQUEST_SAVE;
+    }
+    return cddpi_agreement_begin(&trainer->agreement, trainer->group, request,
+                                 cddpi_step_graphs_are_stale(trainer->graphs));
+}
+
+static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_step *now)
+{
+    uint64_t step = trainer->cursor.step + 1;
+
+    return now->ends_epoch || now->request == CDDPI_REQUEST_STOP || step == 1 ||
+           step % (uint64_t)trainer->config->train.log_steps == 0 || step == trainer->last_step;
+}
+
+/* Wait for what all ranks ask for; nothing if that is known. */
+static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_step *step)
+{
+    struct cddpi_agreement *agreement = &trainer->agreement;
+    cddp_status status;
+
+    if (agreement->work == NULL) {
+        return CDDP_OK;
+    }
+    status = cddpi_agreement_end(agreement);
+    if (status == CDDP_OK) {
+        step->request = (enum cddpi_request)agreement->agreed.request;
+        step->reported = is_reported(trainer, step);
+        if (agreement->agreed.stale != 0 && agreement->own.stale == 0) {
+            cddpi_step_graphs_drop(trainer->graphs);
+        }
+    }
+    return status;
 }
 
 /* The gradients' places are final after the first wait. */
 static void bind_again(struct cddpi_trainer *trainer)
 {
-    if (trainer->bound) {
+    if (trainer->cursor.step > trainer->first_step) {
         return;
     }
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     cddpi_model_bind_grads(trainer->model, trainer->grads);
-    trainer->bound = true;
 }
 
-cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64_t step,
-                                     double loss_sum)
+/* What is captured of a step's last micro-batch goes on to the update, which must know whether the
+ * step is reported. */
+static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddpi_step *step,
+                                      const struct cddpi_micro_batch *batch, uint64_t done)
 {
-    if (isfinite(loss_sum)) {
-        return CDDP_OK;
-    }
-    return cddpi_fail(CDDP_ERR_STATE,
-                      "rank %d: the loss of step %llu is %g: the learning rate may be too high%s",
-                      trainer->rank, (unsigned long long)step, loss_sum,
-                      trainer->config->train.precision == CDDPI_PRECISION_FP16
-                          ? ", or activations are larger than fp16 holds (65504): bf16 holds them"
-                          : "");
-}
+    enum cddpi_replay replay = CDDPI_REPLAYED;
+    cddp_status status = batch->last ? end_agreement(trainer, step) : CDDP_OK;
 
-cddp_status cddpi_trainer_say_what_helps(cddp_status status, const char *what)
-{
-    char text[1024];
-
-    if (status != CDDP_ERR_NO_MEMORY) {
-        return status;
-    }
-    snprintf(text, sizeof text, "%s", cddp_last_error());
-    return cddpi_fail(status, "%s; %s", text, what);
-}
-
-/* What a micro-batch takes depends on how many samples it has. */
-static cddp_status say_what_micro_batches_take(const struct cddpi_trainer *trainer,
-                                               cddp_status status)
-{
-    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->world_size);
-    char text[160];
-
-    if (samples == 1) {
-        return status;
-    }
-    snprintf(text, sizeof text,
-             "a larger train.accumulate (now %lld) makes micro-batches smaller (now %lld samples)",
-             (long long)trainer->config->train.accumulate, (long long)samples);
-    return cddpi_trainer_say_what_helps(status, text);
-}
-
-/* Where all ranks have as many samples and sums may have any order, the mean over ranks is in the
- * scale of the loss: so what goes between GPUs are plain sums, which NCCL and NVLink's switches do
- * on the way, and no weights. */
-static bool is_sum(const struct cddpi_trainer *trainer, const struct cddpi_fed *fed)
-{
-    return fed->even && cddpi_is_cuda(trainer->device) && !trainer->config->ddp.deterministic;
-}
-
-/* The gradients are added to those of the @p done micro-batches before it. */
-cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
-                                          const struct cddpi_fed *fed, uint64_t done)
-{
-    struct cddpi_interval *interval = &trainer->interval;
-    cddp_step step = CDDP_STEP_INIT;
-    struct cddpi_result result = {0};
-    double predictions = (double)fed->share * trainer->predictions;
-    bool sum = is_sum(trainer, fed);
-    double parts = sum ? trainer->world_size : 1;
-    double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
-    int64_t begun = cddpi_now_ns();
-    int64_t forwarded;
-    cddp_status status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD);
-
-    cddpi_at_work_tell(); /* a step of many micro-batches takes its time */
-    step.weight = (double)fed->share;
-    step.no_sync = !fed->last;
-    step.sum = sum;
     if (status == CDDP_OK) {
-        status = cddpi_model_forward(trainer->model, &fed->batch, true, &result);
+        status = cddpi_step_graphs_micro_batch(trainer->graphs, step, batch, done, &replay);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_loss(trainer, trainer->at.step + 1, result.loss_sum);
-    }
-    forwarded = cddpi_now_ns();
-    if (status == CDDP_OK) {
-        status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_BACKWARD);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_ddp_begin(trainer->ddp, &step);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_backward(trainer->model, scale, done > 0, grad_ready, trainer);
-    }
-    if (trainer->device_step == NULL) { /* else the device's times are taken */
-        interval->forward_ns += forwarded - begun;
-        interval->backward_ns += cddpi_now_ns() - forwarded;
-        interval->loss_sum += result.loss_sum;
-        interval->correct += result.correct;
-        interval->count += result.count;
-    }
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp)
-                             : say_what_micro_batches_take(trainer, status);
+    step->replayed = step->replayed && replay != CDDPI_NOT_REPLAYED;
+    step->mode.timed = step->mode.timed && replay == CDDPI_REPLAYED;
+    return status;
 }
 
-static void keep_samples(struct cddpi_trainer *trainer, const struct cddpi_batch *batch)
+/* The step's gradients: the mean over all samples of its batch, on every rank. */
+static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
 {
-    for (int i = 0; trainer->taken != NULL && i < batch->count; i++) {
-        trainer->taken[trainer->taken_count++] = batch->sample_ids[i];
-    }
-}
-
-cddp_status cddpi_trainer_compute(struct cddpi_trainer *trainer)
-{
-    struct cddpi_fed fed = {.last = false};
+    struct cddpi_micro_batch batch = {.last = false};
     cddp_status status = CDDP_OK;
 
-    trainer->taken_count = 0;
-    trainer->step_predictions = 0;
-    for (uint64_t done = 0; status == CDDP_OK && !fed.last; done++) {
-        status = cddpi_feed_next(trainer->feed, &fed);
+    for (uint64_t done = 0; status == CDDP_OK && !batch.last; done++) {
+        status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
         if (status == CDDP_OK) {
-            assert(fed.batch.label != NULL); /* as many batches as steps */
-            trainer->interval.data_ns += fed.waited_ns;
-            keep_samples(trainer, &fed.batch);
-            trainer->step_predictions += fed.batch.count * trainer->predictions;
-            status = trainer->replays ? cddpi_step_graphs_micro_batch(trainer->graphs, &fed, done)
-                                      : cddpi_trainer_run_micro_batch(trainer, &fed, done);
+            assert(batch.label != NULL); /* as many batches as steps */
+            trainer->interval.data_ns += batch.waited_ns;
+            cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
+            step->predictions += batch.count * trainer->predictions;
+            status = step->mode.replays
+                         ? replay_micro_batch(trainer, step, &batch, done)
+                         : cddpi_trainer_run_micro_batch(trainer, step, &batch, done);
         }
         if (status == CDDP_OK) {
-            status = cddpi_feed_used(trainer->feed);
+            status = cddpi_prefetcher_release(trainer->prefetcher);
         }
     }
     if (status == CDDP_OK) {
         bind_again(trainer);
     }
     return status;
+}
+
+/* The cursor behind one more step. */
+static void advance(struct cddpi_trainer *trainer, const struct cddpi_step *step)
+{
+    trainer->cursor.step++;
+    trainer->cursor.position += (uint64_t)trainer->config->train.batch_size;
+    if (step->ends_epoch) {
+        trainer->cursor.position = 0;
+        trainer->cursor.epoch++;
+    }
+}
+
+/* Update, move the cursor, report. */
+static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step *step)
+{
+    struct cddpi_interval *interval = &trainer->interval;
+    double norm = 0;
+    cddp_status status;
+
+    cddpi_sample_log_end_step(trainer->sample_log, trainer->cursor.step + 1, trainer->cursor.epoch);
+    advance(trainer, step);
+    status = cddpi_trainer_update(trainer, step, &norm);
+    interval->steps++;
+    interval->whole += step->mode.replays;
+    interval->replayed += step->replayed;
+    interval->step_ns += cddpi_now_ns() - step->begun_ns;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return step->reported ? cddpi_trainer_report(trainer, step->lr, norm) : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_step *out)
+{
+    cddp_status status = plan(trainer, out);
+
+    if (status == CDDP_OK) {
+        status = begin_agreement(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = compute(trainer, out);
+    }
+    if (status == CDDP_OK) {
+        status = end_agreement(trainer, out);
+    }
+    return status == CDDP_OK ? finish(trainer, out) : status;
 }

@@ -1,7 +1,8 @@
 /* stop.c - owns the handlers of the signals that ask a run to end: the first asks for a checkpoint
  * and the end, a second one has its usual effect. */
-#include "base/at_work.h"
-#include "train/trainer.h"
+#include "train/stop.h"
+
+#include "base/launcher_report.h"
 
 #include <signal.h>
 #include <time.h>
@@ -10,19 +11,21 @@
  * is closed, or from Ctrl-\. */
 static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
-enum { SAME_WISH_MS = 200 }; /* timeout(1) and service managers send two signals for one wish */
+enum {
+    SAME_REQUEST_MS = 200
+}; /* timeout(1) and service managers send two signals for one request */
 
 static volatile sig_atomic_t requested; /* set by the handler alone */
 static struct timespec requested_at;    /* the handler's own */
 
-static bool is_same_wish(void)
+static bool is_same_request(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (now.tv_sec - requested_at.tv_sec) * 1000 +
                (now.tv_nsec - requested_at.tv_nsec) / 1000000 <
-           SAME_WISH_MS;
+           SAME_REQUEST_MS;
 }
 
 static void ask(int number)
@@ -30,11 +33,12 @@ static void ask(int number)
     if (requested == 0) {
         clock_gettime(CLOCK_MONOTONIC, &requested_at);
         requested = 1;
-        cddpi_at_work_begin();
+        cddpi_launcher_report_begin();
         return;
     }
-    /* Nobody presses a key twice on a terminal that is gone: the kernel and the shell both tell. */
-    if (number != SIGHUP && !is_same_wish()) {
+    /* SIGHUP never counts as a second request: when a terminal closes, the kernel and the shell
+     * send one each. */
+    if (number != SIGHUP && !is_same_request()) {
         (void)signal(number, SIG_DFL);
         (void)raise(number); /* once the handler has returned */
     }

@@ -1,7 +1,7 @@
 /* cuda_on_cpu.cpp - owns the run of a launch: blocks, threads, barriers, warps. */
-#include "cuda_on_cpu.h"
+#include "fake_cuda/cuda_on_cpu.h"
 
-#include "fiber.h"
+#include "fake_cuda/fiber.h"
 
 #include <algorithm>
 #include <cstdarg>

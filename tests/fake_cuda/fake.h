@@ -2,7 +2,7 @@
 #ifndef CDDP_TESTS_FAKE_H
 #define CDDP_TESTS_FAKE_H
 
-#include "fake_cuda.h"
+#include "fake_cuda/fake_cuda.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -96,7 +96,7 @@ struct CUevent_st {
     int device;
     struct fake_point *point; /* of its last record; NULL: none yet */
     bool timed;
-    uint64_t capture; /* id of the capture it was recorded in; 0: outside */
+    uint64_t capture; /* id of the capture it was captured in; 0: outside */
     struct fake_tips tips;
 };
 

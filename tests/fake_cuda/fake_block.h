@@ -2,7 +2,7 @@
 #ifndef CDDP_TESTS_FAKE_BLOCK_H
 #define CDDP_TESTS_FAKE_BLOCK_H
 
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 struct fake_block {
     struct fake_block *next;

@@ -1,5 +1,5 @@
 /* fake_calls.c - the runtime's calls on streams and events. */
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -54,7 +54,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return fake_leave(cudaSuccess);
 }
 
-/* Whether it may be asked or waited for; recording is over if not. */
+/* Whether it may be asked or waited for; capture is over if not. */
 static cudaError_t check_outside(cudaStream_t stream)
 {
     return stream->capture != NULL ? fake_capture_refuse(stream) : fake_capture_forbids();
@@ -185,7 +185,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 
-/* A stream goes on after a place in what is recorded: it takes part from now on. */
+/* A stream goes on after a place in what is captured: it takes part from now on. */
 static cudaError_t wait_captured(cudaStream_t stream, cudaEvent_t event)
 {
     if (fake.capture == NULL || fake.capture->id != event->capture) {

@@ -1,7 +1,7 @@
 /* fake_copy.c - copies and fills, as late as CUDA may do them: pageable memory is read at the call,
  * and written before it returns; pinned memory is touched when the stream comes to it. A graph's
  * copies touch either when they are replayed: CUDA records pageable memory as it does any other. */
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* fake_cublaslt.c - cuBLASLt on the processor, for the emulated module: what product.c uses of it,
- * as NVIDIA documents it. What the real one does not accept is an error here, too, and work is done
- * in stream order by the fake runtime. */
-#include "fake_cublaslt.h"
+/* fake_cublaslt.c - cuBLASLt on the processor, for the emulated module: what matmul/linear.c uses
+ * of it, as NVIDIA documents it. What the real one does not accept is an error here, too, and work
+ * is done in stream order by the fake runtime. */
+#include "fake_cuda/fake_cublaslt.h"
 
-#include "fake_cuda.h"
-#include "fake_product.h"
+#include "fake_cuda/fake_cuda.h"
+#include "fake_cuda/fake_matmul.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -212,7 +212,7 @@ static bool has_bias(uint32_t epilogue)
 }
 
 /* Sizes that fit each other, in a job that gets m, n and k. */
-static cublasStatus_t check_shapes(struct fake_product *job)
+static cublasStatus_t check_shapes(struct fake_matmul *job)
 {
     const struct fake_layout *a = &job->a_layout;
     const struct fake_layout *b = &job->b_layout;
@@ -234,7 +234,7 @@ static cublasStatus_t check_shapes(struct fake_product *job)
 }
 
 /* The rows of NVIDIA's table for cublasLtMatmul() that there are here. */
-static cublasStatus_t check_types(const struct fake_product *job)
+static cublasStatus_t check_types(const struct fake_matmul *job)
 {
     int32_t type = job->a_layout.type;
     int32_t result = job->d_layout.type;
@@ -250,7 +250,7 @@ static cublasStatus_t check_types(const struct fake_product *job)
                                                    : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-static cublasStatus_t check_epilogue(const struct fake_product *job, bool plain)
+static cublasStatus_t check_epilogue(const struct fake_matmul *job, bool plain)
 {
     switch (job->desc.epilogue) {
     case CUBLASLT_EPILOGUE_DEFAULT:
@@ -280,7 +280,7 @@ static cublasStatus_t check_epilogue(const struct fake_product *job, bool plain)
 static cublasStatus_t describe(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                               struct fake_product *out)
+                               struct fake_matmul *out)
 {
     const struct fake_handle *fake = (const void *)handle;
     cublasStatus_t status;
@@ -315,7 +315,7 @@ static size_t alignment_wanted(enum fake_cublaslt_algorithm algorithm)
     return algorithm == FAKE_CUBLASLT_WIDE ? 16 : algorithm == FAKE_CUBLASLT_ANYTHING ? 2 : 4;
 }
 
-static size_t workspace_wanted(const struct fake_product *job,
+static size_t workspace_wanted(const struct fake_matmul *job,
                                enum fake_cublaslt_algorithm algorithm)
 {
     return algorithm == FAKE_CUBLASLT_SPLIT ? 2 * job->m * job->n * sizeof(float)
@@ -336,7 +336,7 @@ static uint32_t scheme_of(enum fake_cublaslt_algorithm algorithm)
                                                : CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-static bool fits(const struct fake_product *job, const struct fake_preference *preference,
+static bool fits(const struct fake_matmul *job, const struct fake_preference *preference,
                  enum fake_cublaslt_algorithm algorithm)
 {
     size_t wanted = alignment_wanted(algorithm);
@@ -390,7 +390,7 @@ FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t results[],
     int *out_count)
 {
-    struct fake_product job;
+    struct fake_matmul job;
     cublasStatus_t status = describe(handle, desc, a, b, c, d, &job);
     int count = 0;
 
@@ -435,8 +435,8 @@ FAKE_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDe
                                        void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
     static _Atomic uint64_t number;
-    struct fake_product job;
-    struct fake_product *closure;
+    struct fake_matmul job;
+    struct fake_matmul *closure;
     size_t wanted;
     cublasStatus_t status = describe(handle, desc, al, bl, cl, dl, &job);
 
@@ -467,6 +467,6 @@ FAKE_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDe
     job.number = ++number;
     *closure = job;
     started[job.algorithm]++;
-    fake_cuda_launch(stream, fake_product_run, closure, drop);
+    fake_cuda_launch(stream, fake_matmul_run, closure, drop);
     return CUBLAS_STATUS_SUCCESS;
 }

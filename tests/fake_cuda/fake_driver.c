@@ -1,6 +1,6 @@
 /* fake_driver.c - the calls of the driver that the module looks up: streams that wait for a word in
  * memory, and write one. */
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 #include <cuda.h>
 #include <stdlib.h>

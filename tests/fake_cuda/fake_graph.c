@@ -1,5 +1,5 @@
 /* fake_graph.c - owns what streams record: its nodes, what each must come after, and launches. */
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     return fake_leave(cudaSuccess);
 }
 
-/* Whether all that @stream recorded comes before the end of @origin. */
+/* Whether all that @p stream recorded comes before the end of @p origin. */
 static bool is_joined(const struct CUgraph_st *graph, const struct CUstream_st *origin,
                       const struct CUstream_st *stream)
 {

@@ -1,5 +1,5 @@
 /* fake_ipc.c - device memory of other processes: a handle says where in /proc its file is. */
-#include "fake_block.h"
+#include "fake_cuda/fake_block.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *memory)
     return fake_leave(cudaSuccess);
 }
 
-/* Map the memory that @address says, if its process is still there. */
+/* Map the memory that @p address says, if its process is still there. */
 static void *map_other(const struct address *address)
 {
     char path[64];

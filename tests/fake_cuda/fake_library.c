@@ -1,14 +1,16 @@
-/* fake_library.c - in the place of src/device/cuda/library.c: NVIDIA's libraries are the fakes that
+/* fake_library.c - in the place of kernels/cuda/library.c: NVIDIA's libraries are the fakes that
  * are linked into the emulated module. $CDDP_FAKE_CUDA_WITHOUT lists those that are not there:
  * "cublasLt", "cudnn", "nccl". */
-#include "device/cuda/internal.h"
+#include "base/error.h"
+#include "device/cuda/cuda_device.h"
+#include "kernels/cuda/library.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-cddp_status cuda_library_open(const struct cddpi_module_host *host, enum cuda_library library,
-                              void **out)
+cddp_status cuda_library_open(enum cuda_library library, void **out)
 {
     static const char *const names[CUDA_LIBRARY_COUNT] = {"cublasLt", "cudnn", "nccl"};
     static const char *const symbols[CUDA_LIBRARY_COUNT] = {"cublasLtCreate", "cudnnCreate",
@@ -22,12 +24,17 @@ cddp_status cuda_library_open(const struct cddpi_module_host *host, enum cuda_li
     }
     if (handle == NULL || dlsym(handle, symbols[library]) == NULL ||
         (without != NULL && strstr(without, names[library]) != NULL)) {
-        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
-                              "lib%s.so cannot be opened: the emulated module has none",
-                              names[library]);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "lib%s.so cannot be opened: the emulated module has none",
+                          names[library]);
     }
     *out = handle;
     return CDDP_OK;
+}
+
+void cuda_libraries_describe(char *out, size_t bytes)
+{
+    snprintf(out, bytes, "from the emulated module");
 }
 
 void *cuda_library_symbol(void *library, const char *name)

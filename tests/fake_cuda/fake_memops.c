@@ -1,6 +1,6 @@
 /* fake_memops.c - more calls of the driver: several words of memory at once, 64-bit words, fills,
  * and what a device can do of that. */
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 #include <cuda.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* fake_memory.c - owns the fake's memory: what the runtime gave out or was told of. */
-#include "fake_block.h"
+#include "fake_cuda/fake_block.h"
 
 #include <stdlib.h>
 #include <string.h>

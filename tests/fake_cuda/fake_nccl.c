@@ -1,5 +1,5 @@
 /* fake_nccl.c - the fake's functions: communicators, groups of calls, and failures on demand. */
-#include "fake_nccl.h"
+#include "fake_cuda/fake_nccl.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -240,7 +240,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
             atomic_store((_Atomic uint32_t *)&all[i]->of[comm->rank][r] + 1, RELEASED);
         }
     }
-    while (atomic_load(&comm->recorded) > 0) { /* 2.28 polls for the end of recordings, too */
+    while (atomic_load(&comm->recorded) > 0) { /* 2.28 polls for the end of captured graphs, too */
         usleep(1000);
     }
     fake_nccl_comm_drop(comm);

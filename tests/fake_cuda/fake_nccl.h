@@ -5,7 +5,7 @@
  * is an invalid usage, and each call is in progress for a while; the first collective is until all
  * ranks have called one, and the first message until its receiver (or sender) has called for it,
  * since they connect ranks. Two ranks on one device are refused. As in 2.28, neither finalize nor
- * abort ends as long as there are recordings with work of the communicator.
+ * abort ends as long as there are captured graphs with work of the communicator.
  *
  * Environment, read by ncclGetVersion() or when a communicator is made
  * (CDDP_FAKE_CUDA_WITHOUT=nccl: there is no library):
@@ -21,7 +21,7 @@
 #ifndef CDDP_TESTS_FAKE_NCCL_H
 #define CDDP_TESTS_FAKE_NCCL_H
 
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 /* found by name, as those of the library */
 #pragma GCC visibility push(default)
@@ -34,8 +34,8 @@ ncclResult_t ncclGroupEnd(void);
 
 enum {
     FAKE_NCCL_RANKS = 8,
-    FAKE_NCCL_BYTES = 64 << 20, /* a rank's input */
-    FAKE_NCCL_MAIL = 16 << 20   /* from one rank to another, in one group */
+    FAKE_NCCL_BYTES = 64 << 20,    /* a rank's input */
+    FAKE_NCCL_P2P_BYTES = 16 << 20 /* from one rank to another, in one group */
 };
 
 /* Counts, by who reads and who writes. The upper half is set by a reader that aborts. */
@@ -54,9 +54,9 @@ struct fake_nccl_shared {
         long host; /* a hash */
     } members[FAKE_NCCL_RANKS];
     struct fake_nccl_counts arrived, done; /* collectives */
-    struct fake_nccl_counts sent, taken;   /* mail */
+    struct fake_nccl_counts sent, taken;   /* send and recv */
     unsigned char inputs[FAKE_NCCL_RANKS][FAKE_NCCL_BYTES];
-    unsigned char mail[FAKE_NCCL_RANKS][FAKE_NCCL_RANKS][FAKE_NCCL_MAIL];
+    unsigned char p2p[FAKE_NCCL_RANKS][FAKE_NCCL_RANKS][FAKE_NCCL_P2P_BYTES];
 };
 
 struct ncclComm {
@@ -65,7 +65,7 @@ struct ncclComm {
     int rank, size, device;
     _Atomic int busy; /* this many questions are answered with "in progress" */
     _Atomic bool aborted;
-    _Atomic int recorded; /* pieces of work in recordings */
+    _Atomic int recorded; /* pieces of work in captured graphs */
     bool hangs, connected, finalized;
     ncclWindow_t *window; /* is set when the call that is in progress ends */
     void *window_memory;
@@ -73,7 +73,7 @@ struct ncclComm {
     char text[256];
     uint64_t collectives; /* called so far */
     int windows;          /* asked for so far */
-    /* Done so far, by the one stream that they are in: recordings are done again and again. */
+    /* Done so far, by the one stream that they are in: captured graphs are done again and again. */
     uint64_t shown, posted[FAKE_NCCL_RANKS], fetched[FAKE_NCCL_RANKS];
     long error_after, stuck_at;
     struct {
@@ -103,7 +103,7 @@ struct fake_nccl_call {
     ncclRedOp_t op;
     const void *factor; /* the scalar of op, or NULL */
     int root;           /* or the peer */
-    size_t mail_offset;
+    size_t p2p_offset;
     cudaStream_t stream;
     bool recorded;
 };

@@ -1,5 +1,5 @@
 /* fake_nccl_count.c - how often what was called, told when the process ends. */
-#include "fake_nccl.h"
+#include "fake_cuda/fake_nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* fake_nccl_numbers.c - the fake's arithmetic: as plain as NCCL's, with its roundings. */
-#include "fake_nccl.h"
-#include "fake_numbers.h"
+#include "fake_cuda/fake_nccl.h"
+#include "fake_cuda/fake_numbers.h"
 
 size_t fake_nccl_type_bytes(ncclDataType_t type)
 {

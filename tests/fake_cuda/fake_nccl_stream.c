@@ -1,5 +1,5 @@
 /* fake_nccl_stream.c - the fake's work in streams: show, wait for the peers, take, let go. */
-#include "fake_nccl.h"
+#include "fake_cuda/fake_nccl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +120,7 @@ static void post(void *closure)
     struct fake_nccl_shared *shared = call->comm->shared;
 
     if (!atomic_load(&call->comm->aborted)) {
-        memcpy(shared->mail[call->comm->rank][call->root] + call->mail_offset, call->in,
+        memcpy(shared->p2p[call->comm->rank][call->root] + call->p2p_offset, call->in,
                call->count * fake_nccl_type_bytes(call->type));
         count(&shared->sent, call->root, call->comm->rank, ++call->comm->posted[call->root]);
     }
@@ -132,7 +132,7 @@ static void fetch(void *closure)
     struct fake_nccl_shared *shared = call->comm->shared;
 
     if (!atomic_load(&call->comm->aborted)) {
-        memcpy(call->out, shared->mail[call->root][call->comm->rank] + call->mail_offset,
+        memcpy(call->out, shared->p2p[call->root][call->comm->rank] + call->p2p_offset,
                call->count * fake_nccl_type_bytes(call->type));
         count(&shared->taken, call->root, call->comm->rank, ++call->comm->fetched[call->root]);
     }
@@ -159,8 +159,7 @@ static void put_collective(struct fake_nccl_call *call)
 }
 
 /* All that is sent, then all that is received; of each pair one after the other. */
-static ncclResult_t put_mail(struct fake_nccl_call *calls, size_t count_of,
-                             enum fake_nccl_kind kind)
+static ncclResult_t put_p2p(struct fake_nccl_call *calls, size_t count_of, enum fake_nccl_kind kind)
 {
     size_t used[FAKE_NCCL_RANKS] = {0};
 
@@ -173,12 +172,12 @@ static ncclResult_t put_mail(struct fake_nccl_call *calls, size_t count_of,
             continue;
         }
         atomic_store(&comm->shared->met[comm->rank][call->root][sends ? 0 : 1], true);
-        call->mail_offset = used[call->root];
+        call->p2p_offset = used[call->root];
         used[call->root] += call->count * fake_nccl_type_bytes(call->type);
-        if (used[call->root] > FAKE_NCCL_MAIL) {
+        if (used[call->root] > FAKE_NCCL_P2P_BYTES) {
             return ncclInternalError;
         }
-        if (sends && call->mail_offset == 0) { /* what was posted before this group is fetched */
+        if (sends && call->p2p_offset == 0) { /* what was posted before this group is fetched */
             wait_for(call, &comm->shared->taken, call->root, &comm->posted[call->root], 0);
         }
         if (!sends) {
@@ -204,6 +203,6 @@ ncclResult_t fake_nccl_put(struct fake_nccl_call *calls, size_t count_of)
             put_collective(&calls[i]);
         }
     }
-    result = put_mail(calls, count_of, FAKE_NCCL_SEND);
-    return result != ncclSuccess ? result : put_mail(calls, count_of, FAKE_NCCL_RECV);
+    result = put_p2p(calls, count_of, FAKE_NCCL_SEND);
+    return result != ncclSuccess ? result : put_p2p(calls, count_of, FAKE_NCCL_RECV);
 }

@@ -1,5 +1,5 @@
 /* fake_state.c - owns the fake runtime's settings, its errors, and what it says of devices. */
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 #include <stdio.h>
 #include <stdlib.h>

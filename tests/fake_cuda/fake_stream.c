@@ -1,6 +1,6 @@
 /* fake_stream.c - owns the streams: what is queued, who waits for what, and the thread that runs it
  * in an order that is as awkward as it may be. */
-#include "fake.h"
+#include "fake_cuda/fake.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -213,7 +213,7 @@ static void run_one(struct CUstream_st *stream)
     pthread_cond_broadcast(&fake.changed);
 }
 
-/* The stream that must go on for @point; NULL: whatever it waits for is in nobody's hand here. */
+/* The stream that must go on for @p point; NULL: whatever it waits for is in nobody's hand here. */
 static struct CUstream_st *needed_for(const struct fake_point *point)
 {
     for (int depth = 0; depth < 1000 && point != NULL && !point->done; depth++) {

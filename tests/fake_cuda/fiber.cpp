@@ -1,5 +1,5 @@
 /* fiber.cpp - owns the switch between stacks: a few instructions on x86-64, ucontext elsewhere. */
-#include "fiber.h"
+#include "fake_cuda/fiber.h"
 
 #include <cstdint>
 #include <cstdio>

@@ -12,7 +12,7 @@
  *   - a number that is not aligned to its size (vectors of 16 bytes come here as their words: the
  *     undefined behaviour sanitizer sees to these).
  * Atomics are not watched. Memory is watched by pairs of bytes; single bytes are not. */
-#include "cuda_on_cpu.h"
+#include "fake_cuda/cuda_on_cpu.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -105,13 +105,13 @@ cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *wh
     if (status != CDDP_OK) {
         return status;
     }
-    if (self->recording != 0) {
+    if (self->capture != 0) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                         "%s: %zu bytes cannot be allocated while work is recorded", what, bytes);
+                         "%s: %zu bytes cannot be allocated while work is captured", what, bytes);
     }
     error = try_alloc(self, asked, out);
     if (error == cudaErrorMemoryAllocation && self->pool != NULL) {
-        /* pieces that were released may lie there in the wrong sizes */
+        /* the pool may have the memory, but in pieces of the wrong sizes */
         (void)cudaGetLastError();
         if (cuda_poll(stream_ready, self->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
                 cudaSuccess &&
@@ -134,7 +134,7 @@ void cuda_release(struct cddpi_device *device, void *memory)
     if (memory == NULL || cuda_enter(device) != CDDP_OK) {
         return;
     }
-    /* an error here is one of earlier work, which its next check tells */
+    /* an error here is one of earlier work, which the next check reports */
     if (self->pool == NULL) {
         (void)cudaFree(memory);
     } else {
@@ -174,7 +174,7 @@ bool cuda_owns(const struct cddpi_device *device, const void *memory)
 {
     struct cudaPointerAttributes attributes;
 
-    /* a thread that is new would get a context on device 0 */
+    /* a new thread would use device 0, and make a context there */
     if (memory == NULL || cudaSetDevice(device->index) != cudaSuccess) {
         return false;
     }

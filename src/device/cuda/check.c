@@ -20,16 +20,13 @@ cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, con
 {
     const struct cuda_device *self = (const struct cuda_device *)(const void *)device;
     char text[3072];
-    char rank[32] = "";
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (device->rank >= 0) {
-        snprintf(rank, sizeof rank, "rank %d: ", device->rank);
-    }
-    return cuda_host_fail(self->host, status, "%scuda:%d: %s", rank, device->index, text);
+    (void)cuda_host_fail(self->host, status, "cuda:%d: %s", device->index, text);
+    return self->host->fail_name(status, device->rank);
 }
 
 /* The part of a path below the source folder, which is what a reader can use. */
@@ -53,14 +50,14 @@ static cddp_status status_of(cudaError_t error)
     if (error == cudaErrorMemoryAllocation) {
         return CDDP_ERR_NO_MEMORY;
     }
-    /* these are the errors of what cannot be recorded */
+    /* these are the errors of what cannot be captured */
     if (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent) {
         return CDDP_ERR_UNAVAILABLE;
     }
     return CDDP_ERR_DEVICE;
 }
 
-/* What these mean for the reader, where CUDA's sentence does not say. */
+/* What an error means for the reader, where CUDA's sentence does not say it. */
 static const char *advice(cudaError_t error)
 {
     switch (error) {
@@ -85,7 +82,7 @@ static const char *advice(cudaError_t error)
 cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
                              const char *file, int line)
 {
-    /* an error that is told here must not be found again by the next check of a launch */
+    /* the next check of a launch must not report this error again */
     (void)cudaGetLastError();
     return cuda_fail(device, status_of(error), "%s at %s:%d: %s (%s)%s", call, short_path(file),
                      line, cudaGetErrorString(error), cudaGetErrorName(error), advice(error));

@@ -1,6 +1,8 @@
 /* describe.c - what `cddp-run --check` prints of CUDA. */
 #include "device/cuda/internal.h"
+#include "kernels/cuda/library.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +29,7 @@ static void line(struct page *page, const char *format, ...)
     }
 }
 
-static void tell_driver(struct page *page)
+static void describe_driver(struct page *page)
 {
     int driver = 0;
 
@@ -40,17 +42,18 @@ static void tell_driver(struct page *page)
     }
 }
 
-/* A library's version, from a number of the form 13 01 00; or why it is not there. */
-static void tell_library(const struct cddpi_module_host *host, struct page *page, const char *name,
-                         enum cuda_library which, const char *symbol)
+/* A library's version, from a number of the form 13 01 00, and file; or why it is not there. */
+static void describe_library(const struct cddpi_module_host *host, struct page *page,
+                             const char *name, enum cuda_library which, const char *symbol)
 {
     size_t (*version)(void);
     int (*version_to)(int *) = NULL; /* NCCL's form */
     size_t number = 0;
     int to = 0;
     void *library;
+    Dl_info place;
 
-    if (cuda_library_open(host, which, &library) != CDDP_OK) {
+    if (cuda_library_open(which, &library) != CDDP_OK) {
         line(page, "%-14s no: %s\n", name, host->last_error());
         return;
     }
@@ -61,18 +64,23 @@ static void tell_library(const struct cddpi_module_host *host, struct page *page
         *(void **)&version = cuda_library_symbol(library, symbol);
         number = version != NULL ? version() : 0;
     }
-    line(page, "%-14s %zu.%zu.%zu\n", name, number / 10000, number % 10000 / 100, number % 100);
+    line(page, "%-14s %zu.%zu.%zu, %s\n", name, number / 10000, number % 10000 / 100, number % 100,
+         dladdr(cuda_library_symbol(library, symbol), &place) != 0 ? place.dli_fname : "?");
 }
 
-static void tell_libraries(const struct cddpi_module_host *host, struct page *page)
+static void describe_libraries(const struct cddpi_module_host *host, struct page *page)
 {
-    tell_library(host, page, "cuBLASLt", CUDA_LIBRARY_CUBLASLT, "cublasLtGetVersion");
-    tell_library(host, page, "cuDNN", CUDA_LIBRARY_CUDNN, "cudnnGetVersion");
-    tell_library(host, page, "NCCL", CUDA_LIBRARY_NCCL, "ncclGetVersion");
+    char places[4096];
+
+    describe_library(host, page, "cuBLASLt", CUDA_LIBRARY_CUBLASLT, "cublasLtGetVersion");
+    describe_library(host, page, "cuDNN", CUDA_LIBRARY_CUDNN, "cudnnGetVersion");
+    describe_library(host, page, "NCCL", CUDA_LIBRARY_NCCL, "ncclGetVersion");
+    cuda_libraries_describe(places, sizeof places);
+    line(page, "%-14s %s\n", "libraries", places);
 }
 
-/* The others that this one reaches without the host: by numbers, or that it reaches none. */
-static void tell_peers(struct page *page, int index, int count)
+/* Write which other devices this one reaches without the host: their numbers, or none. */
+static void describe_peers(struct page *page, int index, int count)
 {
     int reached = 0;
 
@@ -90,7 +98,7 @@ static void tell_peers(struct page *page, int index, int count)
     }
 }
 
-static void tell_device(struct page *page, int index, int count)
+static void describe_device(struct page *page, int index, int count)
 {
     struct cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, index);
@@ -110,7 +118,7 @@ static void tell_device(struct page *page, int index, int count)
          index, properties.name, (double)properties.totalGlobalMem / (1 << 30), properties.major,
          properties.minor, properties.multiProcessorCount, properties.pciDomainID,
          properties.pciBusID, properties.pciDeviceID, unique);
-    tell_peers(page, index, count);
+    describe_peers(page, index, count);
     line(page, "\n");
     if (capability < CDDPI_CUDA_OLDEST) {
         line(page, "%-14s no: this build is for compute capability %d.%d and later\n", "",
@@ -124,11 +132,11 @@ cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_
     char connections[160];
     int count;
 
-    cuda_host_use(host);
+    cddpi_module_host_use(host);
     out[0] = '\0';
     cuda_connections_prepare();
-    tell_driver(&page);
-    tell_libraries(host, &page);
+    describe_driver(&page);
+    describe_libraries(host, &page);
     cuda_connections_describe(connections, sizeof connections);
     line(&page, "%-14s %s\n", "queues", connections);
     if (cuda_count(host, &count) != CDDP_OK) {
@@ -136,7 +144,7 @@ cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_
         return CDDP_OK;
     }
     for (int index = 0; index < count; index++) {
-        tell_device(&page, index, count);
+        describe_device(&page, index, count);
     }
     return CDDP_OK;
 }

@@ -1,4 +1,4 @@
-/* event.c - points in streams, also inside recordings. */
+/* event.c - points in streams, also inside captured graphs. */
 #include "device/cuda/internal.h"
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@ void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *event)
     if (event == NULL) {
         return;
     }
-    (void)cuda_enter(device); /* a new thread would get a context on device 0 */
+    (void)cuda_enter(device); /* a new thread would use device 0, and make a context there */
     if (event->event != NULL) {
         (void)cudaEventDestroy(event->event);
     }
@@ -42,7 +42,7 @@ cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cd
     return CDDP_OK;
 }
 
-/* A caller that captures its own stream would put half of an operation into its graph. */
+/* Fail if the caller captures its own stream: its graph would get half of an operation. */
 static cddp_status check_capture(struct cddpi_device *device, cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -61,12 +61,12 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *e
 {
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t in = cuda_device_stream(device, stream);
-    uint64_t recording = cuda_records(self, in) ? self->recording : 0;
-    /* External: the recording does it each time that it is replayed. Outside CUDA refuses that. */
-    unsigned flags = recording != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
+    uint64_t capture = cuda_is_capturing(self, in) ? self->capture : 0;
+    /* External: each replay records the event. Outside a capture CUDA refuses the flag. */
+    unsigned flags = capture != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
     cddp_status status = CDDP_OK;
 
-    if (self->adopted && self->recording == 0 && stream == CDDPI_STREAM_COMPUTE) {
+    if (self->adopted && self->capture == 0 && stream == CDDPI_STREAM_COMPUTE) {
         status = check_capture(device, in);
     }
     if (status == CDDP_OK &&
@@ -78,7 +78,7 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *e
     }
     if (status == CDDP_OK) {
         event->recorded = true;
-        event->recording = recording;
+        event->capture = capture;
     }
     return status;
 }
@@ -93,13 +93,13 @@ cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stre
     if (!event->recorded) {
         return CDDP_OK;
     }
-    if (event->recording != 0 && event->recording != self->recording) {
+    if (event->capture != 0 && event->capture != self->capture) {
         return cuda_fail(device, CDDP_ERR_STATE,
-                         "an event that is part of a recording cannot be waited for outside: "
+                         "an event that is part of a capture cannot be waited for outside: "
                          "record another behind the replay");
     }
-    if (event->recording == 0 && cuda_records(self, in)) {
-        flags = cudaEventWaitExternal; /* of work outside: waited for at each replay */
+    if (event->capture == 0 && cuda_is_capturing(self, in)) {
+        flags = cudaEventWaitExternal; /* recorded outside: waited for at each replay */
     }
     return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
 }
@@ -110,7 +110,7 @@ cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event
     cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, stream));
 
     if (status == CDDP_OK) {
-        event->recording = 0;
+        event->capture = 0;
         event->recorded = true;
     }
     return status;
@@ -123,10 +123,10 @@ cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream
                            : CDDP_OK;
 }
 
-/* What tells whether it is done: inside a recording only the clock is touched by replays. */
+/* The event to query: of one in a capture, replays record only the clock. */
 static cudaEvent_t observable(const struct cddpi_event *event)
 {
-    return event->recording != 0 && event->clock != NULL ? event->clock : event->event;
+    return event->capture != 0 && event->clock != NULL ? event->clock : event->event;
 }
 
 static cudaError_t event_ready(void *event)
@@ -136,7 +136,7 @@ static cudaError_t event_ready(void *event)
 
 cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *event, bool *out_done)
 {
-    cddp_status status = cuda_enter(device); /* a new thread would get a context on device 0 */
+    cddp_status status = cuda_enter(device); /* a new thread would use device 0 */
     cudaError_t error;
 
     if (status != CDDP_OK) {

@@ -4,25 +4,19 @@
 
 #include "device/cuda/cuda_device.h"
 
-/* A point in a stream. While work is recorded, `event` is what orders the recorded work; the time
- * is taken by `clock`, each time the recording is replayed. */
+/* A point in a stream. While work is captured, `event` is what orders the captured work; the time
+ * is taken by `clock`, each time the capture is replayed. */
 struct cddpi_event {
     cudaEvent_t event;
     cudaEvent_t clock; /* NULL: not timed */
     /* any thread asks, while the one that drives compute records */
     _Atomic bool recorded;
-    _Atomic uint64_t recording; /* in which it was recorded last; 0: in none */
+    _Atomic uint64_t capture; /* in which it was recorded last; 0: in none */
 };
 
-struct cddpi_recording {
+struct cddpi_captured_graph {
     cudaGraphExec_t exec;
 };
-
-/* The module's data planes: src/group/planes.c. */
-extern const struct cddpi_plane_ops *const cddpi_cuda_planes[];
-
-/** Let the base calls of this module (cddpi_fail() ...) go to @p host. */
-void cuda_host_use(const struct cddpi_module_host *host);
 
 /** Word a failure before there is a device. */
 cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status status,
@@ -31,8 +25,8 @@ cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status sta
 /** Make the device the calling thread's. */
 cddp_status cuda_enter(struct cddpi_device *device);
 
-/** Ask @p ready until it does not say cudaErrorNotReady, more and more rarely. That is what it
- *  says last when @p timeout_ms have passed. */
+/** Call @p ready, more and more rarely, until it no longer returns cudaErrorNotReady. Returns what
+ *  it returned last: still cudaErrorNotReady once @p timeout_ms have passed. */
 cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t timeout_ms);
 
 /* alloc.c */
@@ -44,10 +38,14 @@ bool cuda_owns(const struct cddpi_device *device, const void *memory);
 cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory *out);
 cddp_status cuda_pool_open(struct cuda_device *device);
 
-/* record.c */
-/** Whether what is put into @p in now becomes part of a recording. Streams that nothing has ordered
+/* capture.c */
+/** Whether what is put into @p in now becomes part of a capture. Streams that nothing has ordered
  *  after the compute stream go on beside it. */
-bool cuda_records(const struct cuda_device *device, cudaStream_t in);
+bool cuda_is_capturing(const struct cuda_device *device, cudaStream_t in);
+
+/* kernels.c */
+/** Let kernels work on devices of this module. Before any kernel is started. */
+void cuda_kernels_serve(void);
 
 /* stream.c */
 cddp_status cuda_streams_open(struct cuda_device *device);
@@ -76,11 +74,11 @@ cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *eve
 cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from,
                                struct cddpi_event *to, float *out_ms);
 
-/* record.c */
-cddp_status cuda_record_begin(struct cddpi_device *device);
-cddp_status cuda_record_end(struct cddpi_device *device, struct cddpi_recording **out);
-cddp_status cuda_replay(struct cddpi_device *device, struct cddpi_recording *recording);
-void cuda_recording_destroy(struct cddpi_device *device, struct cddpi_recording *recording);
+/* capture.c */
+cddp_status cuda_capture_begin(struct cddpi_device *device);
+cddp_status cuda_capture_end(struct cddpi_device *device, struct cddpi_captured_graph **out);
+cddp_status cuda_replay(struct cddpi_device *device, struct cddpi_captured_graph *captured);
+void cuda_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph *captured);
 
 /* connections.c */
 /** Ask CUDA for as many hardware queues as it has, unless the environment says how many or CUDA is

@@ -1,6 +1,6 @@
 /* open.c - how many devices there are, or why none; and opening one. */
 #include "device/cuda/internal.h"
-#include "kernels/cuda/loaded.h"
+#include "kernels/cuda/kernel_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 /* A close waits this long for work that may never end, because a peer has gone. */
 enum { CLOSE_MS = 10000 };
 
-/* In words that say what to do: no driver, one too old, no device, none left visible. */
+/* Fail with a text that says what to do: no driver, one too old, no device, or none visible. */
 static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t error)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -49,7 +49,7 @@ cddp_status cuda_count(const struct cddpi_module_host *host, int *out)
     int count = 0;
     cudaError_t error;
 
-    cuda_host_use(host);
+    cddpi_module_host_use(host);
     cuda_connections_prepare();
     error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0) {
@@ -68,7 +68,7 @@ static void cuda_close(struct cddpi_device *device)
     bool dry = true;
 
     (void)cuda_enter(device);
-    if (self->recording != 0) {
+    if (self->capture != 0) {
         cudaGraph_t graph = NULL;
 
         (void)cudaStreamEndCapture(self->streams[CDDPI_STREAM_COMPUTE], &graph);
@@ -82,12 +82,12 @@ static void cuda_close(struct cddpi_device *device)
         if (status != CDDP_OK) {
             self->host->warn(self->host->last_error());
         }
-        /* what frees memory waits for the device, without a limit */
+        /* if it is not dry, memory is not freed: that would wait for the device without a limit */
         dry = status != CDDP_ERR_TIMEOUT;
     }
-    for (int i = 0; i < CDDPI_CUDA_PARTS && dry; i++) {
-        if (self->kept[i].state != NULL && self->kept[i].release != NULL) {
-            self->kept[i].release(device, self->kept[i].state);
+    for (int i = 0; i < CDDPI_CUDA_CACHE_KINDS && dry; i++) {
+        if (self->caches[i].state != NULL && self->caches[i].release != NULL) {
+            self->caches[i].release(device, self->caches[i].state);
         }
     }
     cuda_profile_close(self);
@@ -100,6 +100,7 @@ static void cuda_close(struct cddpi_device *device)
 
 static const struct cddpi_device_ops cuda_ops = {
     .name = "cuda",
+    .kind = CDDPI_DEVICE_CUDA,
     .close = cuda_close,
     .alloc = cuda_alloc,
     .release = cuda_release,
@@ -117,17 +118,17 @@ static const struct cddpi_device_ops cuda_ops = {
     .wait = cuda_event_wait,
     .elapsed = cuda_event_elapsed,
     .finish = cuda_finish,
-    .record_begin = cuda_record_begin,
-    .record_end = cuda_record_end,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
     .replay = cuda_replay,
-    .recording_destroy = cuda_recording_destroy,
+    .graph_destroy = cuda_graph_destroy,
     .range_push = cuda_range_push,
     .range_pop = cuda_range_pop,
     .adopt = cuda_adopt,
     .compute_stream = cuda_compute_stream,
 };
 
-/* As nvidia-smi -L prints it. */
+/* Write the device's id as nvidia-smi -L prints it. */
 void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t bytes)
 {
     const unsigned char *id = (const unsigned char *)properties->uuid.bytes;
@@ -166,7 +167,8 @@ cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
     struct cuda_device *device = host->alloc(sizeof *device);
     cddp_status status;
 
-    cuda_host_use(host);
+    cddpi_module_host_use(host);
+    cuda_kernels_serve();
     if (device == NULL) {
         return cuda_host_fail(host, CDDP_ERR_NO_MEMORY, "device: no memory for %zu bytes",
                               sizeof *device);
@@ -175,7 +177,6 @@ cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
     device->base.ops = &cuda_ops;
     cddpi_cuda_kernels_fill(&device->kernels);
     device->base.kernels = &device->kernels;
-    device->base.planes = cddpi_cuda_planes;
     device->base.index = index;
     device->base.rank = rank;
     status = describe_self(device);
@@ -189,7 +190,7 @@ cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
         status = cuda_profile_open(device);
     }
     if (status == CDDP_OK) {
-        status = cddpi_cuda_load(&device->base);
+        status = cddpi_cuda_load_kernels(&device->base);
     }
     if (status != CDDP_OK) {
         cuda_close(&device->base);

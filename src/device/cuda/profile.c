@@ -1,9 +1,8 @@
 /* profile.c - owns the profile of kernels that $CDDP_PROFILE asks for: the table of kernels is
- * replaced by one that takes the time of each call by events. A step is what lies between two
- * updates of the parameters. The first step is left out, for algorithms are chosen in it, and so is
- * what follows the last update. When the device is closed the file gets one JSON line for each
- * operation and shape. In the second step a profiler that was told to wait looks on:
- * cudaProfilerStart(). */
+ * replaced by one that times each call with events. A step is what lies between two updates of the
+ * parameters. The first step is left out, because algorithms are chosen in it, and so is what
+ * follows the last update. When the device is closed the file gets one JSON line for each operation
+ * and shape. In the second step a profiler that waits for cudaProfilerStart() is switched on. */
 #include "device/cuda/profile.h"
 
 #include <stdio.h>
@@ -18,7 +17,7 @@ enum {
     STEP_MS = 300000
 };
 
-/* In cuda_profiler_api.h, which not every toolkit's wheels have. */
+/* From cuda_profiler_api.h, a CUDA header that some toolkit wheels lack. */
 extern cudaError_t cudaProfilerStart(void);
 extern cudaError_t cudaProfilerStop(void);
 
@@ -42,7 +41,7 @@ struct cuda_profile {
     struct call calls[MOST_CALLS]; /* of this step */
     int call_count, event_count;
     int depth;            /* kernels' functions call others, which are part of them */
-    bool timed;           /* the outermost call is */
+    bool timed;           /* whether the outermost call is timed */
     long missed;          /* calls without room */
     cudaEvent_t marks[2]; /* the ends of the last step and of this one */
     long steps;           /* that have ended */
@@ -83,7 +82,7 @@ double cuda_profile_remembered(struct cddpi_device *device, const void *table)
     return 0;
 }
 
-/* The row of @work, a new one if need be; -1: there is no room. */
+/* The row of @p work, a new one if need be; -1: there is no room. */
 static int row_of(struct cuda_profile *profile, const struct cuda_work *work)
 {
     for (int i = 0; i < profile->row_count; i++) {
@@ -132,7 +131,7 @@ void cuda_profile_begin(struct cddpi_device *device, const struct cuda_work *wor
         return;
     }
     profile->timed = false;
-    if (self->recording != 0) {
+    if (self->capture != 0) {
         return;
     }
     row = profile->call_count < MOST_CALLS ? row_of(profile, work) : -1;
@@ -158,7 +157,7 @@ cddp_status cuda_profile_end(struct cddpi_device *device, cddp_status status)
     return status;
 }
 
-/* All of the step has run: its times go to the rows. */
+/* Add the step's times to the rows, once all of it has run. */
 static void collect(struct cuda_profile *profile)
 {
     float ms = 0;
@@ -185,7 +184,7 @@ cddp_status cuda_profile_step(struct cddpi_device *device)
     cudaEvent_t mark = profile->marks[0];
     cddp_status status;
 
-    if (self->recording != 0) {
+    if (self->capture != 0) {
         return CDDP_OK;
     }
     status = CUDA_CHECK(device, cudaEventRecord(profile->marks[1],
@@ -203,7 +202,7 @@ cddp_status cuda_profile_step(struct cddpi_device *device)
     } else if (profile->steps == 2) {
         (void)cudaProfilerStop();
     }
-    /* what the processor did meanwhile is no part of the next step */
+    /* a new mark for the begin of the next step: the wait above belongs to no step */
     profile->marks[0] = profile->marks[1];
     profile->marks[1] = mark;
     return status != CDDP_OK
@@ -296,7 +295,7 @@ cddp_status cuda_profile_open(struct cuda_device *device)
         status = CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[1], cudaEventDefault));
     }
     if (status == CDDP_OK) {
-        cuda_profile_products(&device->kernels);
+        cuda_profile_matmul(&device->kernels);
         cuda_profile_rows(&device->kernels);
     }
     return status;

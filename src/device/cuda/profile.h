@@ -5,23 +5,23 @@
 
 #include "device/cuda/internal.h"
 
-/* One call, as it was designed. What it has to do takes as long as its operations or its bytes,
- * whichever takes longer; then the bytes of a pass of its own that follows (0: none does). */
+/* The work that a call was designed for. It takes as long as its operations or its bytes, whichever
+ * takes longer, and then as long as the bytes of a second pass (0: there is none). */
 struct cuda_work {
     const char *op; /* of the table of kernels */
     double bytes, flops, pass_bytes;
     char shape[72];
 };
 
-/** Around one call in the compute stream. They do nothing while a recording is made. */
+/** Around one call in the compute stream. They do nothing while a capture is made. */
 void cuda_profile_begin(struct cddpi_device *device, const struct cuda_work *work);
 /** @return @p status, that of the call. */
 cddp_status cuda_profile_end(struct cddpi_device *device, cddp_status status);
 
-/** The kernels themselves. */
+/** The table of kernels that are not timed. */
 const struct cddpi_cuda_kernels *cuda_profile_plain(struct cddpi_device *device);
 
-/** An update of the parameters has been put into the stream: a step ends. Waits for it. */
+/** End the step: an update of the parameters has been put into the stream. Waits for it. */
 cddp_status cuda_profile_step(struct cddpi_device *device);
 
 /** Elements of all tensors of an update, by its table: set when the table is made. */
@@ -30,7 +30,7 @@ double cuda_profile_remembered(struct cddpi_device *device, const void *table);
 
 /* Put functions that profile into the rows of @p table: products, attention, convolutions and batch
  * norm; the others. */
-void cuda_profile_products(struct cddpi_cuda_kernels *table);
+void cuda_profile_matmul(struct cddpi_cuda_kernels *table);
 void cuda_profile_rows(struct cddpi_cuda_kernels *table);
 
 #define PROFILED(device, work, call)                                                               \

@@ -30,8 +30,8 @@ cddp_status cuda_streams_open(struct cuda_device *device)
     return status;
 }
 
-/* Whether @p stream can be the compute stream. Only an event that is recorded there tells whose it
- * is, before CUDA 12.8. */
+/* Whether @p stream can be the compute stream. Before CUDA 12.8 only an event that is recorded
+ * there tells which device the stream belongs to. */
 static cddp_status check_stream(struct cddpi_device *device, cudaStream_t stream, cudaEvent_t event)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -47,7 +47,7 @@ static cddp_status check_stream(struct cddpi_device *device, cudaStream_t stream
     if (error == cudaErrorInvalidResourceHandle) {
         (void)cudaGetLastError();
         return cuda_fail(device, CDDP_ERR_ARGUMENT,
-                         "the stream that was given is none of this device: make it after "
+                         "the stream that was given does not belong to this device: make it after "
                          "cudaSetDevice(%d)",
                          device->index);
     }
@@ -61,9 +61,9 @@ cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
     cudaEvent_t event = NULL;
     cddp_status status = cuda_enter(device);
 
-    if (status == CDDP_OK && self->recording != 0) {
+    if (status == CDDP_OK && self->capture != 0) {
         status = cuda_fail(device, CDDP_ERR_STATE,
-                           "the compute stream cannot change while work is recorded");
+                           "the compute stream cannot change while work is captured");
     }
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -78,7 +78,7 @@ cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaStreamWaitEvent(stream, event, 0));
     }
-    (void)cudaEventDestroy(event); /* what waits for it still does */
+    (void)cudaEventDestroy(event); /* streams that wait for it go on waiting */
     if (status != CDDP_OK) {
         return status;
     }
@@ -102,7 +102,7 @@ void cuda_streams_close(struct cuda_device *device)
     }
 }
 
-/* Host memory that CUDA was told nothing of. */
+/* Whether @p memory is host memory that CUDA has not pinned. */
 static bool is_pageable(const void *memory)
 {
     struct cudaPointerAttributes attributes;
@@ -114,19 +114,19 @@ static bool is_pageable(const void *memory)
     return attributes.type == cudaMemoryTypeUnregistered;
 }
 
-/* CUDA records copies of pageable memory, too. A replay would read and write where it lay, on a
+/* CUDA captures copies of pageable memory, too. A replay would read and write where it lay, on a
  * stack that is long gone. */
-static cddp_status check_recorded_copy(struct cddpi_device *device, cudaStream_t in, const void *to,
+static cddp_status check_captured_copy(struct cddpi_device *device, cudaStream_t in, const void *to,
                                        const void *from, size_t bytes)
 {
     struct cuda_device *self = cuda_device_of(device);
 
-    if (!cuda_records(self, in) || (!is_pageable(to) && !is_pageable(from))) {
+    if (!cuda_is_capturing(self, in) || (!is_pageable(to) && !is_pageable(from))) {
         return CDDP_OK;
     }
     self->incomplete = true;
     return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                     "a copy of %zu bytes from or to pageable memory cannot be recorded", bytes);
+                     "a copy of %zu bytes from or to pageable memory cannot be captured", bytes);
 }
 
 cddp_status cuda_copy(struct cddpi_device *device, enum cddpi_stream stream, void *to,
@@ -138,7 +138,7 @@ cddp_status cuda_copy(struct cddpi_device *device, enum cddpi_stream stream, voi
     if (bytes == 0) {
         return CDDP_OK;
     }
-    status = check_recorded_copy(device, in, to, from, bytes);
+    status = check_captured_copy(device, in, to, from, bytes);
     if (status != CDDP_OK) {
         return status;
     }
@@ -171,7 +171,7 @@ cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t tim
         if (pause_ns > 0) {
             nanosleep(&pause, NULL);
         }
-        /* what takes long may be noticed a little late */
+        /* pauses grow: the end of long work may be noticed a little late */
         pause_ns = pause_ns < 20000    ? pause_ns + 2000
                    : pause_ns < 500000 ? pause_ns * 5 / 4
                                        : pause_ns;

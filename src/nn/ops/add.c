@@ -2,10 +2,10 @@
  * different layouts meet in the first one's. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_elementwise.h"
-#include "kernels/cpu/nn_layout.h"
-#include "nn/cuda.h"
-#include "nn/plan.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/layout.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/plan/plan.h"
 
 /* Only where the layouts differ. */
 struct state {
@@ -54,7 +54,7 @@ static cddp_status plan_add(struct cddpi_plan *plan, int index, void **state)
     unsigned *flags = &plan->ops[index].flags;
 
     cddpi_plan_output(plan, index, block);
-    *flags = op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS : 0;
+    *flags = op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0;
     if (cddpi_plan_input(plan, index, 1)->block != block) {
         return plan_convert(plan, index, (struct state **)state);
     }
@@ -62,39 +62,34 @@ static cddp_status plan_add(struct cddpi_plan *plan, int index, void **state)
     return CDDP_OK;
 }
 
-static void unplan(void *state)
-{
-    cddpi_free(state);
-}
-
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    const float *second = cddpi_run_input(run, 1);
-    size_t count = cddpi_run_output_elements(run);
+    const float *second = cddpi_exec_input(exec, 1);
+    size_t count = cddpi_exec_output_elements(exec);
 
     if (state != NULL) {
-        float *converted = cddpi_run_buffer(run, state->second);
+        float *converted = cddpi_exec_buffer(exec, state->second);
 
         cddpi_nn_convert(second, &state->layouts[1], converted, &state->layouts[0]);
         second = converted;
     }
-    if (run->op->relu) {
-        cddpi_nn_add_relu(cddpi_run_input(run, 0), second, cddpi_run_output(run), count);
+    if (exec->op->relu) {
+        cddpi_nn_add_relu(cddpi_exec_input(exec, 0), second, cddpi_exec_output(exec), count);
     } else {
-        cddpi_nn_add(cddpi_run_input(run, 0), second, cddpi_run_output(run), count);
+        cddpi_nn_add(cddpi_exec_input(exec, 0), second, cddpi_exec_output(exec), count);
     }
     return CDDP_OK;
 }
 
 /* Where the inputs' gradients are views, the mask is all there is to do. */
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    const float *grad = cddpi_run_mask_relu(run);
+    const float *grad = cddpi_exec_mask_relu(exec);
 
     for (int k = 0; state != NULL && k < CDDPI_OP_INPUTS; k++) {
-        float *grad_input = cddpi_run_grad_input(run, k);
+        float *grad_input = cddpi_exec_grad_input(exec, k);
 
         if (grad_input != NULL) {
             cddpi_nn_convert(grad, &state->layouts[0], grad_input, &state->layouts[k]);
@@ -120,43 +115,43 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **state)
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     *flags = CDDPI_GRAD_VIEW;
     if (is_done_later(plan, index)) {
-        *flags |= CDDPI_FORWARD_LATER;
+        *flags |= CDDPI_FORWARD_DEFERRED;
     } else {
-        *flags |= CDDPI_FORWARD_INPLACE |
-                  (cddpi_plan_op_of(plan, index)->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD
-                                                       : 0u);
+        *flags |= CDDPI_FORWARD_INPLACE | (cddpi_plan_op_of(plan, index)->relu
+                                               ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD
+                                               : 0u);
     }
     return CDDP_OK;
 }
 
-static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
 {
     (void)state;
-    if (cddpi_run_is_later(run, run->index)) {
+    if (cddpi_exec_is_deferred(exec, exec->index)) {
         return CDDP_OK;
     }
-    return cddpi_run_kernels(run)->add(cddpi_run_device(run), cddpi_run_type(run),
-                                       cddpi_run_input(run, 0), cddpi_run_input(run, 1),
-                                       run->op->relu, cddpi_run_output_elements(run),
-                                       cddpi_run_output(run));
+    return cddpi_exec_kernels(exec)->add(cddpi_exec_device(exec), cddpi_exec_type(exec),
+                                         cddpi_exec_input(exec, 0), cddpi_exec_input(exec, 1),
+                                         exec->op->relu, cddpi_exec_output_elements(exec),
+                                         cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_run *run, void *state)
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
 {
     const void *masked;
 
     (void)state;
-    return cddpi_cuda_mask_relu(run, &masked);
+    return cddpi_cuda_mask_relu(exec, &masked);
 }
 
-const struct cddpi_op_cuda cddpi_cuda_add = {
+const struct cddpi_op_kernels cddpi_cuda_add = {
     .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
 
-const struct cddpi_op_ops cddpi_op_add = {.name = "add",
-                                          .fuses_relu = true,
-                                          .shape = shape,
-                                          .plan = plan_add,
-                                          .unplan = unplan,
-                                          .forward = forward,
-                                          .backward = backward,
-                                          .cuda = &cddpi_cuda_add};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_add, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_add = {
+    .name = "add",
+    .fuses_relu = true,
+    .shape = shape,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_add}};

@@ -1,10 +1,10 @@
 /* attention.c - owns causal attention of several heads as an op: shapes and memory around
- * nn/attention.h. */
-#include "nn/attention_bf16.h"
+ * nn/cpu/attention.h. */
+#include "nn/cpu/attention_bf16.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/cuda.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -79,8 +79,7 @@ static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out
     state->attention = (struct cddpi_attention){
         (size_t)plan->count, (size_t)op->in.height, (size_t)op->layer.heads,
         (size_t)(op->out.channels / op->layer.heads), false};
-    state->attention.tiles = plan->model->tiles &&
-                             cddpi_attention_gains_by_tiles(&state->attention);
+    state->attention.amx = plan->model->amx && cddpi_attention_gains_by_amx(&state->attention);
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
     status = cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16);
@@ -95,37 +94,37 @@ static void unplan(void *opaque)
     cddpi_free(state);
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    float *kept = run->plan->training ? cddpi_run_buffer(run, state->kept) : NULL;
+    float *kept = exec->plan->training ? cddpi_exec_buffer(exec, state->kept) : NULL;
 
     if (state->bf16 != NULL) {
-        return cddpi_attention_bf16_forward(run, state->bf16, cddpi_run_input(run, 0),
-                                            cddpi_run_output(run), kept);
+        return cddpi_attention_bf16_forward(exec, state->bf16, cddpi_exec_input(exec, 0),
+                                            cddpi_exec_output(exec), kept);
     }
-    return cddpi_attention_forward(&state->attention, cddpi_run_input(run, 0),
-                                   cddpi_run_output(run), kept,
-                                   cddpi_run_buffer(run, state->forward_scratch));
+    return cddpi_attention_forward(&state->attention, cddpi_exec_input(exec, 0),
+                                   cddpi_exec_output(exec), kept,
+                                   cddpi_exec_buffer(exec, state->forward_scratch));
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    float *grad_input = cddpi_run_grad_input(run, 0);
+    float *grad_input = cddpi_exec_grad_input(exec, 0);
 
     if (grad_input == NULL) {
         return CDDP_OK;
     }
     if (state->bf16 != NULL) {
-        return cddpi_attention_bf16_backward(run, state->bf16, cddpi_run_input(run, 0),
-                                             cddpi_run_output(run), cddpi_run_grad_output(run, 0),
-                                             cddpi_run_buffer(run, state->kept), grad_input);
+        return cddpi_attention_bf16_backward(
+            exec, state->bf16, cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+            cddpi_exec_grad_output(exec, 0), cddpi_exec_buffer(exec, state->kept), grad_input);
     }
-    return cddpi_attention_backward(&state->attention, cddpi_run_input(run, 0),
-                                    cddpi_run_output(run), cddpi_run_grad_output(run, 0),
-                                    cddpi_run_buffer(run, state->kept), grad_input,
-                                    cddpi_run_buffer(run, state->backward_scratch));
+    return cddpi_attention_backward(&state->attention, cddpi_exec_input(exec, 0),
+                                    cddpi_exec_output(exec), cddpi_exec_grad_output(exec, 0),
+                                    cddpi_exec_buffer(exec, state->kept), grad_input,
+                                    cddpi_exec_buffer(exec, state->backward_scratch));
 }
 
 struct cuda_state {
@@ -142,7 +141,7 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    state->shape = (struct cddpi_cuda_attention){.type = plan->model->cuda->type,
+    state->shape = (struct cddpi_cuda_attention){.type = plan->model->type,
                                                  .batch = plan->count,
                                                  .heads = op->layer.heads,
                                                  .length = op->in.height,
@@ -155,36 +154,36 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
                              CDDPI_IN_BOTH, &state->stats);
 }
 
-static cddp_status forward_cuda(struct cddpi_run *run, void *opaque)
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct cuda_state *state = opaque;
 
-    return cddpi_run_kernels(run)->attention(cddpi_run_device(run), &state->shape,
-                                             cddpi_run_input(run, 0), cddpi_run_output(run),
-                                             cddpi_run_buffer(run, state->stats));
+    return cddpi_exec_kernels(exec)->attention(cddpi_exec_device(exec), &state->shape,
+                                               cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+                                               cddpi_exec_buffer(exec, state->stats));
 }
 
-static cddp_status backward_cuda(struct cddpi_run *run, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct cuda_state *state = opaque;
-    void *grad_input = cddpi_run_grad_input(run, 0);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
 
     if (grad_input == NULL) {
         return CDDP_OK;
     }
-    return cddpi_run_kernels(run)->attention_grad(
-        cddpi_run_device(run), &state->shape, cddpi_run_input(run, 0), cddpi_run_output(run),
-        cddpi_run_buffer(run, state->stats), cddpi_run_grad_output(run, 0), grad_input);
+    return cddpi_exec_kernels(exec)->attention_grad(
+        cddpi_exec_device(exec), &state->shape, cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+        cddpi_exec_buffer(exec, state->stats), cddpi_exec_grad_output(exec, 0), grad_input);
 }
 
-const struct cddpi_op_cuda cddpi_cuda_attention = {
+const struct cddpi_op_kernels cddpi_cuda_attention = {
     .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
 
-const struct cddpi_op_ops cddpi_op_attention = {.name = "attention",
-                                                .shape = shape,
-                                                .plan = plan_attention,
-                                                .work = work,
-                                                .unplan = unplan,
-                                                .forward = forward,
-                                                .backward = backward,
-                                                .cuda = &cddpi_cuda_attention};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_attention, .unplan = unplan, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_attention = {
+    .name = "attention",
+    .shape = shape,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_attention}};

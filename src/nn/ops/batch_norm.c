@@ -5,9 +5,9 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_elementwise.h"
-#include "nn/cuda.h"
-#include "nn/dnnl.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cpu/dnnl.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -67,17 +67,17 @@ static cddp_status add_args(struct cddpi_primitive *primitive, const int *args, 
     return status;
 }
 
-static struct cddpi_dnnl_wish describe(const struct cddpi_plan *plan, const struct cddpi_op *op,
-                                       cddpi_md data)
+static struct cddpi_dnnl_request describe(const struct cddpi_plan *plan, const struct cddpi_op *op,
+                                          cddpi_md data)
 {
-    return (struct cddpi_dnnl_wish){.kind = CDDPI_DNNL_NORM,
-                                    .training = plan->training,
-                                    .src = data,
-                                    .epsilon = (float)op->layer.epsilon,
-                                    .flags = dnnl_use_scale | dnnl_use_shift |
-                                             (op->relu ? dnnl_fuse_norm_relu : 0u) |
-                                             (plan->training ? 0u : dnnl_use_global_stats),
-                                    .what = "batch normalisation"};
+    return (struct cddpi_dnnl_request){.kind = CDDPI_DNNL_NORM,
+                                       .training = plan->training,
+                                       .src = data,
+                                       .epsilon = (float)op->layer.epsilon,
+                                       .flags = dnnl_use_scale | dnnl_use_shift |
+                                                (op->relu ? dnnl_fuse_norm_relu : 0u) |
+                                                (plan->training ? 0u : dnnl_use_global_stats),
+                                       .what = "batch normalisation"};
 }
 
 static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
@@ -88,15 +88,15 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                                        DNNL_ARG_VARIANCE};
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     cddpi_md channels = cddpi_md_plain(&plan->layouts, 1, (dnnl_dim_t[]){op->in.channels});
-    struct cddpi_dnnl_wish wish = describe(plan, op, data);
+    struct cddpi_dnnl_request request = describe(plan, op, data);
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(dnnl, &wish, &desc);
+    cddp_status status = cddpi_dnnl_describe(dnnl, &request, &desc);
 
     if (status != CDDP_OK) {
         return status;
     }
     status = cddpi_primitive_init(&state->forward, dnnl, desc, plan,
-                                  &(struct cddpi_plan_part){.op = index, .what = wish.what},
+                                  &(struct cddpi_plan_part){.op = index, .what = request.what},
                                   CDDPI_IN_FORWARD);
     if (status == CDDP_OK) {
         status = add_args(&state->forward, data_args, 2, data);
@@ -117,19 +117,19 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
                                        DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     cddpi_md channels = cddpi_md_plain(&plan->layouts, 1, (dnnl_dim_t[]){op->in.channels});
-    struct cddpi_dnnl_wish wish = describe(plan, op, data);
+    struct cddpi_dnnl_request request = describe(plan, op, data);
     dnnl_primitive_desc_t desc;
     cddp_status status;
 
-    wish.kind = CDDPI_DNNL_NORM_DATA;
-    wish.forward = state->forward.desc;
-    wish.what = "gradient of batch normalisation";
-    status = cddpi_dnnl_describe(dnnl, &wish, &desc);
+    request.kind = CDDPI_DNNL_NORM_DATA;
+    request.forward = state->forward.desc;
+    request.what = "gradient of batch normalisation";
+    status = cddpi_dnnl_describe(dnnl, &request, &desc);
     if (status != CDDP_OK) {
         return status;
     }
     status = cddpi_primitive_init(&state->backward, dnnl, desc, plan,
-                                  &(struct cddpi_plan_part){.op = index, .what = wish.what},
+                                  &(struct cddpi_plan_part){.op = index, .what = request.what},
                                   CDDPI_IN_BACKWARD);
     if (status == CDDP_OK) {
         status = add_args(&state->backward, data_args, 3, data);
@@ -222,135 +222,116 @@ static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **ou
     if (plan->training && cddpi_sync_norm_wanted(plan->model, cddpi_plan_op_of(plan, index))) {
         return plan_own(state, plan, index, false);
     }
-    status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_ERR_UNAVAILABLE
-                                                               : plan_local(state, plan, index);
+    status = plan->model->fallbacks == CDDPI_FALLBACKS_OWN ? CDDP_ERR_UNAVAILABLE
+                                                           : plan_local(state, plan, index);
     if (status == CDDP_ERR_UNAVAILABLE) {
         cddpi_primitive_fini(&state->forward);
         cddpi_primitive_fini(&state->backward);
-        cddpi_plan_take_back(plan, mark);
+        cddpi_plan_rollback(plan, mark);
         status = plan_own(state, plan, index, true);
     }
     return status;
 }
 
-void cddpi_batch_norm_update(const struct cddpi_run *run, const float *mean, const float *variance,
-                             double count)
-{
-    double momentum = run->op->layer.momentum;
-    double unbiased = count > 1 ? count / (count - 1) : 1;
-    float *running_mean = cddpi_run_running(run, 0);
-    float *running_variance = cddpi_run_running(run, 1);
-
-    for (int c = 0; c < run->op->in.channels; c++) {
-        running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] +
-                                  momentum * (double)mean[c]);
-        running_variance[c] = (float)((1 - momentum) * (double)running_variance[c] +
-                                      momentum * unbiased * (double)variance[c]);
-    }
-}
-
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    bool training = run->plan->training;
+    bool training = exec->plan->training;
     const float *mean;
     const float *variance;
     cddp_status status;
 
     if (state->own) {
-        return training ? cddpi_sync_norm_forward(run, &state->norm)
-                        : cddpi_sync_norm_evaluate(run);
+        return training ? cddpi_sync_norm_forward(exec, &state->norm)
+                        : cddpi_sync_norm_evaluate(exec);
     }
-    mean = training ? cddpi_run_buffer(run, state->mean) : cddpi_run_running(run, 0);
-    variance = training ? cddpi_run_buffer(run, state->variance) : cddpi_run_running(run, 1);
+    mean = training ? cddpi_exec_buffer(exec, state->mean) : cddpi_exec_running(exec, 0);
+    variance = training ? cddpi_exec_buffer(exec, state->variance) : cddpi_exec_running(exec, 1);
     status = cddpi_primitive_run(
-        run, &state->forward,
-        (const void *[]){cddpi_run_input(run, 0), cddpi_run_output(run), cddpi_run_param(run, 0),
-                         cddpi_run_param(run, 1), mean, variance,
-                         state->workspace >= 0 ? cddpi_run_buffer(run, state->workspace) : NULL});
+        exec, &state->forward,
+        (const void *[]){cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+                         cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1), mean, variance,
+                         state->workspace >= 0 ? cddpi_exec_buffer(exec, state->workspace) : NULL});
     if (status == CDDP_OK && training) {
-        cddpi_batch_norm_update(run, mean, variance,
-                                (double)run->plan->count * run->op->in.height * run->op->in.width);
+        cddpi_batch_norm_update(exec, mean, variance,
+                                (double)exec->plan->count * exec->op->in.height *
+                                    exec->op->in.width);
     }
     return status;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    size_t channels = (size_t)run->op->in.channels;
-    float *scale = cddpi_run_grad(run, 0);
-    float *shift = cddpi_run_grad(run, 1);
+    size_t channels = (size_t)exec->op->in.channels;
+    float *scale = cddpi_exec_grad(exec, 0);
+    float *shift = cddpi_exec_grad(exec, 1);
     float *scale_part = scale;
     float *shift_part = shift;
-    float *grad_input = cddpi_run_grad_input(run, 0);
+    float *grad_input = cddpi_exec_grad_input(exec, 0);
     const void *arguments[CDDPI_PRIMITIVE_ARGS];
     int count = 8;
     cddp_status status;
 
     if (state->own) {
-        return cddpi_sync_norm_backward(run, &state->norm);
+        return cddpi_sync_norm_backward(exec, &state->norm);
     }
     if (grad_input == NULL) {
-        grad_input = cddpi_run_buffer(run, state->unwanted);
+        grad_input = cddpi_exec_buffer(exec, state->unwanted);
     }
-    if (run->accumulate) {
-        scale_part = cddpi_run_buffer(run, state->scale_grad);
-        shift_part = cddpi_run_buffer(run, state->shift_grad);
+    if (exec->accumulate) {
+        scale_part = cddpi_exec_buffer(exec, state->scale_grad);
+        shift_part = cddpi_exec_buffer(exec, state->shift_grad);
     }
-    arguments[0] = cddpi_run_input(run, 0);
-    arguments[1] = cddpi_run_grad_output(run, 0);
+    arguments[0] = cddpi_exec_input(exec, 0);
+    arguments[1] = cddpi_exec_grad_output(exec, 0);
     arguments[2] = grad_input;
-    arguments[3] = cddpi_run_param(run, 0);
-    arguments[4] = cddpi_run_buffer(run, state->mean);
-    arguments[5] = cddpi_run_buffer(run, state->variance);
+    arguments[3] = cddpi_exec_param(exec, 0);
+    arguments[4] = cddpi_exec_buffer(exec, state->mean);
+    arguments[5] = cddpi_exec_buffer(exec, state->variance);
     arguments[6] = scale_part;
     arguments[7] = shift_part;
     if (cddpi_dnnl_norm_data_takes_shift) {
-        arguments[count++] = cddpi_run_param(run, 1);
+        arguments[count++] = cddpi_exec_param(exec, 1);
     }
     if (state->workspace >= 0) {
-        arguments[count] = cddpi_run_buffer(run, state->workspace);
+        arguments[count] = cddpi_exec_buffer(exec, state->workspace);
     }
-    status = cddpi_primitive_run(run, &state->backward, arguments);
+    status = cddpi_primitive_run(exec, &state->backward, arguments);
     if (status != CDDP_OK) {
         return status;
     }
-    if (run->accumulate) {
+    if (exec->accumulate) {
         cddpi_nn_add(scale, scale_part, scale, channels);
         cddpi_nn_add(shift, shift_part, shift, channels);
     }
-    status = cddpi_run_ready(run, 1);
-    return status == CDDP_OK ? cddpi_run_ready(run, 0) : status;
+    status = cddpi_exec_ready(exec, 1);
+    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
 }
 
-static cddp_status idle_forward(struct cddpi_run *run)
+static cddp_status idle_forward(struct cddpi_exec *exec)
 {
-    if (!cddpi_sync_norm_wanted(run->model, run->op)) {
-        return CDDP_OK;
-    }
-    return run->model->cuda != NULL ? cddpi_cuda_sync_norm_idle_forward(run)
-                                    : cddpi_sync_norm_idle_forward(run);
+    return cddpi_sync_norm_wanted(exec->model, exec->op) ? cddpi_sync_norm_idle_forward(exec)
+                                                         : CDDP_OK;
 }
 
-static cddp_status idle_backward(struct cddpi_run *run)
+static cddp_status idle_backward(struct cddpi_exec *exec)
 {
-    if (!cddpi_sync_norm_wanted(run->model, run->op)) {
-        return CDDP_OK;
-    }
-    return run->model->cuda != NULL ? cddpi_cuda_sync_norm_idle_backward(run)
-                                    : cddpi_sync_norm_idle_backward(run);
+    return cddpi_sync_norm_wanted(exec->model, exec->op) ? cddpi_sync_norm_idle_backward(exec)
+                                                         : CDDP_OK;
 }
 
-const struct cddpi_op_ops cddpi_op_batch_norm = {.name = "batch_norm",
-                                                 .images_only = true,
-                                                 .fuses_relu = true,
-                                                 .shape = shape,
-                                                 .declare = declare,
-                                                 .plan = plan_batch_norm,
-                                                 .unplan = unplan,
-                                                 .forward = forward,
-                                                 .backward = backward,
-                                                 .idle_forward = idle_forward,
-                                                 .idle_backward = idle_backward,
-                                                 .cuda = &cddpi_cuda_batch_norm};
+static const struct cddpi_op_kernels cpu = {.plan = plan_batch_norm,
+                                            .unplan = unplan,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .idle_forward = idle_forward,
+                                            .idle_backward = idle_backward};
+
+const struct cddpi_op_ops cddpi_op_batch_norm = {
+    .name = "batch_norm",
+    .images_only = true,
+    .fuses_relu = true,
+    .shape = shape,
+    .declare = declare,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_batch_norm}};

@@ -2,7 +2,7 @@
  * the same pass. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/cuda.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/batch_norm.h"
 
@@ -48,7 +48,7 @@ static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **ou
     *out = state;
     state->sync = plan->training && cddpi_sync_norm_wanted(plan->model, op);
     state->norm.shape = (struct cddpi_cuda_norm){
-        .type = plan->model->cuda->type,
+        .type = plan->model->type,
         .rows = (size_t)plan->count * (size_t)op->in.height * (size_t)op->in.width,
         .channels = op->in.channels,
         .epsilon = (float)op->layer.epsilon,
@@ -58,51 +58,67 @@ static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **ou
     return plan->training ? plan_training(plan, index, state) : CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
-    struct cddpi_device *device = cddpi_run_device(run);
-    const void *sum = run->op->input_count > 1 ? cddpi_run_input(run, 1) : NULL;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    const void *sum = exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL;
 
     if (state->sync) {
-        return cddpi_cuda_sync_norm_forward(run, &state->norm);
+        return cddpi_cuda_sync_norm_forward(exec, &state->norm);
     }
-    if (!run->plan->training) {
-        return kernels->batch_norm_eval(device, &state->norm.shape, cddpi_run_input(run, 0), sum,
-                                        cddpi_run_param(run, 0), cddpi_run_param(run, 1),
-                                        cddpi_run_running(run, 0), cddpi_run_running(run, 1),
-                                        cddpi_run_output(run));
+    if (!exec->plan->training) {
+        return kernels->batch_norm_eval(device, &state->norm.shape, cddpi_exec_input(exec, 0), sum,
+                                        cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1),
+                                        cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
+                                        cddpi_exec_output(exec));
     }
-    return kernels->batch_norm(device, &state->norm.shape, cddpi_run_input(run, 0), sum,
-                               cddpi_run_param(run, 0), cddpi_run_param(run, 1),
-                               cddpi_run_running(run, 0), cddpi_run_running(run, 1),
-                               cddpi_run_buffer(run, state->norm.mean),
-                               cddpi_run_buffer(run, state->norm.inverse), cddpi_run_output(run));
+    return kernels->batch_norm(
+        device, &state->norm.shape, cddpi_exec_input(exec, 0), sum, cddpi_exec_param(exec, 0),
+        cddpi_exec_param(exec, 1), cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
+        cddpi_exec_buffer(exec, state->norm.mean), cddpi_exec_buffer(exec, state->norm.inverse),
+        cddpi_exec_output(exec));
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    void *grad_input = cddpi_run_grad_input(run, 0);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
     cddp_status status;
 
     if (grad_input == NULL) {
-        grad_input = cddpi_run_buffer(run, state->unwanted);
+        grad_input = cddpi_exec_buffer(exec, state->unwanted);
     }
     if (state->sync) {
-        return cddpi_cuda_sync_norm_backward(run, &state->norm, grad_input);
+        return cddpi_cuda_sync_norm_backward(exec, &state->norm, grad_input);
     }
-    status = cddpi_run_kernels(run)->batch_norm_grad(
-        cddpi_run_device(run), &state->norm.shape, cddpi_run_grad_output(run, 0),
-        cddpi_run_grad_output(run, 1), cddpi_run_input(run, 0),
-        run->op->input_count > 1 ? cddpi_run_output(run) : NULL, cddpi_run_param(run, 0),
-        cddpi_run_param(run, 1), cddpi_run_buffer(run, state->norm.mean),
-        cddpi_run_buffer(run, state->norm.inverse), cddpi_run_adds(run, 0), grad_input,
-        run->op->input_count > 1 ? cddpi_run_grad_input(run, 1) : NULL, cddpi_run_grad(run, 0),
-        cddpi_run_grad(run, 1));
-    return status == CDDP_OK ? cddpi_run_ready_both(run) : status;
+    status = cddpi_exec_kernels(exec)->batch_norm_grad(
+        cddpi_exec_device(exec), &state->norm.shape, cddpi_exec_grad_output(exec, 0),
+        cddpi_exec_grad_output(exec, 1), cddpi_exec_input(exec, 0),
+        exec->op->input_count > 1 ? cddpi_exec_output(exec) : NULL, cddpi_exec_param(exec, 0),
+        cddpi_exec_param(exec, 1), cddpi_exec_buffer(exec, state->norm.mean),
+        cddpi_exec_buffer(exec, state->norm.inverse), cddpi_exec_adds(exec, 0), grad_input,
+        exec->op->input_count > 1 ? cddpi_exec_grad_input(exec, 1) : NULL, cddpi_exec_grad(exec, 0),
+        cddpi_exec_grad(exec, 1));
+    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
 }
 
-const struct cddpi_op_cuda cddpi_cuda_batch_norm = {
-    .plan = plan_batch_norm, .forward = forward, .backward = backward};
+static cddp_status idle_forward(struct cddpi_exec *exec)
+{
+    return cddpi_sync_norm_wanted(exec->model, exec->op) ? cddpi_cuda_sync_norm_idle_forward(exec)
+                                                         : CDDP_OK;
+}
+
+static cddp_status idle_backward(struct cddpi_exec *exec)
+{
+    return cddpi_sync_norm_wanted(exec->model, exec->op) ? cddpi_cuda_sync_norm_idle_backward(exec)
+                                                         : CDDP_OK;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_batch_norm = {.fuses_add = true,
+                                                       .plan = plan_batch_norm,
+                                                       .forward = forward,
+                                                       .backward = backward,
+                                                       .idle_forward = idle_forward,
+                                                       .idle_backward = idle_backward};

@@ -4,10 +4,10 @@
  * Activations stay in the layout that oneDNN likes best. The parameter itself is plain row-major:
  * forward packs it into oneDNN's layout, backward unpacks the gradient, both small. */
 #include "nn/ops/conv2d.h"
-#include "kernels/cpu/nn_bf16.h"
-#include "kernels/cpu/nn_elementwise.h"
+#include "kernels/cpu/bf16.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/reduce.h"
-#include "nn/cuda.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/window.h"
 
@@ -50,7 +50,7 @@ static double work(const struct cddpi_op *op)
 }
 
 /* What is multiplied in the place of @p x; for factors of float32, x itself. */
-static const void *factor(const struct cddpi_run *run, const struct cddpi_conv *state,
+static const void *factor(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                           const float *x, int buffer, size_t count)
 {
     void *out;
@@ -58,7 +58,7 @@ static const void *factor(const struct cddpi_run *run, const struct cddpi_conv *
     if (state->factors == CDDPI_FACTORS_F32) {
         return x;
     }
-    out = cddpi_run_buffer(run, buffer);
+    out = cddpi_exec_buffer(exec, buffer);
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
         cddpi_nn_round_bf16(x, out, count);
     } else {
@@ -68,24 +68,24 @@ static const void *factor(const struct cddpi_run *run, const struct cddpi_conv *
 }
 
 /* The weight as the pass wants it: packed now, or the parameter itself. */
-static cddp_status pack(const struct cddpi_run *run, const struct cddpi_conv *state,
+static cddp_status pack(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                         struct cddpi_conv_pass *pass, const void **out)
 {
     struct cddpi_packed *packed = &pass->weight;
     const float *weight = state->factors == CDDPI_FACTORS_ROUNDED
-                              ? cddpi_run_buffer(run, state->weight_factor)
-                              : cddpi_run_param(run, 0);
+                              ? cddpi_exec_buffer(exec, state->weight_factor)
+                              : cddpi_exec_param(exec, 0);
 
     if (!packed->needed) {
         *out = weight;
         return CDDP_OK;
     }
-    *out = cddpi_run_buffer(run, packed->buffer);
+    *out = cddpi_exec_buffer(exec, packed->buffer);
     if (packed->copy.handle == NULL) {
-        cddpi_filters_pack(&packed->own, weight, cddpi_run_buffer(run, packed->buffer));
+        cddpi_filters_pack(&packed->own, weight, cddpi_exec_buffer(exec, packed->buffer));
         return CDDP_OK;
     }
-    return cddpi_primitive_run(run, &packed->copy, (const void *[]){weight, *out});
+    return cddpi_primitive_run(exec, &packed->copy, (const void *[]){weight, *out});
 }
 
 static size_t elements(cddpi_md layout)
@@ -96,25 +96,25 @@ static size_t elements(cddpi_md layout)
 }
 
 /* The input as the filters' gradient reads it. */
-static const void *input_of_weights(const struct cddpi_run *run, const struct cddpi_conv *state)
+static const void *input_of_weights(const struct cddpi_exec *exec, const struct cddpi_conv *state)
 {
     const struct cddpi_nn_layout *there = state->keeps_input ? &state->in : &state->inner;
     const void *input = state->factors != CDDPI_FACTORS_F32
-                            ? cddpi_run_buffer(run, state->input_factor)
-                        : state->keeps_input ? cddpi_run_input(run, 0)
-                                             : cddpi_run_buffer(run, state->inner_input);
+                            ? cddpi_exec_buffer(exec, state->input_factor)
+                        : state->keeps_input ? cddpi_exec_input(exec, 0)
+                                             : cddpi_exec_buffer(exec, state->inner_input);
     float *turned;
 
     if (state->weights.image.block == there->block) {
         return input;
     }
-    turned = cddpi_run_buffer(run, state->weights.image_buffer);
+    turned = cddpi_exec_buffer(exec, state->weights.image_buffer);
     cddpi_nn_convert(input, there, turned, &state->weights.image);
     return turned;
 }
 
 /* The output's gradient as the pass reads it. */
-static const void *grad_of(const struct cddpi_run *run, const struct cddpi_conv *state,
+static const void *grad_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                            const struct cddpi_conv_pass *pass, const void *grad)
 {
     float *turned;
@@ -122,110 +122,113 @@ static const void *grad_of(const struct cddpi_run *run, const struct cddpi_conv 
     if (pass->result.block == state->out.block) {
         return grad;
     }
-    turned = cddpi_run_buffer(run, pass->result_buffer);
+    turned = cddpi_exec_buffer(exec, pass->result_buffer);
     cddpi_nn_convert(grad, &state->out, turned, &pass->result);
     return turned;
 }
 
-static const void *make_inner_input(const struct cddpi_run *run, const struct cddpi_conv *state)
+static const void *make_inner_input(const struct cddpi_exec *exec, const struct cddpi_conv *state)
 {
-    const float *input = cddpi_run_input(run, 0);
+    const float *input = cddpi_exec_input(exec, 0);
 
     if (state->inner.block != state->in.block) {
-        float *turned = cddpi_run_buffer(run, state->inner_input);
+        float *turned = cddpi_exec_buffer(exec, state->inner_input);
 
         cddpi_nn_convert(input, &state->in, turned, &state->inner);
         input = turned;
     }
-    return factor(run, state, input, state->input_factor, elements(state->src));
+    return factor(exec, state, input, state->input_factor, elements(state->src));
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
     const void *weight = NULL;
     cddp_status status;
 
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
-        cddpi_nn_round_bf16(cddpi_run_param(run, 0), cddpi_run_buffer(run, state->weight_factor),
+        cddpi_nn_round_bf16(cddpi_exec_param(exec, 0),
+                            cddpi_exec_buffer(exec, state->weight_factor),
                             elements(state->plain_weight));
     }
-    status = pack(run, state, &state->forward, &weight);
+    status = pack(exec, state, &state->forward, &weight);
     if (status != CDDP_OK) {
         return status;
     }
     if (state->forward.primitive.handle == NULL) {
-        return cddpi_conv_columns_forward(run, state, make_inner_input(run, state), weight,
-                                          cddpi_run_output(run));
+        return cddpi_conv_columns_forward(exec, state, make_inner_input(exec, state), weight,
+                                          cddpi_exec_output(exec));
     }
-    return cddpi_primitive_run(run, &state->forward.primitive,
-                               (const void *[]){make_inner_input(run, state), weight,
-                                                cddpi_run_output(run), cddpi_run_param(run, 1)});
+    return cddpi_primitive_run(exec, &state->forward.primitive,
+                               (const void *[]){make_inner_input(exec, state), weight,
+                                                cddpi_exec_output(exec),
+                                                cddpi_exec_param(exec, 1)});
 }
 
 /* Into @p made and @p bias, which may be NULL. */
-static cddp_status make_weight_gradient(const struct cddpi_run *run, struct cddpi_conv *state,
+static cddp_status make_weight_gradient(const struct cddpi_exec *exec, struct cddpi_conv *state,
                                         const void *grad, void *made, float *bias)
 {
     struct cddpi_conv_pass *pass = &state->weights;
-    bool padded = pass->outputs != run->op->out.channels;
-    float *bias_made = bias != NULL && padded ? cddpi_run_buffer(run, pass->bias) : bias;
-    const void *input = input_of_weights(run, state);
+    bool padded = pass->outputs != exec->op->out.channels;
+    float *bias_made = bias != NULL && padded ? cddpi_exec_buffer(exec, pass->bias) : bias;
+    const void *input = input_of_weights(exec, state);
     cddp_status status;
 
-    grad = grad_of(run, state, pass, grad);
+    grad = grad_of(exec, state, pass, grad);
     if (pass->primitive.handle == NULL) {
-        return cddpi_conv_columns_weights(run, state, input, grad, made, bias);
+        return cddpi_conv_columns_weights(exec, state, input, grad, made, bias);
     }
-    status = cddpi_primitive_run(run, &pass->primitive,
+    status = cddpi_primitive_run(exec, &pass->primitive,
                                  (const void *[]){input, grad, made, bias_made});
     if (status == CDDP_OK && bias_made != bias) {
-        memcpy(bias, bias_made, (size_t)run->op->out.channels * sizeof *bias);
+        memcpy(bias, bias_made, (size_t)exec->op->out.channels * sizeof *bias);
     }
     return status;
 }
 
-static cddp_status weight_gradient(struct cddpi_run *run, struct cddpi_conv *state,
+static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *state,
                                    const void *grad)
 {
     struct cddpi_packed *packed = &state->weights.weight;
-    float *plain = run->accumulate ? cddpi_run_buffer(run, state->plain_grad)
-                                   : cddpi_run_grad(run, 0);
-    float *bias = cddpi_run_grad(run, 1);
-    float *bias_part = bias != NULL && run->accumulate ? cddpi_run_buffer(run, state->bias_grad)
-                                                       : bias;
-    void *made = packed->needed ? cddpi_run_buffer(run, packed->buffer) : plain;
-    cddp_status status = make_weight_gradient(run, state, grad, made, bias_part);
+    float *plain = exec->accumulate ? cddpi_exec_buffer(exec, state->plain_grad)
+                                    : cddpi_exec_grad(exec, 0);
+    float *bias = cddpi_exec_grad(exec, 1);
+    float *bias_part = bias != NULL && exec->accumulate ? cddpi_exec_buffer(exec, state->bias_grad)
+                                                        : bias;
+    void *made = packed->needed ? cddpi_exec_buffer(exec, packed->buffer) : plain;
+    cddp_status status = make_weight_gradient(exec, state, grad, made, bias_part);
 
     if (status == CDDP_OK && packed->needed && packed->copy.handle != NULL) {
-        status = cddpi_primitive_run(run, &packed->copy, (const void *[]){made, plain});
+        status = cddpi_primitive_run(exec, &packed->copy, (const void *[]){made, plain});
     } else if (status == CDDP_OK && packed->needed) {
         cddpi_filters_unpack(&packed->own, made, plain);
     }
-    if (status == CDDP_OK && run->accumulate) {
-        cddpi_nn_add(cddpi_run_grad(run, 0), plain, cddpi_run_grad(run, 0),
+    if (status == CDDP_OK && exec->accumulate) {
+        cddpi_nn_add(cddpi_exec_grad(exec, 0), plain, cddpi_exec_grad(exec, 0),
                      elements(state->plain_weight));
         if (bias != NULL) {
-            cddpi_nn_add(bias, bias_part, bias, (size_t)run->op->out.channels);
+            cddpi_nn_add(bias, bias_part, bias, (size_t)exec->op->out.channels);
         }
     }
     return status;
 }
 
-static cddp_status input_gradient(struct cddpi_run *run, struct cddpi_conv *state, const void *grad)
+static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *state,
+                                  const void *grad)
 {
     struct cddpi_conv_pass *pass = &state->data;
     bool differs = pass->image.block != state->in.block;
-    float *wanted = cddpi_run_grad_input(run, 0);
-    float *made = differs ? cddpi_run_buffer(run, pass->image_buffer) : wanted;
+    float *wanted = cddpi_exec_grad_input(exec, 0);
+    float *made = differs ? cddpi_exec_buffer(exec, pass->image_buffer) : wanted;
     const void *weight = NULL;
-    cddp_status status = pack(run, state, pass, &weight);
+    cddp_status status = pack(exec, state, pass, &weight);
 
-    grad = grad_of(run, state, pass, grad);
+    grad = grad_of(exec, state, pass, grad);
     if (status == CDDP_OK && pass->primitive.handle == NULL) {
-        status = cddpi_conv_columns_data(run, state, grad, weight, made);
+        status = cddpi_conv_columns_data(exec, state, grad, weight, made);
     } else if (status == CDDP_OK) {
-        status = cddpi_primitive_run(run, &pass->primitive, (const void *[]){made, grad, weight});
+        status = cddpi_primitive_run(exec, &pass->primitive, (const void *[]){made, grad, weight});
     }
     if (status == CDDP_OK && differs) {
         cddpi_nn_convert(made, &pass->image, wanted, &state->in);
@@ -233,32 +236,32 @@ static cddp_status input_gradient(struct cddpi_run *run, struct cddpi_conv *stat
     return status;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
-    const void *grad = factor(run, state, cddpi_run_mask_relu(run), state->grad_factor,
+    const void *grad = factor(exec, state, cddpi_exec_mask_relu(exec), state->grad_factor,
                               elements(state->dst));
-    cddp_status status = weight_gradient(run, state, grad);
+    cddp_status status = weight_gradient(exec, state, grad);
 
     if (status == CDDP_OK) {
-        status = cddpi_run_ready(run, 1);
+        status = cddpi_exec_ready(exec, 1);
     }
     if (status == CDDP_OK) {
-        status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
+        status = cddpi_exec_ready(exec, 0); /* before more work: its reduction can start */
     }
-    return status == CDDP_OK && cddpi_run_grad_input(run, 0) != NULL
-               ? input_gradient(run, state, grad)
+    return status == CDDP_OK && cddpi_exec_grad_input(exec, 0) != NULL
+               ? input_gradient(exec, state, grad)
                : status;
 }
 
-const struct cddpi_op_ops cddpi_op_conv2d = {.name = "conv2d",
-                                             .images_only = true,
-                                             .fuses_relu = true,
-                                             .shape = shape,
-                                             .declare = declare,
-                                             .plan = cddpi_conv_plan,
-                                             .unplan = cddpi_conv_unplan,
-                                             .work = work,
-                                             .forward = forward,
-                                             .backward = backward,
-                                             .cuda = &cddpi_cuda_conv2d};
+static const struct cddpi_op_kernels cpu = {
+    .plan = cddpi_conv_plan, .unplan = cddpi_conv_unplan, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_conv2d = {
+    .name = "conv2d",
+    .images_only = true,
+    .fuses_relu = true,
+    .shape = shape,
+    .declare = declare,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_conv2d}};

@@ -4,10 +4,10 @@
 #ifndef CDDPI_NN_OPS_CONV2D_H
 #define CDDPI_NN_OPS_CONV2D_H
 
-#include "kernels/cpu/nn_layout.h"
-#include "kernels/cpu/nn_window.h"
-#include "nn/dnnl.h"
-#include "nn/filters.h"
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/window.h"
+#include "nn/cpu/dnnl.h"
+#include "nn/cpu/filters.h"
 
 /* A weight in another layout: where it lies, and the copy from or to the plain one. */
 struct cddpi_packed {
@@ -63,7 +63,7 @@ void cddpi_conv_unplan(void *state);
  *  @param pass   Its layouts and channels are set.
  *  @param out    NULL: our own products; else the caller releases it. */
 CDDP_CHECKED cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan *plan,
-                                           int index, const struct cddpi_dnnl_wish *as_is,
+                                           int index, const struct cddpi_dnnl_request *as_is,
                                            struct cddpi_conv_pass *pass,
                                            struct cddpi_plan_part *part,
                                            dnnl_primitive_desc_t *out);
@@ -78,14 +78,14 @@ CDDP_CHECKED cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int in
                                                  const struct cddpi_conv *state,
                                                  enum cddpi_lifetime lifetime,
                                                  struct cddpi_conv_pass *pass);
-CDDP_CHECKED cddp_status cddpi_conv_columns_forward(const struct cddpi_run *run,
+CDDP_CHECKED cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
                                                     const struct cddpi_conv *state, const float *x,
                                                     const float *weight, float *y);
-CDDP_CHECKED cddp_status cddpi_conv_columns_weights(const struct cddpi_run *run,
+CDDP_CHECKED cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
                                                     const struct cddpi_conv *state, const float *x,
                                                     const float *grad, float *weight_grad,
                                                     float *bias_grad);
-CDDP_CHECKED cddp_status cddpi_conv_columns_data(const struct cddpi_run *run,
+CDDP_CHECKED cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec,
                                                  const struct cddpi_conv *state, const float *grad,
                                                  const float *weight, float *dx);
 

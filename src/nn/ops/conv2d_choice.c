@@ -19,8 +19,8 @@ static const double IMAGE_WORK = 20000;   /* to begin with an image, where each 
 
 enum { LANES = 8 }; /* of a vector, about */
 
-/* Layouts in which a gradient may see the images: blocks, and channels with those added. One
- * channel alone is plain and last at once; oneDNN goes by what it is called. */
+/* Layouts in which a gradient may see the images: blocks, and channels with those added. With one
+ * channel, plain and channels last are the same memory; oneDNN goes by the name. */
 struct candidate {
     int image_block, result_block;
     int inputs, outputs;
@@ -87,14 +87,15 @@ static bool is_broken(const struct cddpi_op *op, const char *name, cddpi_md src)
 }
 
 static cddp_status describe(const struct cddpi_conv *state, const struct cddpi_op *op,
-                            const struct cddpi_dnnl_wish *wish, dnnl_primitive_desc_t *out)
+                            const struct cddpi_dnnl_request *request, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(state->dnnl, wish, &desc);
+    cddp_status status = cddpi_dnnl_describe(state->dnnl, request, &desc);
 
-    if (status == CDDP_OK && is_broken(op, cddpi_dnnl_name(desc), wish->src)) {
+    if (status == CDDP_OK && is_broken(op, cddpi_dnnl_name(desc), request->src)) {
         dnnl_primitive_desc_destroy(desc);
-        status = cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN's kernel is wrong", wish->what);
+        status = cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN's kernel is wrong",
+                            request->what);
     }
     if (status == CDDP_OK) {
         *out = desc;
@@ -105,26 +106,27 @@ static cddp_status describe(const struct cddpi_conv *state, const struct cddpi_o
 /* A gradient as @p as_is says, but in the layouts of @p way; these are added to @p holder. */
 static cddp_status describe_way(const struct cddpi_conv *state, const struct cddpi_plan *plan,
                                 const struct cddpi_op *op, struct cddpi_mds *holder,
-                                const struct cddpi_dnnl_wish *as_is, const struct candidate *way,
+                                const struct cddpi_dnnl_request *as_is, const struct candidate *way,
                                 dnnl_primitive_desc_t *out)
 {
-    struct cddpi_dnnl_wish wish = *as_is;
+    struct cddpi_dnnl_request request = *as_is;
     struct cddpi_shape in = op->in;
     struct cddpi_shape result = op->out;
     const dnnl_dim_t sizes[] = {way->outputs, way->inputs, op->layer.kernel, op->layer.kernel};
 
     in.channels = way->inputs;
     result.channels = way->outputs;
-    wish.src = way->image_last ? cddpi_md_channels_last(holder, plan->count, &in)
-                               : cddpi_md_image(holder, plan->count, &in, way->image_block);
-    wish.dst = way->result_last ? cddpi_md_channels_last(holder, plan->count, &result)
-                                : cddpi_md_image(holder, plan->count, &result, way->result_block);
-    wish.weight = cddpi_md_tagged(holder, 4, sizes, dnnl_f32, dnnl_format_tag_any);
-    wish.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, sizes) : NULL;
+    request.src = way->image_last ? cddpi_md_channels_last(holder, plan->count, &in)
+                                  : cddpi_md_image(holder, plan->count, &in, way->image_block);
+    request.dst = way->result_last
+                      ? cddpi_md_channels_last(holder, plan->count, &result)
+                      : cddpi_md_image(holder, plan->count, &result, way->result_block);
+    request.weight = cddpi_md_tagged(holder, 4, sizes, dnnl_f32, dnnl_format_tag_any);
+    request.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, sizes) : NULL;
     if (holder->failed) {
         return cddpi_plan_no_memory(plan);
     }
-    return describe(state, op, &wish, out);
+    return describe(state, op, &request, out);
 }
 
 static void take(const struct cddpi_conv *state, const struct candidate *way,
@@ -151,7 +153,7 @@ static double total(const struct cddpi_plan_part *part)
 }
 
 static cddp_status try_way(const struct cddpi_conv *state, struct cddpi_plan *plan,
-                           const struct cddpi_op *op, const struct cddpi_dnnl_wish *as_is,
+                           const struct cddpi_op *op, const struct cddpi_dnnl_request *as_is,
                            const struct candidate *way, struct best *best)
 {
     struct cddpi_conv_pass pass;
@@ -182,17 +184,17 @@ static cddp_status try_way(const struct cddpi_conv *state, struct cddpi_plan *pl
 /* Every pair of layouts; those of whole blocks also with channels added, since kernels may want
  * all of a block. */
 static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *plan,
-                           const struct cddpi_op *op, const struct cddpi_dnnl_wish *as_is,
+                           const struct cddpi_op *op, const struct cddpi_dnnl_request *as_is,
                            struct best *best)
 {
     static const int blocks[] = {1, 8, 16, 0 /* the channels */};
     enum { BLOCKS = sizeof blocks / sizeof *blocks };
-    const enum cddpi_substitutes only = plan->model->substitutes;
+    const enum cddpi_fallbacks only = plan->model->fallbacks;
     const int inputs = op->in.channels;
     const int outputs = op->out.channels;
     cddp_status status = CDDP_OK;
 
-    for (int i = only == CDDPI_SUBSTITUTES_ADDED ? BLOCKS * BLOCKS : 0;
+    for (int i = only == CDDPI_FALLBACKS_PADDED ? BLOCKS * BLOCKS : 0;
          status == CDDP_OK && i < BLOCKS * BLOCKS; i++) {
         int image = blocks[i / BLOCKS];
         int result = blocks[i % BLOCKS];
@@ -203,12 +205,12 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
                                       .image_last = image == 0,
                                       .result_last = result == 0};
 
-        if (only != CDDPI_SUBSTITUTES_TURNED || (size_t)way.image_block != state->inner.block ||
+        if (only != CDDPI_FALLBACKS_REORDERED || (size_t)way.image_block != state->inner.block ||
             (size_t)way.result_block != state->out.block) {
             status = try_way(state, plan, op, as_is, &way, best);
         }
     }
-    for (int i = only == CDDPI_SUBSTITUTES_TURNED ? 3 : 1; status == CDDP_OK && i < 3; i++) {
+    for (int i = only == CDDPI_FALLBACKS_REORDERED ? 3 : 1; status == CDDP_OK && i < 3; i++) {
         int block = blocks[i];
         const struct candidate way = {.image_block = block,
                                       .result_block = block,
@@ -231,7 +233,7 @@ static struct candidate own_way(const struct cddpi_op *op)
 }
 
 cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan *plan, int index,
-                              const struct cddpi_dnnl_wish *as_is, struct cddpi_conv_pass *pass,
+                              const struct cddpi_dnnl_request *as_is, struct cddpi_conv_pass *pass,
                               struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -241,10 +243,10 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
                               .inputs = op->in.channels,
                               .outputs = op->out.channels};
     struct best best = {.way = own_way(op), .part = *part, .desc = NULL};
-    enum cddpi_substitutes substitutes = plan->model->substitutes;
+    enum cddpi_fallbacks fallbacks = plan->model->fallbacks;
     cddp_status status = CDDP_ERR_UNAVAILABLE;
 
-    if (substitutes == CDDPI_SUBSTITUTES_NEEDED || state->factors == CDDPI_FACTORS_BF16) {
+    if (fallbacks == CDDPI_FALLBACKS_NEEDED || state->factors == CDDPI_FACTORS_BF16) {
         status = describe(state, op, as_is, out);
     }
     if (status == CDDP_OK) {
@@ -258,11 +260,10 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
     take(state, &best.way, pass);
     cddpi_conv_cost(plan, op, "own", pass, &best.part);
     best.part.copied = 2 * sizeof(float) * copied_elements(state, plan, op, &best.way, weights);
-    if (substitutes == CDDPI_SUBSTITUTES_TURNED || substitutes == CDDPI_SUBSTITUTES_ADDED) {
+    if (fallbacks == CDDPI_FALLBACKS_REORDERED || fallbacks == CDDPI_FALLBACKS_PADDED) {
         best.part.work = HUGE_VAL; /* only where there is nothing else */
     }
-    status = substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_OK
-                                                  : try_all(state, plan, op, as_is, &best);
+    status = fallbacks == CDDPI_FALLBACKS_OWN ? CDDP_OK : try_all(state, plan, op, as_is, &best);
     if (status != CDDP_OK) {
         if (best.desc != NULL) {
             dnnl_primitive_desc_destroy(best.desc);

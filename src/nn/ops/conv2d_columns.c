@@ -1,6 +1,6 @@
 /* conv2d_columns.c - owns convolutions as products of matrices, which need nothing of oneDNN: each
  * output's window becomes a row of a matrix, some lines of outputs at a time. */
-#include "kernels/cpu/nn_elementwise.h"
+#include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d.h"
 
@@ -39,15 +39,16 @@ static size_t lines_from(const struct cddpi_conv *state, const struct cddpi_conv
     return left < pass->lines ? left : pass->lines;
 }
 
-cddp_status cddpi_conv_columns_forward(const struct cddpi_run *run, const struct cddpi_conv *state,
-                                       const float *x, const float *weight, float *y)
+cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
+                                       const struct cddpi_conv *state, const float *x,
+                                       const float *weight, float *y)
 {
     const struct cddpi_conv_pass *pass = &state->forward;
-    size_t outputs = (size_t)run->op->out.channels;
+    size_t outputs = (size_t)exec->op->out.channels;
     size_t width = state->window.out_width;
     size_t rows = line_count(state) * width;
-    const float *bias = cddpi_run_param(run, 1);
-    float *columns = cddpi_run_buffer(run, pass->columns);
+    const float *bias = cddpi_exec_param(exec, 1);
+    float *columns = cddpi_exec_buffer(exec, pass->columns);
     cddp_status status = CDDP_OK;
 
     for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
@@ -57,24 +58,24 @@ cddp_status cddpi_conv_columns_forward(const struct cddpi_run *run, const struct
         status = cddpi_gemm(false, true, lines * width, outputs, row_length(state), columns, weight,
                             0, y + line * width * outputs);
     }
-    if (bias != NULL && run->op->relu) {
+    if (bias != NULL && exec->op->relu) {
         cddpi_nn_add_bias_relu(y, bias, rows, outputs);
     } else if (bias != NULL) {
         cddpi_nn_add_bias(y, bias, rows, outputs);
-    } else if (run->op->relu) {
+    } else if (exec->op->relu) {
         cddpi_nn_relu(y, y, rows * outputs);
     }
     return status;
 }
 
-cddp_status cddpi_conv_columns_weights(const struct cddpi_run *run, const struct cddpi_conv *state,
-                                       const float *x, const float *grad, float *weight_grad,
-                                       float *bias_grad)
+cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
+                                       const struct cddpi_conv *state, const float *x,
+                                       const float *grad, float *weight_grad, float *bias_grad)
 {
     const struct cddpi_conv_pass *pass = &state->weights;
-    size_t outputs = (size_t)run->op->out.channels;
+    size_t outputs = (size_t)exec->op->out.channels;
     size_t width = state->window.out_width;
-    float *columns = cddpi_run_buffer(run, pass->columns);
+    float *columns = cddpi_exec_buffer(exec, pass->columns);
     cddp_status status = CDDP_OK;
 
     for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
@@ -92,13 +93,13 @@ cddp_status cddpi_conv_columns_weights(const struct cddpi_run *run, const struct
     return status;
 }
 
-cddp_status cddpi_conv_columns_data(const struct cddpi_run *run, const struct cddpi_conv *state,
+cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                                     const float *grad, const float *weight, float *dx)
 {
     const struct cddpi_conv_pass *pass = &state->data;
     const struct cddpi_nn_window *window = &state->window;
-    size_t outputs = (size_t)run->op->out.channels;
-    float *columns = cddpi_run_buffer(run, pass->columns);
+    size_t outputs = (size_t)exec->op->out.channels;
+    float *columns = cddpi_exec_buffer(exec, pass->columns);
     cddp_status status = CDDP_OK;
 
     memset(dx, 0, window->planes * window->height * window->width * window->lanes * sizeof *dx);

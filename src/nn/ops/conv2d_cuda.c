@@ -2,7 +2,7 @@
  * the filters are a copy of the plain parameter; their gradient is turned back. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/cuda.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -12,7 +12,7 @@ struct state {
     int bias_scratch; /* buffer */
 };
 
-/* Whether plain filters and those with channels last are the same. */
+/* Whether plain filters lie in memory as those with channels last do. */
 static bool is_plain(const struct cddpi_op *op)
 {
     return op->layer.kernel == 1 || op->in.channels == 1;
@@ -26,7 +26,7 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
     cddp_status status = CDDP_OK;
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT |
-                             (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD : 0u);
+                             (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD : 0u);
     if (!is_plain(op)) {
         status = cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
                                    &state->grad);
@@ -49,7 +49,7 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv2d: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    state->shape = (struct cddpi_cuda_conv){.type = plan->model->cuda->type,
+    state->shape = (struct cddpi_cuda_conv){.type = plan->model->type,
                                             .count = plan->count,
                                             .channels = op->in.channels,
                                             .height = op->in.height,
@@ -64,69 +64,69 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
     return plan->training ? plan_training(plan, index, state) : CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
-    struct cddpi_device *device = cddpi_run_device(run);
-    const float *bias = cddpi_run_param(run, 1);
-    void *y = cddpi_run_output(run);
-    cddp_status status = kernels->conv(device, &state->shape, cddpi_run_input(run, 0),
-                                       cddpi_run_copy(run, 0), y);
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    const float *bias = cddpi_exec_param(exec, 1);
+    void *y = cddpi_exec_output(exec);
+    cddp_status status = kernels->conv(device, &state->shape, cddpi_exec_input(exec, 0),
+                                       cddpi_exec_copy(exec, 0), y);
 
     if (status == CDDP_OK && bias != NULL) {
-        status = kernels->add_bias(device, state->shape.type, y, bias, run->op->relu, state->pixels,
-                                   (size_t)run->op->out.channels, y);
-    } else if (status == CDDP_OK && run->op->relu) {
-        status = kernels->relu(device, state->shape.type, y, cddpi_run_output_elements(run), y);
+        status = kernels->add_bias(device, state->shape.type, y, bias, exec->op->relu,
+                                   state->pixels, (size_t)exec->op->out.channels, y);
+    } else if (status == CDDP_OK && exec->op->relu) {
+        status = kernels->relu(device, state->shape.type, y, cddpi_exec_output_elements(exec), y);
     }
     return status;
 }
 
-static cddp_status filter_gradient(struct cddpi_run *run, const struct state *state,
+static cddp_status filter_gradient(struct cddpi_exec *exec, const struct state *state,
                                    const void *grad)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
-    struct cddpi_device *device = cddpi_run_device(run);
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
     const struct cddpi_cuda_conv *shape = &state->shape;
-    bool plain = is_plain(run->op);
-    bool adds = cddpi_run_adds(run, 0);
-    float *made = plain ? cddpi_run_grad(run, 0) : cddpi_run_buffer(run, state->grad);
-    cddp_status status = kernels->conv_weight(device, shape, grad, cddpi_run_input(run, 0),
+    bool plain = is_plain(exec->op);
+    bool adds = cddpi_exec_adds(exec, 0);
+    float *made = plain ? cddpi_exec_grad(exec, 0) : cddpi_exec_buffer(exec, state->grad);
+    cddp_status status = kernels->conv_weight(device, shape, grad, cddpi_exec_input(exec, 0),
                                               plain && adds, made);
 
     if (status == CDDP_OK && !plain) {
         status = kernels->from_channels_last(
             device, CDDP_F32, made, (size_t)shape->outputs, (size_t)shape->channels,
-            (size_t)shape->kernel * (size_t)shape->kernel, adds, cddpi_run_grad(run, 0));
+            (size_t)shape->kernel * (size_t)shape->kernel, adds, cddpi_exec_grad(exec, 0));
     }
-    if (status == CDDP_OK && cddpi_run_grad(run, 1) != NULL) {
+    if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
         status = kernels->column_sums(device, shape->type, grad, state->pixels,
-                                      (size_t)shape->outputs, cddpi_run_adds(run, 1),
-                                      cddpi_run_grad(run, 1),
-                                      cddpi_run_buffer(run, state->bias_scratch));
+                                      (size_t)shape->outputs, cddpi_exec_adds(exec, 1),
+                                      cddpi_exec_grad(exec, 1),
+                                      cddpi_exec_buffer(exec, state->bias_scratch));
     }
     return status;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    void *grad_input = cddpi_run_grad_input(run, 0);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
     const void *grad = NULL;
-    cddp_status status = cddpi_cuda_mask_relu(run, &grad);
+    cddp_status status = cddpi_cuda_mask_relu(exec, &grad);
 
     if (status == CDDP_OK) {
-        status = filter_gradient(run, state, grad);
+        status = filter_gradient(exec, state, grad);
     }
     if (status == CDDP_OK) {
-        status = cddpi_run_ready_both(run); /* before more work: its reduction can start */
+        status = cddpi_exec_ready_both(exec); /* before more work: its reduction can start */
     }
     if (status != CDDP_OK || grad_input == NULL) {
         return status;
     }
-    return cddpi_run_kernels(run)->conv_input(cddpi_run_device(run), &state->shape, grad,
-                                              cddpi_run_copy(run, 0), grad_input);
+    return cddpi_exec_kernels(exec)->conv_input(cddpi_exec_device(exec), &state->shape, grad,
+                                                cddpi_exec_copy(exec, 0), grad_input);
 }
 
 static enum cddpi_copy copy(const struct cddpi_op *op, int k)
@@ -137,5 +137,5 @@ static enum cddpi_copy copy(const struct cddpi_op *op, int k)
     return is_plain(op) ? CDDPI_COPY_CAST : CDDPI_COPY_CHANNELS_LAST;
 }
 
-const struct cddpi_op_cuda cddpi_cuda_conv2d = {
+const struct cddpi_op_kernels cddpi_cuda_conv2d = {
     .plan = plan_conv, .forward = forward, .backward = backward, .copy = copy};

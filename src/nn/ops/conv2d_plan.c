@@ -46,17 +46,17 @@ static cddp_status describe_forward(struct cddpi_conv *state, const struct cddpi
                                     const struct cddpi_op *op, cddpi_md src, cddpi_md dst,
                                     dnnl_primitive_desc_t *out)
 {
-    const struct cddpi_dnnl_wish wish = {.kind = CDDPI_DNNL_CONV,
-                                         .training = plan->training,
-                                         .src = src,
-                                         .weight = state->any_weight,
-                                         .bias = state->bias,
-                                         .dst = dst,
-                                         .window = state->steps,
-                                         .post = op->relu ? CDDPI_POST_RELU : 0,
-                                         .what = "convolution"};
+    const struct cddpi_dnnl_request request = {.kind = CDDPI_DNNL_CONV,
+                                               .training = plan->training,
+                                               .src = src,
+                                               .weight = state->any_weight,
+                                               .bias = state->bias,
+                                               .dst = dst,
+                                               .window = state->steps,
+                                               .post = op->relu ? CDDPI_POST_RELU : 0,
+                                               .what = "convolution"};
 
-    return cddpi_dnnl_describe(state->dnnl, &wish, out);
+    return cddpi_dnnl_describe(state->dnnl, &request, out);
 }
 
 /* Both layouts must be ours, and the kernel a compiled one where that is asked for. */
@@ -93,7 +93,7 @@ static cddp_status choose_forward(struct cddpi_conv *state, struct cddpi_plan *p
         {cddpi_md_image(holder, count, &op->in, 1), cddpi_md_image(holder, count, &op->out, 1),
          false},
     };
-    int first = plan->model->bf16 == CDDPI_BF16_TILES ? 0 : 1;
+    int first = plan->model->bf16 == CDDPI_BF16_AMX ? 0 : 1;
     int last = state->factors == CDDPI_FACTORS_BF16 ? 0 : 3;
     cddp_status status = CDDP_OK;
 
@@ -131,7 +131,7 @@ static cddp_status plan_packed(struct cddpi_conv *state, struct cddpi_plan *plan
     }
     packed->needed = true;
     if (wanted != NULL && !padded) {
-        status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN
+        status = plan->model->fallbacks == CDDPI_FALLBACKS_OWN
                      ? CDDP_ERR_UNAVAILABLE
                      : cddpi_primitive_reorder(&packed->copy, state->dnnl, unpack ? wanted : plain,
                                                unpack ? plain : wanted);
@@ -161,7 +161,7 @@ static cddp_status add_args(struct cddpi_primitive *primitive, const int *args,
 }
 
 /* The input in the layout and the type in which it is read. The filters' gradient, whose layout is
- * known, reads what forward read; or the input itself, where that is nearer. */
+ * known, reads what forward read; or the input itself, where that has the right layout. */
 static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -240,7 +240,7 @@ static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *pla
     struct cddpi_plan_part part = {.op = index, .what = "convolution"};
     cddpi_md weight;
     dnnl_primitive_desc_t desc;
-    cddp_status status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN
+    cddp_status status = plan->model->fallbacks == CDDPI_FALLBACKS_OWN
                              ? CDDP_ERR_UNAVAILABLE
                              : choose_forward(state, plan, op, block, &desc);
 
@@ -272,16 +272,16 @@ static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *pla
 }
 
 /* What oneDNN has for a gradient in the layouts as they are must be fast for bf16, which has a
- * substitute. */
+ * fallback. */
 static cddp_status choose(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
-                          const struct cddpi_dnnl_wish *wish, struct cddpi_conv_pass *pass,
+                          const struct cddpi_dnnl_request *request, struct cddpi_conv_pass *pass,
                           struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
 {
-    cddp_status status = cddpi_conv_choose(state, plan, index, wish, pass, part, out);
+    cddp_status status = cddpi_conv_choose(state, plan, index, request, pass, part, out);
 
     if (status == CDDP_OK && state->factors == CDDPI_FACTORS_BF16 && !cddpi_dnnl_is_fast(*out)) {
         dnnl_primitive_desc_destroy(*out);
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: oneDNN has no kernel for bf16", wish->what);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: oneDNN has no kernel for bf16", request->what);
     }
     return status;
 }
@@ -309,11 +309,11 @@ static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan
     return status;
 }
 
-/* What the gradient of @op's weight or input begins with. */
-static struct cddpi_dnnl_wish gradient(const struct cddpi_conv *state, struct cddpi_plan *plan,
-                                       enum cddpi_dnnl_kind kind, const char *what)
+/* What the gradient of @p op's weight or input begins with. */
+static struct cddpi_dnnl_request gradient(const struct cddpi_conv *state, struct cddpi_plan *plan,
+                                          enum cddpi_dnnl_kind kind, const char *what)
 {
-    return (struct cddpi_dnnl_wish){
+    return (struct cddpi_dnnl_request){
         .kind = kind,
         .training = true,
         .dst = cddpi_md_typed(&plan->layouts, state->dst, factor_type(state)),
@@ -325,16 +325,17 @@ static struct cddpi_dnnl_wish gradient(const struct cddpi_conv *state, struct cd
 /* A gradient's primitive with its arguments, or our own products with their columns; and the form
  * of its weight. */
 static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
-                                 const struct cddpi_dnnl_wish *wish, struct cddpi_conv_pass *pass)
+                                 const struct cddpi_dnnl_request *request,
+                                 struct cddpi_conv_pass *pass)
 {
     static const int weights_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
                                        DNNL_ARG_DIFF_BIAS};
     static const int data_args[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS};
     bool weights = pass == &state->weights;
     dnnl_query_t filters = weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
-    struct cddpi_plan_part part = {.op = index, .what = wish->what};
+    struct cddpi_plan_part part = {.op = index, .what = request->what};
     dnnl_primitive_desc_t desc = NULL;
-    cddp_status status = choose(state, plan, index, wish, pass, &part, &desc);
+    cddp_status status = choose(state, plan, index, request, pass, &part, &desc);
 
     if (status != CDDP_OK) {
         return status;
@@ -369,20 +370,20 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct cddpi_conv_pass *pass = &state->weights;
-    struct cddpi_dnnl_wish wish = gradient(state, plan, CDDPI_DNNL_CONV_WEIGHTS,
-                                           "gradient of the filters");
+    struct cddpi_dnnl_request request = gradient(state, plan, CDDPI_DNNL_CONV_WEIGHTS,
+                                                 "gradient of the filters");
     cddp_status status;
 
-    wish.src = state->src;
-    wish.weight = any_weight(plan, op, dnnl_f32);
-    wish.bias = state->bias;
-    status = plan_gradient(state, plan, index, &wish, pass);
+    request.src = state->src;
+    request.weight = any_weight(plan, op, dnnl_f32);
+    request.bias = state->bias;
+    status = plan_gradient(state, plan, index, &request, pass);
     if (status == CDDP_OK) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
                                    CDDPI_IN_BACKWARD, &state->plain_grad);
     }
     if (status == CDDP_OK && state->factors != CDDPI_FACTORS_F32) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(wish.dst),
+        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(request.dst),
                                    CDDPI_IN_BACKWARD, &state->grad_factor);
     }
     if (status == CDDP_OK && pass->outputs != op->out.channels) {
@@ -397,13 +398,13 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
 
 static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
-    struct cddpi_dnnl_wish wish = gradient(state, plan, CDDPI_DNNL_CONV_DATA,
-                                           "gradient of the input");
+    struct cddpi_dnnl_request request = gradient(state, plan, CDDPI_DNNL_CONV_DATA,
+                                                 "gradient of the input");
     cddp_status status;
 
-    wish.src = cddpi_md_typed(&plan->layouts, state->src, dnnl_f32);
-    wish.weight = state->any_weight;
-    status = plan_gradient(state, plan, index, &wish, &state->data);
+    request.src = cddpi_md_typed(&plan->layouts, state->src, dnnl_f32);
+    request.weight = state->any_weight;
+    status = plan_gradient(state, plan, index, &request, &state->data);
     return status == CDDP_OK ? plan_copies(state, plan, index, &state->data) : status;
 }
 
@@ -462,7 +463,7 @@ static enum cddpi_factors choose_factors(const struct cddpi_model *model, const 
     if (model->precision == CDDPI_PRECISION_F32) {
         return CDDPI_FACTORS_F32;
     }
-    return model->bf16 == CDDPI_BF16_TILES && op->in.channels >= LEAST_CHANNELS
+    return model->bf16 == CDDPI_BF16_AMX && op->in.channels >= LEAST_CHANNELS
                ? CDDPI_FACTORS_BF16
                : CDDPI_FACTORS_ROUNDED;
 }
@@ -485,7 +486,7 @@ cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out)
     }
     if (status == CDDP_ERR_UNAVAILABLE && state->factors == CDDPI_FACTORS_BF16) {
         fini_passes(state);
-        cddpi_plan_take_back(plan, mark);
+        cddpi_plan_rollback(plan, mark);
         *state = (struct cddpi_conv){.dnnl = state->dnnl, .factors = CDDPI_FACTORS_ROUNDED};
         status = plan_all(state, plan, index);
     }
@@ -493,8 +494,8 @@ cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out)
         return status;
     }
     cddpi_plan_output(plan, index, (int)state->out.block);
-    plan->ops[index].flags = (state->keeps_input ? CDDPI_NEEDS_INPUT : 0u) |
-                             (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
-                                       : 0u);
+    plan->ops[index].flags =
+        (state->keeps_input ? CDDPI_NEEDS_INPUT : 0u) |
+        (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0u);
     return CDDP_OK;
 }

@@ -9,9 +9,9 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_elementwise.h"
-#include "kernels/cpu/nn_gpt.h"
-#include "nn/cuda.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/transformer.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -27,7 +27,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-/* What is planned everywhere; in training @out gets a state of @bytes, elsewhere NULL. */
+/* What is planned everywhere; in training @p out gets a state of @p bytes, elsewhere NULL. */
 static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
 {
     *out = NULL;
@@ -36,7 +36,7 @@ static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, 
         plan->ops[index].flags = CDDPI_FORWARD_VIEW;
         return CDDP_OK;
     }
-    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MASKS_GRAD | CDDPI_GRAD_VIEW;
+    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MAKES_PREACT_GRAD | CDDPI_GRAD_VIEW;
     *out = cddpi_zalloc(bytes);
     return *out != NULL ? CDDP_OK
                         : cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", bytes);
@@ -54,11 +54,6 @@ static cddp_status plan_dropout(struct cddpi_plan *plan, int index, void **out)
     state->sample_bytes = (cddpi_shape_elements(&op->in) + 7) / 8;
     return cddpi_plan_buffer(plan, index, state->sample_bytes * (size_t)plan->count, CDDPI_IN_BOTH,
                              &state->kept);
-}
-
-static void unplan(void *state)
-{
-    cddpi_free(state);
 }
 
 static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t counter)
@@ -100,23 +95,23 @@ float cddpi_dropout_scale(const struct cddpi_op *op)
     return (float)(1 / (1 - op->layer.probability));
 }
 
-static void apply(const struct cddpi_run *run, const struct state *state, const float *in,
+static void apply(const struct cddpi_exec *exec, const struct state *state, const float *in,
                   float *out)
 {
-    const struct cddpi_shape *in_shape = &run->op->in;
-    size_t block = (size_t)run->plan->values[run->op->output].block;
+    const struct cddpi_shape *in_shape = &exec->op->in;
+    size_t block = (size_t)exec->plan->values[exec->op->output].block;
     size_t channels = (size_t)in_shape->channels;
     size_t spatial = (size_t)in_shape->height * (size_t)in_shape->width;
-    size_t stride = cddpi_run_output_elements(run) / (size_t)run->plan->count;
-    const uint8_t *kept = cddpi_run_buffer(run, state->kept);
-    float scale = cddpi_dropout_scale(run->op);
+    size_t stride = cddpi_exec_output_elements(exec) / (size_t)exec->plan->count;
+    const uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
+    float scale = cddpi_dropout_scale(exec->op);
 
-    for (size_t n = 0; n < (size_t)run->plan->count; n++) {
+    for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         const uint8_t *bits = kept + n * state->sample_bytes;
 
         if (block == 1 || in_shape->sequence) { /* in the order in which it lies */
-            cddpi_gpt_kernels()->dropout->apply(in + n * stride, bits, scale, out + n * stride,
-                                                stride);
+            cddpi_transformer_kernels()->dropout->apply(in + n * stride, bits, scale,
+                                                        out + n * stride, stride);
         } else {
             cddpi_nn_dropout(in + n * stride, bits, scale, out + n * stride, channels, spatial,
                              block);
@@ -124,30 +119,30 @@ static void apply(const struct cddpi_run *run, const struct state *state, const 
     }
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    struct cddpi_philox step = cddpi_dropout_stream(run->model, run->op, run->batch->step);
-    uint32_t threshold = cddpi_dropout_threshold(run->op);
-    uint8_t *kept = cddpi_run_buffer(run, state->kept);
+    struct cddpi_philox step = cddpi_dropout_stream(exec->model, exec->op, exec->batch->step);
+    uint32_t threshold = cddpi_dropout_threshold(exec->op);
+    uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
 
-    if (run->batch->sample_ids == NULL) {
+    if (exec->batch->sample_ids == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the ids of the samples");
     }
-    for (size_t n = 0; n < (size_t)run->plan->count; n++) {
+    for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         uint32_t sample[4];
 
-        cddpi_dropout_sample(&step, run->batch->sample_ids[n], sample);
-        cddpi_gpt_kernels()->dropout->draw(sample, threshold, kept + n * state->sample_bytes,
-                                           cddpi_shape_elements(&run->op->in));
+        cddpi_dropout_sample(&step, exec->batch->sample_ids[n], sample);
+        cddpi_transformer_kernels()->dropout->draw(
+            sample, threshold, kept + n * state->sample_bytes, cddpi_shape_elements(&exec->op->in));
     }
-    apply(run, state, cddpi_run_input(run, 0), cddpi_run_output(run));
+    apply(exec, state, cddpi_exec_input(exec, 0), cddpi_exec_output(exec));
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *state)
+static cddp_status backward(struct cddpi_exec *exec, void *state)
 {
-    apply(run, state, cddpi_run_grad_output(run, 0), cddpi_run_masked(run));
+    apply(exec, state, cddpi_exec_grad_output(exec, 0), cddpi_exec_preact_grad(exec));
     return CDDP_OK;
 }
 
@@ -172,8 +167,7 @@ static int count_before(const struct cddpi_plan *plan, int index)
 
 static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index, struct cuda_state *state)
 {
-    size_t bytes = cddpi_plan_input(plan, index, 0)->elements *
-                   cddp_type_bytes(plan->model->cuda->type);
+    size_t bytes = cddpi_plan_input(plan, index, 0)->elements * cddp_type_bytes(plan->model->type);
     cddp_status status = CDDP_OK;
 
     for (int i = 0; status == CDDP_OK && i < 2; i++) {
@@ -201,67 +195,68 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
     return state->images ? plan_cuda_images(plan, index, state) : CDDP_OK;
 }
 
-static cddp_status draw_cuda(const struct cddpi_run *run, const struct cuda_state *state,
+static cddp_status draw_cuda(const struct cddpi_exec *exec, const struct cuda_state *state,
                              const void *in, void *out)
 {
-    size_t samples = (size_t)run->plan->count;
+    size_t samples = (size_t)exec->plan->count;
 
-    return cddpi_run_kernels(run)->dropout(
-        cddpi_run_device(run), cddpi_run_type(run),
-        run->batch->draws + (size_t)state->number * samples * 4, cddpi_dropout_threshold(run->op),
-        cddpi_dropout_scale(run->op), in, samples, cddpi_shape_elements(&run->op->in), out);
+    return cddpi_exec_kernels(exec)->dropout(
+        cddpi_exec_device(exec), cddpi_exec_type(exec),
+        exec->batch->draws + (size_t)state->number * samples * 4, cddpi_dropout_threshold(exec->op),
+        cddpi_dropout_scale(exec->op), in, samples, cddpi_shape_elements(&exec->op->in), out);
 }
 
-static cddp_status apply_cuda(const struct cddpi_run *run, const struct cuda_state *state,
+static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct cuda_state *state,
                               const int *plain, const void *in, void *out)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
-    struct cddpi_device *device = cddpi_run_device(run);
-    cddp_type type = cddpi_run_type(run);
-    size_t samples = (size_t)run->plan->count;
-    size_t channels = (size_t)run->op->in.channels;
-    size_t area = (size_t)run->op->in.height * (size_t)run->op->in.width;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    cddp_type type = cddpi_exec_type(exec);
+    size_t samples = (size_t)exec->plan->count;
+    size_t channels = (size_t)exec->op->in.channels;
+    size_t area = (size_t)exec->op->in.height * (size_t)exec->op->in.width;
     cddp_status status;
 
-    if (run->batch->draws == NULL) {
+    if (exec->batch->draws == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the batch's draws");
     }
     if (!state->images) {
-        return draw_cuda(run, state, in, out);
+        return draw_cuda(exec, state, in, out);
     }
     status = kernels->transpose(device, type, in, samples, area, channels,
-                                cddpi_run_buffer(run, plain[0]));
+                                cddpi_exec_buffer(exec, plain[0]));
     if (status == CDDP_OK) {
-        status = draw_cuda(run, state, cddpi_run_buffer(run, plain[0]),
-                           cddpi_run_buffer(run, plain[1]));
+        status = draw_cuda(exec, state, cddpi_exec_buffer(exec, plain[0]),
+                           cddpi_exec_buffer(exec, plain[1]));
     }
-    return status == CDDP_OK ? kernels->transpose(device, type, cddpi_run_buffer(run, plain[1]),
+    return status == CDDP_OK ? kernels->transpose(device, type, cddpi_exec_buffer(exec, plain[1]),
                                                   samples, channels, area, out)
                              : status;
 }
 
-static cddp_status forward_cuda(struct cddpi_run *run, void *opaque)
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct cuda_state *state = opaque;
 
-    return apply_cuda(run, state, state->plain, cddpi_run_input(run, 0), cddpi_run_output(run));
+    return apply_cuda(exec, state, state->plain, cddpi_exec_input(exec, 0),
+                      cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_run *run, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct cuda_state *state = opaque;
 
-    return apply_cuda(run, state, state->plain_grad, cddpi_run_grad_output(run, 0),
-                      cddpi_run_masked(run));
+    return apply_cuda(exec, state, state->plain_grad, cddpi_exec_grad_output(exec, 0),
+                      cddpi_exec_preact_grad(exec));
 }
 
-const struct cddpi_op_cuda cddpi_cuda_dropout = {
+const struct cddpi_op_kernels cddpi_cuda_dropout = {
     .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
 
-const struct cddpi_op_ops cddpi_op_dropout = {.name = "dropout",
-                                              .shape = shape,
-                                              .plan = plan_dropout,
-                                              .unplan = unplan,
-                                              .forward = forward,
-                                              .backward = backward,
-                                              .cuda = &cddpi_cuda_dropout};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_dropout, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_dropout = {
+    .name = "dropout",
+    .shape = shape,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_dropout}};

@@ -3,7 +3,7 @@
 #define CDDPI_NN_OPS_DROPOUT_H
 
 #include "base/philox.h"
-#include "nn/graph.h"
+#include "nn/graph/graph.h"
 
 /** What keys the samples of @p step in @p op. */
 struct cddpi_philox cddpi_dropout_stream(const struct cddpi_model *model, const struct cddpi_op *op,

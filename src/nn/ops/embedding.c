@@ -2,8 +2,8 @@
  * its position where there are positions. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_elementwise.h"
-#include "nn/cuda.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 #include <string.h>
@@ -46,20 +46,20 @@ static cddp_status plan_embedding(struct cddpi_plan *plan, int index, void **sta
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *state)
+static cddp_status forward(struct cddpi_exec *exec, void *state)
 {
-    size_t rows = (size_t)run->plan->count * (size_t)run->op->out.height;
-    size_t columns = (size_t)run->op->out.channels;
-    const float *table = cddpi_run_param(run, 0);
-    const float *positions = cddpi_run_param(run, 1);
-    float *out = cddpi_run_output(run);
+    size_t rows = (size_t)exec->plan->count * (size_t)exec->op->out.height;
+    size_t columns = (size_t)exec->op->out.channels;
+    const float *table = cddpi_exec_param(exec, 0);
+    const float *positions = cddpi_exec_param(exec, 1);
+    float *out = cddpi_exec_output(exec);
 
     (void)state;
     for (size_t r = 0; r < rows; r++, out += columns) {
-        const float *row = table + (size_t)run->batch->tokens[r] * columns;
+        const float *row = table + (size_t)exec->batch->tokens[r] * columns;
 
         if (positions != NULL) {
-            cddpi_nn_add(row, positions + r % (size_t)run->op->out.height * columns, out, columns);
+            cddpi_nn_add(row, positions + r % (size_t)exec->op->out.height * columns, out, columns);
         } else {
             memcpy(out, row, columns * sizeof *out);
         }
@@ -68,12 +68,12 @@ static cddp_status forward(struct cddpi_run *run, void *state)
 }
 
 /* Where backward adds up the gradient of parameter @p k: zero, unless something is there. */
-static float *sums(struct cddpi_run *run, int k)
+static float *sums(struct cddpi_exec *exec, int k)
 {
-    float *grad = cddpi_run_grad(run, k);
+    float *grad = cddpi_exec_grad(exec, k);
 
-    if (grad != NULL && !cddpi_run_adds(run, k)) {
-        const cddp_param *param = &run->model->params.items[run->op->params[k]];
+    if (grad != NULL && !cddpi_exec_adds(exec, k)) {
+        const cddp_param *param = &exec->model->params.items[exec->op->params[k]];
 
         memset(grad, 0, cddpi_tensor_elements(param) * sizeof *grad);
     }
@@ -81,32 +81,32 @@ static float *sums(struct cddpi_run *run, int k)
 }
 
 /* Row by row in order, so that the sums of tokens that occur often have the same bits always. */
-static cddp_status backward(struct cddpi_run *run, void *state)
+static cddp_status backward(struct cddpi_exec *exec, void *state)
 {
-    size_t rows = (size_t)run->plan->count * (size_t)run->op->out.height;
-    size_t columns = (size_t)run->op->out.channels;
-    const float *grad = cddpi_run_grad_output(run, 0);
-    float *positions = sums(run, 1);
+    size_t rows = (size_t)exec->plan->count * (size_t)exec->op->out.height;
+    size_t columns = (size_t)exec->op->out.channels;
+    const float *grad = cddpi_exec_grad_output(exec, 0);
+    float *positions = sums(exec, 1);
     float *table;
     cddp_status status;
 
     (void)state;
     for (size_t r = 0; positions != NULL && r < rows; r++) {
-        float *to = positions + r % (size_t)run->op->out.height * columns;
+        float *to = positions + r % (size_t)exec->op->out.height * columns;
 
         cddpi_nn_add(to, grad + r * columns, to, columns);
     }
-    status = cddpi_run_ready(run, 1);
+    status = cddpi_exec_ready(exec, 1);
     if (status != CDDP_OK) {
         return status;
     }
-    table = sums(run, 0);
+    table = sums(exec, 0);
     for (size_t r = 0; r < rows; r++) {
-        float *to = table + (size_t)run->batch->tokens[r] * columns;
+        float *to = table + (size_t)exec->batch->tokens[r] * columns;
 
         cddpi_nn_add(to, grad + r * columns, to, columns);
     }
-    return cddpi_run_ready(run, 0);
+    return cddpi_exec_ready(exec, 0);
 }
 
 struct cuda_state {
@@ -132,36 +132,36 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
                              CDDPI_IN_BACKWARD, &state->scratch);
 }
 
-static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
 {
     (void)state;
-    return cddpi_run_kernels(run)->embedding(
-        cddpi_run_device(run), cddpi_run_type(run), run->batch->tokens, cddpi_run_copy(run, 0),
-        cddpi_run_copy(run, 1), cddpi_plan_rows(run->plan, run->op), (size_t)run->op->out.height,
-        (size_t)run->op->out.channels, cddpi_run_output(run));
+    return cddpi_exec_kernels(exec)->embedding(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), exec->batch->tokens,
+        cddpi_exec_copy(exec, 0), cddpi_exec_copy(exec, 1), cddpi_plan_rows(exec->plan, exec->op),
+        (size_t)exec->op->out.height, (size_t)exec->op->out.channels, cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_run *run, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct cuda_state *state = opaque;
-    struct cddpi_device *device = cddpi_run_device(run);
-    size_t columns = (size_t)run->op->out.channels;
-    size_t vocab = (size_t)run->model->classes;
-    float *positions = cddpi_run_grad(run, 1);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    size_t columns = (size_t)exec->op->out.channels;
+    size_t vocab = (size_t)exec->model->classes;
+    float *positions = cddpi_exec_grad(exec, 1);
     cddp_status status = CDDP_OK;
 
-    if (!cddpi_run_adds(run, 0)) {
-        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_run_grad(run, 0),
+    if (!cddpi_exec_adds(exec, 0)) {
+        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_exec_grad(exec, 0),
                                     vocab * columns * sizeof(float));
     }
     if (status == CDDP_OK) {
-        status = cddpi_run_kernels(run)->embedding_grad(
-            device, cddpi_run_type(run), run->batch->tokens, cddpi_run_grad_output(run, 0),
-            cddpi_plan_rows(run->plan, run->op), (size_t)run->op->out.height, columns, vocab,
-            positions != NULL && cddpi_run_adds(run, 1), cddpi_run_grad(run, 0), positions,
-            cddpi_run_buffer(run, state->scratch));
+        status = cddpi_exec_kernels(exec)->embedding_grad(
+            device, cddpi_exec_type(exec), exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
+            cddpi_plan_rows(exec->plan, exec->op), (size_t)exec->op->out.height, columns, vocab,
+            positions != NULL && cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 0), positions,
+            cddpi_exec_buffer(exec, state->scratch));
     }
-    return status == CDDP_OK ? cddpi_run_ready_both(run) : status;
+    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
 }
 
 static enum cddpi_copy copy_cuda(const struct cddpi_op *op, int k)
@@ -171,13 +171,14 @@ static enum cddpi_copy copy_cuda(const struct cddpi_op *op, int k)
     return CDDPI_COPY_CAST;
 }
 
-const struct cddpi_op_cuda cddpi_cuda_embedding = {
+const struct cddpi_op_kernels cddpi_cuda_embedding = {
     .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda, .copy = copy_cuda};
 
-const struct cddpi_op_ops cddpi_op_embedding = {.name = "embedding",
-                                                .shape = shape,
-                                                .declare = declare,
-                                                .plan = plan_embedding,
-                                                .forward = forward,
-                                                .backward = backward,
-                                                .cuda = &cddpi_cuda_embedding};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_embedding, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_embedding = {
+    .name = "embedding",
+    .shape = shape,
+    .declare = declare,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_embedding}};

@@ -1,8 +1,8 @@
 /* flatten.c - owns the step from an image to one row of features, plain N x (C H W): a view of
  * plain images, else a copy out of the blocked layout. */
-#include "kernels/cpu/nn_layout.h"
-#include "nn/cuda.h"
-#include "nn/plan.h"
+#include "kernels/cpu/layout.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/plan/plan.h"
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out)
@@ -33,51 +33,52 @@ static cddp_status plan_flatten(struct cddpi_plan *plan, int index, void **state
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *state)
+static cddp_status forward(struct cddpi_exec *exec, void *state)
 {
-    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
 
     (void)state;
-    cddpi_nn_to_plain(cddpi_run_input(run, 0), &in, cddpi_run_output(run));
+    cddpi_nn_to_plain(cddpi_exec_input(exec, 0), &in, cddpi_exec_output(exec));
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *state)
+static cddp_status backward(struct cddpi_exec *exec, void *state)
 {
-    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
 
     (void)state;
-    cddpi_nn_from_plain(cddpi_run_grad_output(run, 0), &in, cddpi_run_grad_input(run, 0));
+    cddpi_nn_from_plain(cddpi_exec_grad_output(exec, 0), &in, cddpi_exec_grad_input(exec, 0));
     return CDDP_OK;
 }
 
-static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
 {
-    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
 
     (void)state;
-    return cddpi_run_kernels(run)->transpose(cddpi_run_device(run), cddpi_run_type(run),
-                                             cddpi_run_input(run, 0), in.samples, in.spatial,
-                                             in.channels, cddpi_run_output(run));
+    return cddpi_exec_kernels(exec)->transpose(cddpi_exec_device(exec), cddpi_exec_type(exec),
+                                               cddpi_exec_input(exec, 0), in.samples, in.spatial,
+                                               in.channels, cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_run *run, void *state)
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
 {
-    struct cddpi_nn_layout in = layout_of(run->plan, run->index);
+    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
 
     (void)state;
-    return cddpi_run_kernels(run)->transpose(cddpi_run_device(run), cddpi_run_type(run),
-                                             cddpi_run_grad_output(run, 0), in.samples, in.channels,
-                                             in.spatial, cddpi_run_grad_input(run, 0));
+    return cddpi_exec_kernels(exec)->transpose(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_grad_output(exec, 0), in.samples,
+        in.channels, in.spatial, cddpi_exec_grad_input(exec, 0));
 }
 
-const struct cddpi_op_cuda cddpi_cuda_flatten = {
+const struct cddpi_op_kernels cddpi_cuda_flatten = {
     .plan = plan_flatten, .forward = forward_cuda, .backward = backward_cuda};
 
-const struct cddpi_op_ops cddpi_op_flatten = {.name = "flatten",
-                                              .images_only = true,
-                                              .shape = shape,
-                                              .plan = plan_flatten,
-                                              .forward = forward,
-                                              .backward = backward,
-                                              .cuda = &cddpi_cuda_flatten};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_flatten, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_flatten = {
+    .name = "flatten",
+    .images_only = true,
+    .shape = shape,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_flatten}};

@@ -2,8 +2,8 @@
  * scale and shift. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_gpt.h"
-#include "nn/cuda.h"
+#include "kernels/cpu/transformer.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 #include <string.h>
@@ -69,41 +69,36 @@ static cddp_status plan_layer_norm(struct cddpi_plan *plan, int index, void **ou
                                    CDDPI_IN_BACKWARD, &state->scratch);
 }
 
-static void unplan(void *state)
-{
-    cddpi_free(state);
-}
-
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    size_t rows = rows_of(run->plan, run->op);
-    float *mean = state != NULL ? cddpi_run_buffer(run, state->moments) : NULL;
+    size_t rows = rows_of(exec->plan, exec->op);
+    float *mean = state != NULL ? cddpi_exec_buffer(exec, state->moments) : NULL;
 
-    cddpi_gpt_kernels()->layer_norm->forward(
-        cddpi_run_input(run, 0), cddpi_run_param(run, 0), cddpi_run_param(run, 1),
-        (float)run->op->layer.epsilon, rows, (size_t)run->op->in.channels, cddpi_run_output(run),
-        mean, mean != NULL ? mean + rows : NULL);
+    cddpi_transformer_kernels()->layer_norm->forward(
+        cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1),
+        (float)exec->op->layer.epsilon, rows, (size_t)exec->op->in.channels,
+        cddpi_exec_output(exec), mean, mean != NULL ? mean + rows : NULL);
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    size_t rows = rows_of(run->plan, run->op);
-    size_t columns = (size_t)run->op->in.channels;
-    const float *mean = cddpi_run_buffer(run, state->moments);
+    size_t rows = rows_of(exec->plan, exec->op);
+    size_t columns = (size_t)exec->op->in.channels;
+    const float *mean = cddpi_exec_buffer(exec, state->moments);
     cddp_status status;
 
-    for (int k = 0; k < 2 && !run->accumulate; k++) {
-        memset(cddpi_run_grad(run, k), 0, columns * sizeof(float));
+    for (int k = 0; k < 2 && !exec->accumulate; k++) {
+        memset(cddpi_exec_grad(exec, k), 0, columns * sizeof(float));
     }
-    cddpi_gpt_kernels()->layer_norm->backward(
-        cddpi_run_grad_output(run, 0), cddpi_run_input(run, 0), cddpi_run_param(run, 0), mean,
-        mean + rows, rows, columns, cddpi_run_grad_input(run, 0), cddpi_run_grad(run, 0),
-        cddpi_run_grad(run, 1), cddpi_run_buffer(run, state->scratch));
-    status = cddpi_run_ready(run, 1);
-    return status != CDDP_OK ? status : cddpi_run_ready(run, 0);
+    cddpi_transformer_kernels()->layer_norm->backward(
+        cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean,
+        mean + rows, rows, columns, cddpi_exec_grad_input(exec, 0), cddpi_exec_grad(exec, 0),
+        cddpi_exec_grad(exec, 1), cddpi_exec_buffer(exec, state->scratch));
+    status = cddpi_exec_ready(exec, 1);
+    return status != CDDP_OK ? status : cddpi_exec_ready(exec, 0);
 }
 
 struct cuda_state {
@@ -124,8 +119,7 @@ static cddp_status plan_cuda_training(struct cddpi_plan *plan, int index, struct
                                    CDDPI_IN_BACKWARD, &state->scratch);
     }
     if (status == CDDP_OK && !cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_plan_buffer(plan, index,
-                                   rows * columns * cddp_type_bytes(plan->model->cuda->type),
+        status = cddpi_plan_buffer(plan, index, rows * columns * cddp_type_bytes(plan->model->type),
                                    CDDPI_IN_BACKWARD, &state->unwanted);
     }
     return status;
@@ -145,59 +139,60 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
 }
 
 /* Where the add before it was left to this op, the input is made here: the sum of its inputs. */
-static cddp_status forward_cuda(struct cddpi_run *run, void *opaque)
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct cuda_state *state = opaque;
-    size_t rows = rows_of(run->plan, run->op);
-    float *mean = run->plan->training ? cddpi_run_buffer(run, state->moments) : NULL;
-    const void *x = cddpi_run_input(run, 0);
+    size_t rows = rows_of(exec->plan, exec->op);
+    float *mean = exec->plan->training ? cddpi_exec_buffer(exec, state->moments) : NULL;
+    const void *x = cddpi_exec_input(exec, 0);
     const void *residual = NULL;
     void *sum = NULL;
 
-    if (run->index > 0 && cddpi_run_is_later(run, run->index - 1)) {
-        struct cddpi_run before = *run;
+    if (exec->index > 0 && cddpi_exec_is_deferred(exec, exec->index - 1)) {
+        struct cddpi_exec before = *exec;
 
-        before.index = run->index - 1;
-        before.op = run->op - 1;
-        x = cddpi_run_input(&before, 0);
-        residual = cddpi_run_input(&before, 1);
-        sum = cddpi_run_output(&before);
+        before.index = exec->index - 1;
+        before.op = exec->op - 1;
+        x = cddpi_exec_input(&before, 0);
+        residual = cddpi_exec_input(&before, 1);
+        sum = cddpi_exec_output(&before);
     }
-    return cddpi_run_kernels(run)->layer_norm(
-        cddpi_run_device(run), cddpi_run_type(run), x, residual, cddpi_run_param(run, 0),
-        cddpi_run_param(run, 1), (float)run->op->layer.epsilon, rows, (size_t)run->op->in.channels,
-        sum, cddpi_run_output(run), mean, mean != NULL ? mean + rows : NULL);
+    return cddpi_exec_kernels(exec)->layer_norm(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), x, residual, cddpi_exec_param(exec, 0),
+        cddpi_exec_param(exec, 1), (float)exec->op->layer.epsilon, rows,
+        (size_t)exec->op->in.channels, sum, cddpi_exec_output(exec), mean,
+        mean != NULL ? mean + rows : NULL);
 }
 
-static cddp_status backward_cuda(struct cddpi_run *run, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct cuda_state *state = opaque;
-    size_t rows = rows_of(run->plan, run->op);
-    int other = run->plan->ops[run->index].other;
-    const float *mean = cddpi_run_buffer(run, state->moments);
-    void *grad_input = cddpi_run_grad_input(run, 0);
+    size_t rows = rows_of(exec->plan, exec->op);
+    int other = exec->plan->ops[exec->index].other;
+    const float *mean = cddpi_exec_buffer(exec, state->moments);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
     cddp_status status;
 
     if (grad_input == NULL) {
-        grad_input = cddpi_run_buffer(run, state->unwanted);
+        grad_input = cddpi_exec_buffer(exec, state->unwanted);
     }
-    status = cddpi_run_kernels(run)->layer_norm_grad(
-        cddpi_run_device(run), cddpi_run_type(run), cddpi_run_grad_output(run, 0),
-        cddpi_run_input(run, 0), cddpi_run_param(run, 0), mean, mean + rows, rows,
-        (size_t)run->op->in.channels, other >= 0 ? cddpi_run_buffer(run, other) : NULL,
-        cddpi_run_adds(run, 0), grad_input, cddpi_run_grad(run, 0), cddpi_run_grad(run, 1),
-        cddpi_run_buffer(run, state->scratch));
-    return status == CDDP_OK ? cddpi_run_ready_both(run) : status;
+    status = cddpi_exec_kernels(exec)->layer_norm_grad(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_grad_output(exec, 0),
+        cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean, mean + rows, rows,
+        (size_t)exec->op->in.channels, other >= 0 ? cddpi_exec_buffer(exec, other) : NULL,
+        cddpi_exec_adds(exec, 0), grad_input, cddpi_exec_grad(exec, 0), cddpi_exec_grad(exec, 1),
+        cddpi_exec_buffer(exec, state->scratch));
+    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
 }
 
-const struct cddpi_op_cuda cddpi_cuda_layer_norm = {
+const struct cddpi_op_kernels cddpi_cuda_layer_norm = {
     .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
 
-const struct cddpi_op_ops cddpi_op_layer_norm = {.name = "layer_norm",
-                                                 .shape = shape,
-                                                 .declare = declare,
-                                                 .plan = plan_layer_norm,
-                                                 .unplan = unplan,
-                                                 .forward = forward,
-                                                 .backward = backward,
-                                                 .cuda = &cddpi_cuda_layer_norm};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_layer_norm, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_layer_norm = {
+    .name = "layer_norm",
+    .shape = shape,
+    .declare = declare,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_layer_norm}};

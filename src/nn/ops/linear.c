@@ -2,12 +2,12 @@
  * in the same pass. Tied to an embedding, W is that one's table. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_elementwise.h"
-#include "nn/cuda.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cpu/matmul.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/linear_bf16.h"
 #include "nn/ops/linear_grad.h"
-#include "nn/products.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,9 +27,9 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-static size_t rows_of(const struct cddpi_run *run)
+static size_t rows_of(const struct cddpi_exec *exec)
 {
-    return (size_t)run->plan->count * cddpi_shape_rows(&run->op->in);
+    return (size_t)exec->plan->count * cddpi_shape_rows(&exec->op->in);
 }
 
 static cddp_status tie(const struct cddpi_model *model, struct cddpi_op *op)
@@ -84,7 +84,7 @@ static double work(const struct cddpi_op *op)
 
 struct state {
     void *bf16; /* all products, planned ahead; NULL: the following */
-    struct cddpi_product forward, weights, input;
+    struct cddpi_planned_matmul forward, weights, input;
     void *grad; /* in place of weights; NULL: not */
 };
 
@@ -99,24 +99,24 @@ static void unplan(void *opaque)
     }
 }
 
-static cddp_status plan_products(struct cddpi_plan *plan, int index, struct state *state)
+static cddp_status plan_matmuls(struct cddpi_plan *plan, int index, struct state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
     size_t outputs = (size_t)op->out.channels;
     size_t inputs = (size_t)op->in.channels;
-    cddp_status status = cddpi_product_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD,
-                                            &state->forward);
+    cddp_status status = cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD,
+                                           &state->forward);
 
     if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_product_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
-                                    &state->input);
+        status = cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
+                                   &state->input);
     }
     if (status == CDDP_OK && plan->training) {
-        status = cddpi_product_plan(plan, index, outputs, inputs, rows, CDDPI_IN_BACKWARD,
-                                    &state->weights);
+        status = cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_BACKWARD,
+                                   &state->weights);
     }
-    if (status == CDDP_OK && !state->weights.tiled) {
+    if (status == CDDP_OK && !state->weights.amx) {
         status = cddpi_linear_grad_plan(plan, index, &state->grad);
     }
     return status;
@@ -135,148 +135,148 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     *out = state;
     status = plan->model->precision == CDDPI_PRECISION_BF16
                  ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
-                 : plan_products(plan, index, state);
+                 : plan_matmuls(plan, index, state);
     if (status != CDDP_OK) {
         return status;
     }
     keeps_input = state->bf16 != NULL && cddpi_linear_bf16_keeps_input(state->bf16);
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
-    plan->ops[index].flags = (keeps_input ? 0u : CDDPI_NEEDS_INPUT) |
-                             (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD | CDDPI_SUMS_GRADS
-                                       : 0u);
+    plan->ops[index].flags =
+        (keeps_input ? 0u : CDDPI_NEEDS_INPUT) |
+        (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0u);
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    size_t rows = rows_of(run);
-    size_t columns = (size_t)run->op->out.channels;
-    size_t inputs = (size_t)run->op->in.channels;
+    size_t rows = rows_of(exec);
+    size_t columns = (size_t)exec->op->out.channels;
+    size_t inputs = (size_t)exec->op->in.channels;
 
     if (state->bf16 != NULL) {
-        return cddpi_linear_bf16_forward(run, state->bf16);
+        return cddpi_linear_bf16_forward(exec, state->bf16);
     }
-    return cddpi_product_run(run, &state->forward,
-                             &(struct cddpi_nn_product){.m = rows,
-                                                        .n = columns,
-                                                        .k = inputs,
-                                                        .transpose_b = true,
-                                                        .alpha = 1,
-                                                        .a = cddpi_run_input(run, 0),
-                                                        .lda = inputs,
-                                                        .b = cddpi_run_param(run, 0),
-                                                        .ldb = inputs,
-                                                        .c = cddpi_run_output(run),
-                                                        .ldc = columns,
-                                                        .relu = run->op->relu,
-                                                        .bias = cddpi_run_param(run, 1)});
+    return cddpi_matmul_run(exec, &state->forward,
+                            &(struct cddpi_nn_matmul){.m = rows,
+                                                      .n = columns,
+                                                      .k = inputs,
+                                                      .transpose_b = true,
+                                                      .alpha = 1,
+                                                      .a = cddpi_exec_input(exec, 0),
+                                                      .lda = inputs,
+                                                      .b = cddpi_exec_param(exec, 0),
+                                                      .ldb = inputs,
+                                                      .c = cddpi_exec_output(exec),
+                                                      .ldc = columns,
+                                                      .relu = exec->op->relu,
+                                                      .bias = cddpi_exec_param(exec, 1)});
 }
 
 /* The gradient behind the relu, and the bias's gradient: in one pass where there is one gradient of
  * the output, or where that is converted to bf16. */
-static const float *mask_and_sum(struct cddpi_run *run, const struct state *state, size_t rows,
+static const float *mask_and_sum(struct cddpi_exec *exec, const struct state *state, size_t rows,
                                  size_t columns)
 {
-    float *bias_grad = cddpi_run_grad(run, 1);
+    float *bias_grad = cddpi_exec_grad(exec, 1);
     const float *grad;
 
-    if (bias_grad != NULL && !cddpi_run_adds(run, 1)) {
+    if (bias_grad != NULL && !cddpi_exec_adds(exec, 1)) {
         memset(bias_grad, 0, columns * sizeof *bias_grad);
     }
-    if (run->op->relu && bias_grad != NULL && cddpi_run_grad_output(run, 1) == NULL) {
-        grad = cddpi_run_masked(run);
-        cddpi_nn_mask_column_sums(cddpi_run_grad_output(run, 0), cddpi_run_output(run),
-                                  cddpi_run_masked(run), bias_grad, rows, columns);
+    if (exec->op->relu && bias_grad != NULL && cddpi_exec_grad_output(exec, 1) == NULL) {
+        grad = cddpi_exec_preact_grad(exec);
+        cddpi_nn_mask_column_sums(cddpi_exec_grad_output(exec, 0), cddpi_exec_output(exec),
+                                  cddpi_exec_preact_grad(exec), bias_grad, rows, columns);
         bias_grad = NULL; /* done */
     } else {
-        grad = cddpi_run_mask_relu(run);
+        grad = cddpi_exec_mask_relu(exec);
     }
     if (state->bf16 != NULL) {
-        cddpi_linear_bf16_grad(run, state->bf16, grad, bias_grad);
+        cddpi_linear_bf16_grad(exec, state->bf16, grad, bias_grad);
     } else if (bias_grad != NULL) {
         cddpi_nn_add_column_sums(grad, bias_grad, rows, columns);
     }
     return grad;
 }
 
-static cddp_status weight_gradient(const struct cddpi_run *run, const struct state *state,
+static cddp_status weight_gradient(const struct cddpi_exec *exec, const struct state *state,
                                    const float *grad)
 {
-    size_t outputs = (size_t)run->op->out.channels;
-    size_t inputs = (size_t)run->op->in.channels;
+    size_t outputs = (size_t)exec->op->out.channels;
+    size_t inputs = (size_t)exec->op->in.channels;
 
     if (state->bf16 != NULL) {
-        return cddpi_linear_bf16_weights(run, state->bf16);
+        return cddpi_linear_bf16_weights(exec, state->bf16);
     }
     if (state->grad != NULL) {
-        return cddpi_linear_grad_run(run, state->grad, grad, cddpi_run_adds(run, 0));
+        return cddpi_linear_grad_run(exec, state->grad, grad, cddpi_exec_adds(exec, 0));
     }
-    return cddpi_product_run(run, &state->weights,
-                             &(struct cddpi_nn_product){.m = outputs,
-                                                        .n = inputs,
-                                                        .k = rows_of(run),
-                                                        .transpose_a = true,
-                                                        .alpha = 1,
-                                                        .a = grad,
-                                                        .lda = outputs,
-                                                        .b = cddpi_run_input(run, 0),
-                                                        .ldb = inputs,
-                                                        .c = cddpi_run_grad(run, 0),
-                                                        .ldc = inputs,
-                                                        .adds = cddpi_run_adds(run, 0)});
+    return cddpi_matmul_run(exec, &state->weights,
+                            &(struct cddpi_nn_matmul){.m = outputs,
+                                                      .n = inputs,
+                                                      .k = rows_of(exec),
+                                                      .transpose_a = true,
+                                                      .alpha = 1,
+                                                      .a = grad,
+                                                      .lda = outputs,
+                                                      .b = cddpi_exec_input(exec, 0),
+                                                      .ldb = inputs,
+                                                      .c = cddpi_exec_grad(exec, 0),
+                                                      .ldc = inputs,
+                                                      .adds = cddpi_exec_adds(exec, 0)});
 }
 
-static cddp_status input_gradient(const struct cddpi_run *run, const struct state *state,
+static cddp_status input_gradient(const struct cddpi_exec *exec, const struct state *state,
                                   const float *grad, float *out)
 {
-    size_t outputs = (size_t)run->op->out.channels;
-    size_t inputs = (size_t)run->op->in.channels;
+    size_t outputs = (size_t)exec->op->out.channels;
+    size_t inputs = (size_t)exec->op->in.channels;
 
     if (state->bf16 != NULL) {
-        return cddpi_linear_bf16_input(run, state->bf16, out);
+        return cddpi_linear_bf16_input(exec, state->bf16, out);
     }
-    return cddpi_product_run(run, &state->input,
-                             &(struct cddpi_nn_product){.m = rows_of(run),
-                                                        .n = inputs,
-                                                        .k = outputs,
-                                                        .alpha = 1,
-                                                        .a = grad,
-                                                        .lda = outputs,
-                                                        .b = cddpi_run_param(run, 0),
-                                                        .ldb = inputs,
-                                                        .c = out,
-                                                        .ldc = inputs});
+    return cddpi_matmul_run(exec, &state->input,
+                            &(struct cddpi_nn_matmul){.m = rows_of(exec),
+                                                      .n = inputs,
+                                                      .k = outputs,
+                                                      .alpha = 1,
+                                                      .a = grad,
+                                                      .lda = outputs,
+                                                      .b = cddpi_exec_param(exec, 0),
+                                                      .ldb = inputs,
+                                                      .c = out,
+                                                      .ldc = inputs});
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    size_t rows = rows_of(run);
-    size_t columns = (size_t)run->op->out.channels;
-    const float *grad = mask_and_sum(run, state, rows, columns);
-    float *grad_input = cddpi_run_grad_input(run, 0);
-    cddp_status status = cddpi_run_ready(run, 1);
+    size_t rows = rows_of(exec);
+    size_t columns = (size_t)exec->op->out.channels;
+    const float *grad = mask_and_sum(exec, state, rows, columns);
+    float *grad_input = cddpi_exec_grad_input(exec, 0);
+    cddp_status status = cddpi_exec_ready(exec, 1);
 
     if (status == CDDP_OK) {
-        status = weight_gradient(run, state, grad);
+        status = weight_gradient(exec, state, grad);
     }
     if (status == CDDP_OK) {
-        status = cddpi_run_ready(run, 0); /* before more work: its reduction can start */
+        status = cddpi_exec_ready(exec, 0); /* before more work: its reduction can start */
     }
     if (status == CDDP_OK && grad_input != NULL) {
-        status = input_gradient(run, state, grad, grad_input);
+        status = input_gradient(exec, state, grad, grad_input);
     }
     return status;
 }
 
-const struct cddpi_op_ops cddpi_op_linear = {.name = "linear",
-                                             .fuses_relu = true,
-                                             .shape = shape,
-                                             .declare = declare,
-                                             .plan = plan_linear,
-                                             .unplan = unplan,
-                                             .work = work,
-                                             .forward = forward,
-                                             .backward = backward,
-                                             .cuda = &cddpi_cuda_linear};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_linear, .unplan = unplan, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_linear = {
+    .name = "linear",
+    .fuses_relu = true,
+    .shape = shape,
+    .declare = declare,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_linear}};

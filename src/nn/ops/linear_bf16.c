@@ -8,9 +8,9 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_bf16.h"
-#include "kernels/cpu/nn_elementwise.h"
-#include "nn/bf16.h"
+#include "kernels/cpu/bf16.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cpu/bf16.h"
 #include "nn/model_state.h"
 
 struct cddpi_linear_bf16 {
@@ -22,41 +22,40 @@ struct cddpi_linear_bf16 {
     int x, x_packed, weight, weight_packed, grad, grad_transposed;
 };
 
-static cddp_status plan_products(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan,
-                                 int index)
+static cddp_status plan_matmuls(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cddpi_bf16_product forward = {.m = state->rows,
-                                         .n = state->outputs,
-                                         .k = state->inputs,
-                                         .bias = op->params[1] >= 0,
-                                         .post = op->relu ? CDDPI_POST_RELU : 0};
-    struct cddpi_bf16_product weights = {.m = state->outputs, .n = state->inputs, .k = state->rows};
-    struct cddpi_bf16_product input = {.m = state->rows, .n = state->inputs, .k = state->outputs};
+    struct cddpi_bf16_matmul forward = {.m = state->rows,
+                                        .n = state->outputs,
+                                        .k = state->inputs,
+                                        .bias = op->params[1] >= 0,
+                                        .post = op->relu ? CDDPI_POST_RELU : 0};
+    struct cddpi_bf16_matmul weights = {.m = state->outputs, .n = state->inputs, .k = state->rows};
+    struct cddpi_bf16_matmul input = {.m = state->rows, .n = state->inputs, .k = state->outputs};
     struct cddpi_dnnl *dnnl;
     cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
     if (status == CDDP_OK) {
-        status = cddpi_bf16_product_init(&state->forward, dnnl, &forward, plan, index,
-                                         CDDPI_IN_FORWARD);
+        status = cddpi_bf16_matmul_init(&state->forward, dnnl, &forward, plan, index,
+                                        CDDPI_IN_FORWARD);
     }
     if (status == CDDP_OK && plan->training) {
-        status = cddpi_bf16_product_init(&state->weights, dnnl, &weights, plan, index,
-                                         CDDPI_IN_BACKWARD);
+        status = cddpi_bf16_matmul_init(&state->weights, dnnl, &weights, plan, index,
+                                        CDDPI_IN_BACKWARD);
     }
     if (status == CDDP_OK && plan->training) {
         weights.post = CDDPI_POST_ADD;
-        status = cddpi_bf16_product_init(&state->weights_add, dnnl, &weights, plan, index,
-                                         CDDPI_IN_BACKWARD);
+        status = cddpi_bf16_matmul_init(&state->weights_add, dnnl, &weights, plan, index,
+                                        CDDPI_IN_BACKWARD);
     }
     if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_bf16_product_init(&state->input, dnnl, &input, plan, index,
-                                         CDDPI_IN_BACKWARD);
+        status = cddpi_bf16_matmul_init(&state->input, dnnl, &input, plan, index,
+                                        CDDPI_IN_BACKWARD);
     }
     return status;
 }
 
-static void fini_products(struct cddpi_linear_bf16 *state)
+static void fini_matmuls(struct cddpi_linear_bf16 *state)
 {
     cddpi_primitive_fini(&state->forward);
     cddpi_primitive_fini(&state->input);
@@ -137,18 +136,19 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
     state->outputs = (size_t)op->out.channels;
     state->inputs = (size_t)op->in.channels;
     if (!state->rounded) {
-        status = plan_products(state, plan, index);
+        status = plan_matmuls(state, plan, index);
         if (status == CDDP_ERR_UNAVAILABLE) { /* of a shape that oneDNN leaves out */
-            fini_products(state);
+            fini_matmuls(state);
             state->rounded = true;
-            cddpi_plan_take_back(plan, mark);
+            cddpi_plan_rollback(plan, mark);
             status = CDDP_OK;
         }
     }
     if (status != CDDP_OK) {
         return status;
     }
-    /* what runs again would run for the copy's sake, which costs less to make in backward */
+    /* where segments are recomputed, keeping the copy would have it made twice: backward makes it
+     * once */
     state->keeps_input = !state->rounded && !(plan->recompute && op->layer.segment != 0);
     return state->rounded ? plan_rounded(state, plan, index) : plan_forms(state, plan, index);
 }
@@ -161,106 +161,107 @@ bool cddpi_linear_bf16_keeps_input(const void *state)
 void cddpi_linear_bf16_unplan(void *opaque)
 {
     if (opaque != NULL) {
-        fini_products(opaque);
+        fini_matmuls(opaque);
         cddpi_free(opaque);
     }
 }
 
-static cddp_status forward_rounded(const struct cddpi_run *run,
+static cddp_status forward_rounded(const struct cddpi_exec *exec,
                                    const struct cddpi_linear_bf16 *state)
 {
-    float *x = cddpi_run_buffer(run, state->x);
-    float *weight = cddpi_run_buffer(run, state->weight);
-    const float *bias = cddpi_run_param(run, 1);
-    float *y = cddpi_run_output(run);
+    float *x = cddpi_exec_buffer(exec, state->x);
+    float *weight = cddpi_exec_buffer(exec, state->weight);
+    const float *bias = cddpi_exec_param(exec, 1);
+    float *y = cddpi_exec_output(exec);
     cddp_status status;
 
-    cddpi_nn_round_bf16(cddpi_run_input(run, 0), x, state->rows * state->inputs);
-    cddpi_nn_round_bf16(cddpi_run_param(run, 0), weight, state->outputs * state->inputs);
+    cddpi_nn_round_bf16(cddpi_exec_input(exec, 0), x, state->rows * state->inputs);
+    cddpi_nn_round_bf16(cddpi_exec_param(exec, 0), weight, state->outputs * state->inputs);
     status = cddpi_gemm(false, true, state->rows, state->outputs, state->inputs, x, weight, 0, y);
     if (status == CDDP_OK && bias != NULL) {
         cddpi_nn_add_bias(y, bias, state->rows, state->outputs);
     }
-    if (status == CDDP_OK && run->op->relu) {
+    if (status == CDDP_OK && exec->op->relu) {
         cddpi_nn_relu(y, y, state->rows * state->outputs);
     }
     return status;
 }
 
-cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *opaque)
+cddp_status cddpi_linear_bf16_forward(const struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_linear_bf16 *state = opaque;
     struct cddpi_bf16_forms x = {0};
     uint16_t *weight;
 
     if (state->rounded) {
-        return forward_rounded(run, state);
+        return forward_rounded(exec, state);
     }
-    x.plain = cddpi_run_buffer(run, state->x);
-    if (run->plan->training && state->keeps_input) {
-        x.packed = cddpi_run_buffer(run, state->x_packed);
+    x.plain = cddpi_exec_buffer(exec, state->x);
+    if (exec->plan->training && state->keeps_input) {
+        x.packed = cddpi_exec_buffer(exec, state->x_packed);
     }
-    weight = cddpi_run_buffer(run, state->weight);
-    cddpi_bf16_split(cddpi_run_input(run, 0), state->rows, state->inputs, &x);
-    cddpi_bf16_pack_transposed(cddpi_run_param(run, 0), state->outputs, state->inputs, weight);
+    weight = cddpi_exec_buffer(exec, state->weight);
+    cddpi_bf16_split(cddpi_exec_input(exec, 0), state->rows, state->inputs, &x);
+    cddpi_bf16_pack_transposed(cddpi_exec_param(exec, 0), state->outputs, state->inputs, weight);
     return cddpi_primitive_run(
-        run, &state->forward,
-        (const void *[]){x.plain, weight, cddpi_run_output(run), cddpi_run_param(run, 1)});
+        exec, &state->forward,
+        (const void *[]){x.plain, weight, cddpi_exec_output(exec), cddpi_exec_param(exec, 1)});
 }
 
-void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *opaque, const float *grad,
+void cddpi_linear_bf16_grad(const struct cddpi_exec *exec, void *opaque, const float *grad,
                             float *sums)
 {
     const struct cddpi_linear_bf16 *state = opaque;
     struct cddpi_bf16_forms forms = {0};
 
     if (state->rounded) {
-        cddpi_nn_round_bf16(grad, cddpi_run_buffer(run, state->grad), state->rows * state->outputs);
+        cddpi_nn_round_bf16(grad, cddpi_exec_buffer(exec, state->grad),
+                            state->rows * state->outputs);
         if (sums != NULL) {
             cddpi_nn_add_column_sums(grad, sums, state->rows, state->outputs);
         }
         return;
     }
-    forms.plain = state->input.handle != NULL ? cddpi_run_buffer(run, state->grad) : NULL;
-    forms.transposed = cddpi_run_buffer(run, state->grad_transposed);
+    forms.plain = state->input.handle != NULL ? cddpi_exec_buffer(exec, state->grad) : NULL;
+    forms.transposed = cddpi_exec_buffer(exec, state->grad_transposed);
     forms.sums = sums;
     cddpi_bf16_split(grad, state->rows, state->outputs, &forms);
 }
 
-cddp_status cddpi_linear_bf16_weights(const struct cddpi_run *run, void *opaque)
+cddp_status cddpi_linear_bf16_weights(const struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_linear_bf16 *state = opaque;
-    void *x = cddpi_run_buffer(run, state->x_packed);
-    float *out = cddpi_run_grad(run, 0);
+    void *x = cddpi_exec_buffer(exec, state->x_packed);
+    float *out = cddpi_exec_grad(exec, 0);
 
     if (state->rounded) {
-        cddpi_nn_round_bf16(cddpi_run_input(run, 0), x, state->rows * state->inputs);
+        cddpi_nn_round_bf16(cddpi_exec_input(exec, 0), x, state->rows * state->inputs);
         return cddpi_gemm(true, false, state->outputs, state->inputs, state->rows,
-                          cddpi_run_buffer(run, state->grad), x,
-                          cddpi_run_adds(run, 0) ? 1.0f : 0.0f, out);
+                          cddpi_exec_buffer(exec, state->grad), x,
+                          cddpi_exec_adds(exec, 0) ? 1.0f : 0.0f, out);
     }
     if (!state->keeps_input) {
-        cddpi_bf16_split(cddpi_run_input(run, 0), state->rows, state->inputs,
+        cddpi_bf16_split(cddpi_exec_input(exec, 0), state->rows, state->inputs,
                          &(struct cddpi_bf16_forms){.packed = x});
     }
     return cddpi_primitive_run(
-        run, cddpi_run_adds(run, 0) ? &state->weights_add : &state->weights,
-        (const void *[]){cddpi_run_buffer(run, state->grad_transposed), x, out});
+        exec, cddpi_exec_adds(exec, 0) ? &state->weights_add : &state->weights,
+        (const void *[]){cddpi_exec_buffer(exec, state->grad_transposed), x, out});
 }
 
-cddp_status cddpi_linear_bf16_input(const struct cddpi_run *run, void *opaque, float *out)
+cddp_status cddpi_linear_bf16_input(const struct cddpi_exec *exec, void *opaque, float *out)
 {
     struct cddpi_linear_bf16 *state = opaque;
-    const float *plain = cddpi_run_param(run, 0);
-    void *weight = cddpi_run_buffer(run, state->weight_packed);
+    const float *plain = cddpi_exec_param(exec, 0);
+    void *weight = cddpi_exec_buffer(exec, state->weight_packed);
 
     if (state->rounded) {
         cddpi_nn_round_bf16(plain, weight, state->outputs * state->inputs);
         return cddpi_gemm(false, false, state->rows, state->inputs, state->outputs,
-                          cddpi_run_buffer(run, state->grad), weight, 0, out);
+                          cddpi_exec_buffer(exec, state->grad), weight, 0, out);
     }
     cddpi_bf16_split(plain, state->outputs, state->inputs,
                      &(struct cddpi_bf16_forms){.packed = weight});
-    return cddpi_primitive_run(run, &state->input,
-                               (const void *[]){cddpi_run_buffer(run, state->grad), weight, out});
+    return cddpi_primitive_run(exec, &state->input,
+                               (const void *[]){cddpi_exec_buffer(exec, state->grad), weight, out});
 }

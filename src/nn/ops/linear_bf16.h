@@ -3,7 +3,7 @@
 #ifndef CDDPI_NN_OPS_LINEAR_BF16_H
 #define CDDPI_NN_OPS_LINEAR_BF16_H
 
-#include "nn/plan.h"
+#include "nn/plan/plan.h"
 
 struct cddpi_linear_bf16;
 
@@ -14,13 +14,13 @@ void cddpi_linear_bf16_unplan(void *state); /* accepts NULL */
 /** Whether forward keeps all that backward reads of the input. */
 bool cddpi_linear_bf16_keeps_input(const void *state);
 
-CDDP_CHECKED cddp_status cddpi_linear_bf16_forward(const struct cddpi_run *run, void *state);
+CDDP_CHECKED cddp_status cddpi_linear_bf16_forward(const struct cddpi_exec *exec, void *state);
 /** Take the output's gradient, for the two that follow. @p sums: the bias's, to which the columns'
  *  are added; NULL: not wanted. */
-void cddpi_linear_bf16_grad(const struct cddpi_run *run, void *state, const float *grad,
+void cddpi_linear_bf16_grad(const struct cddpi_exec *exec, void *state, const float *grad,
                             float *sums);
-CDDP_CHECKED cddp_status cddpi_linear_bf16_weights(const struct cddpi_run *run, void *state);
-CDDP_CHECKED cddp_status cddpi_linear_bf16_input(const struct cddpi_run *run, void *state,
+CDDP_CHECKED cddp_status cddpi_linear_bf16_weights(const struct cddpi_exec *exec, void *state);
+CDDP_CHECKED cddp_status cddpi_linear_bf16_input(const struct cddpi_exec *exec, void *state,
                                                  float *out);
 
 #endif

@@ -2,16 +2,16 @@
  * gelu behind it, in the same pass.
  *
  * The logits of a vocabulary, whose number of tokens need not be a multiple of anything, are made
- * for a rounder number of tokens in 16 bits: products along odd rows are slow. The weights of those
- * beyond are 0, so that their logits are, too, and nobody looks at them; their gradients are left
- * out.
+ * in 16 bits for that number rounded up to a multiple of 128 (few tokens: of 8): products along odd
+ * rows are slow. The weights of the added tokens are 0, so their logits are 0, too, and nothing
+ * reads them; their gradients are left out.
  *
  * Of a gelu, forward keeps what went into it. Its derivative is taken where the gradient of its
  * output is made: by the product of the linear layer that alone reads it, else in backward of this
  * one. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/cuda.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -34,7 +34,7 @@ size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_
     size_t outputs = (size_t)op->out.channels;
     size_t multiple = outputs >= 1024 ? 128 : 8;
 
-    if (model->cuda->type == CDDP_F32 || !model->tokens_in || op->params[1] >= 0 || op->relu ||
+    if (model->type == CDDP_F32 || !model->tokens_in || op->params[1] >= 0 || op->relu ||
         op->gelu || reader == NULL || reader->ops != &cddpi_op_loss ||
         model->loss != CDDPI_LOSS_CROSS_ENTROPY) {
         return outputs;
@@ -42,16 +42,16 @@ size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_
     return (outputs + multiple - 1) / multiple * multiple;
 }
 
-const void *cddpi_linear_gelu_aux(const struct cddpi_run *run)
+const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec)
 {
-    const struct cddpi_graph *graph = &run->model->graph;
-    int producer = graph->values[run->op->inputs[0]].producer;
+    const struct cddpi_graph *graph = &exec->model->graph;
+    int producer = graph->values[exec->op->inputs[0]].producer;
 
     if (producer < 0 || graph->ops[producer].ops != &cddpi_op_linear ||
         !derived_by_reader(graph, &graph->ops[producer])) {
         return NULL;
     }
-    return cddpi_run_buffer(run, ((const struct state *)run->plan->ops[producer].state)->aux);
+    return cddpi_exec_buffer(exec, ((const struct state *)exec->plan->ops[producer].state)->aux);
 }
 
 static cddp_status plan_training(struct cddpi_plan *plan, int index, struct state *state)
@@ -61,10 +61,10 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
     cddp_status status = CDDP_OK;
 
     if (op->relu) {
-        *flags |= CDDPI_NEEDS_OUTPUT | CDDPI_MASKS_GRAD;
+        *flags |= CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD;
     }
     if (op->gelu) {
-        *flags |= derived_by_reader(&plan->model->graph, op) ? 0u : CDDPI_MASKS_GRAD;
+        *flags |= derived_by_reader(&plan->model->graph, op) ? 0u : CDDPI_MAKES_PREACT_GRAD;
         status = cddpi_plan_buffer(plan, index,
                                    state->shape.rows * state->shape.outputs *
                                        cddp_type_bytes(state->shape.type),
@@ -94,7 +94,7 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     }
     *out = state;
     state->scratch = state->grad = -1;
-    state->shape = (struct cddpi_cuda_linear){.type = plan->model->cuda->type,
+    state->shape = (struct cddpi_cuda_linear){.type = plan->model->type,
                                               .rows = cddpi_plan_rows(plan, op),
                                               .inputs = (size_t)op->in.channels,
                                               .outputs = cddpi_linear_outputs(plan->model, op),
@@ -111,94 +111,96 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     return plan->training ? plan_training(plan, index, state) : CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    bool keeps = run->op->gelu && run->plan->training;
+    bool keeps = exec->op->gelu && exec->plan->training;
 
-    return cddpi_run_kernels(run)->linear(cddpi_run_device(run), &state->shape,
-                                          cddpi_run_input(run, 0), cddpi_run_copy(run, 0),
-                                          cddpi_run_copy(run, 1), cddpi_run_output(run),
-                                          keeps ? cddpi_run_buffer(run, state->aux) : NULL);
+    return cddpi_exec_kernels(exec)->linear(cddpi_exec_device(exec), &state->shape,
+                                            cddpi_exec_input(exec, 0), cddpi_exec_copy(exec, 0),
+                                            cddpi_exec_copy(exec, 1), cddpi_exec_output(exec),
+                                            keeps ? cddpi_exec_buffer(exec, state->aux) : NULL);
 }
 
 /* The gradient in front of the relu or gelu. */
-static cddp_status derive(const struct cddpi_run *run, const struct state *state, const void **out)
+static cddp_status derive(const struct cddpi_exec *exec, const struct state *state,
+                          const void **out)
 {
     cddp_status status;
 
-    if (!run->op->gelu || derived_by_reader(&run->model->graph, run->op)) {
-        return cddpi_cuda_mask_relu(run, out);
+    if (!exec->op->gelu || derived_by_reader(&exec->model->graph, exec->op)) {
+        return cddpi_cuda_mask_relu(exec, out);
     }
-    status = cddpi_run_kernels(run)->gelu_grad(
-        cddpi_run_device(run), state->shape.type, false, cddpi_run_grad_output(run, 0),
-        cddpi_run_buffer(run, state->aux), cddpi_run_output_elements(run), cddpi_run_masked(run));
-    *out = cddpi_run_masked(run);
+    status = cddpi_exec_kernels(exec)->gelu_grad(
+        cddpi_exec_device(exec), state->shape.type, false, cddpi_exec_grad_output(exec, 0),
+        cddpi_exec_buffer(exec, state->aux), cddpi_exec_output_elements(exec),
+        cddpi_exec_preact_grad(exec));
+    *out = cddpi_exec_preact_grad(exec);
     return status;
 }
 
 /* Made with more outputs than there are, which are then left out. */
-static cddp_status padded_gradient(const struct cddpi_run *run, const struct state *state,
+static cddp_status padded_gradient(const struct cddpi_exec *exec, const struct state *state,
                                    const void *grad)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
-    struct cddpi_device *device = cddpi_run_device(run);
-    size_t count = (size_t)run->op->out.channels * state->shape.inputs;
-    float *made = cddpi_run_buffer(run, state->grad);
-    float *wanted = cddpi_run_grad(run, 0);
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    size_t count = (size_t)exec->op->out.channels * state->shape.inputs;
+    float *made = cddpi_exec_buffer(exec, state->grad);
+    float *wanted = cddpi_exec_grad(exec, 0);
     cddp_status status = kernels->linear_weight(device, &state->shape, grad,
-                                                cddpi_run_input(run, 0), false, made, NULL);
+                                                cddpi_exec_input(exec, 0), false, made, NULL);
 
     if (status != CDDP_OK) {
         return status;
     }
-    return cddpi_run_adds(run, 0)
+    return cddpi_exec_adds(exec, 0)
                ? kernels->add(device, CDDP_F32, wanted, made, false, count, wanted)
                : device->ops->copy(device, CDDPI_STREAM_COMPUTE, wanted, made,
                                    count * sizeof *wanted);
 }
 
 /* The bias is summed along, unless just one of the two gradients is there already. */
-static cddp_status weight_gradient(struct cddpi_run *run, const struct state *state,
+static cddp_status weight_gradient(struct cddpi_exec *exec, const struct state *state,
                                    const void *grad)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
-    struct cddpi_device *device = cddpi_run_device(run);
-    bool adds = cddpi_run_adds(run, 0);
-    float *bias = cddpi_run_grad(run, 1);
-    bool apart = bias != NULL && cddpi_run_adds(run, 1) != adds;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    bool adds = cddpi_exec_adds(exec, 0);
+    float *bias = cddpi_exec_grad(exec, 1);
+    bool apart = bias != NULL && cddpi_exec_adds(exec, 1) != adds;
     cddp_status status = kernels->linear_weight(device, &state->shape, grad,
-                                                cddpi_run_input(run, 0), adds,
-                                                cddpi_run_grad(run, 0), apart ? NULL : bias);
+                                                cddpi_exec_input(exec, 0), adds,
+                                                cddpi_exec_grad(exec, 0), apart ? NULL : bias);
 
     if (status == CDDP_OK && apart) {
         status = kernels->column_sums(device, state->shape.type, grad, state->shape.rows,
-                                      state->shape.outputs, cddpi_run_adds(run, 1), bias,
-                                      cddpi_run_buffer(run, state->scratch));
+                                      state->shape.outputs, cddpi_exec_adds(exec, 1), bias,
+                                      cddpi_exec_buffer(exec, state->scratch));
     }
     return status;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
-    void *grad_input = cddpi_run_grad_input(run, 0);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
     const void *grad = NULL;
-    cddp_status status = derive(run, state, &grad);
+    cddp_status status = derive(exec, state, &grad);
 
     if (status == CDDP_OK) {
-        status = state->grad >= 0 ? padded_gradient(run, state, grad)
-                                  : weight_gradient(run, state, grad);
+        status = state->grad >= 0 ? padded_gradient(exec, state, grad)
+                                  : weight_gradient(exec, state, grad);
     }
     if (status == CDDP_OK) {
-        status = cddpi_run_ready_both(run); /* before more work: its reduction can start */
+        status = cddpi_exec_ready_both(exec); /* before more work: its reduction can start */
     }
     if (status != CDDP_OK || grad_input == NULL) {
         return status;
     }
-    return cddpi_run_kernels(run)->linear_input(cddpi_run_device(run), &state->shape, grad,
-                                                cddpi_run_copy(run, 0), cddpi_linear_gelu_aux(run),
-                                                grad_input);
+    return cddpi_exec_kernels(exec)->linear_input(cddpi_exec_device(exec), &state->shape, grad,
+                                                  cddpi_exec_copy(exec, 0),
+                                                  cddpi_linear_gelu_aux(exec), grad_input);
 }
 
 static enum cddpi_copy copy(const struct cddpi_op *op, int k)
@@ -208,5 +210,8 @@ static enum cddpi_copy copy(const struct cddpi_op *op, int k)
     return CDDPI_COPY_CAST;
 }
 
-const struct cddpi_op_cuda cddpi_cuda_linear = {
-    .plan = plan_linear, .forward = forward, .backward = backward, .copy = copy};
+const struct cddpi_op_kernels cddpi_cuda_linear = {.fuses_gelu = true,
+                                                   .plan = plan_linear,
+                                                   .forward = forward,
+                                                   .backward = backward,
+                                                   .copy = copy};

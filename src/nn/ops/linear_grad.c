@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "cddp_config.h"
-#include "nn/dnnl.h"
+#include "nn/cpu/dnnl.h"
 #include "nn/model_state.h"
 
 enum { LEAST_OUTPUTS = 64, LEAST_INPUTS = 64, LEAST_ROWS = 32 }; /* below, sgemm is as good */
@@ -15,7 +15,7 @@ struct state {
     int packed; /* buffer: x in oneDNN's layout */
 };
 
-static struct cddpi_dnnl_wish describe(struct cddpi_plan *plan, int index)
+static struct cddpi_dnnl_request describe(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     dnnl_dim_t rows = (dnnl_dim_t)plan->count * (dnnl_dim_t)cddpi_shape_rows(&op->in);
@@ -24,8 +24,8 @@ static struct cddpi_dnnl_wish describe(struct cddpi_plan *plan, int index)
     const dnnl_dim_t b[] = {rows, op->in.channels};
     const dnnl_dim_t c[] = {op->out.channels, op->in.channels};
 
-    return (struct cddpi_dnnl_wish){
-        .kind = CDDPI_DNNL_PRODUCT,
+    return (struct cddpi_dnnl_request){
+        .kind = CDDPI_DNNL_MATMUL,
         .src = cddpi_md_strided(&plan->layouts, 2, a, a_strides),
         .weight = cddpi_md_tagged(&plan->layouts, 2, b, dnnl_f32, dnnl_format_tag_any),
         .dst = cddpi_md_plain(&plan->layouts, 2, c),
@@ -33,15 +33,15 @@ static struct cddpi_dnnl_wish describe(struct cddpi_plan *plan, int index)
 }
 
 /* The product that replaces, or the one that adds. CDDP_ERR_UNAVAILABLE: oneDNN has no kernel. */
-static cddp_status plan_product(struct cddpi_primitive *product, struct cddpi_dnnl *dnnl,
-                                const struct cddpi_dnnl_wish *wish, struct cddpi_plan *plan,
-                                const struct cddpi_plan_part *part)
+static cddp_status plan_matmul(struct cddpi_primitive *matmul, struct cddpi_dnnl *dnnl,
+                               const struct cddpi_dnnl_request *request, struct cddpi_plan *plan,
+                               const struct cddpi_plan_part *part)
 {
     static const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
                                            dnnl_query_dst_md};
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(dnnl, wish, &desc);
+    cddp_status status = cddpi_dnnl_describe(dnnl, request, &desc);
 
     if (status != CDDP_OK) {
         return status;
@@ -50,9 +50,9 @@ static cddp_status plan_product(struct cddpi_primitive *product, struct cddpi_dn
         dnnl_primitive_desc_destroy(desc);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "matrix product: oneDNN has no kernel for it");
     }
-    status = cddpi_primitive_init(product, dnnl, desc, plan, part, CDDPI_IN_BACKWARD);
+    status = cddpi_primitive_init(matmul, dnnl, desc, plan, part, CDDPI_IN_BACKWARD);
     for (int i = 0; status == CDDP_OK && i < 3; i++) {
-        status = cddpi_primitive_arg(product, args[i], cddpi_dnnl_query(desc, queries[i]));
+        status = cddpi_primitive_arg(matmul, args[i], cddpi_dnnl_query(desc, queries[i]));
     }
     return status;
 }
@@ -79,7 +79,7 @@ static cddp_status plan_packing(struct state *state, struct cddpi_dnnl *dnnl,
 
 static cddp_status plan_all(struct state *state, struct cddpi_plan *plan, int index)
 {
-    struct cddpi_dnnl_wish wish = describe(plan, index);
+    struct cddpi_dnnl_request request = describe(plan, index);
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct cddpi_plan_part part = {
         .op = index, .what = "gradient of the weight", .work = plan->count * op->ops->work(op)};
@@ -87,12 +87,12 @@ static cddp_status plan_all(struct state *state, struct cddpi_plan *plan, int in
     cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
     if (status == CDDP_OK) {
-        status = plan_product(&state->replace, dnnl, &wish, plan, &part);
+        status = plan_matmul(&state->replace, dnnl, &request, plan, &part);
     }
-    wish.post = CDDPI_POST_ADD;
+    request.post = CDDPI_POST_ADD;
     part.what = NULL; /* in the place of the other */
     if (status == CDDP_OK) {
-        status = plan_product(&state->add, dnnl, &wish, plan, &part);
+        status = plan_matmul(&state->add, dnnl, &request, plan, &part);
     }
     return status == CDDP_OK ? plan_packing(state, dnnl, plan, index) : status;
 }
@@ -118,7 +118,7 @@ cddp_status cddpi_linear_grad_plan(struct cddpi_plan *plan, int index, void **ou
     if (status == CDDP_ERR_UNAVAILABLE) {
         cddpi_linear_grad_unplan(state);
         *out = NULL;
-        cddpi_plan_take_back(plan, mark);
+        cddpi_plan_rollback(plan, mark);
         return CDDP_OK;
     }
     return status;
@@ -136,17 +136,17 @@ void cddpi_linear_grad_unplan(void *opaque)
     }
 }
 
-cddp_status cddpi_linear_grad_run(const struct cddpi_run *run, void *opaque, const float *grad,
+cddp_status cddpi_linear_grad_run(const struct cddpi_exec *exec, void *opaque, const float *grad,
                                   bool adds)
 {
     struct state *state = opaque;
-    void *packed = cddpi_run_buffer(run, state->packed);
-    cddp_status status = cddpi_primitive_run(run, &state->pack,
-                                             (const void *[]){cddpi_run_input(run, 0), packed});
+    void *packed = cddpi_exec_buffer(exec, state->packed);
+    cddp_status status = cddpi_primitive_run(exec, &state->pack,
+                                             (const void *[]){cddpi_exec_input(exec, 0), packed});
 
     if (status != CDDP_OK) {
         return status;
     }
-    return cddpi_primitive_run(run, adds ? &state->add : &state->replace,
-                               (const void *[]){grad, packed, cddpi_run_grad(run, 0)});
+    return cddpi_primitive_run(exec, adds ? &state->add : &state->replace,
+                               (const void *[]){grad, packed, cddpi_exec_grad(exec, 0)});
 }

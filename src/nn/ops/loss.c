@@ -4,11 +4,11 @@
  * rows as long as the vocabulary, so that a second copy of them would be the largest buffer of all:
  * there forward leaves the powers of softmax in the place of the outputs, and backward makes their
  * gradient of them, again in place. */
+#include "kernels/cpu/loss.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_gpt.h"
-#include "kernels/cpu/nn_loss.h"
-#include "nn/cuda.h"
+#include "kernels/cpu/transformer.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 struct state {
@@ -56,62 +56,65 @@ static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
     return status;
 }
 
-static void unplan(void *state)
+static void add_up(struct cddpi_exec *exec)
 {
-    cddpi_free(state);
+    exec->model->sums[0] += exec->result->loss_sum;
+    exec->model->sums[1] += exec->result->correct;
 }
 
-static cddp_status forward_tokens(struct cddpi_run *run, const struct state *state)
+static cddp_status forward_tokens(struct cddpi_exec *exec, const struct state *state)
 {
     float *powers = NULL;
     float *inverse = NULL;
 
     if (state != NULL) {
-        powers = state->derivative < 0 ? cddpi_run_taken_input(run)
-                                       : cddpi_run_buffer(run, state->derivative);
-        inverse = cddpi_run_buffer(run, state->inverse);
+        powers = state->derivative < 0 ? cddpi_exec_taken_input(exec)
+                                       : cddpi_exec_buffer(exec, state->derivative);
+        inverse = cddpi_exec_buffer(exec, state->inverse);
     }
-    run->result->loss_sum = cddpi_gpt_kernels()->softmax->forward(
-        cddpi_run_input(run, 0), run->batch->label, rows_of(run->plan), (size_t)run->model->classes,
-        powers, inverse, &run->result->correct);
+    exec->result->loss_sum = cddpi_transformer_kernels()->softmax->forward(
+        cddpi_exec_input(exec, 0), exec->batch->label, rows_of(exec->plan),
+        (size_t)exec->model->classes, powers, inverse, &exec->result->correct);
+    add_up(exec);
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    const struct cddpi_batch *batch = run->batch;
+    const struct cddpi_batch *batch = exec->batch;
     size_t rows = (size_t)batch->count;
-    size_t columns = (size_t)run->model->classes;
-    const float *x = cddpi_run_input(run, 0);
+    size_t columns = (size_t)exec->model->classes;
+    const float *x = cddpi_exec_input(exec, 0);
     float *derivative;
 
-    if (run->model->tokens_in) {
-        return forward_tokens(run, state);
+    if (exec->model->tokens_in) {
+        return forward_tokens(exec, state);
     }
-    derivative = state != NULL ? cddpi_run_buffer(run, state->derivative) : NULL;
-    run->result->loss_sum = run->model->loss == CDDPI_LOSS_MSE
-                                ? cddpi_nn_mse(x, batch->label, rows, columns, derivative)
-                                : cddpi_nn_cross_entropy(x, batch->label, rows, columns,
-                                                         derivative);
-    run->result->correct = cddpi_nn_count_correct(x, batch->label, rows, columns);
+    derivative = state != NULL ? cddpi_exec_buffer(exec, state->derivative) : NULL;
+    exec->result->loss_sum = exec->model->loss == CDDPI_LOSS_MSE
+                                 ? cddpi_nn_mse(x, batch->label, rows, columns, derivative)
+                                 : cddpi_nn_cross_entropy(x, batch->label, rows, columns,
+                                                          derivative);
+    exec->result->correct = cddpi_nn_count_correct(x, batch->label, rows, columns);
+    add_up(exec);
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
-    size_t columns = (size_t)run->model->classes;
-    const float *made = state->derivative < 0 ? cddpi_run_input(run, 0)
-                                              : cddpi_run_buffer(run, state->derivative);
+    size_t columns = (size_t)exec->model->classes;
+    const float *made = state->derivative < 0 ? cddpi_exec_input(exec, 0)
+                                              : cddpi_exec_buffer(exec, state->derivative);
 
-    if (run->model->tokens_in) {
-        cddpi_gpt_kernels()->softmax->backward(
-            made, run->batch->label, cddpi_run_buffer(run, state->inverse), (float)run->scale,
-            rows_of(run->plan), columns, cddpi_run_grad_input(run, 0));
+    if (exec->model->tokens_in) {
+        cddpi_transformer_kernels()->softmax->backward(
+            made, exec->batch->label, cddpi_exec_buffer(exec, state->inverse), (float)exec->scale,
+            rows_of(exec->plan), columns, cddpi_exec_grad_input(exec, 0));
     } else {
-        cddpi_nn_scale(made, (float)run->scale, cddpi_run_grad_input(run, 0),
-                       rows_of(run->plan) * columns);
+        cddpi_nn_scale(made, (float)exec->scale, cddpi_exec_grad_input(exec, 0),
+                       rows_of(exec->plan) * columns);
     }
     return CDDP_OK;
 }
@@ -139,52 +142,51 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
                              &state->scratch);
 }
 
-static cddp_status compute_cuda(const struct cddpi_run *run, const struct cuda_state *state,
+static cddp_status compute_cuda(const struct cddpi_exec *exec, const struct cuda_state *state,
                                 void *outputs)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_run_kernels(run);
-    const struct cddpi_model_cuda *cuda = run->model->cuda;
-    bool mse = run->model->loss == CDDPI_LOSS_MSE;
-    size_t stride = run->plan->values[run->op->inputs[0]].stride;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    bool mse = exec->model->loss == CDDPI_LOSS_MSE;
+    size_t stride = exec->plan->values[exec->op->inputs[0]].stride;
 
     if (stride > 0) {
         return kernels->cross_entropy_strided(
-            cuda->device, cuda->type, outputs, run->batch->label, rows_of(run->plan),
-            (size_t)run->model->classes, stride, run->plan->training, (float)run->scale,
-            cuda->loss_scale, cuda->sums, cddpi_run_buffer(run, state->scratch));
+            device, exec->model->type, outputs, exec->batch->label, rows_of(exec->plan),
+            (size_t)exec->model->classes, stride, exec->plan->training, (float)exec->scale,
+            exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));
     }
     return (mse ? kernels->squared_error : kernels->cross_entropy)(
-        cuda->device, cuda->type, outputs, run->batch->label, rows_of(run->plan),
-        (size_t)run->model->classes, run->plan->training, (float)run->scale, cuda->loss_scale,
-        cuda->sums, cddpi_run_buffer(run, state->scratch));
+        device, exec->model->type, outputs, exec->batch->label, rows_of(exec->plan),
+        (size_t)exec->model->classes, exec->plan->training, (float)exec->scale,
+        exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));
 }
 
-static cddp_status forward_cuda(struct cddpi_run *run, void *state)
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
 {
-    return run->plan->training ? CDDP_OK : compute_cuda(run, state, cddpi_run_taken_input(run));
+    return exec->plan->training ? CDDP_OK : compute_cuda(exec, state, cddpi_exec_taken_input(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_run *run, void *state)
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
 {
-    struct cddpi_device *device = cddpi_run_device(run);
-    const struct cddpi_plan_value *value = &run->plan->values[run->op->inputs[0]];
-    void *outputs = cddpi_run_taken_input(run);
-    void *grad = cddpi_run_grad_input(run, 0);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    const struct cddpi_plan_value *value = &exec->plan->values[exec->op->inputs[0]];
+    void *outputs = cddpi_exec_taken_input(exec);
+    void *grad = cddpi_exec_grad_input(exec, 0);
     cddp_status status = CDDP_OK;
 
     if (grad != outputs) { /* which the layer before reads, too */
         status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
                                    value->elements * cddp_type_bytes(value->type));
     }
-    return status == CDDP_OK ? compute_cuda(run, state, grad) : status;
+    return status == CDDP_OK ? compute_cuda(exec, state, grad) : status;
 }
 
-const struct cddpi_op_cuda cddpi_cuda_loss = {
+const struct cddpi_op_kernels cddpi_cuda_loss = {
     .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
 
-const struct cddpi_op_ops cddpi_op_loss = {.name = "loss",
-                                           .plan = plan_loss,
-                                           .unplan = unplan,
-                                           .forward = forward,
-                                           .backward = backward,
-                                           .cuda = &cddpi_cuda_loss};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_loss, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_loss = {
+    .name = "loss", .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_loss}};

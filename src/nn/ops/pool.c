@@ -2,10 +2,10 @@
  * ends flat and plain whatever the layout of its input. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/nn_layout.h"
-#include "kernels/cpu/nn_window.h"
-#include "nn/cuda.h"
-#include "nn/dnnl.h"
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/window.h"
+#include "nn/cpu/dnnl.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/window.h"
 
@@ -43,7 +43,7 @@ static struct cddpi_shape whole_blocks(struct cddpi_shape shape, int block)
     return shape;
 }
 
-static struct cddpi_dnnl_wish describe_window(struct cddpi_plan *plan, int index)
+static struct cddpi_dnnl_request describe_window(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     int block = cddpi_plan_input(plan, index, 0)->block;
@@ -51,7 +51,7 @@ static struct cddpi_dnnl_wish describe_window(struct cddpi_plan *plan, int index
      * for a block in parts, which takes several times longer */
     struct cddpi_shape in = whole_blocks(op->in, block);
     struct cddpi_shape result = whole_blocks(op->out, block);
-    struct cddpi_dnnl_wish wish = {
+    struct cddpi_dnnl_request request = {
         .kind = CDDPI_DNNL_POOL,
         .training = plan->training,
         .src = cddpi_md_image(&plan->layouts, plan->count, &in, block),
@@ -65,27 +65,27 @@ static struct cddpi_dnnl_wish describe_window(struct cddpi_plan *plan, int index
                                                           : dnnl_pooling_avg_include_padding,
         .what = "pooling"};
 
-    return wish;
+    return request;
 }
 
 static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                                 struct cddpi_plan *plan, int index,
-                                const struct cddpi_dnnl_wish *wish)
+                                const struct cddpi_dnnl_request *request)
 {
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(dnnl, wish, &desc);
+    cddp_status status = cddpi_dnnl_describe(dnnl, request, &desc);
 
     if (status != CDDP_OK) {
         return status;
     }
     status = cddpi_primitive_init(&state->forward, dnnl, desc, plan,
-                                  &(struct cddpi_plan_part){.op = index, .what = wish->what},
+                                  &(struct cddpi_plan_part){.op = index, .what = request->what},
                                   CDDPI_IN_FORWARD);
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_SRC, wish->src);
+        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_SRC, request->src);
     }
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, wish->dst);
+        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, request->dst);
     }
     return status == CDDP_OK
                ? cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace)
@@ -93,26 +93,27 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
 }
 
 static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
-                                 struct cddpi_plan *plan, int index, struct cddpi_dnnl_wish wish)
+                                 struct cddpi_plan *plan, int index,
+                                 struct cddpi_dnnl_request request)
 {
     dnnl_primitive_desc_t desc;
     cddp_status status;
 
-    wish.kind = CDDPI_DNNL_POOL_DATA;
-    wish.forward = state->forward.desc;
-    wish.what = "gradient of pooling";
-    status = cddpi_dnnl_describe(dnnl, &wish, &desc);
+    request.kind = CDDPI_DNNL_POOL_DATA;
+    request.forward = state->forward.desc;
+    request.what = "gradient of pooling";
+    status = cddpi_dnnl_describe(dnnl, &request, &desc);
     if (status != CDDP_OK) {
         return status;
     }
     status = cddpi_primitive_init(&state->backward, dnnl, desc, plan,
-                                  &(struct cddpi_plan_part){.op = index, .what = wish.what},
+                                  &(struct cddpi_plan_part){.op = index, .what = request.what},
                                   CDDPI_IN_BACKWARD);
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_DST, wish.dst);
+        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_DST, request.dst);
     }
     if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_SRC, wish.src);
+        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_SRC, request.src);
     }
     if (status == CDDP_OK && state->workspace >= 0) {
         status = cddpi_primitive_arg(
@@ -124,16 +125,16 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
 
 static cddp_status plan_dnnl(struct state *state, struct cddpi_plan *plan, int index)
 {
-    struct cddpi_dnnl_wish wish = describe_window(plan, index);
+    struct cddpi_dnnl_request request = describe_window(plan, index);
     struct cddpi_dnnl *dnnl = NULL;
     cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
     state->workspace = -1;
     if (status == CDDP_OK) {
-        status = plan_forward(state, dnnl, plan, index, &wish);
+        status = plan_forward(state, dnnl, plan, index, &request);
     }
     if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = plan_backward(state, dnnl, plan, index, wish);
+        status = plan_backward(state, dnnl, plan, index, request);
     }
     return status;
 }
@@ -180,88 +181,85 @@ static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
     }
     *out = state;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    status = plan->model->substitutes == CDDPI_SUBSTITUTES_OWN ? CDDP_ERR_UNAVAILABLE
-                                                               : plan_dnnl(state, plan, index);
+    status = plan->model->fallbacks == CDDPI_FALLBACKS_OWN ? CDDP_ERR_UNAVAILABLE
+                                                           : plan_dnnl(state, plan, index);
     if (status == CDDP_ERR_UNAVAILABLE) {
         fini_primitives(state);
-        cddpi_plan_take_back(plan, mark);
+        cddpi_plan_rollback(plan, mark);
         status = plan_own(state, plan, index);
     }
     return status;
 }
 
-static void *workspace(const struct cddpi_run *run, const struct state *state)
+static void *workspace(const struct cddpi_exec *exec, const struct state *state)
 {
-    return state->workspace >= 0 ? cddpi_run_buffer(run, state->workspace) : NULL;
+    return state->workspace >= 0 ? cddpi_exec_buffer(exec, state->workspace) : NULL;
 }
 
-static cddp_status own_forward(const struct cddpi_run *run, const struct state *state)
+static cddp_status own_forward(const struct cddpi_exec *exec, const struct state *state)
 {
-    const float *x = cddpi_run_input(run, 0);
+    const float *x = cddpi_exec_input(exec, 0);
 
-    if (run->op->layer.type == CDDPI_LAYER_MAX_POOL) {
-        cddpi_nn_max_pool(x, &state->window, cddpi_run_output(run), workspace(run, state));
+    if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
+        cddpi_nn_max_pool(x, &state->window, cddpi_exec_output(exec), workspace(exec, state));
     } else {
-        cddpi_nn_avg_pool(x, &state->window, cddpi_run_output(run));
+        cddpi_nn_avg_pool(x, &state->window, cddpi_exec_output(exec));
     }
     return CDDP_OK;
 }
 
-static cddp_status own_backward(const struct cddpi_run *run, const struct state *state)
+static cddp_status own_backward(const struct cddpi_exec *exec, const struct state *state)
 {
-    const float *grad = cddpi_run_grad_output(run, 0);
-    float *out = cddpi_run_grad_input(run, 0);
+    const float *grad = cddpi_exec_grad_output(exec, 0);
+    float *out = cddpi_exec_grad_input(exec, 0);
 
-    if (run->op->layer.type == CDDPI_LAYER_MAX_POOL) {
-        cddpi_nn_max_pool_backward(grad, workspace(run, state), &state->window, out);
+    if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
+        cddpi_nn_max_pool_backward(grad, workspace(exec, state), &state->window, out);
     } else {
         cddpi_nn_avg_pool_backward(grad, &state->window, out);
     }
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
 
     if (state->own) {
-        return own_forward(run, state);
+        return own_forward(exec, state);
     }
-    return cddpi_primitive_run(
-        run, &state->forward,
-        (const void *[]){cddpi_run_input(run, 0), cddpi_run_output(run), workspace(run, state)});
+    return cddpi_primitive_run(exec, &state->forward,
+                               (const void *[]){cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+                                                workspace(exec, state)});
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct state *state = opaque;
 
     if (state->own) {
-        return own_backward(run, state);
+        return own_backward(exec, state);
     }
-    return cddpi_primitive_run(run, &state->backward,
-                               (const void *[]){cddpi_run_grad_output(run, 0),
-                                                cddpi_run_grad_input(run, 0),
-                                                workspace(run, state)});
+    return cddpi_primitive_run(exec, &state->backward,
+                               (const void *[]){cddpi_exec_grad_output(exec, 0),
+                                                cddpi_exec_grad_input(exec, 0),
+                                                workspace(exec, state)});
 }
 
-const struct cddpi_op_ops cddpi_op_max_pool = {.name = "max_pool",
-                                               .images_only = true,
-                                               .shape = window_shape,
-                                               .plan = plan_pool,
-                                               .unplan = unplan,
-                                               .forward = forward,
-                                               .backward = backward,
-                                               .cuda = &cddpi_cuda_pool};
+static const struct cddpi_op_kernels cpu_pool = {
+    .plan = plan_pool, .unplan = unplan, .forward = forward, .backward = backward};
 
-const struct cddpi_op_ops cddpi_op_avg_pool = {.name = "avg_pool",
-                                               .images_only = true,
-                                               .shape = window_shape,
-                                               .plan = plan_pool,
-                                               .unplan = unplan,
-                                               .forward = forward,
-                                               .backward = backward,
-                                               .cuda = &cddpi_cuda_pool};
+const struct cddpi_op_ops cddpi_op_max_pool = {
+    .name = "max_pool",
+    .images_only = true,
+    .shape = window_shape,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu_pool, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pool}};
+
+const struct cddpi_op_ops cddpi_op_avg_pool = {
+    .name = "avg_pool",
+    .images_only = true,
+    .shape = window_shape,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu_pool, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pool}};
 
 static cddp_status global_shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                                 struct cddpi_shape *out)
@@ -278,38 +276,40 @@ static cddp_status plan_global(struct cddpi_plan *plan, int index, void **state)
     return CDDP_OK;
 }
 
-static struct cddpi_nn_layout input_layout(const struct cddpi_run *run)
+static struct cddpi_nn_layout input_layout(const struct cddpi_exec *exec)
 {
-    const struct cddpi_shape *in = &run->op->in;
+    const struct cddpi_shape *in = &exec->op->in;
 
-    return (struct cddpi_nn_layout){(size_t)run->plan->count, (size_t)in->channels,
+    return (struct cddpi_nn_layout){(size_t)exec->plan->count, (size_t)in->channels,
                                     (size_t)in->height * (size_t)in->width,
-                                    (size_t)run->plan->values[run->op->inputs[0]].block};
+                                    (size_t)exec->plan->values[exec->op->inputs[0]].block};
 }
 
-static cddp_status global_forward(struct cddpi_run *run, void *state)
+static cddp_status global_forward(struct cddpi_exec *exec, void *state)
 {
-    struct cddpi_nn_layout layout = input_layout(run);
+    struct cddpi_nn_layout layout = input_layout(exec);
 
     (void)state;
-    cddpi_nn_global_mean(cddpi_run_input(run, 0), &layout, cddpi_run_output(run));
+    cddpi_nn_global_mean(cddpi_exec_input(exec, 0), &layout, cddpi_exec_output(exec));
     return CDDP_OK;
 }
 
-static cddp_status global_backward(struct cddpi_run *run, void *state)
+static cddp_status global_backward(struct cddpi_exec *exec, void *state)
 {
-    struct cddpi_nn_layout layout = input_layout(run);
+    struct cddpi_nn_layout layout = input_layout(exec);
 
     (void)state;
-    cddpi_nn_global_mean_backward(cddpi_run_grad_output(run, 0), &layout,
-                                  cddpi_run_grad_input(run, 0));
+    cddpi_nn_global_mean_backward(cddpi_exec_grad_output(exec, 0), &layout,
+                                  cddpi_exec_grad_input(exec, 0));
     return CDDP_OK;
 }
 
-const struct cddpi_op_ops cddpi_op_global_avg_pool = {.name = "global_avg_pool",
-                                                      .images_only = true,
-                                                      .shape = global_shape,
-                                                      .plan = plan_global,
-                                                      .forward = global_forward,
-                                                      .backward = global_backward,
-                                                      .cuda = &cddpi_cuda_global_pool};
+static const struct cddpi_op_kernels cpu_global_avg_pool = {
+    .plan = plan_global, .forward = global_forward, .backward = global_backward};
+
+const struct cddpi_op_ops cddpi_op_global_avg_pool = {
+    .name = "global_avg_pool",
+    .images_only = true,
+    .shape = global_shape,
+    .on = {
+        [CDDPI_DEVICE_CPU] = &cpu_global_avg_pool, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_global_pool}};

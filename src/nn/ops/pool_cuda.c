@@ -1,7 +1,7 @@
 /* pool_cuda.c - owns max_pool, avg_pool and global_avg_pool on a device, with channels last. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/cuda.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
@@ -13,7 +13,7 @@ static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pool: no memory for %zu bytes", sizeof *shape);
     }
     *out = shape;
-    *shape = (struct cddpi_cuda_pool){.type = plan->model->cuda->type,
+    *shape = (struct cddpi_cuda_pool){.type = plan->model->type,
                                       .count = plan->count,
                                       .channels = op->in.channels,
                                       .height = op->in.height,
@@ -29,27 +29,27 @@ static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_run *run, void *shape)
+static cddp_status forward(struct cddpi_exec *exec, void *shape)
 {
-    return cddpi_run_kernels(run)->pool(cddpi_run_device(run), shape, cddpi_run_input(run, 0),
-                                        cddpi_run_output(run));
+    return cddpi_exec_kernels(exec)->pool(cddpi_exec_device(exec), shape, cddpi_exec_input(exec, 0),
+                                          cddpi_exec_output(exec));
 }
 
-static cddp_status backward(struct cddpi_run *run, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct cddpi_cuda_pool *shape = opaque;
-    const void *x = shape->average ? NULL : cddpi_run_input(run, 0);
-    const void *y = shape->average ? NULL : cddpi_run_output(run);
-    void *grad_input = cddpi_run_grad_input(run, 0);
+    const void *x = shape->average ? NULL : cddpi_exec_input(exec, 0);
+    const void *y = shape->average ? NULL : cddpi_exec_output(exec);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
 
     if (grad_input == NULL) {
         return CDDP_OK;
     }
-    return cddpi_run_kernels(run)->pool_grad(cddpi_run_device(run), shape,
-                                             cddpi_run_grad_output(run, 0), x, y, grad_input);
+    return cddpi_exec_kernels(exec)->pool_grad(cddpi_exec_device(exec), shape,
+                                               cddpi_exec_grad_output(exec, 0), x, y, grad_input);
 }
 
-const struct cddpi_op_cuda cddpi_cuda_pool = {
+const struct cddpi_op_kernels cddpi_cuda_pool = {
     .plan = plan_pool, .forward = forward, .backward = backward};
 
 static cddp_status plan_global(struct cddpi_plan *plan, int index, void **state)
@@ -59,32 +59,32 @@ static cddp_status plan_global(struct cddpi_plan *plan, int index, void **state)
     return CDDP_OK;
 }
 
-static size_t area_of(const struct cddpi_run *run)
+static size_t area_of(const struct cddpi_exec *exec)
 {
-    return (size_t)run->op->in.height * (size_t)run->op->in.width;
+    return (size_t)exec->op->in.height * (size_t)exec->op->in.width;
 }
 
-static cddp_status global_forward(struct cddpi_run *run, void *state)
+static cddp_status global_forward(struct cddpi_exec *exec, void *state)
 {
     (void)state;
-    return cddpi_run_kernels(run)->global_pool(cddpi_run_device(run), cddpi_run_type(run),
-                                               cddpi_run_input(run, 0), (size_t)run->plan->count,
-                                               area_of(run), (size_t)run->op->in.channels,
-                                               cddpi_run_output(run));
+    return cddpi_exec_kernels(exec)->global_pool(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_input(exec, 0),
+        (size_t)exec->plan->count, area_of(exec), (size_t)exec->op->in.channels,
+        cddpi_exec_output(exec));
 }
 
-static cddp_status global_backward(struct cddpi_run *run, void *state)
+static cddp_status global_backward(struct cddpi_exec *exec, void *state)
 {
-    void *grad_input = cddpi_run_grad_input(run, 0);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
 
     (void)state;
     if (grad_input == NULL) {
         return CDDP_OK;
     }
-    return cddpi_run_kernels(run)->global_pool_grad(
-        cddpi_run_device(run), cddpi_run_type(run), cddpi_run_grad_output(run, 0),
-        (size_t)run->plan->count, area_of(run), (size_t)run->op->in.channels, grad_input);
+    return cddpi_exec_kernels(exec)->global_pool_grad(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_grad_output(exec, 0),
+        (size_t)exec->plan->count, area_of(exec), (size_t)exec->op->in.channels, grad_input);
 }
 
-const struct cddpi_op_cuda cddpi_cuda_global_pool = {
+const struct cddpi_op_kernels cddpi_cuda_global_pool = {
     .plan = plan_global, .forward = global_forward, .backward = global_backward};

@@ -2,7 +2,7 @@
 #ifndef CDDPI_NN_OPS_WINDOW_H
 #define CDDPI_NN_OPS_WINDOW_H
 
-#include "nn/graph.h"
+#include "nn/graph/graph.h"
 
 /** Height and width after the layer's kernel, stride and padding (windows that do not fit entirely
  *  are left out). CDDP_ERR_CONFIG when the kernel is larger than the padded image. */

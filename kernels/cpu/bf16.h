@@ -1,0 +1,43 @@
+/* bf16.h - float32 matrices as operands of bf16 products: rounded to nearest even (NaN stays
+ * NaN), in the three layouts that such products read.
+ *
+ * plain: row-major. transposed: row-major, columns x rows. packed: what a product takes as its
+ * right factor, blocks of 32 rows x 64 columns whose pairs of rows lie together, i.e. [columns /
+ * 64][rows / 32][16][64][2], filled up with zeros (oneDNN's BA16a64b2a). */
+#ifndef CDDPI_KERNELS_CPU_BF16_H
+#define CDDPI_KERNELS_CPU_BF16_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CDDPI_BF16_ROWS = 32, CDDPI_BF16_COLUMNS = 64 };
+
+/** Elements of the packed form of @p rows x @p columns. */
+static inline size_t cddpi_bf16_packed_count(size_t rows, size_t columns)
+{
+    size_t down = (rows + CDDPI_BF16_ROWS - 1) / CDDPI_BF16_ROWS * CDDPI_BF16_ROWS;
+    size_t across = (columns + CDDPI_BF16_COLUMNS - 1) / CDDPI_BF16_COLUMNS * CDDPI_BF16_COLUMNS;
+
+    return down * across;
+}
+
+/* Where the forms of one matrix go; NULL: not wanted. */
+struct cddpi_bf16_forms {
+    uint16_t *plain, *packed, *transposed;
+    float *sums; /* the float32 numbers of each column are added to it, row by row */
+};
+
+/** All wanted forms of @p x in one pass over it. */
+void cddpi_bf16_split(const float *x, size_t rows, size_t columns,
+                      const struct cddpi_bf16_forms *out);
+/** The packed form of the transpose of @p x: that of columns x rows. */
+void cddpi_bf16_pack_transposed(const float *x, size_t rows, size_t columns, uint16_t *out);
+/** Float32 numbers that bf16 can hold, for a processor without bf16; @p out may be @p x. */
+void cddpi_nn_round_bf16(const float *x, float *out, size_t count);
+
+/* The same two in plain C, whatever the processor; for tests. */
+void cddpi_bf16_split_generic(const float *x, size_t rows, size_t columns,
+                              const struct cddpi_bf16_forms *out);
+void cddpi_bf16_pack_transposed_generic(const float *x, size_t rows, size_t columns, uint16_t *out);
+
+#endif

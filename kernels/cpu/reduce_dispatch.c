@@ -1,0 +1,54 @@
+/* reduce_dispatch.c - picks the build of per_isa/reduce.c that fits this processor. */
+#include "kernels/cpu/reduce.h"
+
+#include "kernels/cpu/isa.h"
+
+extern const struct cddpi_reduce_isa cddpi_reduce_generic;
+#if defined(__x86_64__)
+extern const struct cddpi_reduce_isa cddpi_reduce_avx2;
+extern const struct cddpi_reduce_isa cddpi_reduce_avx512;
+#endif
+
+static const struct cddpi_reduce_isa *const isas[] = {
+    &cddpi_reduce_generic,
+#if defined(__x86_64__)
+    &cddpi_reduce_avx2,
+    &cddpi_reduce_avx512,
+#endif
+};
+
+const struct cddpi_reduce_isa *const *cddpi_reduce_isas(size_t *out_count)
+{
+    *out_count = (size_t)cddpi_isa() + 1;
+    return isas;
+}
+
+void cddpi_reduce(const struct cddpi_reduce *how, void *const *dst, const void *const *src,
+                  size_t count)
+{
+    isas[cddpi_isa()]->reduce(how, dst, src, count);
+}
+
+void cddpi_reduce_weighted(struct cddpi_reduce *out, cddp_type type, const double *weights,
+                           int sources, double *factors)
+{
+    bool equal = true;
+    double total = 0;
+
+    for (int s = 0; s < sources; s++) {
+        equal = equal && weights[s] == weights[0] && weights[s] > 0;
+        total += weights[s];
+    }
+    *out = (struct cddpi_reduce){type, equal ? CDDP_OP_MEAN : CDDP_OP_SUM, sources, 1, NULL};
+    if (!equal) {
+        for (int s = 0; s < sources; s++) {
+            factors[s] = total > 0 ? weights[s] / total : 0;
+        }
+        out->factors = factors;
+    }
+}
+
+void cddpi_cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_type, size_t count)
+{
+    isas[cddpi_isa()]->cast(dst, dst_type, src, src_type, count);
+}

@@ -1,0 +1,46 @@
+/* attention_dispatch.c - owns the choice of who does attention: cuDNN if it can, else kernels of
+ * our own. What forward keeps is the same from both, so backward may be the other's. */
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cudnn/cudnn.h"
+#include "kernels/cuda/scratch.h"
+
+static bool is_empty(const struct cddpi_cuda_attention *shape)
+{
+    return shape->batch == 0 || shape->heads == 0 || shape->length == 0 || shape->head == 0;
+}
+
+static cddp_status forward(struct cddpi_device *device, const struct cddpi_cuda_attention *shape,
+                           const void *qkv, void *out, float *stats)
+{
+    bool done = is_empty(shape);
+    cddp_status status = done ? CDDP_OK
+                              : cddpi_cudnn_attention(device, shape, qkv, out, stats, &done);
+
+    return status != CDDP_OK || done ? status
+                                     : cddpi_cuda_own_attention(device, shape, qkv, out, stats);
+}
+
+static cddp_status backward(struct cddpi_device *device, const struct cddpi_cuda_attention *shape,
+                            const void *qkv, const void *out, const float *stats, const void *dout,
+                            void *dqkv)
+{
+    bool done = is_empty(shape);
+    void *scratch;
+    cddp_status status = done ? CDDP_OK
+                              : cddpi_cudnn_attention_grad(device, shape, qkv, out, stats, dout,
+                                                           dqkv, &done);
+
+    if (status != CDDP_OK || done) {
+        return status;
+    }
+    status = cddpi_cuda_scratch(device, cddpi_cuda_own_attention_scratch(shape), &scratch);
+    return status != CDDP_OK
+               ? status
+               : cddpi_cuda_own_attention_grad(device, shape, qkv, out, stats, dout, dqkv, scratch);
+}
+
+void cddpi_cuda_fill_attention(struct cddpi_cuda_kernels *out)
+{
+    out->attention = forward;
+    out->attention_grad = backward;
+}

@@ -1,0 +1,215 @@
+/* cache.c - owns a device's cuDNN handle and its plans. There are a few dozen shapes in a
+ * model, so they are looked for one after the other. */
+#include "kernels/cuda/cudnn/cache.h"
+
+#include "base/log.h"
+#include "kernels/cuda/library.h"
+#include "kernels/cuda/scratch.h"
+
+#include <string.h>
+
+struct entry {
+    struct cddpi_cudnn_key key;
+    bool usable;
+    struct cddpi_cudnn_plan plan;
+    struct entry *next;
+};
+
+struct cache {
+    struct cddpi_cudnn cudnn;
+    cudnnHandle_t handle; /* NULL: there is no cuDNN here */
+    cudaStream_t stream;  /* in which the handle works */
+    struct entry *entries;
+};
+
+static void release(struct cddpi_device *device, void *state)
+{
+    struct cache *cache = state;
+
+    while (cache->entries != NULL) {
+        struct entry *entry = cache->entries;
+
+        cache->entries = entry->next;
+        cddpi_cudnn_plan_fini(&entry->plan);
+        cddpi_cuda_host_free(device, entry);
+    }
+    if (cache->handle != NULL) {
+        cache->cudnn.destroy(cache->handle);
+    }
+    cddpi_cuda_host_free(device, cache);
+}
+
+/* That there is no cuDNN is no failure, but slow, so it is logged. */
+static void warn_slow(void)
+{
+    cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
+}
+
+/* A mix of libraries that nobody has asked for is an error, and not a cuDNN that is missing. */
+static cddp_status open_library(struct cddpi_device *device, struct cache *cache)
+{
+    void *library;
+    cudnnStatus_t code;
+    cddp_status status = cuda_library_open(CUDA_LIBRARY_CUDNN, &library);
+
+    if (status == CDDP_ERR_CONFIG) {
+        return status;
+    }
+    if (status != CDDP_OK || cddpi_cudnn_look_up(device, library, &cache->cudnn) != CDDP_OK) {
+        warn_slow();
+        return CDDP_OK;
+    }
+    cache->stream = cddpi_cuda_compute_stream(device); /* makes the device this thread's */
+    code = cache->cudnn.create(&cache->handle);
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code = cache->cudnn.set_stream(cache->handle, cache->stream);
+    } else {
+        cache->handle = NULL;
+    }
+    if (code != CUDNN_STATUS_SUCCESS) {
+        cddpi_cudnn_failed(&cache->cudnn, code, "handle");
+        if (cache->handle != NULL) {
+            cache->cudnn.destroy(cache->handle);
+            cache->handle = NULL;
+        }
+        warn_slow();
+    }
+    return CDDP_OK;
+}
+
+static cddp_status refuse_capture(struct cddpi_device *device)
+{
+    return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                           "the first attention or convolution of a shape cannot be captured");
+}
+
+static cddp_status get(struct cddpi_device *device, struct cache **out)
+{
+    struct cddpi_cuda_cache *slot = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_CUDNN);
+
+    if (slot->state == NULL) {
+        struct cache *cache;
+        cddp_status status;
+
+        if (cddpi_cuda_capturing(device)) {
+            return refuse_capture(device);
+        }
+        cache = cddpi_cuda_host_alloc(device, sizeof *cache);
+        if (cache == NULL) {
+            return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "cuDNN: no memory for %zu bytes",
+                                   sizeof *cache);
+        }
+        status = open_library(device, cache);
+        if (status != CDDP_OK) {
+            cddpi_cuda_host_free(device, cache);
+            return status;
+        }
+        *slot = (struct cddpi_cuda_cache){cache, release};
+    }
+    *out = slot->state;
+    return CDDP_OK;
+}
+
+static struct entry *look(const struct cache *cache, const struct cddpi_cudnn_key *key)
+{
+    struct entry *entry = cache->entries;
+
+    while (entry != NULL && memcmp(&entry->key, key, sizeof *key) != 0) {
+        entry = entry->next;
+    }
+    return entry;
+}
+
+static const char *name_of(const struct cddpi_cudnn_key *key)
+{
+    static const char *const names[] = {"attention", "gradient of attention", "convolution",
+                                        "gradient of a convolution's input",
+                                        "gradient of a convolution's filters"};
+
+    return names[key->kind];
+}
+
+static cddp_status add(struct cddpi_device *device, struct cache *cache,
+                       const struct cddpi_cudnn_key *key,
+                       void (*build)(struct cddpi_cudnn_graph *graph, const void *shape),
+                       const void *shape, struct entry **out)
+{
+    struct cddpi_cudnn_target target = {
+        .handle = cache->handle, .alternatives = key->any_order != 0, .tf32 = cddpi_cuda_tf32()};
+    struct entry *entry;
+    cddp_status status;
+
+    if (cddpi_cuda_capturing(device)) {
+        return refuse_capture(device);
+    }
+    entry = cddpi_cuda_host_alloc(device, sizeof *entry);
+    if (entry == NULL) {
+        return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "cuDNN: no memory for %zu bytes",
+                               sizeof *entry);
+    }
+    entry->key = *key;
+    cddpi_cudnn_graph_init(&entry->plan.graph, &cache->cudnn, name_of(key));
+    build(&entry->plan.graph, shape);
+    status = entry->plan.graph.status; /* not CDDP_OK: of a kind that cuDNN is not asked for */
+    if (status == CDDP_OK) {
+        status = cddpi_cudnn_plan_choose(&entry->plan, &target);
+        if (status != CDDP_OK) {
+            warn_slow();
+        } else if (!entry->plan.reproducible && key->any_order == 0) {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "cuDNN: %s: this device has only engines whose results "
+                      "differ from run to run",
+                      name_of(key));
+        }
+    }
+    entry->usable = status == CDDP_OK;
+    if (!entry->usable) {
+        cddpi_cudnn_plan_fini(&entry->plan);
+    }
+    entry->next = cache->entries;
+    cache->entries = entry;
+    *out = entry;
+    return CDDP_OK;
+}
+
+/* The compute stream may have become another. */
+static cddp_status follow_stream(struct cddpi_device *device, struct cache *cache)
+{
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+
+    if (stream != cache->stream) {
+        code = cache->cudnn.set_stream(cache->handle, stream);
+    }
+    if (code != CUDNN_STATUS_SUCCESS) {
+        return cddpi_cudnn_failed(&cache->cudnn, code, "stream of the handle");
+    }
+    cache->stream = stream;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cudnn_key *key,
+                             void (*build)(struct cddpi_cudnn_graph *graph, const void *shape),
+                             const void *shape, struct cddpi_cudnn_use *out)
+{
+    struct cache *cache = NULL;
+    struct entry *entry;
+    cddp_status status = get(device, &cache);
+
+    out->plan = NULL;
+    if (status != CDDP_OK || cache->handle == NULL) {
+        return status;
+    }
+    status = follow_stream(device, cache);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    entry = look(cache, key);
+    if (entry == NULL) {
+        status = add(device, cache, key, build, shape, &entry);
+    }
+    if (status == CDDP_OK && entry->usable && !entry->plan.failed) {
+        *out = (struct cddpi_cudnn_use){&cache->cudnn, cache->handle, &entry->plan};
+    }
+    return status;
+}

@@ -1,0 +1,16 @@
+/* conv.h - convolution and its two gradients as operation graphs of cuDNN, channels last. */
+#ifndef CDDPI_KERNELS_CUDA_CUDNN_CONV_H
+#define CDDPI_KERNELS_CUDA_CUDNN_CONV_H
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cudnn/plan.h"
+
+enum cddpi_cudnn_conv_id { CDDPI_CONV_X = 1, CDDPI_CONV_W, CDDPI_CONV_Y };
+
+/** Add the operation to a graph that is empty yet; which of x, w and y is written depends on
+ * @p pass. All are of the shape's type: cuDNN has no engines that make a float32 gradient of
+ * filters from 16-bit activations. Look at graph->status. */
+void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_conv_pass pass,
+                            const struct cddpi_cuda_conv *shape);
+
+#endif

@@ -1,0 +1,37 @@
+/* library.h - NVIDIA's libraries, which are opened when they are first needed. */
+#ifndef CDDPI_CUDA_LIBRARY_H
+#define CDDPI_CUDA_LIBRARY_H
+
+#include <cddp/status.h>
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum cuda_library {
+    CUDA_LIBRARY_CUBLASLT,
+    CUDA_LIBRARY_CUDNN,
+    CUDA_LIBRARY_NCCL,
+    CUDA_LIBRARY_COUNT
+};
+
+/** Open @p library, once a process, under the major version that the module was built for (or one
+ *  that is known to work); never closed. CDDP_ERR_UNAVAILABLE: the loader's reason.
+ * CDDP_ERR_CONFIG: it is not from where those are that were opened before, and
+ * $CDDP_MIXED_LIBRARIES does not allow that. Any thread. */
+cddp_status cuda_library_open(enum cuda_library library, void **out);
+
+/** Where those that are open came from, for people. */
+void cuda_libraries_describe(char *out, size_t bytes);
+
+/** A function of an opened library: *(void **)&function = cuda_library_symbol(library, "name");
+ *  NULL: it has none. */
+void *cuda_library_symbol(void *library, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

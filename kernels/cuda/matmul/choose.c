@@ -1,0 +1,248 @@
+/* choose.c - owns the choice among algorithms for a matrix product.
+ *
+ * NVIDIA promises the same bits from one algorithm in every run on the same card with a workspace
+ * of the caller's; it is a choice by time that would make runs differ. So an algorithm may only
+ * take the place of the first, which cuBLASLt's heuristics always name the same, if it gives the
+ * first's bits on the data at hand, twice. (Tiles change nothing as long as each element's products
+ * are added up in the same order; a sum in another order shows in every second element of float32,
+ * but after rounding to bf16 only in one of some ten thousand. So few elements of 16 bits do not
+ * decide: then both must be of the same kind, with as many parts of a sum, too.) Data that is
+ * mostly zero cannot tell anything apart: then a later call measures. */
+#include "kernels/cuda/matmul/plan.h"
+#include "kernels/cuda/matmul_kernels.h"
+#include "kernels/cuda/timer.h"
+
+#include <string.h>
+
+enum { RARE = 16 /* one word in so many must not be 0 */ };
+
+/* Elements whose bits tell sums in different orders apart. */
+static const size_t telling_f32 = 256;
+static const size_t telling_16_bits = (size_t)1 << 21;
+
+struct print {
+    uint64_t sum, filled;
+};
+
+static size_t bytes_of(int32_t type)
+{
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
+static size_t result_bytes(const struct cddpi_cuda_matmul_shape *shape)
+{
+    return (size_t)shape->m * (size_t)shape->n * bytes_of(shape->result);
+}
+
+static bool writes_aux(const struct cddpi_cuda_matmul_shape *shape)
+{
+    return shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* All that the product has written, as two numbers. Waits for it. */
+static cudaError_t take_print(const struct cddpi_cuda_matmuls *matmuls,
+                              const struct cddpi_cuda_matmul_plan *plan,
+                              const struct cddpi_cuda_matmul_operands *operands,
+                              cudaStream_t stream, struct print *out)
+{
+    const struct cddpi_cuda_matmul_shape *shape = &plan->shape;
+    size_t elements = (size_t)shape->m * (size_t)shape->n;
+    uint64_t *print = matmuls->fingerprint;
+    cudaError_t error = cudaMemsetAsync(print, 0, sizeof *out, stream);
+
+    if (error == cudaSuccess) {
+        error = cddpi_cuda_fingerprint(stream, operands->d, result_bytes(shape), 1, print);
+    }
+    if (error == cudaSuccess && writes_aux(shape)) {
+        error = cddpi_cuda_fingerprint(stream, operands->aux, elements * bytes_of(shape->type),
+                                       elements + 2, print);
+    }
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(out, print, sizeof *out, cudaMemcpyDeviceToHost, stream);
+    }
+    return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
+}
+
+/* What is run. */
+struct trial {
+    struct cddpi_device *device;
+    const struct cddpi_cuda_matmuls *matmuls;
+    const struct cddpi_cuda_matmul_plan *plan;
+    const struct cddpi_cuda_matmul_operands *operands;
+    const cublasLtMatmulAlgo_t *algorithm;
+};
+
+static bool launch(void *argument)
+{
+    const struct trial *trial = argument;
+
+    return cddpi_cuda_matmul_launch(trial->device, trial->matmuls, trial->plan, trial->operands, 0,
+                                    trial->algorithm) == CUBLAS_STATUS_SUCCESS;
+}
+
+struct tally {
+    struct print first; /* of the first algorithm that gives the same bits again */
+    int reference;      /* its index; -1: none yet */
+    int best;
+    float best_ms;
+};
+
+/* Whether two algorithms differ in nothing that changes the order of sums: tiles, stages ... */
+static bool are_alike(const struct cddpi_cublaslt *lt, const cublasLtMatmulAlgo_t *a,
+                      const cublasLtMatmulAlgo_t *b)
+{
+    static const struct {
+        cublasLtMatmulAlgoConfigAttributes_t attribute;
+        size_t bytes;
+    } rows[] = {{CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t)},
+                {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int32_t)},
+                {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, sizeof(uint32_t)},
+                {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, sizeof(uint16_t)}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t values[2] = {0, 0};
+        size_t written;
+
+        if (lt->algorithm_get(a, rows[i].attribute, &values[0], rows[i].bytes, &written) !=
+                CUBLAS_STATUS_SUCCESS ||
+            lt->algorithm_get(b, rows[i].attribute, &values[1], rows[i].bytes, &written) !=
+                CUBLAS_STATUS_SUCCESS ||
+            values[0] != values[1]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether bits alone decide, for this many elements. */
+static bool bits_decide(const struct cddpi_cuda_matmul_shape *shape)
+{
+    size_t elements = (size_t)shape->m * (size_t)shape->n;
+
+    return elements >= (shape->result == CUDA_R_32F ? telling_f32 : telling_16_bits);
+}
+
+/* One candidate: its first run, which nobody times, shows whether it may be chosen. */
+static cudaError_t try_candidate(struct cddpi_device *device,
+                                 const struct cddpi_cuda_matmuls *matmuls,
+                                 const struct cddpi_cuda_matmul_plan *plan,
+                                 const struct cddpi_cuda_matmul_operands *operands,
+                                 const cublasLtMatmulHeuristicResult_t *candidates, int index,
+                                 const struct cddpi_cuda_timer *timer, struct tally *tally)
+{
+    const cublasLtMatmulAlgo_t *algorithm = &candidates[index].algo;
+    struct trial trial = {device, matmuls, plan, operands, algorithm};
+    bool any_bits = plan->shape.choice == CDDPI_CUDA_MATMUL_FAST;
+    struct print before = {0, 0};
+    struct print after = {0, 0};
+    float ms = 0;
+    cudaError_t error;
+
+    if (!any_bits && tally->reference >= 0 && !bits_decide(&plan->shape) &&
+        !are_alike(&matmuls->lt, &candidates[tally->reference].algo, algorithm)) {
+        return cudaSuccess;
+    }
+    if (!launch(&trial)) {
+        return cudaSuccess;
+    }
+    error = take_print(matmuls, plan, operands, timer->stream, &before);
+    if (error != cudaSuccess ||
+        (!any_bits && tally->reference >= 0 && before.sum != tally->first.sum)) {
+        return error;
+    }
+    error = cddpi_cuda_timer_best(timer, launch, &trial, &ms);
+    if (error == cudaSuccess) {
+        error = take_print(matmuls, plan, operands, timer->stream, &after);
+    }
+    if (error != cudaSuccess || (!any_bits && before.sum != after.sum)) {
+        return error; /* it has not even its own bits twice */
+    }
+    if (tally->reference < 0) {
+        tally->reference = index;
+        tally->first = before;
+    }
+    if (ms < tally->best_ms) {
+        tally->best = index;
+        tally->best_ms = ms;
+    }
+    return cudaSuccess;
+}
+
+/* Whether the data could tell algorithms apart. */
+static bool is_telling(const struct cddpi_cuda_matmul_plan *plan, const struct print *print)
+{
+    return print->filled >= result_bytes(&plan->shape) / 2 / RARE;
+}
+
+static cudaError_t try_all(struct cddpi_device *device, const struct cddpi_cuda_matmuls *matmuls,
+                           struct cddpi_cuda_matmul_plan *plan,
+                           const struct cddpi_cuda_matmul_operands *operands,
+                           const cublasLtMatmulHeuristicResult_t *candidates, int count,
+                           const struct cddpi_cuda_timer *timer)
+{
+    struct tally tally = {{0, 0}, -1, -1, 1e29f};
+    cudaError_t error = cudaSuccess;
+
+    for (int i = 0; i < count && error == cudaSuccess; i++) {
+        error = try_candidate(device, matmuls, plan, operands, candidates, i, timer, &tally);
+    }
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (tally.best < 0) { /* none runs, or none gives the same bits twice */
+        plan->missing = true;
+        plan->tries = CDDPI_CUDA_MATMUL_TRIES;
+    } else if (plan->shape.choice == CDDPI_CUDA_MATMUL_FAST || is_telling(plan, &tally.first)) {
+        plan->chosen = candidates[tally.best];
+        plan->tries = CDDPI_CUDA_MATMUL_TRIES;
+    } else {
+        plan->chosen = candidates[tally.reference];
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t time_all(struct cddpi_device *device, const struct cddpi_cuda_matmuls *matmuls,
+                            struct cddpi_cuda_matmul_plan *plan,
+                            const struct cddpi_cuda_matmul_operands *operands,
+                            const cublasLtMatmulHeuristicResult_t *candidates, int count)
+{
+    struct cddpi_cuda_timer timer;
+    cudaError_t error = cddpi_cuda_timer_open(device, &timer);
+
+    if (error == cudaSuccess) {
+        error = try_all(device, matmuls, plan, operands, candidates, count, &timer);
+        cddpi_cuda_timer_close(&timer);
+    }
+    return error;
+}
+
+cddp_status cddpi_cuda_matmul_measure(struct cddpi_device *device,
+                                      struct cddpi_cuda_matmuls *matmuls,
+                                      struct cddpi_cuda_matmul_plan *plan,
+                                      const struct cddpi_cuda_matmul_operands *operands,
+                                      const cublasLtMatmulHeuristicResult_t *candidates, int count)
+{
+    size_t bytes = result_bytes(&plan->shape);
+    void *saved = NULL;
+    cudaError_t error;
+    cddp_status status = CDDP_OK;
+
+    /* Runs overwrite the result. Where there is no room to save it, a later call measures. */
+    if (operands->add) {
+        if (cddpi_cuda_alloc(device, bytes, "a product's result while it is measured", &saved) !=
+            CDDP_OK) {
+            return CDDP_OK;
+        }
+        status = cddpi_cuda_copy(device, saved, operands->d, bytes);
+    }
+    if (status == CDDP_OK) {
+        error = time_all(device, matmuls, plan, operands, candidates, count);
+        status = cddpi_cuda_status(device, error, "a measurement of products", __FILE__, __LINE__);
+    }
+    if (operands->add && status == CDDP_OK) {
+        status = cddpi_cuda_copy(device, operands->d, saved, bytes);
+    }
+    cddpi_cuda_release(device, saved);
+    return status;
+}

@@ -1,0 +1,88 @@
+/* launcher_report.c - owns this process's end of the pipe to the launcher. */
+#include "base/launcher_report.h"
+
+#include "base/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int report_fd = -1; /* set before there are other threads */
+static atomic_bool has_begun;
+
+void cddpi_launcher_report_open(void)
+{
+    int fd = (int)cddpi_env_integer(CDDPI_ENV_REPORT_FD, 3, INT16_MAX, -1);
+    struct stat status;
+
+    /* The variable may be inherited from an older launcher: then the descriptor is something else.
+     */
+    if (fd >= 0 && fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) &&
+        fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) {
+        report_fd = fd;
+    }
+}
+
+void cddpi_launcher_report_begin(void)
+{
+    atomic_store(&has_begun, true);
+    cddpi_launcher_report_alive();
+}
+
+static void tell_all(const char *what, size_t bytes)
+{
+    int kept = errno;
+
+    if (report_fd >= 0) {
+        (void)!write(report_fd, what, bytes); /* a full or closed pipe is no failure */
+    }
+    errno = kept;
+}
+
+static void tell(char what)
+{
+    tell_all(&what, 1);
+}
+
+void cddpi_launcher_report_alive(void)
+{
+    if (atomic_load(&has_begun)) {
+        tell(CDDPI_REPORT_ALIVE);
+    }
+}
+
+void cddpi_launcher_report_saved(void)
+{
+    tell(CDDPI_REPORT_SAVED);
+}
+
+void cddpi_launcher_report_culprit(int rank, int culprit)
+{
+    const char report[CDDPI_REPORT_CULPRIT_BYTES] = {CDDPI_REPORT_CULPRIT, (char)(rank & 255),
+                                                     (char)(rank >> 8 & 255), (char)(culprit & 255),
+                                                     (char)(culprit >> 8 & 255)};
+
+    tell_all(report, sizeof report); /* a pipe keeps so few bytes together */
+}
+
+static void put_number(char *out, size_t number)
+{
+    out[0] = (char)(number & 255);
+    out[1] = (char)(number >> 8 & 255);
+}
+
+void cddpi_launcher_report_failure(int rank, const char *text, size_t named)
+{
+    char report[CDDPI_REPORT_BYTES] = {CDDPI_REPORT_FAILURE};
+    size_t bytes = strnlen(text, sizeof report - CDDPI_REPORT_FAILURE_BYTES);
+
+    put_number(report + 1, (size_t)rank);
+    put_number(report + 3, named);
+    put_number(report + 5, bytes);
+    memcpy(report + CDDPI_REPORT_FAILURE_BYTES, text, bytes);
+    tell_all(report, CDDPI_REPORT_FAILURE_BYTES + bytes);
+}

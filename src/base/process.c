@@ -1,0 +1,98 @@
+/* process.c - reads /proc/PID/stat, and opens files of other processes by /proc/PID/fd. */
+#include "base/process.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* State letter of process @p pid, and when it started. False: there is none. */
+static bool read_state(int pid, char *out_state, uint64_t *out_start_time)
+{
+    char path[64];
+    char text[1024];
+    const char *at;
+    ssize_t length;
+    uint64_t start;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0) {
+        return false;
+    }
+    text[length] = '\0';
+    at = strrchr(text, ')'); /* the name in front may contain any characters */
+    if (at == NULL || at[1] != ' ' || at[2] == '\0') {
+        return false;
+    }
+    *out_state = at[2];
+    at += 2;
+    for (int field = 3; field < 22; field++) {
+        at = strchr(at, ' ');
+        if (at == NULL) {
+            return false;
+        }
+        at++;
+    }
+    if (sscanf(at, "%" SCNu64, &start) != 1) {
+        return false;
+    }
+    *out_start_time = start;
+    return true;
+}
+
+uint64_t cddpi_process_start_time(void)
+{
+    uint64_t start = 0;
+    char state;
+
+    (void)read_state(getpid(), &state, &start);
+    return start;
+}
+
+bool cddpi_process_is_alive(int pid, uint64_t start_time)
+{
+    uint64_t started;
+    char state;
+
+    return read_state(pid, &state, &started) && started == start_time && state != 'Z' &&
+           state != 'X';
+}
+
+bool cddpi_process_is_stopped(int pid)
+{
+    uint64_t started;
+    char state;
+
+    return read_state(pid, &state, &started) && (state == 'T' || state == 't');
+}
+
+cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, int *out_fd)
+{
+    char path[64];
+    char state;
+    uint64_t started;
+    int opened;
+
+    if (!read_state(pid, &state, &started) || started != start_time) {
+        return cddpi_fail(CDDP_ERR_PEER, "process %d, which shares its memory, is gone", pid);
+    }
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    opened = open(path, O_RDWR | O_CLOEXEC);
+    if (opened < 0) {
+        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                "the memory of process %d cannot be shared: open %s", pid, path);
+    }
+    *out_fd = opened;
+    return CDDP_OK;
+}

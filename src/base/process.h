@@ -1,0 +1,26 @@
+/* process.h - what the system knows about other processes of this machine. Any thread. */
+#ifndef CDDPI_BASE_PROCESS_H
+#define CDDPI_BASE_PROCESS_H
+
+#include <cddp/status.h>
+
+#include <stdbool.h>
+
+/** When this process started, in the system's ticks: with its number that names it, since a later
+ *  process may get the same number. 0: /proc is not there. */
+uint64_t cddpi_process_start_time(void);
+
+/** Whether the process @p pid that started at @p start_time is there and has not ended (a dead one
+ *  that nobody has reaped has). */
+bool cddpi_process_is_alive(int pid, uint64_t start_time);
+
+/** Whether @p pid is stopped, by a signal or a debugger. False: also if there is none. */
+bool cddpi_process_is_stopped(int pid);
+
+/** Open file @p fd of process @p pid, which started at @p start_time: how processes share memory
+ *  without a name.
+ *  @param out_fd  The caller's, closed on exec.
+ *  @return CDDP_OK, CDDP_ERR_PEER (it is gone), CDDP_ERR_UNAVAILABLE. */
+cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, int *out_fd);
+
+#endif

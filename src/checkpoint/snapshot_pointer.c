@@ -1,0 +1,127 @@
+/* snapshot_pointer.c - owns `latest`, and putting a folder in order that a crashed writer left. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+cddp_status cddpi_snapshot_write_text(int dir, const char *name, const char *shown,
+                                      const char *text)
+{
+    struct cddpi_writer writer;
+    cddp_status status = cddpi_writer_open(&writer, dir, name, shown);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_writer_put_line(&writer, text);
+    if (status == CDDP_OK) {
+        status = cddpi_writer_finish(&writer);
+    }
+    cddpi_writer_close(&writer);
+    return status;
+}
+
+cddp_status cddpi_pointer_write(int dir, const char *shown, const char *name)
+{
+    char beside[CDDPI_SNAPSHOT_NAME_BYTES];
+    char *path;
+    cddp_status status;
+
+    cddpi_snapshot_name(CDDPI_SNAPSHOT_POINTER, 0, beside);
+    path = cddpi_format("%s/%s", shown, beside);
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", shown);
+    }
+    status = cddpi_snapshot_write_text(dir, beside, path, name);
+    cddpi_free(path);
+    return status;
+}
+
+cddp_status cddpi_pointer_move(int dir, const char *shown)
+{
+    char beside[CDDPI_SNAPSHOT_NAME_BYTES];
+
+    cddpi_snapshot_name(CDDPI_SNAPSHOT_POINTER, 0, beside);
+    if (cddpi_file_renameat(dir, beside, "latest") != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s/%s to latest", shown, beside);
+    }
+    if (cddpi_file_fsync(dir) != 0) {
+        /* no failure: the snapshot itself is flushed, and is found without the pointer */
+        cddpi_log(CDDPI_LOG_WARN, "checkpoint: flush the folder %s: %s", shown, strerror(errno));
+    }
+    return CDDP_OK;
+}
+
+void cddpi_pointer_discard(int dir)
+{
+    char beside[CDDPI_SNAPSHOT_NAME_BYTES];
+
+    cddpi_snapshot_name(CDDPI_SNAPSHOT_POINTER, 0, beside);
+    (void)cddpi_file_unlinkat(dir, beside, 0);
+}
+
+/* Whether `latest` is @p name and a newline. */
+static bool points_to(int dir, const char *name)
+{
+    char text[CDDPI_SNAPSHOT_NAME_BYTES + 1];
+    size_t length = strlen(name);
+    ssize_t bytes = -1;
+    int fd = openat(dir, "latest", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (fd >= 0) {
+        bytes = read(fd, text, sizeof text);
+        close(fd);
+    }
+    return bytes == (ssize_t)length + 1 && memcmp(text, name, length) == 0 && text[length] == '\n';
+}
+
+void cddpi_pointer_set(int dir, const char *shown, const char *name)
+{
+    cddp_status status;
+
+    if (points_to(dir, name)) {
+        return;
+    }
+    status = cddpi_pointer_write(dir, shown, name);
+    if (status != CDDP_OK && cddpi_snapshot_wants_room()) {
+        cddpi_pointer_discard(dir);
+        (void)cddpi_file_unlinkat(dir, "latest", 0); /* makes room for the new one */
+        status = cddpi_pointer_write(dir, shown, name);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_pointer_move(dir, shown);
+    }
+    if (status != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "checkpoint: %s/latest does not name %s: %s", shown, name,
+                  cddp_last_error());
+        cddpi_pointer_discard(dir);
+    }
+}
+
+cddp_status cddp_snapshot_recover(const char *dir, char **out_path, char **out_skipped)
+{
+    cddp_status status;
+    int fd;
+
+    if (dir == NULL || out_path == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "recover a snapshot: no folder or nowhere to put it");
+    }
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        cddpi_snapshot_sweep(fd, dir, true);
+    }
+    status = cddp_snapshot_find(dir, out_path, out_skipped); /* words it if there is no folder */
+    if (status == CDDP_OK && fd >= 0) {
+        cddpi_pointer_set(fd, dir, strrchr(*out_path, '/') + 1);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return status;
+}

@@ -1,0 +1,202 @@
+/* data_file.c - owns the memory of data files: mappings of plain files, sealed memory files or
+ * private memory for inflated ones. */
+#include "data/files/data_file.h"
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct cddpi_data_file closed = CDDPI_DATA_FILE_CLOSED;
+
+static cddp_status map_file(int fd, const char *path, const struct stat *info,
+                            struct cddpi_data_file *out)
+{
+    cddp_status status = cddpi_mapped_file_open(fd, path, info, &out->file);
+
+    if (status == CDDP_OK) {
+        out->data = cddpi_mapped_file_data(out->file);
+        out->bytes = (size_t)info->st_size;
+    }
+    return status;
+}
+
+/* Never waits: a pipe opens at once and is refused then. */
+static cddp_status open_plain(const char *path, struct cddpi_data_file *out)
+{
+    struct cddpi_data_file file = closed;
+    struct stat info;
+    cddp_status status = CDDP_ERR_IO;
+
+    file.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file.fd < 0) {
+        return cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND : status,
+                                errno, "%s", path);
+    }
+    if (fstat(file.fd, &info) != 0) {
+        status = cddpi_fail_errno(status, errno, "%s: asking for its size", path);
+    } else if (!S_ISREG(info.st_mode)) {
+        status = cddpi_fail(status, "%s: it is not a regular file", path);
+    } else if (info.st_size == 0) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: the file is empty", path);
+    } else {
+        status = map_file(file.fd, path, &info, &file);
+        if (status == CDDP_OK) {
+            *out = file;
+            return CDDP_OK;
+        }
+    }
+    close(file.fd);
+    return status;
+}
+
+/* After the seals nobody can change what the ranks train on. */
+cddp_status cddpi_data_file_freeze(const char *path, struct cddpi_growable_mapping *mapping,
+                                   struct cddpi_data_file *out)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+    struct cddpi_data_file data_file = {mapping->data, mapping->bytes, NULL, mapping->fd};
+    struct stat info;
+
+    if (mapping->fd < 0) {
+        if (mprotect(mapping->data, mapping->bytes, PROT_READ) != 0) {
+            return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: making its contents read-only", path);
+        }
+    } else {
+        cddp_status status;
+
+        munmap(mapping->data, mapping->bytes);
+        mapping->data = NULL;
+        if (fcntl(mapping->fd, F_ADD_SEALS, seals) != 0 || fstat(mapping->fd, &info) != 0) {
+            return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: sealing its contents", path);
+        }
+        status = map_file(mapping->fd, path, &info, &data_file);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    *out = data_file;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_data_file_open_plain(const char *path, struct cddpi_data_file *out)
+{
+    cddp_status status = open_plain(path, out);
+
+    if (status == CDDP_OK) {
+        cddpi_data_file_close_fd(out);
+    }
+    return status;
+}
+
+cddp_status cddpi_data_file_open(const char *path, bool shareable, cddpi_size_of size_of,
+                                 struct cddpi_data_file *out)
+{
+    struct cddpi_data_file file;
+    struct cddpi_growable_mapping mapping = {NULL, 0, -1};
+    cddp_status status = open_plain(path, &file);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (!cddpi_is_gzip(file.data, file.bytes)) {
+        if (!shareable) {
+            cddpi_data_file_close_fd(&file);
+        }
+        *out = file;
+        return CDDP_OK;
+    }
+    (void)madvise((void *)file.data, file.bytes, MADV_WILLNEED); /* only a hint */
+    status = cddpi_gunzip(path, file.data, file.bytes, shareable, size_of, &mapping);
+    status = cddpi_data_file_finish(&file, status);
+    if (status == CDDP_OK) {
+        status = cddpi_data_file_freeze(path, &mapping, out);
+    }
+    if (status != CDDP_OK) {
+        cddpi_growable_mapping_free(&mapping);
+    }
+    return status;
+}
+
+void cddpi_data_file_close_fd(struct cddpi_data_file *data_file)
+{
+    if (data_file->data != NULL && data_file->fd >= 0) {
+        close(data_file->fd);
+        data_file->fd = -1;
+    }
+}
+
+void cddpi_data_file_close(struct cddpi_data_file *data_file)
+{
+    cddpi_data_file_close_fd(data_file);
+    if (data_file->file != NULL) {
+        cddpi_mapped_file_close(data_file->file);
+    } else if (data_file->data != NULL) {
+        munmap((void *)data_file->data, data_file->bytes);
+    }
+    *data_file = closed;
+}
+
+cddp_status cddpi_data_file_check(const struct cddpi_data_file *data_file)
+{
+    return cddpi_mapped_file_check(data_file->file);
+}
+
+cddp_status cddpi_data_file_finish(struct cddpi_data_file *data_file, cddp_status status)
+{
+    cddp_status whole = cddpi_data_file_check(data_file);
+
+    cddpi_data_file_close(data_file);
+    return whole == CDDP_OK ? status : whole;
+}
+
+void cddpi_data_file_address(const struct cddpi_data_file *data_file,
+                             struct cddpi_data_file_address *out)
+{
+    struct cddpi_data_file_address address = {getpid(), -1, 0, 0, data_file->bytes};
+    struct stat info;
+
+    if (data_file->fd >= 0 && fstat(data_file->fd, &info) == 0) {
+        address.fd = data_file->fd;
+        address.dev = info.st_dev;
+        address.inode = info.st_ino;
+    }
+    *out = address;
+}
+
+cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address, const char *path,
+                                struct cddpi_data_file *out)
+{
+    struct cddpi_data_file data_file = closed;
+    struct stat info;
+    cddp_status status = CDDP_ERR_UNAVAILABLE;
+    char link[64];
+    int fd;
+
+    if (address->fd < 0) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "process %lld does not share its data",
+                          (long long)address->pid);
+    }
+    snprintf(link, sizeof link, "/proc/%lld/fd/%lld", (long long)address->pid,
+             (long long)address->fd);
+    fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return cddpi_fail_errno(status, errno, "%s", link);
+    }
+    if (fstat(fd, &info) == 0 && info.st_dev == address->dev && info.st_ino == address->inode &&
+        (uint64_t)info.st_size == address->bytes) {
+        status = map_file(fd, path, &info, &data_file);
+    } else {
+        status = cddpi_fail(status, "%s: another file lies there now", link);
+    }
+    close(fd);
+    if (status == CDDP_OK) {
+        *out = data_file;
+    }
+    return status == CDDP_OK ? status : CDDP_ERR_UNAVAILABLE;
+}

@@ -1,0 +1,29 @@
+/* encoder.h - encoding a text that comes in pieces, fast: what was found for a word is
+ * remembered. One thread at a time. */
+#ifndef CDDPI_DATA_TOKENIZER_ENCODER_H
+#define CDDPI_DATA_TOKENIZER_ENCODER_H
+
+#include "data/tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+
+struct cddpi_encoder;
+
+/** @param tokenizer  Outlives the encoder.
+ *  @param out        Release with cddpi_encoder_destroy(), which accepts NULL. */
+CDDP_CHECKED cddp_status cddpi_encoder_create(const struct cddpi_tokenizer *tokenizer,
+                                              struct cddpi_encoder **out);
+void cddpi_encoder_destroy(struct cddpi_encoder *encoder);
+
+/** Encode what of @p text is certain, behind the tokens that are there already.
+ *  @param last      The text ends here, so all of it is certain.
+ *  @param out_used  Bytes that were encoded. The next piece begins with the others: a word of which
+ *                   the end has not been seen. */
+CDDP_CHECKED cddp_status cddpi_encoder_put(struct cddpi_encoder *encoder, const char *text,
+                                           size_t bytes, bool last, size_t *out_used);
+
+/** The tokens since the last cddpi_encoder_clear(); valid until the next call. */
+const int32_t *cddpi_encoder_tokens(const struct cddpi_encoder *encoder, size_t *out_count);
+void cddpi_encoder_clear(struct cddpi_encoder *encoder);
+
+#endif

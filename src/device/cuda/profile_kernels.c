@@ -1,0 +1,375 @@
+/* profile_kernels.c - what kernels that go over rows, elements and parameters are designed to need:
+ * each array once (doc/gpu.md). None of them is bound by arithmetic. */
+#include "device/cuda/profile.h"
+
+#include <stdio.h>
+
+static double bytes_of(cddp_type type)
+{
+    return type == CDDP_F32 ? 4 : 2;
+}
+
+static struct cuda_work rows_work(const char *op, size_t rows, size_t columns, double bytes)
+{
+    struct cuda_work work = {.op = op, .bytes = bytes};
+
+    snprintf(work.shape, sizeof work.shape, "%zu x %zu", rows, columns);
+    return work;
+}
+
+/* @p passes: arrays of @p count elements that are read and written. */
+static struct cuda_work elements_work(const char *op, cddp_type type, size_t count, double passes)
+{
+    struct cuda_work work = {.op = op, .bytes = passes * bytes_of(type) * (double)count};
+
+    snprintf(work.shape, sizeof work.shape, "%zu", count);
+    return work;
+}
+
+/* --- rows --- */
+
+static cddp_status layer_norm(struct cddpi_device *device, cddp_type type, const void *x,
+                              const void *residual, const float *weight, const float *bias,
+                              float epsilon, size_t rows, size_t columns, void *sum, void *out,
+                              float *mean, float *inverse)
+{
+    double passes = 2 + (residual != NULL ? 1 : 0) + (sum != NULL ? 1 : 0);
+    struct cuda_work work = rows_work(residual != NULL ? "layer_norm + residual" : "layer_norm",
+                                      rows, columns,
+                                      passes * bytes_of(type) * (double)rows * (double)columns +
+                                          (mean != NULL ? 8.0 * (double)rows : 0));
+
+    return PROFILED(device, &work,
+                    layer_norm(device, type, x, residual, weight, bias, epsilon, rows, columns, sum,
+                               out, mean, inverse));
+}
+
+static cddp_status layer_norm_grad(struct cddpi_device *device, cddp_type type, const void *dy,
+                                   const void *x, const float *weight, const float *mean,
+                                   const float *inverse, size_t rows, size_t columns,
+                                   const void *other, bool add, void *dx, float *dweight,
+                                   float *dbias, void *scratch)
+{
+    struct cuda_work work = rows_work(
+        other != NULL ? "layer_norm_grad + other" : "layer_norm_grad", rows, columns,
+        (other != NULL ? 4 : 3) * bytes_of(type) * (double)rows * (double)columns +
+            8.0 * (double)rows);
+
+    return PROFILED(device, &work,
+                    layer_norm_grad(device, type, dy, x, weight, mean, inverse, rows, columns,
+                                    other, add, dx, dweight, dbias, scratch));
+}
+
+static cddp_status embedding(struct cddpi_device *device, cddp_type type, const int32_t *tokens,
+                             const void *table, const void *positions, size_t rows, size_t length,
+                             size_t columns, void *out)
+{
+    /* a row of the table for each row that is written */
+    struct cuda_work work = rows_work("embedding", rows, columns,
+                                      2 * bytes_of(type) * (double)rows * (double)columns);
+
+    return PROFILED(device, &work,
+                    embedding(device, type, tokens, table, positions, rows, length, columns, out));
+}
+
+static cddp_status embedding_grad(struct cddpi_device *device, cddp_type type,
+                                  const int32_t *tokens, const void *dy, size_t rows, size_t length,
+                                  size_t columns, size_t vocab, bool add, float *dtable,
+                                  float *dpositions, void *scratch)
+{
+    /* each row of the table that occurs is read and written; at most one a token */
+    double touched = (double)(rows < vocab ? rows : vocab) * (double)columns;
+    struct cuda_work work = rows_work("embedding_grad", rows, columns,
+                                      bytes_of(type) * (double)rows * (double)columns +
+                                          8 * touched);
+
+    return PROFILED(device, &work,
+                    embedding_grad(device, type, tokens, dy, rows, length, columns, vocab, add,
+                                   dtable, dpositions, scratch));
+}
+
+static cddp_status column_sums(struct cddpi_device *device, cddp_type type, const void *x,
+                               size_t rows, size_t columns, bool add, float *out, void *scratch)
+{
+    struct cuda_work work = rows_work("column_sums", rows, columns,
+                                      bytes_of(type) * (double)rows * (double)columns);
+
+    return PROFILED(device, &work, column_sums(device, type, x, rows, columns, add, out, scratch));
+}
+
+static struct cuda_work loss_work(cddp_type type, size_t rows, size_t columns, bool grads)
+{
+    return rows_work(grads ? "cross_entropy + gradient" : "cross_entropy", rows, columns,
+                     (grads ? 2 : 1) * bytes_of(type) * (double)rows * (double)columns);
+}
+
+static cddp_status cross_entropy(struct cddpi_device *device, cddp_type type, void *logits,
+                                 const int32_t *labels, size_t rows, size_t columns, bool grads,
+                                 float scale, const float *device_scale, double *out, void *scratch)
+{
+    struct cuda_work work = loss_work(type, rows, columns, grads);
+
+    return PROFILED(device, &work,
+                    cross_entropy(device, type, logits, labels, rows, columns, grads, scale,
+                                  device_scale, out, scratch));
+}
+
+static cddp_status cross_entropy_strided(struct cddpi_device *device, cddp_type type, void *logits,
+                                         const int32_t *labels, size_t rows, size_t columns,
+                                         size_t stride, bool grads, float scale,
+                                         const float *device_scale, double *out, void *scratch)
+{
+    struct cuda_work work = loss_work(type, rows, columns, grads);
+
+    return PROFILED(device, &work,
+                    cross_entropy_strided(device, type, logits, labels, rows, columns, stride,
+                                          grads, scale, device_scale, out, scratch));
+}
+
+/* --- elements --- */
+
+static cddp_status gelu(struct cddpi_device *device, cddp_type type, bool exact, const void *x,
+                        size_t count, void *out)
+{
+    struct cuda_work work = elements_work("gelu", type, count, 2);
+
+    return PROFILED(device, &work, gelu(device, type, exact, x, count, out));
+}
+
+static cddp_status gelu_grad(struct cddpi_device *device, cddp_type type, bool exact,
+                             const void *dy, const void *x, size_t count, void *dx)
+{
+    struct cuda_work work = elements_work("gelu_grad", type, count, 3);
+
+    return PROFILED(device, &work, gelu_grad(device, type, exact, dy, x, count, dx));
+}
+
+static cddp_status silu(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
+                        void *out)
+{
+    struct cuda_work work = elements_work("silu", type, count, 2);
+
+    return PROFILED(device, &work, silu(device, type, x, count, out));
+}
+
+static cddp_status silu_grad(struct cddpi_device *device, cddp_type type, const void *dy,
+                             const void *x, size_t count, void *dx)
+{
+    struct cuda_work work = elements_work("silu_grad", type, count, 3);
+
+    return PROFILED(device, &work, silu_grad(device, type, dy, x, count, dx));
+}
+
+static cddp_status relu(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
+                        void *out)
+{
+    struct cuda_work work = elements_work("relu", type, count, 2);
+
+    return PROFILED(device, &work, relu(device, type, x, count, out));
+}
+
+static cddp_status relu_grad(struct cddpi_device *device, cddp_type type, const void *dy,
+                             const void *y, size_t count, void *dx)
+{
+    struct cuda_work work = elements_work("relu_grad", type, count, 3);
+
+    return PROFILED(device, &work, relu_grad(device, type, dy, y, count, dx));
+}
+
+static cddp_status add(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
+                       bool relu_too, size_t count, void *out)
+{
+    struct cuda_work work = elements_work("add", type, count, 3);
+
+    return PROFILED(device, &work, add(device, type, a, b, relu_too, count, out));
+}
+
+static cddp_status add_bias(struct cddpi_device *device, cddp_type type, const void *x,
+                            const float *bias, bool relu_too, size_t rows, size_t columns, void *y)
+{
+    struct cuda_work work = elements_work("add_bias", type, rows * columns, 2);
+
+    return PROFILED(device, &work, add_bias(device, type, x, bias, relu_too, rows, columns, y));
+}
+
+static cddp_status transpose(struct cddpi_device *device, cddp_type type, const void *x,
+                             size_t count, size_t rows, size_t columns, void *out)
+{
+    struct cuda_work work = elements_work("transpose", type, count * rows * columns, 2);
+
+    return PROFILED(device, &work, transpose(device, type, x, count, rows, columns, out));
+}
+
+static cddp_status dropout(struct cddpi_device *device, cddp_type type, const uint32_t *streams,
+                           uint32_t threshold, float scale, const void *x, size_t samples,
+                           size_t elements, void *out)
+{
+    struct cuda_work work = elements_work("dropout", type, samples * elements, 2);
+
+    return PROFILED(device, &work,
+                    dropout(device, type, streams, threshold, scale, x, samples, elements, out));
+}
+
+/* --- pools --- */
+
+static struct cuda_work pool_work(const char *op, const struct cddpi_cuda_pool *s, double times)
+{
+    double x = (double)s->count * s->channels * s->height * s->width;
+    int height = (s->height + 2 * s->padding - s->kernel) / s->stride + 1;
+    int width = (s->width + 2 * s->padding - s->kernel) / s->stride + 1;
+    struct cuda_work work = {.op = op};
+
+    work.bytes = times * bytes_of(s->type) * (x + (double)s->count * s->channels * height * width);
+    snprintf(work.shape, sizeof work.shape, "%d x %d, %d x %d, %d / %d", s->count, s->channels,
+             s->height, s->width, s->kernel, s->stride);
+    return work;
+}
+
+static cddp_status pool(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
+                        const void *x, void *y)
+{
+    struct cuda_work work = pool_work("pool", shape, 1);
+
+    return PROFILED(device, &work, pool(device, shape, x, y));
+}
+
+static cddp_status pool_grad(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
+                             const void *dy, const void *x, const void *y, void *dx)
+{
+    /* the winner is found again from x and y */
+    struct cuda_work work = pool_work("pool_grad", shape, shape->average ? 1 : 2);
+
+    return PROFILED(device, &work, pool_grad(device, shape, dy, x, y, dx));
+}
+
+static cddp_status global_pool(struct cddpi_device *device, cddp_type type, const void *x,
+                               size_t count, size_t area, size_t channels, void *out)
+{
+    struct cuda_work work = elements_work("global_pool", type, count * area * channels, 1);
+
+    return PROFILED(device, &work, global_pool(device, type, x, count, area, channels, out));
+}
+
+static cddp_status global_pool_grad(struct cddpi_device *device, cddp_type type, const void *dy,
+                                    size_t count, size_t area, size_t channels, void *dx)
+{
+    struct cuda_work work = elements_work("global_pool_grad", type, count * area * channels, 1);
+
+    return PROFILED(device, &work, global_pool_grad(device, type, dy, count, area, channels, dx));
+}
+
+/* --- parameters --- */
+
+static cddp_status tensors(struct cddpi_device *device, const struct cddpi_cuda_slot *slots,
+                           size_t count, void *table, struct cddpi_cuda_tensors *out)
+{
+    double elements = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        elements += (double)slots[i].count;
+    }
+    cuda_profile_remember(device, table, elements);
+    return cuda_profile_plain(device)->tensors(device, slots, count, table, out);
+}
+
+static struct cuda_work tensors_work(struct cddpi_device *device, const char *op,
+                                     const struct cddpi_cuda_tensors *all, double bytes)
+{
+    double count = cuda_profile_remembered(device, all->table);
+    struct cuda_work work = {.op = op, .bytes = bytes * count};
+
+    snprintf(work.shape, sizeof work.shape, "%zu tensors, %.0f", all->slots, count);
+    return work;
+}
+
+static cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_update *how,
+                          const struct cddpi_cuda_tensors *all)
+{
+    /* parameters and moments are read and written, gradients read, copies written */
+    double bytes = 12.0 +
+                   (how->adamw          ? 16
+                    : how->momentum > 0 ? 8
+                                        : 0) +
+                   (how->copy_type == CDDP_F32 ? 0 : 2);
+    struct cuda_work work = tensors_work(device, "update", all, bytes);
+    cddp_status status = PROFILED(device, &work, update(device, how, all));
+
+    return status == CDDP_OK ? cuda_profile_step(device) : status;
+}
+
+static cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_tensors *all,
+                           double *out)
+{
+    struct cuda_work work = tensors_work(device, "squares", all, 4);
+
+    return PROFILED(device, &work, squares(device, all, out));
+}
+
+static cddp_status clip(struct cddpi_device *device, const double *sum, const float *loss_scale,
+                        double limit, float *scale, int32_t *skip, float *norm)
+{
+    struct cuda_work work = elements_work("clip", CDDP_F32, 1, 4);
+
+    return PROFILED(device, &work, clip(device, sum, loss_scale, limit, scale, skip, norm));
+}
+
+static cddp_status cast(struct cddpi_device *device, cddp_type from, const void *in, cddp_type to,
+                        void *out, size_t count)
+{
+    struct cuda_work work = elements_work("cast", from, count, 1);
+
+    work.bytes += bytes_of(to) * (double)count;
+    return PROFILED(device, &work, cast(device, from, in, to, out, count));
+}
+
+static cddp_status to_channels_last(struct cddpi_device *device, cddp_type type, const float *in,
+                                    size_t count, size_t channels, size_t area, void *out)
+{
+    struct cuda_work work = elements_work("to_channels_last", type, count * channels * area, 1);
+
+    work.bytes += 4 * (double)(count * channels * area);
+    return PROFILED(device, &work, to_channels_last(device, type, in, count, channels, area, out));
+}
+
+static cddp_status from_channels_last(struct cddpi_device *device, cddp_type type, const void *in,
+                                      size_t count, size_t channels, size_t area, bool adds,
+                                      float *out)
+{
+    struct cuda_work work = elements_work("from_channels_last", type, count * channels * area, 1);
+
+    work.bytes += (adds ? 8 : 4) * (double)(count * channels * area);
+    return PROFILED(device, &work,
+                    from_channels_last(device, type, in, count, channels, area, adds, out));
+}
+
+void cuda_profile_rows(struct cddpi_cuda_kernels *table)
+{
+    table->layer_norm = layer_norm;
+    table->layer_norm_grad = layer_norm_grad;
+    table->embedding = embedding;
+    table->embedding_grad = embedding_grad;
+    table->column_sums = column_sums;
+    table->cross_entropy = cross_entropy;
+    table->cross_entropy_strided = cross_entropy_strided;
+    table->gelu = gelu;
+    table->gelu_grad = gelu_grad;
+    table->silu = silu;
+    table->silu_grad = silu_grad;
+    table->relu = relu;
+    table->relu_grad = relu_grad;
+    table->add = add;
+    table->add_bias = add_bias;
+    table->transpose = transpose;
+    table->dropout = dropout;
+    table->pool = pool;
+    table->pool_grad = pool_grad;
+    table->global_pool = global_pool;
+    table->global_pool_grad = global_pool_grad;
+    table->tensors = tensors;
+    table->update = update;
+    table->squares = squares;
+    table->clip = clip;
+    table->cast = cast;
+    table->to_channels_last = to_channels_last;
+    table->from_channels_last = from_channels_last;
+}

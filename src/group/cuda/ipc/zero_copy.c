@@ -1,0 +1,186 @@
+/* zero_copy.c - collectives on memory of alloc: ranks read the peers' input where it lies. An
+ * operation ends once all ranks are done, since only then the input may change. */
+#include "group/cuda/ipc/ipc.h"
+
+/* The memory of an operation that peers read: it lies in the same place on all ranks. */
+struct reach {
+    const char *base;
+    size_t bytes;    /* 0: never zero-copy for this kind or size */
+    size_t own_step; /* rank r's input begins r times so many bytes behind base */
+};
+
+static struct reach reach_of(const struct cddpi_device_transport *transport,
+                             const struct cddpi_group_op *op)
+{
+    size_t bytes = op->count * cddp_type_bytes(op->type);
+    size_t all = bytes * (size_t)transport->size;
+    const char *own = op->out == NULL ? NULL
+                                      : (const char *)op->out + (size_t)transport->rank * bytes;
+    struct reach reach = {op->in, 0, 0};
+
+    switch (op->kind) {
+    case CDDPI_ALL_REDUCE:
+    case CDDPI_REDUCE:
+        reach.bytes = bytes <= ipc_sizes.small ? 0 : bytes;
+        break;
+    case CDDPI_REDUCE_SCATTER: /* kernels want blocks that are aligned */
+        reach.bytes = bytes % 16 == 0 ? all : 0;
+        break;
+    case CDDPI_BROADCAST:
+        reach.bytes = bytes;
+        break;
+    case CDDPI_ALL_GATHER:
+        reach.bytes = bytes;
+        if (op->in == own) { /* in place, each rank has its input in another part */
+            reach = (struct reach){op->out, all, bytes};
+        }
+        break;
+    case CDDPI_ALL_TO_ALL: /* in place, peers would still read what is written */
+        reach.bytes = op->in == op->out ? 0 : all;
+        break;
+    default: /* of gather and scatter, only root knows where it lies */
+        break;
+    }
+    return reach;
+}
+
+static bool aligned(const void *memory)
+{
+    return (uintptr_t)memory % 16 == 0; /* blocks begin at pages, on all ranks */
+}
+
+bool cddpi_ipc_is_zero_copy(struct cddpi_device_transport *transport,
+                            const struct cddpi_group_op *op)
+{
+    struct reach reach = reach_of(transport, op);
+    bool all = op->kind == CDDPI_ALL_REDUCE; /* all ranks write into the peers' output */
+    const struct ipc_segment *in = NULL;
+    const struct ipc_segment *out = NULL;
+    bool zero_copy;
+
+    if (reach.bytes > 0 && !transport->staged) {
+        in = cddpi_ipc_find(transport, reach.base, reach.bytes);
+        out = all ? cddpi_ipc_find(transport, op->out, reach.bytes) : NULL;
+    }
+    zero_copy = in != NULL && aligned(reach.base) && (!all || (out != NULL && aligned(op->out)));
+    cddpi_ipc_note_place(transport, zero_copy ? in : NULL, reach.base, zero_copy ? out : NULL,
+                         op->out);
+    return zero_copy;
+}
+
+/* Where this process sees rank @p rank's counterpart of @p own. */
+static char *theirs(const struct cddpi_device_transport *transport,
+                    const struct ipc_segment *segment, const void *own, int rank)
+{
+    return segment->at[rank] + ((const char *)own - segment->at[transport->rank]);
+}
+
+/* Rank r reduces part r and writes it into all ranks' output. No other rank reads or writes that
+ * part. */
+static cddp_status all_reduce(struct cddpi_device_transport *transport,
+                              const struct cddpi_group_op *op, const struct ipc_segment *in)
+{
+    size_t element = cddp_type_bytes(op->type);
+    const struct ipc_segment *out = cddpi_ipc_find(transport, op->out, op->count * element);
+    size_t start = cddpi_ipc_part(transport, op, op->count, transport->rank);
+    size_t count = cddpi_ipc_part(transport, op, op->count, transport->rank + 1) - start;
+    char *result = (char *)op->out + start * element;
+    const char *inputs[IPC_RANKS];
+    cddp_status status;
+
+    for (int r = 0; r < transport->size; r++) {
+        inputs[r] = theirs(transport, in, op->in, r) + start * element;
+    }
+    status = cddpi_ipc_reduce(transport, op, inputs, count, result);
+    for (int i = 1; i < transport->size && status == CDDP_OK; i++) {
+        int r = (transport->rank + i) % transport->size; /* ranks begin with different peers */
+
+        status = cddpi_ipc_copy(transport, transport->comm, theirs(transport, out, result, r),
+                                result, count * element);
+    }
+    return status;
+}
+
+static cddp_status reduce(struct cddpi_device_transport *transport, const struct cddpi_group_op *op,
+                          const struct ipc_segment *in)
+{
+    size_t block = op->count * cddp_type_bytes(op->type);
+    size_t offset = op->kind == CDDPI_REDUCE_SCATTER ? (size_t)transport->rank * block : 0;
+    const char *inputs[IPC_RANKS];
+
+    if (op->kind == CDDPI_REDUCE && transport->rank != op->root) {
+        return CDDP_OK;
+    }
+    for (int r = 0; r < transport->size; r++) {
+        inputs[r] = theirs(transport, in, op->in, r) + offset;
+    }
+    return cddpi_ipc_reduce(transport, op, inputs, op->count, op->out);
+}
+
+static cddp_status move(struct cddpi_device_transport *transport, const struct cddpi_group_op *op,
+                        const struct ipc_segment *in)
+{
+    struct reach reach = reach_of(transport, op);
+    size_t block = op->count * cddp_type_bytes(op->type);
+    size_t offset = op->kind == CDDPI_ALL_TO_ALL ? (size_t)transport->rank * block : 0;
+    cddp_status status = CDDP_OK;
+
+    if (op->kind == CDDPI_BROADCAST) {
+        return cddpi_ipc_copy(transport, transport->comm, op->out,
+                              theirs(transport, in, op->in, op->root), block);
+    }
+    for (int i = 0; i < transport->size && status == CDDP_OK; i++) {
+        int r = (transport->rank + i) % transport->size;
+
+        status = cddpi_ipc_copy(
+            transport, transport->comm, (char *)op->out + (size_t)r * block,
+            theirs(transport, in, reach.base, r) + offset + (size_t)r * reach.own_step, block);
+    }
+    return status;
+}
+
+static cddp_status run(struct cddpi_device_transport *transport, const struct cddpi_group_op *op)
+{
+    const struct ipc_segment *in = cddpi_ipc_find(transport, reach_of(transport, op).base, 1);
+
+    switch (op->kind) {
+    case CDDPI_ALL_REDUCE:
+        return all_reduce(transport, op, in);
+    case CDDPI_REDUCE:
+    case CDDPI_REDUCE_SCATTER:
+        return reduce(transport, op, in);
+    default:
+        return move(transport, op, in);
+    }
+}
+
+cddp_status cddpi_ipc_zero_copy(struct cddpi_device_transport *transport,
+                                const struct cddpi_group_op *op)
+{
+    uint64_t piece = atomic_fetch_add(&transport->pieces, 1) + 1;
+    cddp_status status = CDDP_OK;
+
+    if (op->weighted) {
+        status = cddpi_ipc_await(transport, transport->comm, IPC_DONE, piece - 2);
+        if (status == CDDP_OK) {
+            status = cddpi_ipc_write_weight(transport, transport->comm, piece, op->weight);
+        }
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_ipc_signal(transport, transport->comm, IPC_ARRIVED, piece);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_ipc_await(transport, transport->comm, IPC_ARRIVED, piece);
+    }
+    if (status == CDDP_OK && op->weighted) {
+        status = cddpi_ipc_fetch_weights(transport, piece);
+    }
+    if (status == CDDP_OK) {
+        status = run(transport, op);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_ipc_signal(transport, transport->comm, IPC_DONE, piece);
+    }
+    return status != CDDP_OK ? status
+                             : cddpi_ipc_await(transport, transport->comm, IPC_DONE, piece);
+}

@@ -1,0 +1,116 @@
+/* recover.c - making the communicator, and making it anew: after a failed call a communicator takes
+ * no other, even if the call was only part of a capture or of a registration. */
+#include "group/cuda/nccl/nccl_transport.h"
+
+#include <string.h>
+
+static cddp_status share_id(struct cddpi_device_transport *transport, ncclUniqueId *out)
+{
+    ncclUniqueId own;
+    ncclUniqueId all[NCCL_MOST_RANKS];
+    ncclResult_t result = ncclSuccess;
+    cddp_status status = CDDP_OK;
+
+    memset(&own, 0, sizeof own);
+    if (transport->rank == 0) {
+        result = transport->nccl.get_unique_id(&own);
+        if (result != ncclSuccess) {
+            status = cddpi_transport_fail(transport->device, CDDP_ERR_DEVICE,
+                                          "NCCL: no unique id: %s",
+                                          transport->nccl.error_string(result));
+        }
+    }
+    status = cddpi_transport_agree(&transport->params, status);
+    if (status == CDDP_OK) {
+        status = transport->params.exchange(transport->params.context, &own, sizeof own, all);
+        *out = all[0];
+    }
+    return status;
+}
+
+static cddp_status connect_ranks(struct cddpi_device_transport *transport, ncclUniqueId id)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    ncclResult_t result;
+
+    config.blocking = 0;
+    pthread_mutex_lock(&transport->mutex);
+    result = transport->nccl.init(&comm, transport->size, id, transport->rank, &config);
+    transport->comm = comm;
+    if (comm == NULL && (result == ncclSuccess || result == ncclInProgress)) {
+        result = ncclInternalError;
+    }
+    {
+        /* at most half the deadline: a rank that failed at once can still tell those that wait here
+         */
+        uint32_t whole = transport->timeout_ms;
+        cddp_status status;
+
+        transport->timeout_ms = whole / 2;
+        status = cddpi_nccl_await(transport, result, "making a communicator");
+        transport->timeout_ms = whole;
+        pthread_mutex_unlock(&transport->mutex);
+        return status;
+    }
+}
+
+cddp_status cddpi_nccl_connect(struct cddpi_device_transport *transport)
+{
+    ncclUniqueId id;
+    cddp_status status = share_id(transport, &id);
+
+    return status == CDDP_OK
+               ? cddpi_transport_agree(&transport->params, connect_ranks(transport, id))
+               : status;
+}
+
+/* Let go of the communicator, and of what was registered with it. */
+static cddp_status retire(struct cddpi_device_transport *transport)
+{
+    ncclComm_t comm;
+    cddp_status status = cddpi_nccl_enter(transport);
+
+    if (status != CDDP_OK) {
+        return status; /* the group has ended meanwhile */
+    }
+    comm = transport->comm;
+    transport->comm = NULL;
+    cddpi_nccl_leave(transport);
+    for (struct nccl_block *block = transport->blocks; block != NULL; block = block->next) {
+        block->registration = NULL;
+        block->window = NULL;
+    }
+    if (!cddpi_transport_drain(transport->device, transport->stream, NCCL_DRAIN_MS)) {
+        status = cddpi_transport_fail(transport->device, CDDP_ERR_TIMEOUT,
+                                      "NCCL: work under way does not end");
+    }
+    cddpi_nccl_release_comm(transport, transport->nccl.abort, comm);
+    return status;
+}
+
+cddp_status cddpi_nccl_recover(struct cddpi_device_transport *transport)
+{
+    uint8_t suspect = atomic_load(&transport->suspect);
+    uint8_t all[NCCL_MOST_RANKS];
+    bool any = false;
+    cddp_status status = transport->params.exchange(transport->params.context, &suspect,
+                                                    sizeof suspect, all);
+
+    for (int r = 0; r < transport->size && status == CDDP_OK; r++) {
+        any = any || all[r] != 0;
+    }
+    if (status != CDDP_OK || !any) {
+        return status;
+    }
+    atomic_store(&transport->suspect, true); /* poll asks it no more */
+    cddpi_transport_enter(transport->device);
+    status = cddpi_transport_agree(&transport->params, retire(transport));
+    if (status == CDDP_OK) {
+        status = cddpi_nccl_connect(transport);
+    }
+    if (status == CDDP_OK) {
+        atomic_store(&transport->suspect, false);
+    }
+    return status;
+}

@@ -1,0 +1,114 @@
+/* calls.c - owns what the ranks tell each other, in shared memory, about their calls on devices:
+ * compares the calls, and checks whether the ranks still live. */
+#include "group/device/device.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { PAUSE_NS = 500000 };
+
+/* Whether all ranks have read the older call in whose place call @p number would be written. */
+static bool has_room(const struct cddpi_group_device *dev, uint64_t number)
+{
+    for (int r = 0; r < dev->group->world_size; r++) {
+        if (atomic_load_explicit(&dev->calls[r].compared, memory_order_acquire) + CDDPI_CALLS <
+            number) {
+            return false;
+        }
+    }
+    return true;
+}
+
+cddp_status cddpi_calls_publish(struct cddpi_group_device *dev, struct cddpi_pending *pending)
+{
+    struct cddpi_calls *own = cddpi_own_calls(dev);
+    uint64_t number = ++dev->number;
+    struct timespec pause = {0, PAUSE_NS};
+    char title[200];
+
+    pending->op.number = number;
+    while (!has_room(dev, number)) {
+        if (atomic_load_explicit(&dev->failed, memory_order_acquire)) {
+            return cddpi_group_device_status(dev);
+        }
+        if (cddpi_now_ns() > pending->op.deadline_ns) {
+            cddpi_pending_title(pending, title, sizeof title);
+            return cddpi_group_device_fail(
+                dev, cddpi_fail(CDDP_ERR_TIMEOUT, "%s: another rank is %d operations behind", title,
+                                CDDPI_CALLS));
+        }
+        nanosleep(&pause, NULL);
+    }
+    own->calls[number % CDDPI_CALLS] = cddpi_call_of(&pending->op);
+    atomic_store_explicit(&own->called, number, memory_order_release);
+    return CDDP_OK;
+}
+
+struct call_row {
+    const struct cddpi_calls *calls;
+    uint64_t number;
+};
+
+static const struct cddpi_call *call_in_row(const void *context, int rank)
+{
+    const struct call_row *row = context;
+
+    return &row->calls[rank].calls[row->number % CDDPI_CALLS];
+}
+
+static uint64_t called_by_all(const struct cddpi_group_device *dev)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int r = 0; r < dev->group->world_size; r++) {
+        uint64_t called = atomic_load_explicit(&dev->calls[r].called, memory_order_acquire);
+
+        least = called < least ? called : least;
+    }
+    return least;
+}
+
+cddp_status cddpi_calls_compare(struct cddpi_group_device *dev)
+{
+    int size = dev->group->world_size;
+    uint64_t all = called_by_all(dev);
+    struct call_row row = {dev->calls, 0};
+    char text[CDDPI_FAILURE_BYTES - 200];
+
+    for (row.number = cddpi_own_calls(dev)->compared + 1; row.number <= all; row.number++) {
+        for (int r = 1; r < size; r++) {
+            if (!cddpi_call_same(call_in_row(&row, 0), call_in_row(&row, r))) {
+                cddpi_call_describe_all(call_in_row, &row, size, text, sizeof text);
+                return cddpi_fail(CDDP_ERR_MISMATCH,
+                                  "ranks disagree at operation #%llu on their devices: %s",
+                                  (unsigned long long)row.number, text);
+            }
+        }
+        atomic_store_explicit(&cddpi_own_calls(dev)->compared, row.number, memory_order_release);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_calls_check_peer(const struct cddpi_group_device *dev, int rank, bool thorough,
+                                   const char *title)
+{
+    const struct cddpi_calls *peer = &dev->calls[rank];
+
+    if (atomic_load_explicit(&peer->left, memory_order_acquire) != 0) {
+        (void)cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group", title, rank);
+        cddpi_error_blame(rank);
+        return CDDP_ERR_PEER;
+    }
+    if (thorough && !cddpi_process_is_alive(peer->pid, peer->start_time)) {
+        (void)cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done", title, rank,
+                         peer->pid);
+        cddpi_error_blame(rank);
+        return CDDP_ERR_PEER;
+    }
+    return CDDP_OK;
+}

@@ -1,0 +1,456 @@
+/* open.c - puts a group on a device: opens the device and a transport, sets up what the
+ * ranks share about it, and takes it all down. */
+#include "group/device/device.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "group/agree.h"
+#include "group/transports.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { REASONS_BYTES = 900 };
+
+/* --- memory that the ranks of this machine share: rank 0 makes it --- */
+
+struct offer {
+    uint64_t start_time;
+    int32_t pid;
+    int32_t fd; /* -1: none */
+};
+
+static cddp_status make_shared(size_t bytes, int *out_fd)
+{
+    int fd = memfd_create("cddp-device", MFD_CLOEXEC);
+
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+        cddp_status status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
+                                              "%zu bytes that ranks share", bytes);
+
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    *out_fd = fd;
+    return CDDP_OK;
+}
+
+static cddp_status map_shared(cddp_group *group, const struct offer *offer, int own_fd,
+                              size_t bytes, void **out)
+{
+    int fd = own_fd;
+    void *memory;
+
+    if (offer->fd < 0) {
+        return CDDP_OK; /* rank 0 says why when all agree */
+    }
+    if (group->rank != 0) {
+        cddp_status status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, &fd);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (group->rank != 0) {
+        close(fd);
+    }
+    if (memory == MAP_FAILED) {
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "map %zu bytes that ranks share", bytes);
+    }
+    *out = memory;
+    return CDDP_OK;
+}
+
+/* Collective: a rank that fails still takes part in all exchanges. */
+static cddp_status share(struct cddpi_group_device *dev, size_t bytes, void **out)
+{
+    cddp_group *group = dev->group;
+    struct cddpi_device_block *block = cddpi_zalloc(sizeof *block);
+    struct offer mine = {0, getpid(), -1};
+    void *offers = NULL;
+    cddp_status own = CDDP_OK;
+    cddp_status status;
+
+    bytes = bytes > 0 ? bytes : 1;
+    mine.start_time = cddpi_process_start_time();
+    if (block == NULL) {
+        own = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a block that ranks share");
+    } else if (group->rank == 0) {
+        own = make_shared(bytes, &mine.fd);
+    }
+    status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
+    if (status == CDDP_OK) {
+        if (own == CDDP_OK) {
+            own = map_shared(group, offers, mine.fd, bytes, &block->memory);
+        }
+        status = cddpi_agree(group, own);
+    }
+    if (mine.fd >= 0) {
+        close(mine.fd);
+    }
+    cddpi_free(offers);
+    if (status != CDDP_OK) {
+        if (block != NULL && block->memory != NULL) {
+            munmap(block->memory, bytes);
+        }
+        cddpi_free(block);
+        return status;
+    }
+    block->bytes = bytes;
+    block->next = dev->shared;
+    dev->shared = block;
+    *out = block->memory;
+    return CDDP_OK;
+}
+
+static cddp_status alloc_shared(void *context, size_t bytes, void **out)
+{
+    return share(context, bytes, out);
+}
+
+static cddp_status exchange_bytes(void *context, const void *own, size_t bytes, void *out_all)
+{
+    struct cddpi_group_device *dev = context;
+
+    return cddp_all_gather(dev->group, own, out_all, bytes, CDDP_U8, NULL);
+}
+
+static cddp_status agree_on(void *context, cddp_status own)
+{
+    struct cddpi_group_device *dev = context;
+
+    return cddpi_agree(dev->group, own);
+}
+
+/* --- the transport of the device's memory --- */
+
+/* @p requested: what was asked for; NULL: the best. */
+static bool is_wanted(const struct cddpi_transport *row, const char *requested, int world_size)
+{
+    bool by_host = requested != NULL && strcmp(requested, "host") == 0;
+
+    if (requested != NULL && !by_host) {
+        return strcmp(requested, row->name) == 0;
+    }
+    return (row->device.ranks == 0 || row->device.ranks == world_size) &&
+           (!by_host || row->device.for_host);
+}
+
+static cddp_status try_transport(struct cddpi_group_device *dev, const struct cddpi_transport *row,
+                                 bool deterministic)
+{
+    cddp_group *group = dev->group;
+    struct cddpi_device_open_params params = {.rank = group->rank,
+                                              .world_size = group->world_size,
+                                              .local_rank = group->local_rank,
+                                              .local_world_size = group->local_world_size,
+                                              .timeout_ms = group->timeout_ms,
+                                              .deterministic = deterministic,
+                                              .device = dev->device,
+                                              .context = dev,
+                                              .exchange = exchange_bytes,
+                                              .agree = agree_on,
+                                              .shared = alloc_shared};
+    struct cddpi_device_transport *transport = NULL;
+    cddp_status status = cddpi_agree(group, row->device.probe(&params));
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_agree(group, row->device.open(&params, &transport));
+    if (status != CDDP_OK && transport != NULL) {
+        row->device.ops->close(transport);
+        transport = NULL;
+    }
+    dev->row = row;
+    dev->ops = row->device.ops;
+    dev->transport = transport;
+    return status;
+}
+
+/* The first of those that were asked for which works here. */
+static cddp_status open_transport(struct cddpi_group_device *dev, const char *requested,
+                                  bool deterministic)
+{
+    const struct cddpi_transport *row;
+    char reasons[REASONS_BYTES] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; (row = cddpi_transport_of_device(dev->device, i)) != NULL; i++) {
+        cddp_status status;
+
+        if (!is_wanted(row, requested, dev->group->world_size)) {
+            continue;
+        }
+        status = try_transport(dev, row, deterministic);
+        if (status != CDDP_ERR_UNAVAILABLE) {
+            return status;
+        }
+        cddpi_log(CDDPI_LOG_INFO, "backend %s: %s", row->name, cddp_last_error());
+        if (used < sizeof reasons) {
+            used += (size_t)snprintf(reasons + used, sizeof reasons - used, "%s%s: %s",
+                                     used > 0 ? "; " : "", row->name, cddp_last_error());
+        }
+    }
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE, "no backend for device %s %d%s%s%s%s",
+                      dev->device->ops->name, dev->device->index, requested != NULL ? " is " : "",
+                      requested != NULL ? requested : "", used > 0 ? ": " : "", reasons);
+}
+
+/* --- the device --- */
+
+struct cddpi_device_ref *cddpi_device_ref_create(struct cddpi_device *device)
+{
+    struct cddpi_device_ref *ref = cddpi_zalloc(sizeof *ref);
+
+    if (ref == NULL) {
+        cddpi_device_close(device);
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a device");
+        return NULL;
+    }
+    ref->device = device;
+    atomic_init(&ref->groups, 1);
+    return ref;
+}
+
+static void unref(struct cddpi_device_ref *ref)
+{
+    if (ref != NULL && atomic_fetch_sub_explicit(&ref->groups, 1, memory_order_acq_rel) == 1) {
+        cddpi_device_close(ref->device);
+        cddpi_free(ref);
+    }
+}
+
+static void free_pending(struct cddpi_group_device *dev, struct cddpi_pending *pending)
+{
+    while (pending != NULL) {
+        struct cddpi_pending *next = pending->next;
+
+        dev->device->ops->event_destroy(dev->device, pending->done);
+        dev->device->ops->event_destroy(dev->device, pending->ready);
+        cddpi_free(pending);
+        pending = next;
+    }
+}
+
+static void destroy(struct cddpi_group_device *dev)
+{
+    if (dev == NULL) {
+        return;
+    }
+    if (dev->transport != NULL) {
+        cddpi_group_device_free_all(dev);
+        dev->ops->close(dev->transport);
+    }
+    free_pending(dev, dev->first);
+    free_pending(dev, dev->messages);
+    free_pending(dev, dev->free);
+    if (dev->ready != NULL) {
+        dev->device->ops->event_destroy(dev->device, dev->ready);
+    }
+    while (dev->shared != NULL) {
+        struct cddpi_device_block *next = dev->shared->next;
+
+        munmap(dev->shared->memory, dev->shared->bytes);
+        cddpi_free(dev->shared);
+        dev->shared = next;
+    }
+    unref(dev->ref);
+    cddpi_free(dev);
+}
+
+static cddp_status share_calls(struct cddpi_group_device *dev)
+{
+    cddp_group *group = dev->group;
+    struct cddpi_calls *own;
+    void *memory;
+    size_t ranks = (size_t)group->world_size;
+    cddp_status status = share(
+        dev, ranks * sizeof *dev->calls + 2 * ranks * ranks * sizeof *dev->p2p_calls, &memory);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    dev->calls = memory;
+    dev->p2p_calls = (struct cddpi_p2p_calls *)(void *)(dev->calls + ranks);
+    own = &dev->calls[group->rank];
+    own->pid = getpid();
+    own->start_time = cddpi_process_start_time();
+    return CDDP_OK;
+}
+
+/* Fail if ranks share a device: if that is a mistake, nothing else shows it but low speed. */
+static cddp_status check_devices(struct cddpi_group_device *dev)
+{
+    cddp_group *group = dev->group;
+    const size_t bytes = sizeof dev->device->unique;
+    void *all = NULL;
+    cddp_status status = cddpi_all_gather_bytes(group, dev->device->unique, bytes, &all);
+
+    for (int r = 1; r < group->world_size && status == CDDP_OK; r++) {
+        const char *theirs = (const char *)all + (size_t)r * bytes;
+
+        for (int q = 0; q < r && status == CDDP_OK && theirs[0] != '\0'; q++) {
+            if (strncmp((const char *)all + (size_t)q * bytes, theirs, bytes) == 0) {
+                status = cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                                    "ranks %d and %d are on one device (%.47s): start one rank a "
+                                    "device, or let them share it with CDDP_BACKEND=host",
+                                    q, r, theirs);
+            }
+        }
+    }
+    cddpi_free(all);
+    return status;
+}
+
+/* Set up everything but the watchdog's thread. Collective. */
+static cddp_status set_up(struct cddpi_group_device *dev, const char *transport, bool deterministic)
+{
+    cddp_status status = share_calls(dev);
+
+    if (status == CDDP_OK && transport == NULL) {
+        status = check_devices(dev);
+    }
+    if (status == CDDP_OK) {
+        status = open_transport(dev, transport, deterministic);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = dev->device->ops->event_create(dev->device, false, &dev->ready);
+    return cddpi_agree(dev->group, status);
+}
+
+cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref *ref,
+                                      const char *transport, bool deterministic, cddp_status own)
+{
+    struct cddpi_group_device *dev = NULL;
+    cddp_status status;
+
+    if (own == CDDP_OK) {
+        dev = cddpi_zalloc(sizeof *dev);
+        own = dev != NULL ? CDDP_OK
+                          : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a group on a device");
+    }
+    if (dev != NULL) {
+        dev->group = group;
+        dev->ref = ref;
+        dev->device = ref->device;
+        dev->deterministic = deterministic;
+        snprintf(dev->requested, sizeof dev->requested, "%s", transport != NULL ? transport : "");
+    } else {
+        unref(ref);
+    }
+    status = cddpi_agree(group, own);
+    if (status == CDDP_OK) {
+        status = set_up(dev, transport, deterministic);
+    }
+    if (status == CDDP_OK) {
+        own = cddpi_watchdog_start(dev);
+        status = cddpi_agree(group, own);
+        if (status != CDDP_OK && own == CDDP_OK) {
+            cddpi_watchdog_stop(dev, false);
+        }
+    }
+    if (status != CDDP_OK) {
+        destroy(dev);
+        return status;
+    }
+    group->device = dev;
+    return CDDP_OK;
+}
+
+/* NCCL's own switch, of 2.30.3 and later. */
+static bool nccl_may_share(void)
+{
+    const char *text = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    return text != NULL && strcmp(text, "1") == 0;
+}
+
+/* Some launchers show each process a device of its own and no other. */
+static bool sees_one_device(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    return visible != NULL && visible[0] != '\0' && strchr(visible, ',') == NULL;
+}
+
+cddp_status cddpi_group_device_open(cddp_group *group, const char *name, const char *transport,
+                                    bool deterministic, void *stream)
+{
+    /* check_devices(), or the transport nccl, finds ranks that share a device and should not */
+    bool shared = (transport != NULL && (strcmp(transport, "nccl") != 0 || nccl_may_share())) ||
+                  sees_one_device();
+    struct cddpi_device_ref *ref = NULL;
+    struct cddpi_device *device = NULL;
+    cddp_status own = cddpi_device_open(name, group->rank, group->local_rank,
+                                        group->local_world_size, shared, &device);
+
+    if (own == CDDP_OK) {
+        ref = cddpi_device_ref_create(device);
+        own = ref != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
+    }
+    if (own == CDDP_OK && stream != NULL) {
+        own = device->ops->adopt(device, stream);
+    }
+    return cddpi_group_device_attach(group, ref, transport, deterministic, own);
+}
+
+cddp_status cddpi_group_device_split(const cddp_group *group, cddp_group *made)
+{
+    struct cddpi_group_device *dev = group->device;
+
+    atomic_fetch_add_explicit(&dev->ref->groups, 1, memory_order_relaxed);
+    return cddpi_group_device_attach(made, dev->ref,
+                                     dev->requested[0] != '\0' ? dev->requested : NULL,
+                                     dev->deterministic, CDDP_OK);
+}
+
+const char *cddpi_group_device_transport_name(const cddp_group *group)
+{
+    return group->device->row->name;
+}
+
+/* Put into each handle that the caller still has how its work ended. Returns whether some work was
+ * still under way. */
+static bool end_handles(cddp_group *group)
+{
+    struct cddpi_group_device *dev = group->device;
+    bool abandoned = false;
+
+    for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
+        struct cddpi_pending *pending = work->pending;
+
+        if (pending == NULL) {
+            continue;
+        }
+        pthread_mutex_lock(&dev->mutex);
+        abandoned = abandoned || pending->under_way;
+        work->status = pending->under_way ? CDDP_ERR_CLOSED : pending->status;
+        pthread_mutex_unlock(&dev->mutex);
+        cddpi_group_device_drop(work);
+        atomic_store_explicit(&work->done, 1, memory_order_release);
+    }
+    return abandoned;
+}
+
+void cddpi_group_device_close(cddp_group *group)
+{
+    struct cddpi_group_device *dev = group->device;
+    bool abandoned = end_handles(group);
+
+    cddpi_watchdog_stop(dev, !abandoned);
+    (void)dev->device->ops->finish(dev->device, group->timeout_ms);
+    group->device = NULL;
+    destroy(dev);
+}

@@ -1,0 +1,184 @@
+/* rendezvous.c - owns the connection to the store while ranks join, and the waits for keys in it.
+ */
+#include "group/rendezvous.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "store/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LOOK_MS = 500, /* between two looks at what the launcher says */
+    OWN_FILES = 64 /* open files that a rank with the store's server needs for itself */
+};
+
+static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
+{
+    const struct cddpi_launch_env *env = rendezvous->env;
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+    char prefix[320];
+    cddp_status status;
+
+    if (env->hosts_store && env->rank == 0) {
+        struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
+        char host[1200];
+        const char *colon = strrchr(env->store, ':');
+        char *end;
+        long port = strtol(colon + 1, &end, 10);
+
+        snprintf(host, sizeof host, "%.*s", (int)(colon - env->store - 6), env->store + 6);
+        if (host[0] == '[' && host[strlen(host) - 1] == ']') { /* an IPv6 address */
+            memmove(host, host + 1, strlen(host));
+            host[strlen(host) - 1] = '\0';
+        }
+        if (*end != '\0' || port < 1 || port > 65535) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s has no port", env->store);
+        }
+        server.host = host;
+        server.port = (uint16_t)port;
+        status = cddpi_store_server_create(&server, &rendezvous->server);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    snprintf(prefix, sizeof prefix, "%s/%u/", env->job, env->generation);
+    options.url = env->store;
+    options.token = env->token;
+    options.prefix = prefix;
+    options.timeout_ms = env->timeout_ms;
+    return cddp_store_open(&options, &rendezvous->store);
+}
+
+cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
+{
+    cddp_status status;
+
+    *out = (struct cddpi_rendezvous){.env = env, .deadline_ns = cddpi_deadline_ns(env->timeout_ms)};
+    status = open_store(out);
+    if (status != CDDP_OK) {
+        cddpi_rendezvous_close(out, false);
+    }
+    return status;
+}
+
+/* For keys whose absence others will notice by themselves. */
+void cddpi_rendezvous_set(struct cddpi_rendezvous *rendezvous, const char *key, const char *text)
+{
+    if (cddp_store_set(rendezvous->store, key, text, strlen(text)) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "joining: could not set %s: %s", key, cddp_last_error());
+    }
+}
+
+void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *key)
+{
+    if (cddp_store_delete(rendezvous->store, key, NULL) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_DEBUG, "joining: could not delete %s: %s", key, cddp_last_error());
+    }
+}
+
+void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES])
+{
+    snprintf(out, CDDPI_MEMBER_KEY_BYTES, "member/%d", rank);
+}
+
+/* CDDP_ERR_PEER once the launcher has said that a rank failed, or that @p rank ended without
+ * writing @p key. */
+static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const char *key, int rank)
+{
+    char ended[32];
+    void *value;
+
+    if (cddp_store_try_get(rendezvous->store, "failure", &value, NULL) == CDDP_OK) {
+        (void)cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", rendezvous->env->job,
+                         (const char *)value);
+        cddp_free(value);
+        return CDDP_ERR_PEER;
+    }
+    snprintf(ended, sizeof ended, "ended/%d", rank);
+    if (cddp_store_try_get(rendezvous->store, ended, &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    cddp_free(value);
+    if (cddp_store_try_get(rendezvous->store, key, &value, NULL) == CDDP_OK) {
+        cddp_free(value); /* it had written before it ended */
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_PEER,
+                      "joining job %s: rank %d ended, with status 0, before it joined",
+                      rendezvous->env->job, rank);
+}
+
+cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const char *key, int rank,
+                                   int64_t deadline_ns, char **out)
+{
+    for (;;) {
+        int left = cddpi_left_ms(deadline_ns);
+        int slice = left > LOOK_MS ? LOOK_MS : left > 0 ? left : 1;
+        void *value;
+        cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value, NULL);
+
+        if (status == CDDP_OK) {
+            *out = value;
+            return CDDP_OK;
+        }
+        if (status != CDDP_ERR_TIMEOUT) {
+            return status;
+        }
+        status = check_launcher(rendezvous, key, rank);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        if (left <= slice) {
+            return CDDP_ERR_TIMEOUT;
+        }
+    }
+}
+
+/* "rank 1, 3 did not come": those without a member key. */
+cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous)
+{
+    char missing[256] = "";
+    size_t used = 0;
+
+    for (int r = 0; r < rendezvous->env->world_size && used < sizeof missing - 32; r++) {
+        char key[CDDPI_MEMBER_KEY_BYTES];
+        void *value;
+        size_t bytes;
+
+        cddpi_rendezvous_member(r, key);
+        if (cddp_store_try_get(rendezvous->store, key, &value, &bytes) == CDDP_OK) {
+            cddp_free(value);
+        } else {
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
+                                     used > 0 ? ", " : "", r);
+        }
+    }
+    return cddpi_fail(CDDP_ERR_TIMEOUT, "joining job %s: %s %s did not come to %s within %u ms",
+                      rendezvous->env->job, strchr(missing, ',') != NULL ? "ranks" : "rank",
+                      used > 0 ? missing : "0 to answer", rendezvous->env->store,
+                      rendezvous->env->timeout_ms);
+}
+
+void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
+{
+    char key[CDDPI_MEMBER_KEY_BYTES];
+
+    if (rendezvous->store != NULL && complete && !rendezvous->env->hosts_store &&
+        !rendezvous->env->removes_file) {
+        cddpi_rendezvous_member(rendezvous->env->rank, key);
+        cddpi_rendezvous_delete(rendezvous, key);
+    }
+    cddp_store_close(rendezvous->store);
+    cddpi_store_server_destroy(rendezvous->server);
+    if (rendezvous->env->removes_file && rendezvous->env->rank == 0) {
+        (void)unlink(rendezvous->env->store + strlen("file://"));
+        if (rendezvous->env->folder[0] != '\0') {
+            (void)rmdir(rendezvous->env->folder);
+        }
+    }
+}

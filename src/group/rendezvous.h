@@ -1,0 +1,46 @@
+/* rendezvous.h - how ranks that join a group find each other in the store, for their transport.
+ *
+ * Every rank writes "member/R", whose value its transport chooses. cddp-run writes "failure", which
+ * describes the rank that failed first, and "ended/R" once rank R has ended without a failure: then
+ * waiting for it is in vain. All other keys are the transport's. The store is closed once all ranks
+ * have come. */
+#ifndef CDDPI_GROUP_RENDEZVOUS_H
+#define CDDPI_GROUP_RENDEZVOUS_H
+
+#include "group/launch_env.h"
+
+enum { CDDPI_MEMBER_KEY_BYTES = 32 };
+
+struct cddpi_store_server;
+
+struct cddpi_rendezvous {
+    const struct cddpi_launch_env *env;
+    cddp_store *store;
+    struct cddpi_store_server *server; /* rank 0's, where there is no launcher; else NULL */
+    int64_t deadline_ns;
+};
+
+/** Connect to the store that @p env names, or be it. @p env outlives the rendezvous. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env,
+                                               struct cddpi_rendezvous *out);
+/** Close the store and remove what was needed only for the rendezvous. @p complete: all ranks have
+ *  come, so this one's key is needed no more. Else the thread's error text stays. */
+void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete);
+
+/** The key that @p rank writes: "member/R". */
+void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES]);
+/** Set @p key, or log that it could not be: for keys whose loss others notice by themselves. */
+void cddpi_rendezvous_set(struct cddpi_rendezvous *rendezvous, const char *key, const char *text);
+void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *key);
+
+/** Wait for @p key, which @p rank writes.
+ *  @param out  Release with cddp_free().
+ *  @return CDDP_OK; CDDP_ERR_TIMEOUT once the deadline has passed; CDDP_ERR_PEER as soon as the
+ *          launcher says that waiting is in vain; an error of the store. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous,
+                                                const char *key, int rank, int64_t deadline_ns,
+                                                char **out);
+/** CDDP_ERR_TIMEOUT that names the ranks which have not come. */
+cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous);
+
+#endif

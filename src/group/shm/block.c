@@ -1,0 +1,249 @@
+/* block.c - owns the shared block: makes it, maps it and leaves it. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "group/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static size_t head_bytes(int size)
+{
+    return shm_pages(sizeof(struct shm_block) + (size_t)size * sizeof(struct shm_rank));
+}
+
+static size_t staging_bytes(int size)
+{
+    return (size_t)size * 2 * SHM_CHUNK_BYTES;
+}
+
+/* Every pair of ranks has its ring: pages that are never touched cost nothing. */
+static size_t block_bytes(int size)
+{
+    return head_bytes(size) + staging_bytes(size) +
+           shm_pages((size_t)size * (size_t)size * sizeof(struct shm_ring));
+}
+
+cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out_fd)
+{
+    size_t bytes = block_bytes(world_size);
+    struct shm_block *block = MAP_FAILED;
+    int fd;
+
+    if (world_size < 1 || world_size > SHM_MAX_RANKS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "host: %d ranks; 1 to %d can share a machine",
+                          world_size, SHM_MAX_RANKS);
+    }
+    fd = memfd_create("cddp-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        goto fail;
+    }
+    block = mmap(NULL, head_bytes(world_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (block == MAP_FAILED) {
+        goto fail;
+    }
+    randombytes_buf(&block->nonce, sizeof block->nonce);
+    block->bytes = bytes;
+    block->world_size = world_size;
+    *out_nonce = block->nonce;
+    *out_fd = fd;
+    munmap(block, head_bytes(world_size));
+    return CDDP_OK;
+
+fail:
+    (void)cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "host: %zu bytes of shared memory", bytes);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return CDDP_ERR_NO_MEMORY;
+}
+
+static void take_place(struct cddpi_backend *shm)
+{
+    shm->me->pid = getpid();
+    shm->me->start_time = cddpi_process_start_time();
+    if (sched_getaffinity(0, sizeof shm->me->cores, &shm->me->cores) != 0) {
+        CPU_ZERO(&shm->me->cores);
+    }
+    atomic_store_explicit(&shm->me->state, SHM_RUNNING, memory_order_release);
+}
+
+static void release(struct cddpi_backend *shm)
+{
+    if (shm == NULL) {
+        return;
+    }
+    if (shm->block != NULL) {
+        cddpi_shm_segments_fini(shm);
+        munmap(shm->block, block_bytes(shm->size));
+    }
+    pthread_mutex_destroy(&shm->segments_mutex);
+    cddpi_free(shm->seen);
+    cddpi_free(shm->src);
+    cddpi_free(shm->dst);
+    cddpi_free(shm->factors);
+    cddpi_free(shm);
+}
+
+cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uint64_t nonce,
+                             struct cddpi_backend **out)
+{
+    size_t bytes = block_bytes(params->world_size);
+    size_t size = (size_t)params->world_size;
+    struct cddpi_backend *shm = cddpi_zalloc(sizeof *shm);
+    struct stat stat;
+    void *memory;
+
+    if (shm == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for a group");
+    }
+    pthread_mutex_init(&shm->segments_mutex, NULL);
+    shm->rank = params->rank;
+    shm->size = params->world_size;
+    shm->seen = cddpi_zalloc_array(size, sizeof *shm->seen);
+    shm->src = cddpi_zalloc_array(size, sizeof *shm->src);
+    shm->dst = cddpi_zalloc_array(size + 1, sizeof *shm->dst); /* out and staging at 1 rank */
+    shm->factors = cddpi_zalloc_array(size, sizeof *shm->factors);
+    if (shm->seen == NULL || shm->src == NULL || shm->dst == NULL || shm->factors == NULL) {
+        release(shm);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for %zu ranks", size);
+    }
+    if (fstat(fd, &stat) != 0 || (size_t)stat.st_size != bytes) {
+        release(shm);
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "host: the shared block is not one of %zu ranks of "
+                          "this version of cddp",
+                          size);
+    }
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        release(shm);
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "host: map %zu bytes", bytes);
+    }
+    shm->block = memory;
+    if (shm->block->nonce != nonce || shm->block->world_size != params->world_size) {
+        release(shm);
+        return cddpi_fail(CDDP_ERR_FORMAT, "host: the shared block is of another group");
+    }
+    shm->me = &shm->block->ranks[params->rank];
+    if (atomic_load_explicit(&shm->me->state, memory_order_acquire) != SHM_ABSENT) {
+        release(shm);
+        return cddpi_fail(CDDP_ERR_STATE, "host: rank %d has been in this group before",
+                          params->rank);
+    }
+    shm->staging = (unsigned char *)memory + head_bytes(shm->size);
+    shm->rings = (struct shm_ring *)(void *)(shm->staging + staging_bytes(shm->size));
+    take_place(shm);
+    *out = shm;
+    return CDDP_OK;
+}
+
+/* Let the others fail as this rank does. */
+static void end(struct cddpi_backend *shm)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+
+    if (failure.culprit < 0) {
+        failure.culprit = shm->rank;
+    }
+    cddpi_shm_abort(shm, &failure);
+}
+
+cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline_ns,
+                                     cddp_status (*give_up)(void *), void *argument)
+{
+    char missing[256];
+    cddp_status status = CDDP_OK;
+
+    for (unsigned round = 0; status == CDDP_OK; round++) {
+        /* before the count: a failure right after all have joined is reported by the next call */
+        cddp_status broken = cddpi_shm_broken(shm);
+        size_t used = 0;
+
+        missing[0] = '\0';
+        for (int r = 0; r < shm->size; r++) {
+            if (atomic_load_explicit(&shm->block->ranks[r].state, memory_order_acquire) ==
+                    SHM_ABSENT &&
+                used < sizeof missing - 16) {
+                used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
+                                         used > 0 ? ", " : "", r);
+            }
+        }
+        if (used == 0) {
+            return CDDP_OK;
+        }
+        status = broken;
+        if (status == CDDP_OK && cddpi_now_ns() > deadline_ns) {
+            status = cddpi_fail(CDDP_ERR_TIMEOUT, "rank %s did not come in time", missing);
+            end(shm);
+        }
+        if (status == CDDP_OK && give_up != NULL && round % 16 == 15) {
+            status = give_up(argument);
+            if (status != CDDP_OK) {
+                end(shm);
+            }
+        }
+        if (status == CDDP_OK) {
+            struct timespec pause = {0, round < 20 ? 100000 : 2000000};
+
+            nanosleep(&pause, NULL);
+        }
+    }
+    return status;
+}
+
+void cddpi_shm_cores(const struct cddpi_backend *shm, int *out_all, int *out_own)
+{
+    cpu_set_t all;
+
+    CPU_ZERO(&all);
+    for (int r = 0; r < shm->size; r++) {
+        CPU_OR(&all, &all, &shm->block->ranks[r].cores);
+    }
+    *out_all = CPU_COUNT(&all);
+    *out_own = CPU_COUNT(&shm->me->cores);
+}
+
+static void leave(struct cddpi_backend *shm)
+{
+    atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
+    cddpi_shm_wake_all(shm);
+    release(shm);
+}
+
+const struct cddpi_backend_ops cddpi_shm_ops = {.close = leave,
+                                                .advance = cddpi_shm_advance,
+                                                .check = cddpi_shm_check,
+                                                .drop = cddpi_shm_alloc_drop,
+                                                .expired = cddpi_shm_expired,
+                                                .prepare_sleep = cddpi_shm_prepare_sleep,
+                                                .sleep = cddpi_shm_sleep,
+                                                .end_sleep = cddpi_shm_end_sleep,
+                                                .wake = cddpi_shm_wake,
+                                                .abort = cddpi_shm_abort,
+                                                .broken = cddpi_shm_broken,
+                                                .peers = cddpi_shm_peers,
+                                                .free_memory = cddpi_shm_free};
+
+static cddp_status probe(const struct cddpi_launch_env *env)
+{
+    (void)env; /* ranks of several machines notice at the rendezvous */
+    return CDDP_OK;
+}
+
+const struct cddpi_transport cddpi_shm_transport = {.name = "host",
+                                                    .carries = CDDPI_MEMORY_CPU,
+                                                    .cpu = {.ops = &cddpi_shm_ops,
+                                                            .probe = probe,
+                                                            .open = cddpi_shm_open,
+                                                            .split = cddpi_shm_split,
+                                                            .cores = cddpi_shm_cores}};

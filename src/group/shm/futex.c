@@ -1,0 +1,125 @@
+/* futex.c - how ranks of one machine wake each other: counters, wake-ups and the notice of an
+ * abort. */
+#include "base/error.h"
+#include "group/shm/shm.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ABORT_TRIES = 1000, ABORT_PAUSE_NS = 200000 }; /* 0.2 s in all */
+
+static void wake(struct shm_rank *rank)
+{
+    atomic_fetch_add_explicit(&rank->wakeup, 1, memory_order_release);
+    syscall(SYS_futex, &rank->wakeup, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void cddpi_shm_wake(struct cddpi_backend *shm)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&shm->block->sleep_for[shm->rank], memory_order_relaxed) != 0) {
+        wake(shm->me);
+    }
+}
+
+void cddpi_shm_wake_all(struct cddpi_backend *shm)
+{
+    for (int r = 0; r < shm->size; r++) {
+        wake(&shm->block->ranks[r]);
+    }
+}
+
+/* The sleeper sets sleep_for, then looks at the counters; we have set the counter and then look at
+ * sleep_for. Both sides have a full fence in between, so one of the two sees the other. */
+void cddpi_shm_publish(struct cddpi_backend *shm, uint32_t counter)
+{
+    atomic_store_explicit(&shm->me->counter, counter, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int r = 0; r < shm->size; r++) {
+        uint32_t what = atomic_load_explicit(&shm->block->sleep_for[r], memory_order_relaxed);
+
+        if (what != 0 && (what == 1 || what == 2 + (uint32_t)shm->rank) && r != shm->rank) {
+            wake(&shm->block->ranks[r]);
+        }
+    }
+}
+
+void cddpi_shm_notify(struct cddpi_backend *shm, int rank)
+{
+    uint32_t what;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    what = atomic_load_explicit(&shm->block->sleep_for[rank], memory_order_relaxed);
+    if (what == 1 || what == 2 + (uint32_t)shm->rank) {
+        wake(&shm->block->ranks[rank]);
+    }
+}
+
+uint32_t cddpi_shm_prepare_sleep(struct cddpi_backend *shm, const struct cddpi_group_op *op)
+{
+    uint32_t ticket = atomic_load_explicit(&shm->me->wakeup, memory_order_acquire);
+
+    atomic_store_explicit(&shm->block->sleep_for[shm->rank],
+                          op == NULL ? 1 : 2 + (uint32_t)shm_progress_of(op)->straggler,
+                          memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    return ticket;
+}
+
+bool cddpi_shm_sleep(struct cddpi_backend *shm, uint32_t ticket, int64_t ns)
+{
+    struct timespec limit = {ns / 1000000000, ns % 1000000000};
+
+    return syscall(SYS_futex, &shm->me->wakeup, FUTEX_WAIT, ticket, &limit, NULL, 0) == 0 ||
+           errno == EAGAIN;
+}
+
+void cddpi_shm_end_sleep(struct cddpi_backend *shm)
+{
+    atomic_store_explicit(&shm->block->sleep_for[shm->rank], 0, memory_order_relaxed);
+}
+
+void cddpi_shm_abort(struct cddpi_backend *shm, const struct cddpi_failure *failure)
+{
+    struct shm_block *block = shm->block;
+    uint32_t none = 0;
+
+    if (atomic_compare_exchange_strong(&block->abort_state, &none, 1)) {
+        block->abort_rank = shm->rank;
+        block->abort_failure = *failure;
+        atomic_store_explicit(&block->abort_state, 2, memory_order_release);
+    }
+    cddpi_shm_wake_all(shm);
+}
+
+cddp_status cddpi_shm_broken(struct cddpi_backend *shm)
+{
+    const struct shm_block *block = shm->block;
+    uint32_t state = atomic_load_explicit(&block->abort_state, memory_order_acquire);
+    cddp_status status;
+
+    if (state == 0) {
+        return CDDP_OK;
+    }
+    for (int i = 0; state == 1 && i < ABORT_TRIES; i++) { /* being written, or the writer died */
+        struct timespec pause = {0, ABORT_PAUSE_NS};
+
+        nanosleep(&pause, NULL);
+        state = atomic_load_explicit(&block->abort_state, memory_order_acquire);
+    }
+    if (state == 1) {
+        return cddpi_fail_rank(CDDP_ERR_PEER, shm->rank, "another rank ended the group");
+    }
+    if (block->abort_failure.status == CDDP_ERR_MISMATCH) {
+        return cddpi_fail_again(CDDP_ERR_MISMATCH, &block->abort_failure);
+    }
+    status = block->abort_rank == shm->rank ? CDDP_ERR_CLOSED : CDDP_ERR_PEER;
+    (void)cddpi_fail_again(status, &block->abort_failure);
+    return cddpi_fail_name(status, block->abort_rank);
+}

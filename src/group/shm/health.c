@@ -1,0 +1,118 @@
+/* health.c - why an operation does not advance: peers that died, left, were stopped or are late. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "group/shm/shm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_op *op, int rank)
+{
+    const struct shm_progress *progress = shm_progress_of(op);
+
+    if (rank == shm->rank) {
+        return false;
+    }
+    if (op->kind == CDDPI_SEND) {
+        struct shm_ring *ring = shm_ring(shm, shm->rank, op->root);
+
+        return rank == op->root &&
+               atomic_load_explicit(&ring->produced, memory_order_relaxed) -
+                       atomic_load_explicit(&ring->consumed, memory_order_acquire) ==
+                   SHM_RING_BYTES;
+    }
+    if (op->kind == CDDPI_RECV) {
+        struct shm_ring *ring = shm_ring(shm, op->root, shm->rank);
+
+        return rank == op->root && atomic_load_explicit(&ring->produced, memory_order_acquire) ==
+                                       atomic_load_explicit(&ring->consumed, memory_order_relaxed);
+    }
+    return (int32_t)(atomic_load_explicit(&shm->block->ranks[rank].counter, memory_order_acquire) -
+                     (progress->base + progress->stage)) < 0;
+}
+
+/* "all_reduce #12", "recv #3 from rank 1" */
+static const char *title(const struct cddpi_group_op *op, char out[64])
+{
+    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+        snprintf(out, 64, "%s #%llu %s rank %d", cddpi_kind_name(op->kind),
+                 (unsigned long long)op->number, op->kind == CDDPI_SEND ? "to" : "from", op->root);
+    } else {
+        snprintf(out, 64, "%s #%llu", cddpi_kind_name(op->kind), (unsigned long long)op->number);
+    }
+    return out;
+}
+
+static bool needs_any(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+{
+    for (int r = 0; r < shm->size; r++) {
+        if (cddpi_shm_needs(shm, op, r)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+                            bool thorough)
+{
+    cddp_status status = cddpi_shm_broken(shm);
+    char name[64];
+
+    /* counters that are read after the failure show whether all had done their part before it */
+    if (status != CDDP_OK && !needs_any(shm, op)) {
+        return CDDP_OK;
+    }
+    for (int r = 0; r < shm->size && status == CDDP_OK; r++) {
+        struct shm_rank *peer = &shm->block->ranks[r];
+
+        if (!cddpi_shm_needs(shm, op, r)) {
+            continue;
+        }
+        /* a counter that is read after the state shows all that the peer did before it left */
+        if (atomic_load_explicit(&peer->state, memory_order_acquire) == SHM_LEFT) {
+            if (cddpi_shm_needs(shm, op, r)) {
+                status = cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group",
+                                    title(op, name), r);
+                cddpi_error_blame(r);
+            }
+            continue;
+        }
+        if (thorough && !cddpi_process_is_alive(peer->pid, peer->start_time) &&
+            cddpi_shm_needs(shm, op, r)) {
+            status = cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done",
+                                title(op, name), r, peer->pid);
+            cddpi_error_blame(r);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op)
+{
+    char late[512] = "";
+    char name[64];
+    size_t used = 0;
+    bool any_stopped = false;
+    bool is_stopped;
+
+    for (int r = 0; r < shm->size; r++) {
+        struct shm_rank *peer = &shm->block->ranks[r];
+
+        if (!cddpi_shm_needs(shm, op, r) || used > sizeof late - 64) {
+            continue;
+        }
+        is_stopped = cddpi_process_is_stopped(peer->pid);
+        any_stopped = any_stopped || is_stopped;
+        used += (size_t)snprintf(late + used, sizeof late - used, "%srank %d (pid %d%s)",
+                                 used > 0 ? ", " : "", r, peer->pid, is_stopped ? ", stopped" : "");
+    }
+    (void)cddpi_fail(CDDP_ERR_TIMEOUT, "%s: waited %lld ms for %s", title(op, name),
+                     (long long)((cddpi_now_ns() - op->start_ns) / 1000000),
+                     used > 0 ? late : "its turn");
+    if (any_stopped) {
+        cddpi_error_stopped();
+    }
+    return CDDP_ERR_TIMEOUT;
+}

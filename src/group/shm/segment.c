@@ -1,0 +1,194 @@
+/* segment.c - owns memory of cddp_group_alloc(): a memfd of each rank, mapped by all of them. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "group/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What an allocation carries from stage to stage. */
+struct allocation {
+    struct shm_segment *segment;
+    int fd;
+};
+
+static void segment_destroy(struct shm_segment *segment, int size)
+{
+    if (segment == NULL) {
+        return;
+    }
+    for (int r = 0; segment->at != NULL && r < size; r++) {
+        if (segment->at[r] != NULL) {
+            munmap(segment->at[r], shm_pages(segment->bytes));
+        }
+    }
+    cddpi_free(segment->at);
+    cddpi_free(segment);
+}
+
+struct shm_segment *cddpi_shm_find(struct cddpi_backend *shm, const void *data, size_t bytes)
+{
+    struct shm_segment *found = NULL;
+
+    pthread_mutex_lock(&shm->segments_mutex);
+    for (struct shm_segment *s = shm->segments; s != NULL && found == NULL; s = s->next) {
+        uintptr_t offset = (uintptr_t)data - (uintptr_t)s->at[shm->rank];
+
+        if (offset < s->bytes && bytes <= s->bytes - offset) {
+            found = s;
+        }
+    }
+    pthread_mutex_unlock(&shm->segments_mutex);
+    return found;
+}
+
+struct shm_segment *cddpi_shm_segment(struct cddpi_backend *shm, uint32_t id)
+{
+    struct shm_segment *found;
+
+    pthread_mutex_lock(&shm->segments_mutex);
+    for (found = shm->segments; found != NULL && found->id != id; found = found->next) {
+    }
+    pthread_mutex_unlock(&shm->segments_mutex);
+    return found;
+}
+
+/* Map the memory, with page faults now, not in the first step. On old kernels they come later. */
+static void *map(int fd, size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
+#endif
+    return memory;
+}
+
+cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op *op, int *out_fd)
+{
+    struct shm_progress *progress = shm_progress(op);
+    struct allocation *allocation = cddpi_zalloc(sizeof *allocation);
+    size_t bytes = shm_pages(op->count > 0 ? op->count : 1);
+    struct shm_segment *segment;
+
+    if (allocation == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
+    }
+    progress->scratch = allocation;
+    allocation->fd = -1;
+    segment = allocation->segment = cddpi_zalloc(sizeof *segment);
+    if (segment == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
+    }
+    segment->bytes = op->count > 0 ? op->count : 1;
+    segment->at = cddpi_zalloc_array((size_t)shm->size, sizeof *segment->at);
+    allocation->fd = memfd_create("cddp-memory", MFD_CLOEXEC);
+    if (segment->at == NULL || allocation->fd < 0 || ftruncate(allocation->fd, (off_t)bytes) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "group_alloc of %zu bytes", op->count);
+    }
+    segment->at[shm->rank] = map(allocation->fd, bytes);
+    if (segment->at[shm->rank] == NULL) {
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "group_alloc of %zu bytes: map",
+                                op->count);
+    }
+    *out_fd = allocation->fd;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op *op)
+{
+    struct shm_progress *progress = shm_progress(op);
+    struct allocation *allocation = progress->scratch;
+    struct shm_segment *segment = allocation->segment;
+
+    for (int r = 0; r < shm->size; r++) {
+        const struct shm_rank *peer = &shm->block->ranks[r];
+        cddp_status status;
+        int fd;
+
+        if (r == shm->rank) {
+            continue;
+        }
+        status = cddpi_process_open_fd(peer->pid, peer->start_time,
+                                       shm_fingerprint(shm, r, op->number)->fd, &fd);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        segment->at[r] = map(fd, shm_pages(segment->bytes));
+        close(fd);
+        if (segment->at[r] == NULL) {
+            return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
+                                    "group_alloc: map %zu bytes of rank %d", segment->bytes, r);
+        }
+    }
+    pthread_mutex_lock(&shm->segments_mutex);
+    segment->id = ++shm->last_segment;
+    segment->next = shm->segments;
+    shm->segments = segment;
+    pthread_mutex_unlock(&shm->segments_mutex);
+    allocation->segment = NULL;
+    *(void **)op->out = segment->at[shm->rank];
+    return CDDP_OK;
+}
+
+void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op)
+{
+    struct shm_progress *progress = shm_progress(op);
+    struct allocation *allocation = progress->scratch;
+
+    if (allocation == NULL) {
+        return;
+    }
+    if (allocation->fd >= 0) {
+        close(allocation->fd);
+    }
+    segment_destroy(allocation->segment, shm->size);
+    cddpi_free(allocation);
+    progress->scratch = NULL;
+}
+
+bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes, const void **out)
+{
+    const struct shm_segment *segment = cddpi_shm_find(shm, memory, bytes);
+
+    for (int r = 0; segment != NULL && r < shm->size; r++) {
+        out[r] = (const char *)segment->at[r] +
+                 ((const char *)memory - (const char *)segment->at[shm->rank]);
+    }
+    return segment != NULL;
+}
+
+void cddpi_shm_free(struct cddpi_backend *shm, void *memory)
+{
+    struct shm_segment **link;
+    struct shm_segment *segment;
+
+    pthread_mutex_lock(&shm->segments_mutex);
+    for (link = &shm->segments; *link != NULL && (*link)->at[shm->rank] != memory;
+         link = &(*link)->next) {
+    }
+    segment = *link;
+    if (segment != NULL) {
+        *link = segment->next;
+    }
+    pthread_mutex_unlock(&shm->segments_mutex);
+    segment_destroy(segment, shm->size);
+}
+
+void cddpi_shm_segments_fini(struct cddpi_backend *shm)
+{
+    while (shm->segments != NULL) {
+        struct shm_segment *next = shm->segments->next;
+
+        segment_destroy(shm->segments, shm->size);
+        shm->segments = next;
+    }
+}

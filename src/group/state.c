@@ -1,0 +1,82 @@
+/* state.c - owns what a group is, and that it is broken: the same for all transports, which use it.
+ */
+#include "base/error.h"
+#include "group/group.h"
+
+#include <stdio.h>
+
+int cddp_group_rank(const cddp_group *group)
+{
+    return group->rank;
+}
+
+int cddp_group_world_size(const cddp_group *group)
+{
+    return group->world_size;
+}
+
+int cddp_group_local_rank(const cddp_group *group)
+{
+    return group->local_rank;
+}
+
+int cddp_group_local_world_size(const cddp_group *group)
+{
+    return group->local_world_size;
+}
+
+uint32_t cddp_group_generation(const cddp_group *group)
+{
+    return group->generation;
+}
+
+uint32_t cddp_group_timeout_ms(const cddp_group *group)
+{
+    return group->timeout_ms;
+}
+
+int cddpi_group_rank_of_job(const cddp_group *group, int rank)
+{
+    return group->ranks_of_job != NULL && rank >= 0 ? group->ranks_of_job[rank] : rank;
+}
+
+cddp_status cddpi_group_fail_broken(const cddp_group *group, cddp_status status)
+{
+    return cddpi_fail_again(status, &group->failure);
+}
+
+void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure *failure)
+{
+    failure->status = status;
+    if (failure->culprit < 0 && status != CDDP_ERR_MISMATCH) { /* a mismatch has no culprit */
+        failure->culprit = cddpi_group_rank_of_job(group, group->rank);
+    }
+    group->ops->abort(group->backend, failure);
+}
+
+cddp_status cddpi_group_fail_all(cddp_group *group, cddp_status status)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    cddp_status first = group->ops->broken(group->backend);
+
+    if (first != CDDP_OK) {
+        return first;
+    }
+    /* a transport names the culprit by its rank in the part */
+    failure.culprit = cddpi_group_rank_of_job(group, failure.culprit);
+    cddpi_group_end(group, status, &failure);
+    (void)cddpi_fail_again(status, &failure);
+    return status != CDDP_ERR_MISMATCH ? cddpi_fail_name(status, group->rank) : status;
+}
+
+void cddp_group_abort(cddp_group *group, const char *reason)
+{
+    struct cddpi_failure failure = {.rank = -1, .culprit = -1};
+
+    if (reason != NULL && reason == cddp_last_error()) {
+        failure = *cddpi_last_failure(); /* with its rank and culprit */
+    } else {
+        snprintf(failure.text, sizeof failure.text, "%s", reason != NULL ? reason : "aborted");
+    }
+    cddpi_group_end(group, CDDP_ERR_PEER, &failure);
+}

@@ -1,0 +1,257 @@
+/* exec_cuda.c - owns what plans and ops on a CUDA device share: the batch's images in the form that
+ * ops read, the arena, and what an op asks of its execution context. */
+#include "base/error.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+#include <stdio.h>
+
+/* Whether images go into flat layers only, which want them plain. */
+static bool only_flattened(const struct cddpi_graph *graph)
+{
+    for (int i = 0; i < graph->op_count; i++) {
+        for (int k = 0; k < graph->ops[i].input_count; k++) {
+            if (graph->ops[i].inputs[k] == CDDPI_VALUE_INPUT &&
+                graph->ops[i].layer.type != CDDPI_LAYER_FLATTEN) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void cddpi_cuda_plan(struct cddpi_plan *plan)
+{
+    const struct cddpi_model *model = plan->model;
+    const struct cddpi_shape *shape = &model->graph.values[CDDPI_VALUE_INPUT].shape;
+    struct cddpi_plan_value *data = &plan->values[CDDPI_VALUE_INPUT];
+    bool plain = shape->flat || shape->channels == 1 || only_flattened(&model->graph);
+
+    plan->arena.alignment = CDDPI_CUDA_ALIGNMENT;
+    plan->data = CDDPI_DATA_AS_IT_IS;
+    if (model->tokens_in) {
+        return;
+    }
+    if (!plain) {
+        plan->data = CDDPI_DATA_CHANNELS_LAST;
+        data->block = shape->channels;
+    } else if (data->type != CDDP_F32) {
+        plan->data = CDDPI_DATA_CAST;
+    }
+}
+
+cddp_status cddpi_cuda_data(struct cddpi_exec *exec)
+{
+    const struct cddpi_model_cuda *cuda = exec->model->cuda;
+    const struct cddpi_shape *shape = &exec->model->graph.values[CDDPI_VALUE_INPUT].shape;
+    const struct cddpi_plan_value *data = &exec->plan->values[CDDPI_VALUE_INPUT];
+    void *out;
+
+    if (exec->plan->data == CDDPI_DATA_AS_IT_IS) {
+        return CDDP_OK;
+    }
+    out = cddpi_exec_buffer(exec, data->activation);
+    if (exec->plan->data == CDDPI_DATA_CAST) {
+        return cuda->kernels->cast(exec->model->device, CDDP_F32, exec->batch->input,
+                                   exec->model->type, out, data->elements);
+    }
+    return cuda->kernels->to_channels_last(
+        exec->model->device, exec->model->type, exec->batch->input, (size_t)exec->plan->count,
+        (size_t)shape->channels, (size_t)shape->height * (size_t)shape->width, out);
+}
+
+/* How many samples' arena @p bytes can hold, fewer than @p count. */
+static int largest_that_fits(struct cddpi_model *model, size_t bytes, int count, bool training)
+{
+    int low = 0;
+    int high = count - 1;
+
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        struct cddpi_plan *plan = NULL;
+        bool fits = cddpi_plan_create(model, middle, training, &plan) == CDDP_OK &&
+                    plan->arena.bytes <= bytes;
+
+        cddpi_plan_destroy(plan);
+        low = fits ? middle : low;
+        high = fits ? high : middle - 1;
+    }
+    return low;
+}
+
+/* Libraries and kernels will want more than they say beforehand, so the message says "about". */
+static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
+{
+    struct cddpi_device *device = model->device;
+    struct cddpi_device_memory memory = {0};
+    struct cddpi_failure failure = *cddpi_last_failure();
+    int fits = 0;
+
+    if (device->ops->memory(device, &memory) == CDDP_OK) {
+        size_t taken = model->cuda->kernels->first_use_bytes(device);
+
+        fits = largest_that_fits(model, memory.free_bytes > taken ? memory.free_bytes - taken : 0,
+                                 count, training);
+    }
+    (void)cddpi_fail_again(CDDP_ERR_NO_MEMORY, &failure);
+    if (fits == 0) {
+        return cddpi_fail_suffix(CDDP_ERR_NO_MEMORY, " (for %d samples at once)", count);
+    }
+    return cddpi_fail_suffix(CDDP_ERR_NO_MEMORY,
+                             " (for %d samples at once; about %d would fit, so make micro-batches "
+                             "smaller)",
+                             count, fits);
+}
+
+cddp_status cddpi_cuda_grow_arena(struct cddpi_model *model, size_t bytes, int count, bool training)
+{
+    struct cddpi_device *device = model->device;
+    void *arena = NULL;
+    cddp_status status;
+
+    cddpi_model_forget_forward(model);
+    device->ops->release(device, model->arena);
+    model->arena = NULL;
+    model->arena_bytes = 0;
+    status = device->ops->alloc(device, bytes, "activations", &arena);
+    if (status == CDDP_ERR_NO_MEMORY) {
+        return no_arena(model, count, training);
+    }
+    if (status == CDDP_OK) {
+        model->arena = arena;
+        model->arena_bytes = bytes;
+    }
+    return status;
+}
+
+cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const void *a, const void *b,
+                           size_t count, void *out)
+{
+    return model->cuda->kernels->add(model->device, model->type, a, b, false, count, out);
+}
+
+static cddp_status grow_read(const struct cddpi_model *model, size_t bytes)
+{
+    struct cddpi_model_cuda *cuda = model->cuda;
+    void *memory = NULL;
+    cddp_status status;
+
+    if (bytes <= cuda->read_bytes) {
+        return CDDP_OK;
+    }
+    model->device->ops->unpin(model->device, cuda->read);
+    cuda->read = NULL;
+    cuda->read_bytes = 0;
+    status = model->device->ops->pin(model->device, bytes, &memory);
+    if (status == CDDP_OK) {
+        cuda->read = memory;
+        cuda->read_bytes = bytes;
+    }
+    return status;
+}
+
+cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
+                            const float **out)
+{
+    const void *from = (const char *)model->outputs + index * cddp_type_bytes(model->type);
+    struct cddpi_model_cuda *cuda = model->cuda;
+    struct cddpi_device *device = model->device;
+    size_t bytes = count * sizeof(float);
+    void *cast = NULL;
+    cddp_status status = grow_read(model, bytes);
+
+    if (status == CDDP_OK && model->type != CDDP_F32) {
+        status = device->ops->alloc(device, bytes, "outputs to be read", &cast);
+        if (status == CDDP_OK) {
+            status = cuda->kernels->cast(device, model->type, from, CDDP_F32, cast, count);
+        }
+        from = cast;
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, cuda->read, from, bytes);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->record(device, cuda->read_event, CDDPI_STREAM_COMPUTE);
+    }
+    device->ops->release(device, cast);
+    *out = cuda->read;
+    return status == CDDP_OK ? device->ops->wait(device, cuda->read_event, model->timeout_ms)
+                             : status;
+}
+
+const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec)
+{
+    return exec->model->cuda->kernels;
+}
+
+struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec)
+{
+    return exec->model->device;
+}
+
+cddp_type cddpi_exec_type(const struct cddpi_exec *exec)
+{
+    return exec->model->type;
+}
+
+const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k)
+{
+    int param = exec->op->params[k];
+
+    if (param < 0) {
+        return NULL;
+    }
+    return exec->model->copies[param].data != NULL ? exec->model->copies[param].data
+                                                   : exec->model->params.items[param].data;
+}
+
+bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index)
+{
+    const struct cddpi_plan_op *op = &exec->plan->ops[index];
+
+    /* recomputed, the two follow each other only within a segment */
+    return (op->flags & CDDPI_FORWARD_DEFERRED) != 0 &&
+           (!exec->recomputed ||
+            (op->recompute_time >= 0 && op[1].recompute_time == op->recompute_time + 1));
+}
+
+const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int value)
+{
+    if (graph->values[value].uses != 1) {
+        return NULL;
+    }
+    for (int i = 0; i < graph->op_count; i++) {
+        for (int k = 0; k < graph->ops[i].input_count; k++) {
+            if (graph->ops[i].inputs[k] == value) {
+                return &graph->ops[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec)
+{
+    cddp_status status = cddpi_exec_ready(exec, 1);
+
+    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+}
+
+cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out)
+{
+    cddp_status status = CDDP_OK;
+
+    *out = cddpi_exec_grad_output(exec, 0);
+    if (exec->op->relu || exec->op->layer.type == CDDPI_LAYER_RELU) {
+        status = cddpi_exec_kernels(exec)->relu_grad(
+            cddpi_exec_device(exec), cddpi_exec_type(exec), *out, cddpi_exec_output(exec),
+            cddpi_exec_output_elements(exec), cddpi_exec_preact_grad(exec));
+        *out = cddpi_exec_preact_grad(exec);
+    }
+    return status;
+}
+
+size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return (size_t)plan->count * cddpi_shape_rows(&op->in);
+}

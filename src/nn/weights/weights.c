@@ -1,0 +1,285 @@
+/* weights.c - owns open files of GPT-2 weights: which format one is, how many heads it was made
+ * with, and filling a model from it. */
+#include "nn/weights/weights.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "checkpoint/safetensors.h"
+#include "nn/weights/file.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONFIG_BYTES_MAX = 1 << 20 };
+
+const char *const cddpi_weights_format_names[] = {"cddp", "hf", "llmc"};
+
+/* @p name beside the file at @p path; NULL: no memory. */
+static char *beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+
+    return cddpi_format("%.*s%s", slash != NULL ? (int)(slash + 1 - path) : 0, path, name);
+}
+
+/* A JSON object of a sane size, or NULL. */
+static json_t *read_json(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    json_t *json = NULL;
+
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+        info.st_size <= CONFIG_BYTES_MAX) {
+        json = json_loadfd(fd, 0, NULL);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (!json_is_object(json)) {
+        json_decref(json);
+        json = NULL;
+    }
+    return json;
+}
+
+static bool is_integer(const json_t *config, const char *key, int64_t value)
+{
+    const json_t *number = json_object_get(config, key);
+
+    return json_is_integer(number) && json_integer_value(number) == value;
+}
+
+/* Refuse options of Hugging Face's GPT-2 that change its results and that cddp's gpt2 lacks. */
+static cddp_status check_config(const json_t *config, const char *path)
+{
+    const json_t *activation = json_object_get(config, "activation_function");
+    const json_t *epsilon = json_object_get(config, "layer_norm_epsilon");
+    const char *name = json_string_value(activation);
+
+    if (activation != NULL && (name == NULL || (strcmp(name, "gelu_new") != 0 &&
+                                                strcmp(name, "gelu_pytorch_tanh") != 0))) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: its activation_function is not gelu_new, which cddp's gpt2 has",
+                          path);
+    }
+    if (epsilon != NULL &&
+        !(json_number_value(epsilon) > 0.99e-5 && json_number_value(epsilon) < 1.01e-5)) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: its layer_norm_epsilon is not 1e-05, which cddp's gpt2 has", path);
+    }
+    if (json_is_true(json_object_get(config, "scale_attn_by_inverse_layer_idx")) ||
+        json_is_false(json_object_get(config, "scale_attn_weights"))) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: it scales attention in another way than cddp's gpt2", path);
+    }
+    return CDDP_OK;
+}
+
+/* Hugging Face's config.json, if the one there is this model's. */
+static cddp_status take_config(struct cddpi_weights *weights, const char *path)
+{
+    struct cddpi_gpt2_shape *shape = &weights->shape;
+    char *name = beside(path, "config.json");
+    json_t *config;
+    cddp_status status = CDDP_OK;
+
+    if (name == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
+    }
+    config = read_json(name);
+    if (is_integer(config, "n_embd", shape->embed) &&
+        is_integer(config, "n_layer", shape->blocks)) {
+        json_int_t heads = json_integer_value(json_object_get(config, "n_head"));
+
+        status = check_config(config, name);
+        if (status == CDDP_OK && (heads < 1 || shape->embed % heads != 0)) {
+            status = cddpi_fail(CDDP_ERR_FORMAT,
+                                "%s: n_head is %lld, which does not divide n_embd, %lld", name,
+                                (long long)heads, (long long)shape->embed);
+        }
+        shape->heads = heads;
+    }
+    json_decref(config);
+    cddpi_free(name);
+    return status;
+}
+
+/* The state of a checkpoint of cddp's, if the file lies in one. */
+static cddp_status take_state(struct cddpi_weights *weights, const char *path)
+{
+    struct cddpi_gpt2_shape *shape = &weights->shape;
+    char *name = beside(path, "state.json");
+    json_t *document;
+    json_int_t heads;
+
+    if (name == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
+    }
+    document = read_json(name);
+    heads = json_integer_value(json_object_get(json_object_get(document, "state"), "heads"));
+    if (heads > 0 && shape->embed % heads == 0) {
+        shape->heads = heads;
+    }
+    json_decref(document);
+    cddpi_free(name);
+    return CDDP_OK;
+}
+
+static cddp_status open_file(struct cddpi_weights *weights, const char *path)
+{
+    bool llmc = false;
+    cddp_status status = cddpi_weights_sniff(path, &llmc);
+
+    if (status != CDDP_OK || llmc) {
+        return llmc ? cddpi_weights_open_llmc(weights, path) : status;
+    }
+    status = cddpi_weights_open_safetensors(weights, path);
+    if (status == CDDP_OK && weights->shape.heads == 0) {
+        status = take_state(weights, path);
+    }
+    if (status == CDDP_OK && weights->shape.heads == 0) {
+        status = take_config(weights, path);
+    }
+    return status;
+}
+
+cddp_status cddpi_weights_open(const char *path, struct cddpi_weights **out)
+{
+    struct cddpi_weights *weights = cddpi_zalloc(sizeof *weights);
+    struct stat info;
+    char *inside = NULL;
+    cddp_status status;
+
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        inside = cddpi_format("%s/model.safetensors", path);
+        path = inside;
+    }
+    if (weights == NULL || path == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "weights: no memory for a file");
+    } else {
+        status = cddpi_weights_checked(weights, open_file(weights, path));
+    }
+    cddpi_free(inside);
+    if (status != CDDP_OK) {
+        cddpi_weights_close(weights);
+        return status;
+    }
+    *out = weights;
+    return CDDP_OK;
+}
+
+void cddpi_weights_close(struct cddpi_weights *weights)
+{
+    if (weights == NULL) {
+        return;
+    }
+    cddp_safetensors_close(weights->file);
+    cddpi_mapped_file_close(weights->mapped);
+    cddpi_free(weights->views);
+    cddpi_free(weights);
+}
+
+enum cddpi_weights_format cddpi_weights_format(const struct cddpi_weights *weights)
+{
+    return weights->format;
+}
+
+const struct cddpi_gpt2_shape *cddpi_weights_shape(const struct cddpi_weights *weights)
+{
+    return &weights->shape;
+}
+
+cddp_type cddpi_weights_type(const struct cddpi_weights *weights)
+{
+    return weights->views[0].type;
+}
+
+size_t cddpi_weights_count(const struct cddpi_weights *weights)
+{
+    return weights->count;
+}
+
+/* Whether the model's tensor is there, in its size; wpe may have more positions than it
+ * asks for. */
+static cddp_status match(const struct cddpi_weights *weights, const char *path,
+                         const cddp_tensor *wanted, size_t index)
+{
+    struct cddpi_gpt2_tensor tensor;
+    bool fits;
+
+    if (index == weights->count) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: tensor \"%s\" is missing: it is a GPT-2 of %lld "
+                          "blocks",
+                          path, wanted->name, (long long)weights->shape.blocks);
+    }
+    cddpi_gpt2_tensor_at(&weights->shape, index, &tensor);
+    fits = wanted->type == CDDP_F32 && wanted->dims == tensor.dims &&
+           wanted->shape[tensor.dims - 1] == tensor.columns;
+    if (fits && tensor.dims == 2) {
+        fits = strcmp(tensor.name, "wpe.weight") == 0 ? wanted->shape[0] <= tensor.rows
+                                                      : wanted->shape[0] == tensor.rows;
+    }
+    if (fits) {
+        return CDDP_OK;
+    }
+    if (tensor.dims == 2 && wanted->dims == 2) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: tensor \"%s\" is [%lld, %lld], but the model's is "
+                          "[%lld, %lld]",
+                          path, wanted->name, (long long)tensor.rows, (long long)tensor.columns,
+                          (long long)wanted->shape[0], (long long)wanted->shape[1]);
+    }
+    return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" has %lld elements, but not the model's",
+                      path, wanted->name, (long long)(tensor.rows * tensor.columns));
+}
+
+static cddp_status match_all(const struct cddpi_weights *weights, const char *path, int64_t heads,
+                             const cddp_tensor *tensors, size_t count)
+{
+    const struct cddpi_gpt2_shape *shape = &weights->shape;
+
+    if (shape->heads > 0 && shape->heads != heads) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: made with %lld heads, but the model has %lld", path,
+                          (long long)shape->heads, (long long)heads);
+    }
+    for (size_t i = 0; i < count; i++) {
+        cddp_status status = match(weights, path, &tensors[i],
+                                   cddpi_gpt2_index(shape, tensors[i].name));
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (count != weights->count) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: a GPT-2 of %lld blocks, more than the model has",
+                          path, (long long)shape->blocks);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_weights_load(const char *path, int64_t heads, const cddp_tensor *tensors,
+                               size_t count)
+{
+    struct cddpi_weights *weights;
+    cddp_status status = cddpi_weights_open(path, &weights);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = match_all(weights, path, heads, tensors, count);
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        int64_t rows = tensors[i].dims == 2 ? tensors[i].shape[0] : 1;
+
+        cddpi_weights_rows(weights, cddpi_gpt2_index(&weights->shape, tensors[i].name), false, 0,
+                           rows, tensors[i].data);
+    }
+    status = cddpi_weights_checked(weights, status);
+    cddpi_weights_close(weights);
+    return status;
+}

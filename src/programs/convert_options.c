@@ -1,0 +1,127 @@
+/* convert_options.c - owns cddp-convert's option table: what is parsed, helped with
+ * and suggested. */
+#include "programs/convert_options.h"
+
+#include "base/error.h"
+#include "base/options.h"
+
+/* id, name, letter (0: none), argument (NULL: none), sentence */
+#define OPTION_MAP(X)                                                                              \
+    X(TO, "to", 0, "FORMAT",                                                                       \
+      "hf: for Hugging Face's GPT2LMHeadModel, OUT is a file if its name ends in .safetensors, "   \
+      "else a folder that gets model.safetensors and config.json; llmc: a model file; cddp: a "    \
+      "safetensors file, for model.weights")                                                       \
+    X(TYPE, "type", 0, "TYPE",                                                                     \
+      "of the elements: f32 (the default), bf16 or f16; llmc holds f32 and bf16, cddp f32")        \
+    X(HEADS, "heads", 0, "N", "attention heads, where IN does not tell")                           \
+    X(INFO, "info", 0, NULL, "print what IN is, and end")                                          \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+CDDPI_OPTION_TABLE("cddp-convert", OPTION_MAP);
+
+enum { HEADS_MAX = 1 << 18 };
+
+static cddp_status read_format(const char *const values[OPTION_COUNT],
+                               enum cddpi_weights_format *out)
+{
+    int word = (int)*out;
+    cddp_status status = cddpi_option_word(&table, values, OPTION_TO, cddpi_weights_format_names, 3,
+                                           &word);
+
+    *out = (enum cddpi_weights_format)word;
+    return status;
+}
+
+static cddp_status read_type(const char *const values[OPTION_COUNT], cddp_type *out)
+{
+    static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+    const char *words[3];
+    int word = 0;
+    cddp_status status;
+
+    for (int i = 0; i < 3; i++) {
+        words[i] = cddp_type_name(types[i]);
+    }
+    status = cddpi_option_word(&table, values, OPTION_TYPE, words, 3, &word);
+    *out = types[word];
+    return status;
+}
+
+/* An option that would be ignored is a mistake. */
+static cddp_status interpret_info(const char *const values[OPTION_COUNT], int word_count)
+{
+    static const int useless[] = {OPTION_TO, OPTION_TYPE, OPTION_HEADS};
+
+    for (int i = 0; i < 3; i++) {
+        if (values[useless[i]] != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning with --info",
+                              rows[useless[i]].name);
+        }
+    }
+    return word_count == 1 ? CDDP_OK
+                           : cddpi_fail(CDDP_ERR_ARGUMENT,
+                                        "--info needs one file or folder: see cddp-convert --help");
+}
+
+static cddp_status interpret(const char *const values[OPTION_COUNT], int word_count,
+                             struct cddpi_convert_options *options)
+{
+    cddp_status status = read_format(values, &options->format);
+
+    if (status == CDDP_OK) {
+        status = read_type(values, &options->type);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_option_whole(&table, values, OPTION_HEADS, 1, HEADS_MAX, &options->heads);
+    }
+    if (status == CDDP_OK && word_count != 2) {
+        status = cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "name what to read and what to write, IN and OUT: see cddp-convert --help");
+    }
+    if (status == CDDP_OK && values[OPTION_TO] == NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "the format is missing: give --to hf, llmc or cddp");
+    }
+    return status;
+}
+
+cddp_status cddpi_convert_options_parse(int argc, char **argv, struct cddpi_convert_options *out)
+{
+    struct cddpi_convert_options options = {.type = CDDP_F32};
+    const char *values[OPTION_COUNT] = {NULL};
+    int word_count = 0;
+    cddp_status status = cddpi_options_read(&table, argc, argv, values, &word_count);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    options.mode = values[OPTION_HELP] != NULL      ? CDDPI_CONVERT_HELP
+                   : values[OPTION_VERSION] != NULL ? CDDPI_CONVERT_VERSION
+                   : values[OPTION_INFO] != NULL    ? CDDPI_CONVERT_INFO
+                                                    : CDDPI_CONVERT_WRITE;
+    if (options.mode == CDDPI_CONVERT_INFO) {
+        status = interpret_info(values, word_count);
+    } else if (options.mode == CDDPI_CONVERT_WRITE) {
+        status = interpret(values, word_count, &options);
+    }
+    if (status == CDDP_OK) {
+        options.in = word_count > 0 ? argv[1] : NULL;
+        options.out = word_count > 1 ? argv[2] : NULL;
+        *out = options;
+    }
+    return status;
+}
+
+void cddpi_convert_options_help(FILE *to)
+{
+    fputs(
+        "usage: cddp-convert --to hf|llmc|cddp [--type f32|bf16|f16] [--heads N] IN OUT\n"
+        "       cddp-convert --info IN\n"
+        "       cddp-convert --help | --version\n"
+        "\nConverts the weights of a GPT-2. What IN is shows in its contents: a safetensors file\n"
+        "of cddp's or of Hugging Face's, a model file of llm.c's (version 3 or 5), a folder with\n"
+        "a model.safetensors, or a run's folder: then its newest whole checkpoint.\n\n",
+        to);
+    cddpi_options_print(&table, 18, to);
+}

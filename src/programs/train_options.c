@@ -1,0 +1,71 @@
+/* train_options.c - owns cddp-train's option table: what is parsed, helped with and suggested. */
+#include "programs/train_options.h"
+
+#include "base/error.h"
+#include "base/options.h"
+
+/* id, name, letter (0: none), argument (NULL: none), sentence; each one chooses what is done. */
+#define OPTION_MAP(X)                                                                              \
+    X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
+      "print the resolved configuration, the model and sizes, and end")                            \
+    X(VALIDATE, "validate", 0, NULL,                                                               \
+      "say what is wrong with the configuration, if anything is, and end")                         \
+    X(GENERATE, "generate", 0, "PROMPT",                                                           \
+      "print PROMPT and what the model of the run's newest checkpoint adds to it")                 \
+    X(PRINT_NPROC, "print-nproc", 0, NULL,                                                         \
+      "print how many ranks make sense on this machine, and end")                                  \
+    X(KEYS, "keys", 0, NULL, "print the table of keys of train.conf")                              \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+CDDPI_OPTION_TABLE("cddp-train", OPTION_MAP);
+
+static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_train_mode *out)
+{
+    static const int ids[] = {OPTION_DRY_RUN, OPTION_VALIDATE, OPTION_GENERATE, OPTION_PRINT_NPROC,
+                              OPTION_KEYS};
+    static const enum cddpi_train_mode modes[] = {CDDPI_TRAIN_DRY_RUN, CDDPI_TRAIN_VALIDATE,
+                                                  CDDPI_TRAIN_GENERATE, CDDPI_TRAIN_PRINT_NPROC,
+                                                  CDDPI_TRAIN_KEYS};
+    int choice = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 5, &choice);
+
+    *out = choice >= 0 ? modes[choice] : CDDPI_TRAIN_RUN;
+    return status;
+}
+
+cddp_status cddpi_train_options_parse(int argc, char **argv, struct cddpi_train_options *out)
+{
+    struct cddpi_train_options options = {.words = argv + 1};
+    const char *values[OPTION_COUNT] = {NULL};
+    cddp_status status = cddpi_options_read(&table, argc, argv, values, &options.word_count);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
+        options.mode = values[OPTION_HELP] != NULL ? CDDPI_TRAIN_HELP : CDDPI_TRAIN_VERSION;
+    } else {
+        status = read_mode(values, &options.mode);
+    }
+    if (status == CDDP_OK && options.mode < CDDPI_TRAIN_KEYS && options.word_count == 0) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "no configuration is named: name a train.conf, see cddp-train --help");
+    }
+    if (status == CDDP_OK) {
+        options.prompt = values[OPTION_GENERATE];
+        *out = options;
+    }
+    return status;
+}
+
+void cddpi_train_options_help(FILE *to)
+{
+    fputs("usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
+          "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
+          "       cddp-train --keys | --help | --version\n"
+          "\nTrains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun\n"
+          "starts.\n\n",
+          to);
+    cddpi_options_print(&table, 22, to);
+}

@@ -1,0 +1,36 @@
+/* train_options.h - the command line of cddp-train. */
+#ifndef CDDPI_PROGRAMS_TRAIN_OPTIONS_H
+#define CDDPI_PROGRAMS_TRAIN_OPTIONS_H
+
+#include <cddp/status.h>
+
+#include <stdio.h>
+
+enum cddpi_train_mode {
+    CDDPI_TRAIN_RUN,
+    CDDPI_TRAIN_DRY_RUN,
+    CDDPI_TRAIN_VALIDATE,
+    CDDPI_TRAIN_GENERATE,
+    CDDPI_TRAIN_PRINT_NPROC,
+    CDDPI_TRAIN_KEYS,
+    CDDPI_TRAIN_HELP,
+    CDDPI_TRAIN_VERSION
+};
+
+/* All texts are argv's. */
+struct cddpi_train_options {
+    enum cddpi_train_mode mode;
+    const char *prompt; /* of CDDPI_TRAIN_GENERATE */
+    char **words;       /* train.conf and its key=value texts; into argv */
+    int word_count;     /* at least 1 in the modes that need a train.conf: all before KEYS */
+};
+
+/** Read the command line, whose options are moved behind its other words; texts of failures are
+ *  complete sentences for the user.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
+CDDP_CHECKED cddp_status cddpi_train_options_parse(int argc, char **argv,
+                                                   struct cddpi_train_options *out);
+
+void cddpi_train_options_help(FILE *to);
+
+#endif

@@ -1,0 +1,51 @@
+/* auth.c - keys and proofs from the job's token, and new tokens. Any thread. */
+#include "store/auth.h"
+
+#include "store/server.h"
+
+#include <sodium.h>
+#include <string.h>
+
+void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AUTH_KEY_BYTES])
+{
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, NULL, 0, CDDPI_AUTH_KEY_BYTES);
+    /* with its NUL, so that no token can run into another's purpose */
+    crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
+    crypto_generichash_update(&state, (const unsigned char *)token, strlen(token));
+    crypto_generichash_final(&state, out, CDDPI_AUTH_KEY_BYTES);
+    sodium_memzero(&state, sizeof state);
+}
+
+void cddpi_random_bytes(void *out, size_t bytes)
+{
+    randombytes_buf(out, bytes);
+}
+
+void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *side,
+                     const uint8_t server_nonce[CDDPI_NONCE_BYTES],
+                     const uint8_t client_nonce[CDDPI_NONCE_BYTES], uint8_t out[CDDPI_AUTH_BYTES])
+{
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, key, CDDPI_AUTH_KEY_BYTES, CDDPI_AUTH_BYTES);
+    crypto_generichash_update(&state, (const unsigned char *)side, strlen(side) + 1);
+    crypto_generichash_update(&state, server_nonce, CDDPI_NONCE_BYTES);
+    crypto_generichash_update(&state, client_nonce, CDDPI_NONCE_BYTES);
+    crypto_generichash_final(&state, out, CDDPI_AUTH_BYTES);
+}
+
+bool cddpi_auth_equal(const void *a, const void *b, size_t bytes)
+{
+    return sodium_memcmp(a, b, bytes) == 0;
+}
+
+void cddpi_store_token(char out[33])
+{
+    uint8_t bytes[16];
+
+    randombytes_buf(bytes, sizeof bytes);
+    sodium_bin2hex(out, 33, bytes, sizeof bytes);
+    sodium_memzero(bytes, sizeof bytes);
+}

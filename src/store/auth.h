@@ -1,0 +1,27 @@
+/* auth.h - proving the job's token without sending it: keyed BLAKE2b over nonces of both sides.
+ * It keeps strangers out; it neither encrypts nor authenticates what follows, so a network in which
+ * others can change packets needs a tunnel. */
+#ifndef CDDPI_STORE_AUTH_H
+#define CDDPI_STORE_AUTH_H
+
+#include <cddp/status.h>
+
+#include <stdbool.h>
+
+enum { CDDPI_AUTH_KEY_BYTES = 32, CDDPI_NONCE_BYTES = 32, CDDPI_AUTH_BYTES = 32 };
+
+/** The key that @p token stands for in one use, named by @p purpose. */
+void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AUTH_KEY_BYTES]);
+
+void cddpi_random_bytes(void *out, size_t bytes);
+
+/** The proof that @p side ("server" or "client") sends to the other. */
+void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *side,
+                     const uint8_t server_nonce[CDDPI_NONCE_BYTES],
+                     const uint8_t client_nonce[CDDPI_NONCE_BYTES], uint8_t out[CDDPI_AUTH_BYTES]);
+
+/** Whether two secrets of @p bytes bytes are equal, in a time that does not tell where they differ.
+ */
+bool cddpi_auth_equal(const void *a, const void *b, size_t bytes);
+
+#endif

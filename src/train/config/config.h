@@ -1,0 +1,155 @@
+/* config.h - train.conf and what was given beside it, read by the table of keys of schema.h. */
+#ifndef CDDPI_TRAIN_CONFIG_CONFIG_H
+#define CDDPI_TRAIN_CONFIG_CONFIG_H
+
+#include <cddp/status.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct cddpi_layer; /* nn/model.h: what the elements of model.layers become */
+
+struct cddpi_int_list {
+    int *values; /* never NULL after loading */
+    int count;
+};
+
+struct cddpi_real_list {
+    double values[4];
+    int count;
+};
+
+struct cddpi_text_list {
+    char **values;
+    int count;
+};
+
+struct cddpi_config_layers {
+    struct cddpi_layer *values;
+    int count;
+};
+
+enum cddpi_model_kind {
+    CDDPI_MODEL_MLP,
+    CDDPI_MODEL_CNN,
+    CDDPI_MODEL_RESNET20,
+    CDDPI_MODEL_RESNET50,
+    CDDPI_MODEL_GPT2,
+    CDDPI_MODEL_LAYERS
+};
+enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC };
+enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
+enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
+enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
+enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
+
+enum { CDDPI_KEYS_MAX = 128 };
+
+/* One member for each key; see schema.c for what they mean. */
+struct cddpi_config {
+    struct {
+        int type;
+        struct cddpi_int_list hidden;
+        double dropout;
+        bool sync_batch_norm;
+        struct cddpi_config_layers layers;
+        int context, vocab;
+        char *size;
+        int blocks, heads, embed;
+        bool recompute;
+        int loss;
+        char *weights;
+    } model;
+    struct {
+        int type;
+        char *train_images, *train_labels, *test_images, *test_labels;
+        int classes;
+        int64_t samples;
+        struct cddpi_int_list image;
+        struct cddpi_text_list train, test;
+        char *vocabulary;
+        double test_fraction;
+        struct cddpi_real_list mean, std;
+        int crop_padding;
+        bool flip;
+        int threads;
+        int prefetch;
+        int order;
+    } data;
+    struct {
+        int64_t epochs;
+        int64_t max_steps;
+        int64_t batch_size;
+        int64_t accumulate;
+        int64_t eval_batch_size;
+        int64_t seed;
+        char *run_dir;
+        char *resume;
+        int64_t checkpoint_steps;
+        double checkpoint_seconds;
+        bool checkpoint_at_end;
+        int keep;
+        double full_disk_seconds;
+        int64_t eval_epochs;
+        int device;
+        int precision;
+        int products;
+        int cuda_graph;
+        int64_t eval_steps;
+        int64_t eval_batches;
+        int64_t generate_steps;
+        char *generate_prompt;
+        int generate_tokens;
+        double generate_temperature;
+        int generate_top_k;
+        double clip_norm;
+        int64_t log_steps;
+        double timeout;
+        bool tensorboard;
+        char *sample_log;
+    } train;
+    struct {
+        int64_t first_bucket_bytes;
+        int64_t bucket_bytes;
+        int wire;
+        bool allow_unused;
+        bool deterministic;
+        bool shard_optimizer;
+    } ddp;
+    struct {
+        int type;
+        double lr;
+        double momentum;
+        bool nesterov;
+        double weight_decay;
+        bool decay_all;
+        double beta1, beta2, epsilon;
+        struct {
+            int type;
+            int64_t warmup_steps;
+            double final_lr;
+            int64_t step_size;
+            double gamma;
+            int64_t total_steps;
+            int64_t decay_steps;
+            int decay;
+        } schedule;
+    } optimizer;
+
+    char *path;                  /* the file, as it was named */
+    char *where[CDDPI_KEYS_MAX]; /* per row of the table: "file:line" or the argument; NULL: its
+                                    default */
+};
+
+/** Read @p path, then apply @p overrides ("key=value").
+ *  @param out  Release with cddpi_config_fini(). @return CDDP_OK or CDDP_ERR_CONFIG: the text names
+ * file and line, or the argument. */
+CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
+                                           int override_count, struct cddpi_config *out);
+void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
+
+/** Fail with CDDP_ERR_CONFIG and "WHERE: KEY: ...", WHERE being where @p key was given. */
+cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
+                              const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

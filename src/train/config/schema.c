@@ -1,0 +1,459 @@
+/* schema.c - owns the table of all keys of train.conf, and the lookups in it. */
+#include "train/config/schema.h"
+
+#include "base/nearest.h"
+#include "nn/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
+#define GIB 1073741824.0
+#define KEY(member) #member, offsetof(struct cddpi_config, member)
+#define IDX .of = "data.type=idx"
+#define IMAGES .of = "data.type=idx|synthetic"
+#define TOKENS .of = "data.type=tokens|text|synthetic"
+#define WORDS .of = "data.type=tokens|text"
+#define GPT2 .of = "model.type=gpt2"
+#define SGD .of = "optimizer.type=sgd"
+#define ADAMW .of = "optimizer.type=adamw"
+#define FALLING .of = "optimizer.schedule.type=linear|cosine|wsd"
+#define IN_STEPS .of = "optimizer.schedule.type=step"
+#define WSD .of = "optimizer.schedule.type=wsd"
+#define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
+
+const struct cddpi_key cddpi_config_keys[] = {
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers",
+     .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
+    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp",
+     .text = "mlp: widths of the hidden layers."},
+    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999, .of = "model.type=mlp|cnn|gpt2",
+     .text =
+         "mlp, cnn: probability that an output of a hidden layer is zeroed in training. gpt2: of "
+         "the embedding's outputs and of what attention and perceptron of a block put out; "
+         "probabilities of attention are never dropped."},
+    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
+     .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
+    {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", GPT2,
+     .text =
+         "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "
+         "they are 0; empty: each is given."},
+    {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, GPT2,
+     .text =
+         "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
+    {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, GPT2,
+     .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, GPT2,
+     .text = "gpt2: features of a token; 0: those of *model.size*."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", GPT2,
+     .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
+             "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
+    {KEY(model.layers), CDDPI_KEY_LAYERS, "()", .of = "model.type=layers",
+     .text = "The layers, one group each, when *model.type* is *layers*."},
+    {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, TOKENS,
+     .text = "tokens, text: how many tokens a sample has, and a prediction looks back on."},
+    {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, TOKENS,
+     .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
+             "as many."},
+    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
+     .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
+             "targets."},
+    {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
+     .text =
+         "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
+         "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
+         "*cddp-convert*(1); *model.context* may be shorter than theirs."},
+
+    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic",
+     .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
+             "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
+             "*synthetic*, no files but random numbers, for benchmarks. See DATA."},
+    {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: images to train on."},
+    {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: their classes."},
+    {KEY(data.test_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: images to evaluate on."},
+    {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+     .text = "idx: their classes."},
+    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
+     .text =
+         "idx: number of classes, at most 256: a label beyond it is an error that names its file "
+         "and sample; 0: one more than the largest label of the training data. There is a "
+         "warning about classes without a sample. synthetic: of images; 0: 10."},
+    {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, .of = "data.type=synthetic",
+     .text = "synthetic: samples to train on; a tenth as many are evaluated on. A model of tokens "
+             "gets sequences of *model.context* tokens out of *model.vocab*, others get images."},
+    {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14, .of = "data.type=synthetic",
+     .text = "synthetic: channels (at most 4), height and width of images."},
+    {KEY(data.train), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens|text",
+     .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
+             "them; the files of a pattern are taken in the order of their names."},
+    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens",
+     .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
+             "train on."},
+    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, .of = "data.type=text",
+     .text = "text: how much of the tokens is held back for evaluation where there is no "
+             "*data.test*."},
+    {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text =
+         "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
+         "tokens: the one by which they were made, if it is known: it says how many there are, and "
+         "what they stand for."},
+    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IMAGES,
+     .text = "images: subtracted from each value (values lie in 0 to 1), one number or one per "
+             "channel."},
+    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6, IMAGES,
+     .text = "images: divides each value afterwards, one number or one per channel."},
+    {KEY(data.crop_padding), CDDPI_KEY_INT, "0", 0, 64, IMAGES,
+     .text = "images: training images are padded by so many zeros and cropped at random; 0: not."},
+    {KEY(data.flip), CDDPI_KEY_BOOL, "false", IMAGES,
+     .text = "images: training images are mirrored with probability 1/2."},
+    {KEY(data.threads), CDDPI_KEY_INT, "-1", -1, 64, .local = true,
+     .text =
+         "Threads of a rank that prepare batches; 0: the compute thread does it; -1: one thread if "
+         "the rank may run on more than one core, else none."},
+    {KEY(data.prefetch), CDDPI_KEY_INT, "4", 1, 1024, .local = true,
+     .text = "Batches that are kept ready."},
+    {KEY(data.order), CDDPI_KEY_ENUM, "\"random\"", .choices = "random|torch|sequential",
+     .text = "Order of the samples in an epoch; *torch*: PyTorch's for the same seed and epoch."},
+
+    {KEY(train.epochs), CDDPI_KEY_LONG, "1", 1, 1e9, .text = "Passes over the training data."},
+    {KEY(train.max_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "End the run after this step; 0: after the last epoch. The learning rate schedule is "
+             "that of all epochs."},
+    {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
+     .text =
+         "Samples of a step, of all ranks together; a sample of text is *model.context* tokens."},
+    {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
+     .text =
+         "Each rank computes its share of a step in so many micro-batches, one after the other, "
+         "for want of memory: gradients add up, and are exchanged once."},
+    {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
+     .text = "Samples evaluated at a time, of all ranks together; tokens, text: in pieces that are "
+             "no larger than a rank's micro-batch in training."},
+    {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
+     .text = "Initial parameters, data order, dropout and random crops follow from it."},
+    {KEY(train.run_dir), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text = "Folder of the run's files; empty: runs/NAME, after the configuration file. "
+             "$CDDP_RUN_DIR (cddp-run --run-dir) comes before it."},
+    {KEY(train.resume), CDDPI_KEY_TEXT, "\"none\"",
+     .text = "*none*; *auto*: go on from the newest whole checkpoint of *train.run_dir*, if there "
+             "is one; else the folder of a checkpoint to go on from, or of a run: its newest whole "
+             "one."},
+    {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Write a checkpoint every so many steps; 0: not by steps."},
+    {KEY(train.checkpoint_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
+     .text = "Write a checkpoint when so many seconds passed since the last; 0: not by time."},
+    {KEY(train.checkpoint_at_end), CDDPI_KEY_BOOL, "true",
+     .text = "Write a checkpoint when the run ends or is stopped; *false*: for measuring speed."},
+    {KEY(train.keep), CDDPI_KEY_INT, "3", 0, 1 << 20,
+     .text = "How many of the newest checkpoints are kept; 0: all. Fewer, but always the newest "
+             "whole one, where the disk has no room for the next one otherwise."},
+    {KEY(train.full_disk_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
+     .text = "How long the last checkpoint is tried again and again when the disk is full, so that "
+             "room can be made; 0: once."},
+    {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
+     .text = "Evaluate after every so many epochs, and at the end."},
+    {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|cpu|cuda",
+     .text =
+         "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
+         "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
+         "says, else *cpu*."},
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
+     .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
+             "times faster on a processor with AMX; without it, and in heads wider than 64, "
+             "attention stays f32 there. *fp16* is for GPUs, and does as torch.amp.GradScaler: "
+             "losses are scaled, by a factor that starts at 65536, halves when a gradient or an "
+             "activation overflows, which skips that step on all ranks, and doubles after 2000 "
+             "steps without. Metrics leave out the loss and accuracy of skipped steps. The factor "
+             "does not fall below 1; there, a run of which 50 steps in a row were skipped ends "
+             "with an error. Parameters, their gradients and sums are f32 in all (see *ddp.wire* "
+             "for what is sent)."},
+    {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|fma",
+     .text = "How products of f32 factors are made: *auto* uses AMX where a product is large, the "
+             "processor has it and $CDDP_THREADS is 1: with each factor the sum of three bf16 "
+             "parts, as exact as f32 and nearly twice as fast. *fma*: always plain f32 arithmetic, "
+             "for comparisons and for numbers below 1e-33 that matter."},
+    {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|always|never",
+     .text =
+         "On GPUs: capture a step as CUDA graphs and replay them, which costs the processor next "
+         "to nothing. The results are the same. *auto*: after 5 steps, 5 are timed that "
+         "are not replayed and 5 that are, in turns and on all ranks, and what was faster stays; "
+         "the choice "
+         "and both times are told. Steps that have fewer samples, at an epoch's end, are never "
+         "replayed. *always*: from the third step on, without timing; an error that says why "
+         "where it cannot be: on the processor, and between several ranks with $CDDP_BACKEND *ipc* "
+         "or *staged*. "
+         "*never*: not. Of replayed steps, *forward_ms*, *backward_ms*, *exposed_comm_ms* and "
+         "*optimizer_ms* are not known: metrics have means over the others, or null."},
+    {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate after every so many steps instead; 0: by epochs."},
+    {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Evaluate on the first so many batches of the test data; 0: on all of it."},
+    {KEY(train.generate_steps), CDDPI_KEY_LONG, "0", 0, BIG, WORDS,
+     .text = "tokens, text: let the model write a text after every so many steps, and at the end; "
+             "0: never."},
+    {KEY(train.generate_prompt), CDDPI_KEY_TEXT, "\"\"", WORDS,
+     .text = "What the text goes on from; without *data.vocabulary*, numbers of tokens."},
+    {KEY(train.generate_tokens), CDDPI_KEY_INT, "100", 1, 1e6, WORDS,
+     .text = "How many tokens it adds, at most: the one that ends a text ends it."},
+    {KEY(train.generate_temperature), CDDPI_KEY_REAL, "0.8", 0, 100, WORDS,
+     .text = "Divides the model's outputs before the softmax that tokens are drawn from; 0: always "
+             "the likeliest one."},
+    {KEY(train.generate_top_k), CDDPI_KEY_INT, "0", 0, 1 << 24, WORDS,
+     .text = "Draw from the so many likeliest tokens; 0: from all."},
+    {KEY(train.clip_norm), CDDPI_KEY_REAL, "0.0", 0, 1e30,
+     .text = "Scale gradients whose global norm is larger down to it; 0: never."},
+    {KEY(train.log_steps), CDDPI_KEY_LONG, "10", 1, BIG,
+     .text = "A line of metrics every so many steps, and after the first and each epoch's last."},
+    {KEY(train.timeout), CDDPI_KEY_REAL, "0.0", 0, 2e6,
+     .text = "Seconds that a rank waits for the others; 0: $CDDP_TIMEOUT_MS, else 300."},
+    {KEY(train.tensorboard), CDDPI_KEY_BOOL, "true",
+     .text = "Write the metrics for TensorBoard as well."},
+    {KEY(train.sample_log), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text = "Each rank appends to the file of this name, a dot and its rank one line a step: "
+             "step, epoch and the samples it took; empty: not."},
+
+    {KEY(ddp.first_bucket_bytes), CDDPI_KEY_LONG, "1048576", 1, 4 * GIB,
+     .text = "Size from which the first bucket of gradients is closed."},
+    {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "26214400", 1, 4 * GIB,
+     .text = "Size from which each other bucket is closed."},
+    {KEY(ddp.wire), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|f16",
+     .text = "Type in which gradients are exchanged."},
+    {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
+     .text = "Parameters may get no gradient in a step."},
+    {KEY(ddp.deterministic), CDDPI_KEY_BOOL, "true",
+     .text =
+         "On GPUs: sums over ranks are taken in one order, in f32 for 16-bit types, and sums of "
+         "attention, convolutions and products, too, so that two runs give the same bits; false: "
+         "in the order that is fastest. On the processor they always are."},
+    {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
+     .text =
+         "Each rank updates its part of the parameters, and keeps the optimizer's state of that "
+         "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
+         "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
+
+    {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
+     .text = "The rule by which parameters are updated."},
+    {KEY(optimizer.lr), CDDPI_KEY_REAL, "0.1", 0, 1e6,
+     .text = "Learning rate: the highest of the schedule."},
+    {KEY(optimizer.momentum), CDDPI_KEY_REAL, "0.9", 0, 0.999999, SGD, .text = "sgd: momentum."},
+    {KEY(optimizer.nesterov), CDDPI_KEY_BOOL, "false", SGD, .text = "sgd: Nesterov's momentum."},
+    {KEY(optimizer.weight_decay), CDDPI_KEY_REAL, "0.0", 0, 1e3,
+     .text = "sgd: that much of a parameter is added to its gradient; adamw: decoupled decay."},
+    {KEY(optimizer.decay_all), CDDPI_KEY_BOOL, "false",
+     .text = "Weight decay also for biases and normalisation."},
+    {KEY(optimizer.beta1), CDDPI_KEY_REAL, "0.9", 0, 0.999999, ADAMW,
+     .text = "adamw: first moment."},
+    {KEY(optimizer.beta2), CDDPI_KEY_REAL, "0.999", 0, 0.99999999, ADAMW,
+     .text = "adamw: second moment."},
+    {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1, ADAMW,
+     .text = "adamw: added to the root of the second moment."},
+    {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
+     .choices = "constant|linear|cosine|step|wsd",
+     .text = "How the learning rate changes after warm-up; *wsd*: it stays until the last "
+             "*decay_steps* steps."},
+    {KEY(optimizer.schedule.warmup_steps), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Steps in which the learning rate rises linearly to *optimizer.lr*."},
+    {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6, FALLING,
+     .text = "linear, cosine, wsd: learning rate of the last step."},
+    {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG, IN_STEPS,
+     .text = "step: every so many steps ..."},
+    {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3, IN_STEPS,
+     .text = "step: ... the learning rate is multiplied by this."},
+    {KEY(optimizer.schedule.total_steps), CDDPI_KEY_LONG, "0", 0, BIG, FALLING,
+     .text = "linear, cosine, wsd: the step in which *final_lr* is reached; 0: the last one of all "
+             "epochs."},
+    {KEY(optimizer.schedule.decay_steps), CDDPI_KEY_LONG, "0", 0, BIG, WSD,
+     .text = "wsd: in the last so many steps the learning rate falls; 0: in a tenth of them."},
+    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", .choices = "linear|sqrt", WSD,
+     .text = "wsd: with x of these steps done, 0 to 1, the rate falls as 1 - x or as 1 - sqrt(x)."},
+};
+const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
+
+/* Left out means the layer's own default, which is stored as zero. */
+const struct cddpi_key cddpi_layer_keys[] = {
+    {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
+     .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
+                "dropout|embedding|layer_norm|gelu|silu|attention",
+     .text = "What the layer does."},
+    {LAYER("name", name), CDDPI_KEY_TEXT, "",
+     .text = "Its name; default: its type and number, as in linear3."},
+    {LAYER("input", input), CDDPI_KEY_TEXT, "",
+     .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
+    {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
+    {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
+     .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
+    {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
+     .text = "conv2d, pools: height and width; pools default to 2."},
+    {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
+     .text = "conv2d: default 1; pools: default the kernel."},
+    {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
+    {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
+     .text = "linear, conv2d: whether there is one; default true."},
+    {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
+     .text = "batch_norm: statistics over all ranks; default false."},
+    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
+     .text = "batch_norm, layer_norm: default 1e-5."},
+    {LAYER("momentum", momentum), CDDPI_KEY_REAL, "", 1e-9, 1,
+     .text = "batch_norm: weight of the new batch in the running statistics; default 0.1."},
+    {LAYER("probability", probability), CDDPI_KEY_REAL, "", 1e-9, 0.999,
+     .text = "dropout: of an element to be zeroed; default 0.5."},
+    {LAYER("heads", heads), CDDPI_KEY_INT, "", 1, 4096,
+     .text = "attention: heads, among which the channels of queries, keys and values are divided."},
+    {LAYER("exact", exact), CDDPI_KEY_BOOL, "",
+     .text = "gelu: by the error function; default false: by tanh, as GPT-2 has it."},
+    {LAYER("tied", tied), CDDPI_KEY_TEXT, "",
+     .text = "linear: name of the embedding whose table is its weight; default: it has its own."},
+    {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
+     .text = "embedding: name of the table of positions that is added; default: none."},
+    {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
+     .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
+             "as in PyTorch; embedding, 1."},
+};
+const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
+
+_Static_assert(sizeof cddpi_config_keys / sizeof cddpi_config_keys[0] <= CDDPI_KEYS_MAX,
+               "struct cddpi_config has a place for each key");
+
+const char *cddpi_key_expects(const struct cddpi_key *key)
+{
+    switch (key->type) {
+    case CDDPI_KEY_BOOL:
+        return "true or false";
+    case CDDPI_KEY_INT:
+    case CDDPI_KEY_LONG:
+        return "a whole number";
+    case CDDPI_KEY_REAL:
+        return "a number";
+    case CDDPI_KEY_TEXT:
+        return "a string";
+    case CDDPI_KEY_ENUM:
+        return "a word";
+    case CDDPI_KEY_INTS:
+        return "a list of whole numbers";
+    case CDDPI_KEY_REALS:
+        return "a number or a list of numbers";
+    case CDDPI_KEY_TEXTS:
+        return "a string or a list of strings";
+    case CDDPI_KEY_LAYERS:
+        return "a list of layers";
+    }
+    return "";
+}
+
+const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count, const char *path)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(keys[i].path, path) == 0) {
+            return &keys[i];
+        }
+    }
+    return NULL;
+}
+
+bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes)
+{
+    while (choices != NULL) {
+        size_t length = strcspn(choices, "|");
+
+        if (index-- == 0) {
+            snprintf(out, out_bytes, "%.*s", (int)length, choices);
+            return true;
+        }
+        choices = choices[length] == '|' ? choices + length + 1 : NULL;
+    }
+    return false;
+}
+
+/* Whether choice @p index of @p key is one of @p words. */
+static bool chosen(const struct cddpi_key *key, int index, const char *words)
+{
+    char word[64], wanted[64];
+
+    if (!cddpi_key_choice(key->choices, index, wanted, sizeof wanted)) {
+        return false;
+    }
+    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
+        if (strcmp(word, wanted) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cddpi_key_has_data(const char *words, int data_type)
+{
+    return chosen(cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type"), data_type,
+                  words);
+}
+
+/* The key that @p key belongs to, as "KEY=a|b" says. */
+static const struct cddpi_key *owner(const char *of, const char **out_words)
+{
+    char path[CDDPI_KEY_BYTES];
+    size_t length = strcspn(of, "=");
+
+    snprintf(path, sizeof path, "%.*s", (int)length, of);
+    *out_words = of + length + 1;
+    return cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
+}
+
+static int choice_of(const struct cddpi_config *config, const struct cddpi_key *key)
+{
+    return *(const int *)(const void *)((const char *)config + key->offset);
+}
+
+const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
+                                          const struct cddpi_config *config, const char **out_words)
+{
+    const struct cddpi_key *type;
+
+    if (key->of == NULL) {
+        return NULL;
+    }
+    type = owner(key->of, out_words);
+    return chosen(type, choice_of(config, type), *out_words) ? NULL : type;
+}
+
+static const char *last_word(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot != NULL ? dot + 1 : path;
+}
+
+/* Edits between two paths; the right word in the wrong group is close, too. */
+static unsigned path_distance(const char *known, const char *path)
+{
+    unsigned whole = cddpi_edit_distance(known, path);
+    unsigned word = 1 + 2 * cddpi_edit_distance(last_word(known), last_word(path));
+
+    return whole < word ? whole : word;
+}
+
+void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
+                       char out[CDDPI_KEY_BYTES])
+{
+    unsigned least = ~0u;
+
+    for (size_t i = 0; i < count; i++) {
+        char known[CDDPI_KEY_BYTES];
+        char *dot;
+
+        snprintf(known, sizeof known, "%s", keys[i].path);
+        do { /* the key itself, then the groups that it lies in */
+            unsigned distance = path_distance(known, path);
+
+            if (distance < least) {
+                least = distance;
+                memcpy(out, known, sizeof known);
+            }
+            dot = strrchr(known, '.');
+            if (dot != NULL) {
+                *dot = '\0';
+            }
+        } while (dot != NULL);
+    }
+}

@@ -1,0 +1,389 @@
+/* value.c - owns the step from one setting of libconfig to a member of struct cddpi_config:
+ * its type, its range, and the words for what is wrong with it. */
+#include "train/config/value.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "nn/model.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+void cddpi_config_place(const struct cddpi_config_source *source, const config_setting_t *setting,
+                        char out[CDDPI_WHERE_BYTES])
+{
+    if (source->file == NULL) {
+        snprintf(out, CDDPI_WHERE_BYTES, "%s%s", source->argument != NULL ? "argument " : "default",
+                 source->argument != NULL ? source->argument : "");
+        return;
+    }
+    snprintf(out, CDDPI_WHERE_BYTES, "%s:%u",
+             config_setting_source_file(setting) != NULL ? config_setting_source_file(setting)
+                                                         : source->file,
+             config_setting_source_line(setting));
+}
+
+cddp_status cddpi_config_fail_at(const struct cddpi_config_source *source,
+                                 const config_setting_t *setting, const char *format, ...)
+{
+    char where[CDDPI_WHERE_BYTES];
+    char text[2048];
+    va_list arguments;
+
+    cddpi_config_place(source, setting, where);
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return cddpi_fail(CDDP_ERR_CONFIG, "%s: %s", where, text);
+}
+
+const char *cddpi_config_kind(const config_setting_t *setting)
+{
+    switch (config_setting_type(setting)) {
+    case CONFIG_TYPE_GROUP:
+        return "a group";
+    case CONFIG_TYPE_INT:
+    case CONFIG_TYPE_INT64:
+        return "a whole number";
+    case CONFIG_TYPE_FLOAT:
+        return "a number with a fraction";
+    case CONFIG_TYPE_STRING:
+        return "a string";
+    case CONFIG_TYPE_BOOL:
+        return "true or false";
+    default:
+        return "a list";
+    }
+}
+
+static cddp_status fail_type(const struct cddpi_config_source *source,
+                             const config_setting_t *setting, const struct cddpi_key *key)
+{
+    return cddpi_config_fail_at(source, setting, "%s expects %s, not %s", key->path,
+                                cddpi_key_expects(key), cddpi_config_kind(setting));
+}
+
+static cddp_status read_integer(const struct cddpi_config_source *source,
+                                const config_setting_t *setting, const struct cddpi_key *key,
+                                int64_t *out)
+{
+    int type = config_setting_type(setting);
+    int64_t value;
+
+    if (type != CONFIG_TYPE_INT && type != CONFIG_TYPE_INT64) {
+        return fail_type(source, setting, key);
+    }
+    value = config_setting_get_int64(setting);
+    if ((double)value < key->low || (double)value > key->high) {
+        return cddpi_config_fail_at(source, setting, "%s: %lld is outside %.0f to %.0f", key->path,
+                                    (long long)value, key->low, key->high);
+    }
+    *out = value;
+    return CDDP_OK;
+}
+
+static cddp_status read_real(const struct cddpi_config_source *source,
+                             const config_setting_t *setting, const struct cddpi_key *key,
+                             double *out)
+{
+    int type = config_setting_type(setting);
+    double value;
+
+    if (type == CONFIG_TYPE_INT || type == CONFIG_TYPE_INT64) {
+        value = (double)config_setting_get_int64(setting);
+    } else if (type == CONFIG_TYPE_FLOAT) {
+        value = config_setting_get_float(setting);
+    } else {
+        return fail_type(source, setting, key);
+    }
+    if (!(value >= key->low && value <= key->high)) {
+        return cddpi_config_fail_at(source, setting, "%s: %g is outside %g to %g", key->path, value,
+                                    key->low, key->high);
+    }
+    *out = value;
+    return CDDP_OK;
+}
+
+static cddp_status read_choice(const struct cddpi_config_source *source,
+                               const config_setting_t *setting, const struct cddpi_key *key,
+                               int *out)
+{
+    const char *text = config_setting_get_string(setting);
+    char choice[64];
+    char nearest[64] = "";
+    char all[512] = "";
+    unsigned least = ~0u;
+
+    if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
+        return fail_type(source, setting, key);
+    }
+    for (int i = 0; cddpi_key_choice(key->choices, i, choice, sizeof choice); i++) {
+        unsigned distance = cddpi_edit_distance(choice, text);
+        size_t used = strlen(all);
+
+        if (strcmp(choice, text) == 0) {
+            *out = i;
+            return CDDP_OK;
+        }
+        if (distance < least) {
+            least = distance;
+            memcpy(nearest, choice, sizeof nearest);
+        }
+        snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", choice);
+    }
+    return cddpi_config_fail_at(source, setting,
+                                "%s: \"%s\" is not one of: %s; the nearest is \"%s\"", key->path,
+                                text, all, nearest);
+}
+
+static cddp_status read_text(const struct cddpi_config_source *source,
+                             const config_setting_t *setting, const struct cddpi_key *key,
+                             char **out)
+{
+    char *copy;
+
+    if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
+        return fail_type(source, setting, key);
+    }
+    copy = cddpi_strdup(config_setting_get_string(setting));
+    if (copy == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    }
+    cddpi_free(*out);
+    *out = copy;
+    return CDDP_OK;
+}
+
+static bool is_list(const config_setting_t *setting)
+{
+    return config_setting_type(setting) == CONFIG_TYPE_ARRAY ||
+           config_setting_type(setting) == CONFIG_TYPE_LIST;
+}
+
+static cddp_status read_integers(const struct cddpi_config_source *source,
+                                 const config_setting_t *setting, const struct cddpi_key *key,
+                                 struct cddpi_int_list *out)
+{
+    int count = config_setting_length(setting);
+    int *values;
+
+    if (!is_list(setting)) {
+        return fail_type(source, setting, key);
+    }
+    values = cddpi_zalloc_array((size_t)count, sizeof *values);
+    if (values == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    }
+    for (int i = 0; i < count; i++) {
+        const config_setting_t *element = config_setting_get_elem(setting, (unsigned)i);
+        int64_t value = 0;
+        cddp_status status = read_integer(source, element, key, &value);
+
+        if (status != CDDP_OK) {
+            cddpi_free(values);
+            return status;
+        }
+        values[i] = (int)value;
+    }
+    cddpi_free(out->values);
+    out->values = values;
+    out->count = count;
+    return CDDP_OK;
+}
+
+static cddp_status read_reals(const struct cddpi_config_source *source,
+                              const config_setting_t *setting, const struct cddpi_key *key,
+                              struct cddpi_real_list *out)
+{
+    struct cddpi_real_list list = {.count = 1};
+    cddp_status status;
+
+    if (!is_list(setting)) {
+        status = read_real(source, setting, key, &list.values[0]);
+        if (status == CDDP_OK) {
+            *out = list;
+        }
+        return status;
+    }
+    list.count = config_setting_length(setting);
+    if (list.count < 1 || list.count > 4) {
+        return cddpi_config_fail_at(source, setting, "%s: 1 to 4 numbers are expected, not %d",
+                                    key->path, list.count);
+    }
+    for (int i = 0; i < list.count; i++) {
+        status = read_real(source, config_setting_get_elem(setting, (unsigned)i), key,
+                           &list.values[i]);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    *out = list;
+    return CDDP_OK;
+}
+
+void cddpi_config_texts_fini(struct cddpi_text_list *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        cddpi_free(list->values[i]);
+    }
+    cddpi_free(list->values);
+    *list = (struct cddpi_text_list){NULL, 0};
+}
+
+/* A string alone is a list of one, an empty one a list of none. */
+static cddp_status read_texts(const struct cddpi_config_source *source,
+                              const config_setting_t *setting, const struct cddpi_key *key,
+                              struct cddpi_text_list *out)
+{
+    bool several = is_list(setting);
+    struct cddpi_text_list list = {NULL, 0};
+    const char *alone = several ? NULL : config_setting_get_string(setting);
+    int count = several ? config_setting_length(setting) : alone != NULL && alone[0] != '\0';
+    cddp_status status = CDDP_OK;
+
+    if (!several && alone == NULL) {
+        return fail_type(source, setting, key);
+    }
+    if (count > 0) {
+        list.values = cddpi_zalloc_array((size_t)count, sizeof *list.values);
+        if (list.values == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+        }
+        list.count = count;
+    }
+    for (int i = 0; status == CDDP_OK && i < count; i++) {
+        status = read_text(source,
+                           several ? config_setting_get_elem(setting, (unsigned)i) : setting, key,
+                           &list.values[i]);
+    }
+    if (status != CDDP_OK) {
+        cddpi_config_texts_fini(&list);
+        return status;
+    }
+    cddpi_config_texts_fini(out);
+    *out = list;
+    return CDDP_OK;
+}
+
+static cddp_status read_layers(const struct cddpi_config_source *source,
+                               const config_setting_t *setting, const struct cddpi_key *key,
+                               struct cddpi_config_layers *out);
+
+/* Read @p setting as @p key's value into the struct at @p base. */
+cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
+                                    const config_setting_t *setting, const struct cddpi_key *key,
+                                    void *base)
+{
+    void *member = (char *)base + key->offset;
+    int64_t integer = 0;
+    cddp_status status = CDDP_OK;
+
+    switch (key->type) {
+    case CDDPI_KEY_BOOL:
+        if (config_setting_type(setting) != CONFIG_TYPE_BOOL) {
+            return fail_type(source, setting, key);
+        }
+        *(bool *)member = (config_setting_get_bool(setting) != 0) != key->negated;
+        return CDDP_OK;
+    case CDDPI_KEY_INT:
+        status = read_integer(source, setting, key, &integer);
+        if (status == CDDP_OK) {
+            *(int *)member = (int)integer;
+        }
+        return status;
+    case CDDPI_KEY_LONG:
+        return read_integer(source, setting, key, member);
+    case CDDPI_KEY_REAL:
+        return read_real(source, setting, key, member);
+    case CDDPI_KEY_TEXT:
+        return read_text(source, setting, key, member);
+    case CDDPI_KEY_ENUM:
+        return read_choice(source, setting, key, member);
+    case CDDPI_KEY_INTS:
+        return read_integers(source, setting, key, member);
+    case CDDPI_KEY_TEXTS:
+        return read_texts(source, setting, key, member);
+    case CDDPI_KEY_REALS:
+        return read_reals(source, setting, key, member);
+    case CDDPI_KEY_LAYERS:
+        return read_layers(source, setting, key, member);
+    }
+    return CDDP_ERR_CONFIG;
+}
+
+void cddpi_config_layers_fini(struct cddpi_config_layers *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        cddpi_free((void *)(uintptr_t)list->values[i].name);
+        cddpi_free((void *)(uintptr_t)list->values[i].input);
+        cddpi_free((void *)(uintptr_t)list->values[i].input2);
+        cddpi_free((void *)(uintptr_t)list->values[i].tied);
+        cddpi_free((void *)(uintptr_t)list->values[i].positions);
+    }
+    cddpi_free(list->values);
+    list->values = NULL;
+    list->count = 0;
+}
+
+static cddp_status read_layer(const struct cddpi_config_source *source,
+                              const config_setting_t *group, struct cddpi_layer *out)
+{
+    char nearest[CDDPI_KEY_BYTES];
+    bool typed = false;
+
+    for (int i = 0; i < config_setting_length(group); i++) {
+        const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
+        const char *name = config_setting_name(setting);
+        const struct cddpi_key *key = cddpi_key_find(cddpi_layer_keys, cddpi_layer_key_count, name);
+        cddp_status status;
+
+        if (key == NULL) {
+            cddpi_key_nearest(cddpi_layer_keys, cddpi_layer_key_count, name, nearest);
+            return cddpi_config_fail_at(source, setting,
+                                        "unknown key %s of a layer; the nearest known key is %s",
+                                        name, nearest);
+        }
+        status = cddpi_config_read_value(source, setting, key, out);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        typed = typed || strcmp(name, "type") == 0;
+    }
+    return typed ? CDDP_OK : cddpi_config_fail_at(source, group, "a layer has no type");
+}
+
+static cddp_status read_layers(const struct cddpi_config_source *source,
+                               const config_setting_t *setting, const struct cddpi_key *key,
+                               struct cddpi_config_layers *out)
+{
+    struct cddpi_config_layers list = {NULL, 0};
+    cddp_status status = CDDP_OK;
+    int count = config_setting_length(setting);
+
+    if (!is_list(setting)) {
+        return fail_type(source, setting, key);
+    }
+    list.values = cddpi_zalloc_array((size_t)count, sizeof *list.values);
+    if (list.values == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    }
+    while (status == CDDP_OK && list.count < count) {
+        const config_setting_t *layer = config_setting_get_elem(setting, (unsigned)list.count);
+
+        if (config_setting_type(layer) != CONFIG_TYPE_GROUP) {
+            status = cddpi_config_fail_at(source, layer, "%s: each layer is a group in { }, not %s",
+                                          key->path, cddpi_config_kind(layer));
+        } else {
+            status = read_layer(source, layer, &list.values[list.count]);
+            list.count++;
+        }
+    }
+    if (status != CDDP_OK) {
+        cddpi_config_layers_fini(&list);
+        return status;
+    }
+    cddpi_config_layers_fini(out);
+    *out = list;
+    return CDDP_OK;
+}

@@ -1,0 +1,39 @@
+/* value.h - one setting of libconfig as the value of one key, and what is wrong with it. */
+#ifndef CDDPI_TRAIN_CONFIG_VALUE_H
+#define CDDPI_TRAIN_CONFIG_VALUE_H
+
+#include "train/config/schema.h"
+
+#include <libconfig.h>
+
+enum { CDDPI_WHERE_BYTES = 1024 };
+
+/* Where a value comes from, for messages: a file (settings know their lines) or an argument. */
+struct cddpi_config_source {
+    const char *file;     /* NULL: an argument or a default */
+    const char *argument; /* NULL with file NULL: a default of the table */
+};
+
+/** "train.conf:12", "argument train.seed=x" or "default". */
+void cddpi_config_place(const struct cddpi_config_source *source, const config_setting_t *setting,
+                        char out[CDDPI_WHERE_BYTES]);
+
+/** Fail with CDDP_ERR_CONFIG, the place in front. @p setting may be NULL where @p source is no
+ *  file. */
+cddp_status cddpi_config_fail_at(const struct cddpi_config_source *source,
+                                 const config_setting_t *setting, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** "a group", "a string" ...: what @p setting is. */
+const char *cddpi_config_kind(const config_setting_t *setting);
+
+/** Read @p setting as @p key's value into the struct at @p base, in place of what was there. */
+CDDP_CHECKED cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
+                                                 const config_setting_t *setting,
+                                                 const struct cddpi_key *key, void *base);
+
+/** Release what @p list owns, and empty it. */
+void cddpi_config_texts_fini(struct cddpi_text_list *list);
+void cddpi_config_layers_fini(struct cddpi_config_layers *list);
+
+#endif

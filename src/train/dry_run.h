@@ -1,0 +1,10 @@
+/* dry_run.h - cddp-train --dry-run. */
+#ifndef CDDPI_TRAIN_DRY_RUN_H
+#define CDDPI_TRAIN_DRY_RUN_H
+
+#include "train/config/config.h"
+
+/** Print what the configuration describes, without joining a group. */
+CDDP_CHECKED cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file);
+
+#endif

@@ -1,0 +1,231 @@
+/* generate.c - owns the course of generating: the tokens so far, the window of them that the model
+ * sees, and their way from and to text. */
+#include "train/generate/generate.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "base/utf8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is known of a text while it grows. */
+struct course {
+    int32_t *tokens; /* the prompt's, then room for those to come */
+    size_t prompt_count, count;
+    int32_t *window;
+    struct cddpi_token_candidate *scratch;
+};
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Tokens that can be drawn: a model may have more outputs than there are tokens. */
+static int choices(const struct cddpi_generator *generator)
+{
+    return generator->tokenizer == NULL
+               ? generator->vocabulary
+               : smaller(generator->vocabulary, cddpi_tokenizer_vocabulary(generator->tokenizer));
+}
+
+static cddp_status no_memory(void)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+}
+
+/* "15 27 99": what stands for text where there is no tokenizer. */
+static cddp_status read_numbers(const char *prompt, int32_t **out_tokens, size_t *out_count)
+{
+    char *text = cddpi_strdup(prompt);
+    int32_t *tokens = cddpi_zalloc_array(strlen(prompt) / 2 + 1, sizeof *tokens);
+    cddp_status status = text != NULL && tokens != NULL ? CDDP_OK : no_memory();
+    size_t count = 0;
+    char *rest = NULL;
+
+    for (char *word = status == CDDP_OK ? strtok_r(text, " \t\n,", &rest) : NULL;
+         status == CDDP_OK && word != NULL; word = strtok_r(NULL, " \t\n,", &rest)) {
+        int64_t number = 0;
+
+        if (!cddpi_parse_integer(word, 0, INT32_MAX, &number)) {
+            status = cddpi_fail(CDDP_ERR_CONFIG,
+                                "the prompt has \"%.60s\", which is not the number of a token; to "
+                                "write words, say with data.vocabulary how they are encoded",
+                                word);
+        } else {
+            tokens[count++] = (int32_t)number;
+        }
+    }
+    cddpi_free(text);
+    if (status != CDDP_OK) {
+        cddpi_free(tokens);
+        return status;
+    }
+    *out_tokens = tokens;
+    *out_count = count;
+    return CDDP_OK;
+}
+
+static cddp_status check_tokens(const struct cddpi_generator *generator, const int32_t *tokens,
+                                size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] >= generator->vocabulary) {
+            return cddpi_fail(
+                CDDP_ERR_CONFIG,
+                "the prompt has the token %d, but the model's vocabulary has only %d tokens",
+                (int)tokens[i], generator->vocabulary);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* A text begins after the end of another. */
+static int32_t first_token(const struct cddpi_generator *generator)
+{
+    int32_t end = generator->tokenizer != NULL ? cddpi_tokenizer_end(generator->tokenizer) : 0;
+
+    return end < generator->vocabulary ? end : 0;
+}
+
+static cddp_status begin(const struct cddpi_generator *generator, const char *prompt,
+                         struct course *course)
+{
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    cddp_status status = generator->tokenizer == NULL
+                             ? read_numbers(prompt, &tokens, &count)
+                             : cddpi_tokenizer_encode(generator->tokenizer, prompt, strlen(prompt),
+                                                      &tokens, &count);
+
+    if (status == CDDP_OK) {
+        status = check_tokens(generator, tokens, count);
+    }
+    if (status == CDDP_OK) {
+        size_t room = (count > 0 ? count : 1) + (size_t)generator->count;
+
+        course->tokens = cddpi_zalloc_array(room, sizeof *tokens);
+        course->window = cddpi_zalloc_array((size_t)generator->context, sizeof *tokens);
+        course->scratch = cddpi_zalloc_array((size_t)generator->vocabulary,
+                                             sizeof *course->scratch);
+        status = course->tokens != NULL && course->window != NULL && course->scratch != NULL
+                     ? CDDP_OK
+                     : no_memory();
+    }
+    if (status == CDDP_OK && count > 0) {
+        memcpy(course->tokens, tokens, count * sizeof *tokens);
+        course->prompt_count = count;
+    } else if (status == CDDP_OK) {
+        course->tokens[0] = first_token(generator);
+        course->prompt_count = 1;
+    }
+    course->count = course->prompt_count;
+    cddpi_free(tokens);
+    return status;
+}
+
+/* Draw the next token. What no longer fits into the window is forgotten. */
+static cddp_status add_token(const struct cddpi_generator *generator, struct course *course)
+{
+    size_t seen = course->count < (size_t)generator->context ? course->count
+                                                             : (size_t)generator->context;
+    const float *logits = NULL;
+    cddp_status status;
+
+    memcpy(course->window, course->tokens + course->count - seen, seen * sizeof *course->window);
+    status = generator->logits(generator->model, course->window, (int)seen - 1, &logits);
+    if (status == CDDP_OK) {
+        uint32_t position = (uint32_t)(course->count - course->prompt_count);
+
+        course->tokens[course->count++] = cddpi_sample_token(&generator->sampling, position, logits,
+                                                             choices(generator), course->scratch);
+    }
+    return status;
+}
+
+static bool is_over(const struct cddpi_generator *generator, const struct course *course)
+{
+    return generator->tokenizer != NULL && course->count > course->prompt_count &&
+           course->tokens[course->count - 1] == cddpi_tokenizer_end(generator->tokenizer);
+}
+
+/* @p tokens as text; NULL: no memory. */
+static char *decode(const struct cddpi_generator *generator, const int32_t *tokens, size_t count)
+{
+    char *text = NULL;
+    char *shown = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    bool good;
+
+    if (file == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t length = 0;
+        const char *part;
+
+        if (generator->tokenizer == NULL) {
+            fprintf(file, "%s%d", i > 0 ? " " : "", (int)tokens[i]);
+        } else {
+            part = cddpi_tokenizer_token(generator->tokenizer, tokens[i], &length);
+            (void)fwrite(part != NULL ? part : "\xFF", 1, part != NULL ? length : 1, file);
+        }
+    }
+    good = fclose(file) == 0;
+    shown = good ? cddpi_utf8_clean(text, bytes) : NULL;
+    free(text);
+    return shown;
+}
+
+static cddp_status finish(const struct cddpi_generator *generator, const struct course *course,
+                          const char *prompt, struct cddpi_generated *out)
+{
+    size_t ends = is_over(generator, course) ? 1 : 0;
+
+    out->count = (int)(course->count - course->prompt_count - ends);
+    out->prompt = cddpi_utf8_clean(prompt, strlen(prompt));
+    out->text = decode(generator, course->tokens + course->prompt_count, (size_t)out->count);
+    return out->prompt != NULL && out->text != NULL ? CDDP_OK : no_memory();
+}
+
+cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *prompt,
+                           struct cddpi_generated *out)
+{
+    struct course course = {0};
+    struct cddpi_generated generated = {0};
+    cddp_status status = begin(generator, prompt, &course);
+
+    for (int i = 0; status == CDDP_OK && i < generator->count && !is_over(generator, &course);
+         i++) {
+        if ((generator->deadline_ns != 0 && cddpi_now_ns() >= generator->deadline_ns) ||
+            (generator->must_stop != NULL && generator->must_stop())) {
+            generated.late = true;
+            break;
+        }
+        status = add_token(generator, &course);
+    }
+    if (status == CDDP_OK) {
+        status = finish(generator, &course, prompt, &generated);
+    }
+    cddpi_free(course.tokens);
+    cddpi_free(course.window);
+    cddpi_free(course.scratch);
+    if (status != CDDP_OK) {
+        cddpi_generated_fini(&generated);
+        return status;
+    }
+    *out = generated;
+    return CDDP_OK;
+}
+
+void cddpi_generated_fini(struct cddpi_generated *generated)
+{
+    cddpi_free(generated->prompt);
+    cddpi_free(generated->text);
+    *generated = (struct cddpi_generated){0};
+}

@@ -1,0 +1,231 @@
+/* setup_model.c - makes a trainer's model, and what trains it, from the configuration. */
+#include "train/setup_model.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/copies.h"
+#include "nn/weights/weights.h"
+#include "train/config/write.h"
+#include "train/device/device_step.h"
+#include "train/device/host_copy.h"
+#include "train/device/step_graphs.h"
+
+struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
+                                                 const struct cddpi_dataset *data)
+{
+    static const char *const presets[] = {"mlp", "cnn", "resnet20", "resnet50", "gpt2", NULL};
+    bool tokens = data->kind == CDDPI_DATASET_TOKENS;
+
+    return (struct cddpi_model_spec){
+        .preset = presets[config->model.type],
+        .hidden = config->model.hidden.values,
+        .hidden_count = config->model.hidden.count,
+        .dropout = config->model.dropout,
+        .sync_batch_norm = config->model.sync_batch_norm,
+        .layers = config->model.layers.values,
+        .layer_count = (size_t)config->model.layers.count,
+        .loss = (enum cddpi_loss)config->model.loss,
+        .channels = data->channels,
+        .height = data->height,
+        .width = data->width,
+        .classes = data->classes,
+        .context = tokens ? data->context : 0,
+        .vocab = tokens ? data->classes : 0,
+        .precision = (enum cddpi_precision)config->train.precision,
+        .matmul = (enum cddpi_matmul_mode)config->train.products,
+        .size = config->model.size,
+        .blocks = config->model.blocks,
+        .heads = config->model.heads,
+        .embed = config->model.embed,
+        .recompute = config->model.recompute,
+        .any_order = !config->ddp.deterministic,
+    };
+}
+
+/* What model.weights names: cddp's own file, or for a gpt2 also those of others. */
+static cddp_status load_weights(struct cddpi_trainer *trainer)
+{
+    const char *path = trainer->config->model.weights;
+    size_t count = trainer->param_count + trainer->buffer_count;
+    cddp_status status = cddpi_trainer_copy_to_host(trainer);
+    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (tensors == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
+    }
+    if (trainer->heads > 0) {
+        status = cddpi_weights_load(path, trainer->heads, tensors, count);
+    } else {
+        status = cddp_safetensors_load(path, tensors, count);
+    }
+    cddpi_free(tensors);
+    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer)
+                             : cddpi_fail_prefix(status, "model.weights");
+}
+
+cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
+    cddp_status status = cddpi_model_spec_complete(&spec);
+
+    spec.device = trainer->device;
+    if (status == CDDP_OK) {
+        status = cddpi_model_create(&spec, (uint64_t)config->train.seed, trainer->group,
+                                    &trainer->model);
+    }
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
+    }
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
+    if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
+        cddpi_trainer_warn(trainer, "train.precision: %s",
+                           cddpi_model_precision_note(trainer->model));
+    }
+    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
+    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    trainer->heads = config->model.type == CDDPI_MODEL_GPT2 ? spec.heads : 0;
+    if (config->model.weights[0] == '\0' || trainer->rank != 0) {
+        return CDDP_OK; /* the other ranks get rank 0's by the reducer's broadcast */
+    }
+    return load_weights(trainer);
+}
+
+cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
+                                           const struct cddpi_model *model, const char *text)
+{
+    static const cddp_hook_fn hooks[] = {NULL, cddp_hook_bf16, cddp_hook_fp16};
+    cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
+
+    options.first_bucket_bytes = (size_t)config->ddp.first_bucket_bytes;
+    options.bucket_bytes = (size_t)config->ddp.bucket_bytes;
+    options.ready_order = cddpi_model_ready_order(model);
+    options.allow_unused = config->ddp.allow_unused;
+    options.hook = hooks[config->ddp.wire];
+    options.shard = config->ddp.shard_optimizer;
+    options.reduce_late = config->ddp.shard_optimizer && config->train.clip_norm == 0;
+    options.config = text;
+    return options;
+}
+
+static cddp_status param_wait(void *context, size_t index)
+{
+    return cddp_ddp_param_wait(((struct cddpi_trainer *)context)->ddp, index);
+}
+
+/* Where the reducer has put the parameters and what is read in their place, so that ranks can
+ * update parts of them. */
+static cddp_status bind_params(struct cddpi_trainer *trainer)
+{
+    void **data = cddpi_zalloc_array(trainer->param_count, sizeof *data);
+
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        data[i] = cddp_ddp_param(trainer->ddp, i);
+    }
+    cddpi_model_bind_params(trainer->model, data);
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        data[i] = cddpi_ddp_param_copy(trainer->ddp, i);
+    }
+    cddpi_model_bind_copies(trainer->model, data);
+    cddpi_model_on_param(trainer->model, param_wait, trainer);
+    cddpi_free(data);
+    return CDDP_OK;
+}
+
+static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
+{
+    cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
+    size_t *counts = cddpi_zalloc_array(trainer->param_count, sizeof *counts);
+    struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts};
+    cddp_status status;
+
+    if (counts == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        counts[i] = cddpi_model_param_copy_count(trainer->model, i);
+    }
+    status = cddpi_ddp_create_with_copies(trainer->group, trainer->params, trainer->param_count,
+                                          trainer->buffers, trainer->buffer_count, &options,
+                                          &copies, &trainer->ddp);
+    cddpi_free(counts);
+    return status;
+}
+
+cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
+{
+    char *text = cddpi_config_text(trainer->config, true);
+    cddp_status status;
+
+    trainer->grads = cddpi_zalloc_array(trainer->param_count, sizeof *trainer->grads);
+    if (text == NULL || trainer->grads == NULL) {
+        cddpi_free(text);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    status = create_ddp(trainer, text);
+    cddpi_free(text);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
+    }
+    cddpi_model_bind_grads(trainer->model, trainer->grads);
+    return trainer->config->ddp.shard_optimizer ? bind_params(trainer) : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_optim_spec spec = {
+        .type = (enum cddpi_optim_type)config->optimizer.type,
+        .momentum = config->optimizer.momentum,
+        .nesterov = config->optimizer.nesterov,
+        .weight_decay = config->optimizer.weight_decay,
+        .decay_all = config->optimizer.decay_all,
+        .beta1 = config->optimizer.beta1,
+        .beta2 = config->optimizer.beta2,
+        .epsilon = config->optimizer.epsilon,
+    };
+    bool *decays = cddpi_zalloc_array(trainer->param_count, sizeof *decays);
+    cddp_status status;
+
+    if (decays == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        decays[i] = cddpi_model_param_decays(trainer->model, i);
+    }
+    status = cddpi_optim_create_sharded(&spec, trainer->params, decays, trainer->param_count,
+                                        config->ddp.shard_optimizer ? trainer->group : NULL,
+                                        trainer->ddp, &trainer->optim);
+    cddpi_free(decays);
+    return status;
+}
+
+cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
+{
+    bool scales = trainer->config->train.precision == CDDPI_PRECISION_FP16;
+    cddp_status status;
+
+    cddpi_loss_scale_init(&trainer->loss_scale);
+    if (!cddpi_device_is_async(trainer->device)) {
+        return cddpi_step_graphs_create(trainer, &trainer->graphs);
+    }
+    status = cddpi_optim_to_device(trainer->optim, trainer->device,
+                                   cddp_group_timeout_ms(trainer->group));
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_create(trainer, scales, &trainer->device_step);
+    }
+    if (status == CDDP_OK) {
+        cddpi_model_bind_loss_scale(trainer->model,
+                                    cddpi_device_step_loss_scale(trainer->device_step));
+    }
+    return status == CDDP_OK ? cddpi_step_graphs_create(trainer, &trainer->graphs) : status;
+}

@@ -1,0 +1,24 @@
+/* setup_model.h - the model of a configuration, and what trains it. */
+#ifndef CDDPI_TRAIN_SETUP_MODEL_H
+#define CDDPI_TRAIN_SETUP_MODEL_H
+
+#include "train/trainer.h"
+
+/** What the configuration says about the model of @p data; valid as long as both. */
+struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
+                                                 const struct cddpi_dataset *data);
+/** Options of the reducer; hook, order and text stay borrowed. */
+cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
+                                           const struct cddpi_model *model, const char *text);
+
+/* In this order, behind the group and the data: */
+
+/** The model, with model.weights on rank 0. */
+CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer);
+/** The reducer. Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer);
+CDDP_CHECKED cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer);
+/** What is needed at the end of steps on a device. */
+CDDP_CHECKED cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer);
+
+#endif

@@ -1,0 +1,29 @@
+/* trainer.c - small functions that all parts of a run use. */
+#include "train/trainer.h"
+
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
+{
+    return trainer->train_data.kind == CDDPI_DATASET_TOKENS;
+}
+
+void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
+{
+    char text[4096];
+    size_t length = (size_t)snprintf(text, sizeof text, "cddp-train: warning: ");
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text + length, sizeof text - length - 1, format, arguments);
+    va_end(arguments);
+    length = strlen(text);
+    if (text[length - 1] != '\n') {
+        memcpy(text + length, "\n", 2);
+    }
+    cddpi_progress_end(&trainer->progress);
+    cddpi_print(text);
+}

@@ -1,0 +1,81 @@
+/* update.c - owns the end of a step: gradients are clipped, and parameters updated. */
+#include "train/update.h"
+
+#include "base/clock.h"
+#include "train/device/collect_results.h"
+
+#include <math.h>
+
+/* The norm of all gradients from this rank's part of its square, rounded to float32: the parts are
+ * summed in an order that depends on who holds them, which shows in no more than the last bits of a
+ * float64. */
+static cddp_status share_norm(struct cddpi_trainer *trainer, double squares, double *out)
+{
+    cddp_status status = CDDP_OK;
+
+    if (trainer->config->ddp.shard_optimizer) {
+        status = cddp_all_reduce(trainer->group, &squares, &squares, 1, CDDP_F64, CDDP_OP_SUM,
+                                 NULL);
+    }
+    *out = (float)sqrt(squares);
+    return status;
+}
+
+/* Update all parameters, clipped where that is asked for. @p out_norm: only if clipped or @p
+ * reported. */
+static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr, bool reported,
+                                       double *out_norm)
+{
+    double clip = trainer->config->train.clip_norm;
+    double squares = 0;
+    double scale = 1;
+    cddp_status status = CDDP_OK;
+
+    if (clip > 0) {
+        squares = cddpi_optim_square_sum(trainer->optim, trainer->grads);
+        status = share_norm(trainer, squares, out_norm);
+        scale = *out_norm > clip ? clip / *out_norm : 1;
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_optim_step(trainer->optim, trainer->grads, lr, scale,
+                     clip > 0 || !reported ? NULL : &squares);
+    if (trainer->config->ddp.shard_optimizer) {
+        status = cddp_ddp_updated(trainer->ddp);
+    }
+    return status == CDDP_OK && reported && !(clip > 0) ? share_norm(trainer, squares, out_norm)
+                                                        : status;
+}
+
+/* The same on a device: everything but the report is work for its streams. A report waits for the
+ * step; else the step before is what is waited for, while the device computes. */
+static cddp_status update_on_device(struct cddpi_trainer *trainer, const struct cddpi_step *step,
+                                    double *out_norm)
+{
+    cddp_status status = cddpi_model_collect(trainer->model, step->predictions);
+
+    if (status == CDDP_OK) {
+        status = step->mode.replays
+                     ? cddpi_device_step_end(trainer->device_step, step->reported, step->mode)
+                     : cddpi_device_step_update(trainer->device_step, step->lr, step->reported,
+                                                step->mode.timed);
+    }
+    return status == CDDP_OK
+               ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
+               : status;
+}
+
+cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cddpi_step *step,
+                                 double *out_norm)
+{
+    int64_t begun = cddpi_now_ns();
+    cddp_status status;
+
+    if (cddpi_device_is_async(trainer->device)) {
+        return update_on_device(trainer, step, out_norm);
+    }
+    status = update_on_processor(trainer, step->lr, step->reported, out_norm);
+    trainer->interval.optimizer_ns += cddpi_now_ns() - begun;
+    return status;
+}

@@ -1,0 +1,252 @@
+/* test_base.c - errors, numbers, allocation, random numbers, the table of environment variables. */
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/folder.h"
+#include "base/nearest.h"
+#include "base/number.h"
+#include "base/philox.h"
+#include "support/test.h"
+
+#include <cddp/types.h>
+
+static void a_failure_keeps_its_text_and_status(void **state)
+{
+    (void)state;
+    assert_int_equal(cddpi_fail(CDDP_ERR_PEER, "rank %d: gone", 3), CDDP_ERR_PEER);
+    assert_string_equal(cddp_last_error(), "rank 3: gone");
+    assert_int_equal(cddpi_fail_errno(CDDP_ERR_IO, ENOENT, "open %s", "x"), CDDP_ERR_IO);
+    assert_int_equal(cddpi_last_errno(), ENOENT);
+    assert_string_equal(cddp_last_error(), "open x: No such file or directory");
+    assert_int_equal(cddpi_fail_prefix(CDDP_ERR_IO, "run %d", 1), CDDP_ERR_IO);
+    assert_int_equal(cddpi_last_errno(), ENOENT);
+    assert_string_equal(cddp_last_error(), "run 1: open x: No such file or directory");
+}
+
+static void a_failure_may_quote_the_last_one(void **state)
+{
+    (void)state;
+    (void)cddpi_fail(CDDP_ERR_IO, "inner");
+    (void)cddpi_fail(CDDP_ERR_IO, "outer of %s", cddp_last_error());
+    assert_string_equal(cddp_last_error(), "outer of inner");
+}
+
+static void a_failure_knows_the_rank_that_its_text_begins_with(void **state)
+{
+    const struct cddpi_failure *failure = cddpi_last_failure();
+
+    (void)state;
+    assert_int_equal(cddpi_fail_rank(CDDP_ERR_PEER, 12, "gone for %d s", 3), CDDP_ERR_PEER);
+    assert_string_equal(failure->text, "rank 12: gone for 3 s");
+    assert_int_equal(failure->rank, 12);
+    assert_string_equal(failure->text + failure->unnamed, "gone for 3 s");
+    /* nobody is named twice, and nobody in front of whom it is about */
+    assert_int_equal(cddpi_fail_name(CDDP_ERR_PEER, 12), CDDP_ERR_PEER);
+    assert_int_equal(cddpi_fail_name(CDDP_ERR_CLOSED, 4), CDDP_ERR_CLOSED);
+    assert_string_equal(cddp_last_error(), "rank 12: gone for 3 s");
+    assert_int_equal(failure->status, CDDP_ERR_CLOSED);
+    assert_int_equal(cddpi_fail_suffix(CDDP_ERR_PEER, "; come back in %d s", 5), CDDP_ERR_PEER);
+    assert_string_equal(cddp_last_error(), "rank 12: gone for 3 s; come back in 5 s");
+    assert_int_equal(failure->rank, 12);
+    /* then it begins with something else */
+    (void)cddpi_fail_prefix(CDDP_ERR_PEER, "step 7");
+    assert_int_equal(failure->rank, -1);
+    assert_int_equal(failure->unnamed, 0);
+    (void)cddpi_fail_name(CDDP_ERR_PEER, 4);
+    assert_string_equal(cddp_last_error(),
+                        "rank 4: step 7: rank 12: gone for 3 s; come back in 5 s");
+    assert_int_equal(cddpi_fail_rank(CDDP_ERR_IO, -1, "nobody"), CDDP_ERR_IO);
+    assert_string_equal(cddp_last_error(), "nobody");
+    assert_int_equal(failure->rank, -1);
+    (void)cddpi_fail_name(CDDP_ERR_IO, -1);
+    assert_string_equal(cddp_last_error(), "nobody");
+}
+
+static void what_is_known_of_a_failure_lasts_as_long_as_it(void **state)
+{
+    const struct cddpi_failure *failure = cddpi_last_failure();
+    struct cddpi_failure kept;
+
+    (void)state;
+    (void)cddpi_fail_errno(CDDP_ERR_TIMEOUT, ETIMEDOUT, "waited");
+    assert_int_equal(cddpi_error_culprit(), -1);
+    cddpi_error_blame(2);
+    cddpi_error_stopped();
+    cddpi_error_during("all_reduce #12");
+    (void)cddpi_fail_prefix(CDDP_ERR_TIMEOUT, "bucket 3");
+    (void)cddpi_fail_name(CDDP_ERR_TIMEOUT, 1);
+    (void)cddpi_fail_suffix(CDDP_ERR_TIMEOUT, " (really)");
+    kept = *failure;
+    (void)cddpi_fail(CDDP_ERR_IO, "another");
+    assert_int_equal(failure->culprit, -1);
+    assert_false(failure->is_stopped);
+    assert_string_equal(failure->operation, "");
+    assert_int_equal(cddpi_last_errno(), 0);
+    assert_int_equal(cddpi_fail_again(CDDP_ERR_CLOSED, &kept), CDDP_ERR_CLOSED);
+    assert_int_equal(failure->status, CDDP_ERR_CLOSED);
+    assert_int_equal(failure->rank, 1);
+    assert_int_equal(cddpi_error_culprit(), 2);
+    assert_true(failure->is_stopped);
+    assert_string_equal(failure->operation, "all_reduce #12");
+    assert_int_equal(cddpi_last_errno(), ETIMEDOUT);
+    assert_string_equal(failure->text + failure->unnamed,
+                        "bucket 3: waited: Connection timed out (really)");
+    cddpi_error_clear();
+    assert_int_equal(failure->status, CDDP_OK);
+    assert_string_equal(cddp_last_error(), "");
+    assert_int_equal(failure->rank, -1);
+}
+
+/* Also one from another process, whatever is in it. */
+static void texts_that_are_too_long_lose_their_ends(void **state)
+{
+    const struct cddpi_failure *failure = cddpi_last_failure();
+    char longest[2 * CDDPI_FAILURE_TEXT_BYTES];
+    struct cddpi_failure torn = {.status = CDDP_ERR_PEER, .rank = 1, .unnamed = UINT32_MAX};
+
+    (void)state;
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    (void)cddpi_fail_rank(CDDP_ERR_IO, 3, "%s", longest);
+    assert_int_equal(strlen(cddp_last_error()), CDDPI_FAILURE_TEXT_BYTES - 1);
+    assert_memory_equal(cddp_last_error(), "rank 3: xxx", 11);
+    (void)cddpi_fail_suffix(CDDP_ERR_IO, "%s", longest);
+    (void)cddpi_fail_prefix(CDDP_ERR_IO, "%s", longest);
+    assert_int_equal(strlen(cddp_last_error()), CDDPI_FAILURE_TEXT_BYTES - 1);
+    (void)cddpi_fail_prefix(CDDP_ERR_IO, "head");
+    assert_memory_equal(cddp_last_error(), "head: xxx", 9);
+    memset(torn.text, 'y', sizeof torn.text);
+    memset(torn.operation, 'z', sizeof torn.operation);
+    (void)cddpi_fail_again(CDDP_ERR_PEER, &torn);
+    assert_int_equal(strlen(failure->text), sizeof torn.text - 1);
+    assert_int_equal(strlen(failure->operation), sizeof torn.operation - 1);
+    assert_int_equal(failure->unnamed, 0);
+}
+
+static void every_status_has_a_sentence(void **state)
+{
+    (void)state;
+    assert_string_equal(cddp_status_text(CDDP_ERR_TIMEOUT), "the deadline passed");
+    assert_string_equal(cddp_status_text((cddp_status)77), "not a status of cddp");
+}
+
+static void numbers_are_read_strictly(void **state)
+{
+    int64_t whole = 5;
+    double real = 5;
+
+    (void)state;
+    assert_true(cddpi_parse_integer("-12", -20, 20, &whole));
+    assert_int_equal(whole, -12);
+    assert_false(cddpi_parse_integer("12x", 0, 100, &whole));
+    assert_false(cddpi_parse_integer("", 0, 100, &whole));
+    assert_false(cddpi_parse_integer(" 1", 0, 100, &whole));
+    assert_false(cddpi_parse_integer("101", 0, 100, &whole));
+    assert_false(cddpi_parse_integer("99999999999999999999", 0, INT64_MAX, &whole));
+    assert_int_equal(whole, -12);
+    assert_true(cddpi_parse_real("1e-3", &real));
+    assert_float_equal(real, 1e-3, 0);
+    assert_false(cddpi_parse_real("nan", &real));
+    assert_false(cddpi_parse_real("1.5 ", &real));
+}
+
+static void the_nth_allocation_can_be_made_to_fail(void **state)
+{
+    void *memory;
+
+    (void)state;
+    cddpi_alloc_fail_nth(2);
+    memory = cddpi_zalloc(8);
+    assert_non_null(memory);
+    assert_null(cddpi_zalloc(8));
+    cddpi_free(memory);
+    memory = cddpi_alloc_aligned(100);
+    assert_int_equal((uintptr_t)memory % CDDPI_ALIGNMENT, 0);
+    cddpi_free(memory);
+    assert_null(cddpi_zalloc_array(SIZE_MAX / 2, 3));
+}
+
+/* Known answers of the authors' own tests (Random123, kat_vectors, philox4x32 10). */
+static void philox_gives_the_published_numbers(void **state)
+{
+    struct cddpi_philox stream = cddpi_philox_stream(0x299f31d0a4093822, 0x13198a2e, 0x03707344);
+    uint32_t out[4];
+
+    (void)state;
+    cddpi_philox4(&stream, 0x85a308d3243f6a88, out);
+    assert_int_equal(out[0], 0xd16cfe09);
+    assert_int_equal(out[1], 0x94fdcceb);
+    assert_int_equal(out[2], 0x5001e420);
+    assert_int_equal(out[3], 0x24126ea1);
+}
+
+static void an_environment_variable_falls_back_to_its_default(void **state)
+{
+    (void)state;
+    unsetenv("CDDP_TIMEOUT_MS");
+    assert_int_equal(cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, 1000000, 7), 300000);
+    setenv("CDDP_TIMEOUT_MS", "25", 1);
+    assert_int_equal(cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, 1000000, 7), 25);
+    unsetenv("CDDP_TIMEOUT_MS");
+    unsetenv("CDDP_JOB");
+    assert_null(cddpi_env(CDDPI_ENV_JOB));
+}
+
+static void every_type_has_a_size_and_a_name(void **state)
+{
+    (void)state;
+    assert_int_equal(cddp_type_bytes(CDDP_BF16), 2);
+    assert_string_equal(cddp_type_name(CDDP_I64), "i64");
+    assert_int_equal(cddp_type_bytes((cddp_type)99), 0);
+    assert_string_equal(cddp_op_name(CDDP_OP_MEAN), "mean");
+}
+
+static void folders_are_made_with_all_above_them(void **state)
+{
+    char *folder = support_mkdtemp();
+    char path[4200];
+
+    (void)state;
+    assert_int_equal(cddpi_folder_make(""), CDDP_OK);
+    snprintf(path, sizeof path, "%s/a//b/c/", folder);
+    assert_int_equal(cddpi_folder_make(path), CDDP_OK);
+    assert_int_equal(cddpi_folder_make(path), CDDP_OK);
+    assert_int_equal(access(path, W_OK), 0);
+    snprintf(path, sizeof path, "%s/file", folder);
+    support_write_file(path, "", 0);
+    strcat(path, "/below/it");
+    assert_int_equal(cddpi_folder_make(path), CDDP_ERR_IO);
+    assert_non_null(strstr(cddp_last_error(), "/file/below: Not a directory"));
+    support_rmdir(folder);
+}
+
+static void distances_count_edits(void **state)
+{
+    (void)state;
+    assert_int_equal(cddpi_edit_distance("same", "same"), 0);
+    assert_int_equal(cddpi_edit_distance("abc", "acb"), 1);
+    assert_int_equal(cddpi_edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(cddpi_edit_distance("", "ab"), 2);
+    assert_int_equal(cddpi_edit_distance("abc", ""), 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_keeps_its_text_and_status),
+        cmocka_unit_test(a_failure_may_quote_the_last_one),
+        cmocka_unit_test(a_failure_knows_the_rank_that_its_text_begins_with),
+        cmocka_unit_test(what_is_known_of_a_failure_lasts_as_long_as_it),
+        cmocka_unit_test(texts_that_are_too_long_lose_their_ends),
+        cmocka_unit_test(every_status_has_a_sentence),
+        cmocka_unit_test(numbers_are_read_strictly),
+        cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),
+        cmocka_unit_test(philox_gives_the_published_numbers),
+        cmocka_unit_test(an_environment_variable_falls_back_to_its_default),
+        cmocka_unit_test(every_type_has_a_size_and_a_name),
+        cmocka_unit_test(distances_count_edits),
+        cmocka_unit_test(folders_are_made_with_all_above_them),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Every promise of doc/reliability.md names a test, and every test that it names exists: a case of a program that
+# Meson runs, a fuzzer, or a kind of fault of scripts/chaos. Usage: check_reliability.sh SOURCE_ROOT
+cd "$1" || exit 1
+page=doc/reliability.md
+bad=0
+
+refuse() {
+    echo "$page: $1"
+    bad=1
+}
+
+# tests ROWS... : what they name in backticks in their last column, one a line.
+tests() {
+    sed -n 's/^|.*|\([^|]*\)|$/\1/p' | grep -o '`[^`]*`' | tr -d '`'
+}
+
+while read -r row; do
+    [ -n "$(printf '%s\n' "$row" | tests)" ] || refuse "no test in: $row"
+done <<END
+$(grep '^|' "$page" | grep -v '^| promise |\|^|---')
+END
+
+while read -r name; do
+    case $name in
+    'chaos: '*) grep -q "^KINDS = .*\"${name#chaos: }\"\|^ .*\"${name#chaos: }\"[,)]" scripts/chaos ||
+        refuse "scripts/chaos has no fault \"${name#chaos: }\"" ;;
+    fuzz_*) { [ -f "tests/fuzz/$name.c" ] && grep -q "\['${name#fuzz_}'," tests/fuzz/meson.build; } ||
+        refuse "there is no fuzzer $name" ;;
+    test_*': '*)
+        program=${name%%: *}
+        cat tests/*/meson.build | grep -q "\['${program#test_}'," || refuse "Meson runs no $program"
+        grep -qs "[(]${name#*: }[,)]" tests/*/"$program.c" || refuse "$program has no case ${name#*: }" ;;
+    *) refuse "what is \"$name\"?" ;;
+    esac
+done <<END
+$(tests <"$page")
+END
+exit $bad

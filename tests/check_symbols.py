@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Symbols point down the layers, as includes do, and the CUDA module is what lies in its folders.
+Usage: check_symbols.py BUILD_ROOT SOURCE_ROOT < layers, a line each: FOLDER ALLOWED... (tests/check_layers.sh
+has them). What an object leaves undefined must be defined in its own layer or in one that it may use, or
+not by us at all: so no declaration of one's own reaches where no include may. Objects that are not built
+are not looked at."""
+import collections, glob, json, os, subprocess, sys
+
+build, root = (os.path.realpath(folder) for folder in sys.argv[1:3])
+MODULE = ("src/device/cuda/libcddp-cuda.so.p/", "tests/fake_cuda/libcddp-cuda-emulated.so.p/",
+          "tests/fake_cuda/libemulated_kernels.a.p/", "kernels/cuda/")  # the last one: what nvcc makes
+FILES = ("src/device/cuda/libcddp-cuda.so", "tests/fake_cuda/libcddp-cuda-emulated.so")
+CORE = "src/libcddp.a.p/"
+ENTRY = "cddpi_cuda_module"  # all that the module shows
+problems = []
+
+
+def name_of(folder):
+    return "kernels" if folder.startswith("kernels/") else folder.split("/")[-1]
+
+
+layers = {}
+for line in sys.stdin:
+    folder, *allowed = line.split()
+    layers[folder] = {name_of(folder), *allowed}
+
+
+def layer_of(source):
+    return next((folder for folder in layers if source.startswith(folder + "/")), None)
+
+
+def objects():
+    """Pairs of an object, from the build folder, and its source, from the root."""
+    with open(os.path.join(build, "compile_commands.json")) as file:
+        for entry in json.load(file):
+            output = entry["output"]
+            if output.startswith(("tests/", "examples/")) and not output.startswith(MODULE):
+                continue  # programs of tests may hold what they like
+            source = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
+            if source.startswith(build + os.sep) and output.startswith(MODULE):  # a kernel in a wrapper
+                source = os.path.join(root, "kernels/cuda", os.path.splitext(os.path.basename(source))[0] + ".cu")
+            yield output, os.path.relpath(source, root)
+    for path in glob.glob(os.path.join(build, "kernels/cuda/*.o")):
+        yield os.path.relpath(path, build), "kernels/cuda/" + os.path.basename(path)[:-2] + ".cu"
+
+
+def symbols(paths, *options):
+    """What nm says of each path: [(symbol, kind)]."""
+    found = collections.defaultdict(list)
+    paths = sorted(paths)
+    for start in range(0, len(paths), 200):
+        said = subprocess.run([os.environ.get("NM", "nm"), "-P", "-A", *options, *paths[start:start + 200]], cwd=build,
+                              check=True, capture_output=True, text=True).stdout
+        for line in said.splitlines():
+            path, rest = line.split(": ", 1)
+            symbol, kind = rest.split(" ")[:2]
+            found[path].append((symbol.split("@")[0], kind))
+    return found
+
+
+def is_undefined(kind):
+    return kind in "Uvw"
+
+
+source_of = {output: source for output, source in objects()
+             if layer_of(source) is not None and os.path.exists(os.path.join(build, output))}
+table = symbols(source_of, "-g")
+in_module = {output for output in source_of if output.startswith(MODULE)}
+
+# The layers, in the libraries and programs, and in the module.
+for world in (source_of.keys() - in_module, in_module):
+    definers = collections.defaultdict(set)
+    for output in world:
+        for symbol, kind in table[output]:
+            if not is_undefined(kind):
+                definers[symbol].add(source_of[output])
+    for output in sorted(world):
+        source = source_of[output]
+        folder = layer_of(source)
+        for symbol, kind in table[output]:
+            places = definers.get(symbol, set()) if is_undefined(kind) else set()
+            if places and not any(name_of(layer_of(place)) in layers[folder] for place in places):
+                problems.append(f"{source} uses {symbol} of {', '.join(sorted(places))}: "
+                                f"{folder} may use only: {' '.join(sorted(layers[folder]))}")
+
+# The module's boundary: its folders.
+module_folders = {os.path.dirname(source_of[output]) for output in in_module}
+for folder in sorted(module_folders):
+    if "cuda" not in folder.split("/"):
+        problems.append(f"{folder} has sources of the CUDA module, but lies in no folder cuda/")
+for output in sorted(source_of.keys() - in_module):
+    source = source_of[output]
+    folder = os.path.dirname(source)
+    if "cuda" in folder.split("/") and (folder in module_folders or output.startswith(CORE)):
+        problems.append(f"{source} is linked into {output.split('.p/')[0]}, but {folder} is the CUDA module's")
+
+# What it needs, and what it shows.
+ours = {symbol for output in source_of.keys() - in_module for symbol, kind in table[output] if not is_undefined(kind)}
+for path in FILES:
+    if not os.path.exists(os.path.join(build, path)):
+        continue
+    for symbol, kind in symbols([path], "-D")[path]:
+        if is_undefined(kind) and (symbol.startswith("cddp") or symbol in ours):
+            problems.append(f"{path} needs {symbol} of libcddp: the module calls it by a table (src/base/module.h)")
+        elif path == FILES[0] and not is_undefined(kind) and symbol != ENTRY:
+            problems.append(f"{path} shows {symbol}, and should show {ENTRY} alone")
+
+# A layer none of whose objects was found was not checked.
+seen = {layer_of(source) for source in source_of.values()}
+for folder in layers.keys() - seen - {"kernels/cuda"}:
+    if glob.glob(os.path.join(root, folder, "**/*.c"), recursive=True):
+        problems.append(f"no object of {folder} is in {build}: build first")
+print(f"{len(source_of) - len(in_module)} objects of libraries and programs, {len(in_module)} of the CUDA module")
+for problem in problems:
+    print(problem)
+sys.exit(1 if problems else 0)

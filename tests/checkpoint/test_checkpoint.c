@@ -1,0 +1,289 @@
+/* test_checkpoint.c - safetensors files: what is written is read, and replaces the old file whole
+ * or not at all. Snapshots are in test_snapshot.c. */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "support/safetensors.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static int count_entries(const char *folder)
+{
+    DIR *stream = opendir(folder);
+    int count = -2; /* . and .. */
+
+    while (readdir(stream) != NULL) {
+        count++;
+    }
+    closedir(stream);
+    return count;
+}
+
+static void what_is_written_is_read(void **state)
+{
+    static const char *const metadata[] = {"format", "pt", "note", "a \"b\"", NULL};
+    cddp_safetensors *file;
+
+    (void)state;
+    assert_int_equal(cddp_safetensors_write(path, tensors, TENSORS, metadata), CDDP_OK);
+    assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
+    assert_int_equal(cddp_safetensors_count(file), TENSORS);
+    for (size_t i = 0; i < TENSORS; i++) {
+        const cddp_tensor *found = cddp_safetensors_find(file, tensors[i].name);
+        size_t size = cddp_type_bytes(tensors[i].type);
+
+        assert_non_null(found);
+        assert_int_equal(found->type, tensors[i].type);
+        assert_int_equal(found->dims, tensors[i].dims);
+        for (int k = 0; k < found->dims; k++) {
+            assert_int_equal(found->shape[k], tensors[i].shape[k]);
+            size *= (size_t)found->shape[k];
+        }
+        if (size > 0) {
+            assert_memory_equal(found->data, tensors[i].data, size);
+        }
+    }
+    assert_string_equal(cddp_safetensors_at(file, 0)->name, "w");
+    assert_int_equal((uintptr_t)cddp_safetensors_at(file, 0)->data % 64, 0);
+    assert_string_equal(cddp_safetensors_at(file, TENSORS - 1)->name, "i");
+    assert_null(cddp_safetensors_at(file, TENSORS));
+    assert_null(cddp_safetensors_find(file, "absent"));
+    assert_string_equal(cddp_safetensors_metadata(file, "note"), "a \"b\"");
+    assert_null(cddp_safetensors_metadata(file, "absent"));
+    cddp_safetensors_close(file);
+    cddp_safetensors_close(NULL);
+    assert_int_equal(count_entries(dir), 1);
+}
+
+static void no_tensors_are_a_file_too(void **state)
+{
+    cddp_safetensors *file;
+
+    (void)state;
+    assert_int_equal(cddp_safetensors_write(path, NULL, 0, NULL), CDDP_OK);
+    assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
+    assert_int_equal(cddp_safetensors_count(file), 0);
+    assert_null(cddp_safetensors_find(file, "w"));
+    assert_null(cddp_safetensors_metadata(file, "w"));
+    cddp_safetensors_close(file);
+}
+
+static void a_file_obeys_the_umask_and_replaces_the_old_one(void **state)
+{
+    struct stat info;
+    mode_t old = umask(027);
+
+    (void)state;
+    assert_int_equal(cddp_safetensors_write(path, tensors, TENSORS, NULL), CDDP_OK);
+    umask(old);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    assert_int_equal(cddp_safetensors_write(path, tensors, 1, NULL), CDDP_OK);
+    assert_int_equal(count_entries(dir), 1);
+}
+
+static void senseless_tensors_are_refused_by_name(void **state)
+{
+    static const struct {
+        cddp_tensor tensor;
+        const char *text;
+    } cases[] = {
+        {{NULL, CDDP_F32, 1, {1}, weights}, "tensor 1 has no name"},
+        {{"w", CDDP_F32, 1, {1}, weights}, "two tensors are named \"w\""},
+        {{"__metadata__", CDDP_F32, 1, {1}, weights}, "__metadata__"},
+        {{"bad", (cddp_type)50, 1, {1}, weights}, "\"bad\": there is no type 50"},
+        {{"bad", CDDP_F32, 9, {1}, weights}, "\"bad\": 9 dimensions"},
+        {{"bad", CDDP_F32, -1, {1}, weights}, "\"bad\": -1 dimensions"},
+        {{"bad", CDDP_F32, 1, {-1}, weights}, "\"bad\": its shape is negative"},
+        {{"bad", CDDP_F32, 2, {INT64_MAX, 3}, weights}, "\"bad\": its shape is negative or over"},
+        {{"bad", CDDP_U8, 1, {INT64_MAX}, weights}, "\"bad\": too many bytes in all"},
+        {{"bad", CDDP_F32, 1, {1}, NULL}, "\"bad\" has no data"},
+        {{"\xff\xfe", CDDP_F32, 1, {1}, weights}, "not UTF-8"},
+    };
+    static const char *const odd[] = {"key", NULL};
+    static const char *const twice[] = {"key", "a", "key", "b", NULL};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cddp_tensor both[2] = {tensors[0], cases[i].tensor};
+
+        assert_int_equal(cddp_safetensors_write(path, both, 2, NULL), CDDP_ERR_ARGUMENT);
+        if (strstr(cddp_last_error(), cases[i].text) == NULL ||
+            strstr(cddp_last_error(), path) == NULL) {
+            fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i].text);
+        }
+    }
+    assert_int_equal(cddp_safetensors_write(path, tensors, 1, odd), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_safetensors_write(path, tensors, 1, twice), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_safetensors_write(NULL, tensors, 1, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_safetensors_write("", tensors, 1, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(count_entries(dir), 0);
+}
+
+static void tensors_may_lie_in_any_order(void **state)
+{
+    static const char json[] = "{\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]},"
+                               "\"e\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[3,3]},"
+                               "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}   ";
+    cddp_safetensors *file;
+
+    (void)state;
+    put_safetensors(json, strlen(json), 5);
+    if (cddp_safetensors_open(path, &file) != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+    assert_string_equal(cddp_safetensors_at(file, 0)->name, "a");
+    assert_string_equal(cddp_safetensors_at(file, 1)->name, "e");
+    assert_string_equal(cddp_safetensors_at(file, 2)->name, "b");
+    cddp_safetensors_close(file);
+}
+
+static void load_fills_memory_or_leaves_it_alone(void **state)
+{
+    float w[6] = {0};
+    int64_t step = 0;
+    const cddp_tensor good[] = {{"step", CDDP_I64, 0, {0}, &step}, {"w", CDDP_F32, 2, {2, 3}, w}};
+    cddp_tensor bad[3] = {good[0], good[1], {"extra", CDDP_F32, 1, {1}, weights}};
+
+    (void)state;
+    assert_int_equal(cddp_safetensors_write(path, tensors, 2, NULL), CDDP_OK);
+    assert_int_equal(cddp_safetensors_load(path, bad, 3), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "\"extra\" (f32 [1]) is missing"));
+    assert_int_equal(cddp_safetensors_load(path, bad, 1), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "\"w\" (f32 [2, 3]) is one that nothing wants"));
+    bad[1].shape[0] = 3;
+    bad[1].shape[1] = 2;
+    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "\"w\" is f32 [2, 3], but f32 [3, 2] is wanted"));
+    bad[1] = good[1];
+    bad[1].type = CDDP_I32;
+    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_FORMAT);
+    bad[1] = good[0];
+    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "wanted twice"));
+    assert_int_equal(step, 0);
+    assert_int_equal(cddp_safetensors_load(path, good, 2), CDDP_OK);
+    assert_memory_equal(w, weights, sizeof w);
+    assert_int_equal(step, counter);
+}
+
+static unsigned operations_left;
+
+static int fail_the_last(const char *operation)
+{
+    (void)operation;
+    return operations_left > 0 && --operations_left == 0 ? ENOSPC : 0;
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    cddp_status status = CDDP_ERR_IO;
+    unsigned n;
+    float w[6];
+    const cddp_tensor old = {"w", CDDP_F32, 2, {2, 3}, w};
+
+    (void)state;
+    assert_int_equal(cddp_safetensors_write(path, tensors, 1, NULL), CDDP_OK);
+    for (n = 1; status != CDDP_OK; n++) {
+        operations_left = n;
+        cddpi_file_set_hook(fail_the_last);
+        status = cddp_safetensors_write(path, tensors, TENSORS, NULL);
+        cddpi_file_set_hook(NULL);
+        assert_int_equal(count_entries(dir), 1);
+        if (status != CDDP_OK) {
+            assert_int_equal(status, CDDP_ERR_IO);
+            assert_non_null(strstr(cddp_last_error(), path));
+            assert_non_null(strstr(cddp_last_error(), "No space left on device"));
+            /* all but the last operation, flushing the folder, come before the rename */
+            if (strstr(cddp_last_error(), "may bring the old one back") == NULL) {
+                assert_int_equal(cddp_safetensors_load(path, &old, 1), CDDP_OK);
+            }
+        }
+    }
+    assert_true(n > 10); /* open, several short writes, fsync, rename, fsync */
+}
+
+static int write_beyond_the_limit(int rank, int world_size, void *argument)
+{
+    static float many[100000];
+    const cddp_tensor large = {"large", CDDP_F32, 1, {100000}, many};
+    const struct rlimit limit = {100000, 100000};
+
+    (void)rank;
+    (void)world_size;
+    (void)argument;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK(cddp_safetensors_write(path, &large, 1, NULL) == CDDP_ERR_IO);
+    CHECK(strstr(cddp_last_error(), "File too large") != NULL);
+    CHECK(strstr(cddp_last_error(), path) != NULL);
+    CHECK(count_entries(dir) == 1);
+    return 0;
+}
+
+static void a_file_above_the_limit_leaves_the_old_one(void **state)
+{
+    cddp_safetensors *file;
+
+    (void)state;
+    assert_int_equal(cddp_safetensors_write(path, tensors, TENSORS, NULL), CDDP_OK);
+    assert_int_equal(run_ranks(1, write_beyond_the_limit, NULL), 0);
+    assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
+    assert_int_equal(cddp_safetensors_count(file), TENSORS);
+    cddp_safetensors_close(file);
+}
+
+static void a_leftover_of_the_same_process_id_is_no_obstacle(void **state)
+{
+    char leftover[6000];
+
+    (void)state;
+    snprintf(leftover, sizeof leftover, "%s/.a.safetensors.tmp-%ld-0", dir, (long)getpid());
+    assert_int_equal(close(open(leftover, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    assert_int_equal(cddp_safetensors_write(path, tensors, 1, NULL), CDDP_OK);
+    assert_int_equal(count_entries(dir), 2);
+}
+
+static void without_memory_everything_fails_and_nothing_leaks(void **state)
+{
+    float w[6] = {0};
+    const cddp_tensor into = {"w", CDDP_F32, 2, {2, 3}, w};
+    cddp_status status = CDDP_ERR_NO_MEMORY;
+
+    (void)state;
+    for (unsigned nth = 1; status != CDDP_OK; nth++) {
+        cddpi_alloc_fail_nth(nth);
+        status = cddp_safetensors_write(path, tensors, 1, NULL);
+        assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+        assert_int_equal(count_entries(dir), status == CDDP_OK);
+    }
+    status = CDDP_ERR_NO_MEMORY;
+    for (unsigned nth = 1; status != CDDP_OK; nth++) {
+        cddpi_alloc_fail_nth(nth);
+        status = cddp_safetensors_load(path, &into, 1);
+        assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+        assert_true(status == CDDP_OK || w[0] == 0.0f);
+    }
+    cddpi_alloc_fail_nth(0);
+    assert_memory_equal(w, weights, sizeof w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(what_is_written_is_read),
+        CASE(no_tensors_are_a_file_too),
+        CASE(a_file_obeys_the_umask_and_replaces_the_old_one),
+        CASE(senseless_tensors_are_refused_by_name),
+        CASE(tensors_may_lie_in_any_order),
+        CASE(load_fills_memory_or_leaves_it_alone),
+        CASE(a_full_disk_leaves_the_old_file),
+        CASE(a_file_above_the_limit_leaves_the_old_one),
+        CASE(a_leftover_of_the_same_process_id_is_no_obstacle),
+        CASE(without_memory_everything_fails_and_nothing_leaks),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,195 @@
+/* test_ddp_device.c - gradients on a device become what the processor's ddp makes of the same
+ * numbers, to the bit, in every order of streams and without waiting for the device. */
+#include "support/ddp_device.h"
+
+static unsigned host_waits(const struct world *world)
+{
+    return world->device != NULL && world->device->ops == &deferred_ops
+               ? deferred_of(world->device)->host_waits
+               : 0;
+}
+
+static int play_world(struct world *world, const struct scene *scene, int rank)
+{
+    unsigned waits = 0;
+
+    for (int step = 0; step < STEPS; step++) {
+        CHECK(run_step(world, scene, rank, step) == 0);
+        if (step == 0) { /* in which buckets were rebuilt */
+            waits = host_waits(world);
+        }
+    }
+    CHECK(host_waits(world) == waits);
+    if (world->device != NULL) {
+        CHECK(world->device->ops->finish(world->device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    }
+    return 0;
+}
+
+static int same_rank(int rank, int n, void *argument)
+{
+    const struct play *play = (const struct play *)argument;
+    struct world host;
+    struct world there;
+
+    CHECK(open_world(&host, play, rank, n, false) == 0);
+    CHECK(open_world(&there, play, rank, n, true) == 0);
+    CHECK(play_world(&host, &play->scene, rank) == 0);
+    CHECK(play_world(&there, &play->scene, rank) == 0);
+    CHECK(host.used == there.used);
+    for (size_t i = 0; i < host.used; i++) {
+        if (host.kept[i] != there.kept[i]) {
+            fprintf(stderr, "rank %d of %d: byte %zu of %zu differs\n", rank, n, i, host.used);
+            return 1;
+        }
+    }
+    CHECK(close_world(&there) == 0);
+    return close_world(&host);
+}
+
+static void assert_same(struct scene scene)
+{
+    assert_int_equal(play_all(same_rank, scene, 1), 0);
+}
+
+static void gradients_are_the_processors_wherever_they_lie(void **state)
+{
+    (void)state;
+    for (enum memory memory = OWNED; memory < MEMORIES; memory++) {
+        assert_same((struct scene){.memory = memory, .bucket_bytes = 2000});
+    }
+    assert_same((struct scene){.memory = MIXED, .many_types = true, .bucket_bytes = 300});
+}
+
+static void uneven_weights_and_accumulated_gradients_are_the_processors(void **state)
+{
+    (void)state;
+    assert_same((struct scene){.memory = MIXED, .bucket_bytes = 2000, .weighted = true});
+    assert_same((struct scene){.memory = MIXED, .bucket_bytes = 2000, .accumulates = true});
+}
+
+static void unused_gradients_are_the_processors(void **state)
+{
+    (void)state;
+    assert_same((struct scene){.memory = MIXED, .bucket_bytes = 2000, .unused = true});
+    assert_same((struct scene){.memory = OWNED, .bucket_bytes = 100, .unused = true});
+}
+
+static void narrow_hooks_cast_on_the_device(void **state)
+{
+    (void)state;
+    assert_same((struct scene){.memory = MIXED, .bucket_bytes = 2000, .hook = cddp_hook_bf16});
+    assert_same((struct scene){.many_types = true, .bucket_bytes = 100, .hook = cddp_hook_fp16});
+}
+
+static void sharded_updates_are_the_processors(void **state)
+{
+    (void)state;
+    assert_same((struct scene){.memory = OWNED, .bucket_bytes = 2000, .shard = true});
+    assert_same((struct scene){
+        .memory = MIXED, .many_types = true, .bucket_bytes = 100, .shard = true, .weighted = true});
+}
+
+static void the_module_gives_the_processors_numbers(void **state)
+{
+    static const struct scene scenes[] = {
+        {.memory = MIXED, .many_types = true, .bucket_bytes = 2000},
+        {.memory = FLAT, .bucket_bytes = 2000, .weighted = true},
+        {.memory = MIXED, .bucket_bytes = 2000, .accumulates = true, .unused = true},
+        {.memory = MIXED, .many_types = true, .bucket_bytes = 300, .hook = cddp_hook_bf16},
+        {.memory = OWNED, .bucket_bytes = 2000, .hook = cddp_hook_fp16, .weighted = true},
+        {.memory = MIXED, .many_types = true, .bucket_bytes = 300, .shard = true, .weighted = true},
+    };
+
+    (void)state;
+    need_module();
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
+        assert_int_equal(play_on(module_transports[i % MODULE_TRANSPORTS], same_rank, scenes[i], 1),
+                         0);
+    }
+}
+
+static int costs_rank(int rank, int n, void *argument)
+{
+    const struct play *play = argument;
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    uint64_t exposed = 0;
+    struct world world;
+
+    CHECK(open_world(&world, play, rank, n, true) == 0);
+    CHECK(run_step(&world, &play->scene, rank, 0) == 0);
+    CHECK(cddp_ddp_get_stats(world.ddp, &stats) == CDDP_OK);
+    CHECK(stats.steps == 1);
+    for (int step = 1; step < 8 || (stats.buckets == 0 && step < 1000); step++) {
+        CHECK(run_step(&world, &play->scene, rank, step % 3) == 0);
+        world.used = 0;
+        CHECK(world.device->ops->finish(world.device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+        CHECK(cddp_ddp_get_stats(world.ddp, &stats) == CDDP_OK);
+        CHECK(stats.steps == (uint64_t)step + 1);
+        exposed = stats.total_exposed_ns;
+    }
+    CHECK(exposed >= stats.exposed_ns);
+    CHECK(stats.buckets > 1);
+    CHECK(stats.bytes >= 4 * (30000 + 5000) && stats.bytes < 4 * 40000);
+    CHECK(stats.comm_ns > 0);
+    CHECK(n == 1 ? stats.slowest_rank == -1 : stats.slowest_rank >= 0 && stats.slowest_rank < n);
+    for (size_t b = 0; b < stats.buckets; b++) {
+        cddp_bucket_stats bucket = {sizeof bucket, 0, 0, 0, 0};
+
+        CHECK(cddp_ddp_get_bucket_stats(world.ddp, b, &bucket) == CDDP_OK);
+        CHECK(bucket.params > 0);
+        CHECK(bucket.end_ns >= bucket.start_ns);
+    }
+    return close_world(&world);
+}
+
+static void costs_are_known_a_step_later(void **state)
+{
+    (void)state;
+    assert_int_equal(play_all(costs_rank, (struct scene){.bucket_bytes = 2000}, 1), 0);
+}
+
+/* The host is many steps ahead: it measures what it can and waits for nothing. */
+static int ahead_rank(int rank, int n, void *argument)
+{
+    const struct play *play = argument;
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    struct world world;
+
+    CHECK(open_world(&world, play, rank, n, true) == 0);
+    CHECK(run_step(&world, &play->scene, rank, 0) == 0);
+    world.used = 0;
+    deferred_of(world.device)->held = true;
+    for (int step = 0; step < 10; step++) {
+        CHECK(run_step(&world, &play->scene, rank, step % 3) == 0);
+        world.used = step == 8 ? 0 : world.used;
+    }
+    deferred_of(world.device)->held = false;
+    CHECK(world.device->ops->finish(world.device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    CHECK(run_step(&world, &play->scene, rank, 1) == 0);
+    CHECK(cddp_ddp_get_stats(world.ddp, &stats) == CDDP_OK);
+    CHECK(stats.steps == 12 && stats.buckets > 1);
+    return close_world(&world);
+}
+
+static void the_host_may_be_many_steps_ahead(void **state)
+{
+    (void)state;
+    assert_int_equal(play_all(ahead_rank, (struct scene){.bucket_bytes = 2000}, 1), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_the_processors_wherever_they_lie),
+        cmocka_unit_test(uneven_weights_and_accumulated_gradients_are_the_processors),
+        cmocka_unit_test(unused_gradients_are_the_processors),
+        cmocka_unit_test(narrow_hooks_cast_on_the_device),
+        cmocka_unit_test(sharded_updates_are_the_processors),
+        cmocka_unit_test(the_module_gives_the_processors_numbers),
+        cmocka_unit_test(costs_are_known_a_step_later),
+        cmocka_unit_test(the_host_may_be_many_steps_ahead),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

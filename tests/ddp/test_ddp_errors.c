@@ -1,0 +1,428 @@
+/* test_ddp_errors.c - what is wrong is said on every rank, in the same step, by name; and nothing
+ * hangs: models that differ, gradients that do not come, calls out of turn, ranks that die. */
+#include "support/ddp_ranks.h"
+
+static const size_t elements[] = {10, 20, 30, 40};
+enum { COUNT = 4 };
+
+/* One way in which the last rank's model differs. */
+struct difference {
+    const char *name;
+    void (*apply)(struct model *model);
+    const char *expected; /* part of the text on every rank */
+    cddp_status status;
+};
+
+static void swap_names(struct model *model)
+{
+    model->params[1].name = "p2";
+    model->params[2].name = "p1";
+}
+
+static void change_shape(struct model *model)
+{
+    model->params[2].dims = 2;
+    model->params[2].shape[0] = 5;
+    model->params[2].shape[1] = 6;
+}
+
+static void change_type(struct model *model)
+{
+    model->params[3].type = CDDP_BF16;
+}
+
+static void freeze(struct model *model)
+{
+    model->params[0].frozen = true;
+}
+
+static void forget(struct model *model)
+{
+    model->count = 3;
+}
+
+static void change_config(struct model *model)
+{
+    model->options.config = "seed = 2";
+}
+
+static void change_caps(struct model *model)
+{
+    model->options.bucket_bytes = 12345;
+}
+
+static void change_hook(struct model *model)
+{
+    model->options.hook = cddp_hook_bf16;
+}
+
+static void lose_data(struct model *model)
+{
+    model->params[3].dims = 9;
+}
+
+static void double_name(struct model *model)
+{
+    model->params[3].name = "p1";
+}
+
+static void lend_wrong_block(struct model *model)
+{
+    model->options.flat_grads = model->params[0].data;
+}
+
+static void order_frozen(struct model *model)
+{
+    static const uint32_t order[] = {3, 2, 7, 0};
+
+    model->options.ready_order = order;
+}
+
+static const struct difference differences[] = {
+    {"names", swap_names, "parameter 1: rank 0 has p1 f32 [20], rank %d has p2 f32 [20]",
+     CDDP_ERR_MISMATCH},
+    {"shape", change_shape, "parameter 2: rank 0 has p2 f32 [30], rank %d has p2 f32 [5, 6]",
+     CDDP_ERR_MISMATCH},
+    {"type", change_type, "parameter 3: rank 0 has p3 f32 [40], rank %d has p3 bf16 [40]",
+     CDDP_ERR_MISMATCH},
+    {"frozen", freeze, "parameter 0: rank 0 has p0 f32 [10], rank %d has p0 f32 [10] frozen",
+     CDDP_ERR_MISMATCH},
+    {"count", forget, "parameters: rank 0 has 4, rank %d has 3", CDDP_ERR_MISMATCH},
+    {"config", change_config, "config line 1: rank 0 has seed = 1, rank %d has seed = 2",
+     CDDP_ERR_MISMATCH},
+    {"caps", change_caps, "bucket_bytes: rank 0 has 26214400, rank %d has 12345",
+     CDDP_ERR_MISMATCH},
+    {"hook", change_hook, "hook: rank 0 has identity, rank %d has bf16", CDDP_ERR_MISMATCH},
+    {"dimensions", lose_data, "rank %d: ddp: parameter 3 (p3) has 9 dimensions", CDDP_ERR_ARGUMENT},
+    {"double", double_name, "rank %d: ddp: two parameters have the name p1", CDDP_ERR_ARGUMENT},
+    {"block", lend_wrong_block, "rank %d: ddp: flat_grads: the gradient of parameter 0 (p0)",
+     CDDP_ERR_ARGUMENT},
+    {"order", order_frozen, "rank %d: ddp: ready_order: entry 2 is 7, which is no parameter",
+     CDDP_ERR_ARGUMENT}};
+
+static int differing_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    const struct difference *difference = meeting->argument;
+    struct trainer t;
+    char expected[256];
+    char text[4096];
+    struct model other;
+
+    CHECK(enter(&t, meeting, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.config = "seed = 1";
+    other = t.model;
+    if (rank == world_size - 1) {
+        difference->apply(&other);
+    }
+    CHECK(cddp_ddp_create(t.group, other.params, other.count, NULL, 0, &other.options, &t.ddp) ==
+          difference->status);
+    CHECK(t.ddp == NULL);
+    snprintf(text, sizeof text, "%s", cddp_last_error());
+    CHECK(same_text_everywhere(t.group, text));
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(expected, sizeof expected, difference->expected, world_size - 1);
+#pragma GCC diagnostic pop
+    if (strstr(text, expected) == NULL) {
+        fprintf(stderr, "%s: %s\n", difference->name, text);
+        return 1;
+    }
+    return train_again(&t, rank, world_size);
+}
+
+static void models_that_differ_give_the_same_difference_on_all_ranks(void **state)
+{
+    for (size_t i = 0; i < sizeof differences / sizeof *differences; i++) {
+        assert_int_equal(meet(*state, i % 2 == 0 ? 2 : 3, differing_rank, &differences[i], NULL),
+                         0);
+    }
+}
+
+/* Ranks 0, 2 and 5 agree, 1 and 6 do, 3 and 4 have each their own. */
+static int camps_rank(int rank, int world_size, void *argument)
+{
+    static const int64_t widths[] = {20, 21, 20, 22, 23, 20, 21};
+    struct trainer t;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    free(t.model.params[1].data);
+    t.model.params[1].data = calloc(32, 4);
+    t.model.params[1].shape[0] = widths[rank];
+    CHECK(cddp_ddp_create(t.group, t.model.params, t.model.count, NULL, 0, &t.model.options,
+                          &t.ddp) == CDDP_ERR_MISMATCH);
+    CHECK(
+        strstr(cddp_last_error(),
+               "(ranks 0, 2, 5 against ranks 1, 6):\n  parameter 1: rank 0 has p1 f32 [20], rank 1 "
+               "has p1 f32 [21]") != NULL);
+    CHECK(strstr(cddp_last_error(),
+                 "against rank 3):\n  parameter 1: rank 0 has p1 f32 [20], rank 3 "
+                 "has p1 f32 [22]") != NULL);
+    CHECK(same_text_everywhere(t.group, cddp_last_error()));
+    cddp_group_destroy(t.group);
+    free_model(&t.model);
+    return 0;
+}
+
+static void ranks_that_agree_with_each_other_are_named_together(void **state)
+{
+    assert_int_equal(meet(*state, 7, camps_rank, NULL, NULL), 0);
+}
+
+/* The last rank leaves out parameters 1 and 3 in its second step. */
+static int missing_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    struct trainer t;
+    char expected[256];
+    char text[4096];
+
+    CHECK(enter(&t, meeting, rank, world_size, *(const enum memory *)meeting->argument, COUNT,
+                elements, NULL) == 0);
+    t.model.options.first_bucket_bytes = 64;
+    t.model.options.bucket_bytes = 64;
+    CHECK(watch(&t) == 0);
+    CHECK(full_backward(&t, rank, 0) == 0);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+    for (size_t p = COUNT; p-- > 0;) {
+        if (rank < world_size - 1 || p % 2 == 0) {
+            CHECK(cddp_ddp_grad_ready(t.ddp, p) == CDDP_OK);
+        }
+    }
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
+    snprintf(text, sizeof text, "%s", cddp_last_error());
+    snprintf(expected, sizeof expected,
+             "rank %d: 2 of 4 parameters got no gradient in backward 1: parameter 1 (p1), "
+             "parameter 3 (p3)",
+             world_size - 1);
+    CHECK(strstr(text, expected) != NULL);
+    CHECK(same_text_everywhere(t.group, text));
+    CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), expected) != NULL);
+    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    return train_again(&t, rank, world_size);
+}
+
+static void a_parameter_without_gradient_is_named_in_the_same_step_on_all_ranks(void **state)
+{
+    for (int i = 0; i < WORLD_SIZES; i++) {
+        for (enum memory memory = OWNED; memory < MEMORIES; memory++) {
+            assert_int_equal(meet(*state, world_sizes[i], missing_rank, &memory, NULL), 0);
+        }
+    }
+}
+
+static int out_of_turn_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+    cddp_step how = CDDP_STEP_INIT;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.params[1].frozen = true;
+    CHECK(watch(&t) == 0);
+    how.weight = NAN;
+    CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_grad_ready(t.ddp, COUNT) == CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "gradient 4 is ready, but there are only 4") != NULL);
+    CHECK(cddp_ddp_grad_ready(t.ddp, 1) == CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "parameter 1 (p1) is frozen") != NULL);
+    CHECK(cddp_ddp_grad_ready(t.ddp, 3) == CDDP_OK);
+    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_STATE);
+    CHECK(strstr(cddp_last_error(), "in the middle of backward 0: 1 of 3") != NULL);
+    /* all of which has done no harm */
+    CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_OK);
+    CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_OK);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+    return leave(&t);
+}
+
+static void calls_out_of_turn_are_refused_and_harmless(void **state)
+{
+    assert_int_equal(meet(*state, 1, out_of_turn_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 3, out_of_turn_rank, NULL, NULL), 0);
+}
+
+/* Rank 0 reports a gradient again, when its bucket may be on its way: all ranks hear of it. */
+static int twice_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&t) == 0);
+    CHECK(full_backward(&t, rank, 0) == 0);
+    if (rank == 0) {
+        CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_ERR_STATE);
+        CHECK(strstr(cddp_last_error(), "parameter 2 (p2) was ready twice") != NULL);
+        CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_ERR_CLOSED);
+    }
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
+    CHECK(strstr(cddp_last_error(),
+                 "rank 0: the gradient of parameter 2 (p2) was ready twice in backward 0") != NULL);
+    CHECK(same_text_everywhere(t.group, cddp_last_error()));
+    return train_again(&t, rank, world_size);
+}
+
+static void a_gradient_that_is_ready_twice_fails_on_all_ranks(void **state)
+{
+    assert_int_equal(meet(*state, 1, twice_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 4, twice_rank, NULL, NULL), 0);
+}
+
+/* Rank 1 takes its first backward for one without synchronisation. */
+static int disagreeing_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+    cddp_step how = CDDP_STEP_INIT;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&t) == 0);
+    if (rank == 1) {
+        how.no_sync = true;
+        CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
+        CHECK(full_backward(&t, rank, 0) == 0);
+        CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+    }
+    CHECK(full_backward(&t, rank, 1) == 0);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), "disagree about no_sync: rank 0 synchronised its backward 0, "
+                                    "rank 1 its backward 1") != NULL);
+    CHECK(same_text_everywhere(t.group, cddp_last_error()));
+    return train_again(&t, rank, world_size);
+}
+
+static void ranks_that_disagree_about_no_sync_are_told(void **state)
+{
+    assert_int_equal(meet(*state, 3, disagreeing_rank, NULL, NULL), 0);
+}
+
+/* Rank 0 weighs its mean, or adds up, the others do not: the group sees two different collectives.
+ */
+static int mode_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    bool sum = *(const bool *)meeting->argument;
+    struct trainer t;
+    cddp_step how = CDDP_STEP_INIT;
+    cddp_status status = CDDP_OK;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&t) == 0);
+    how.weight = rank == 0 && !sum ? 5 : -1;
+    how.sum = rank == 0 && sum;
+    CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
+    for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
+        status = cddp_ddp_grad_ready(t.ddp, p);
+    }
+    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
+    CHECK(status == CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), "bucket 0 of 1 (p3 ... p0)") != NULL);
+    return leave(&t);
+}
+
+static void plain_and_weighted_means_do_not_mix(void **state)
+{
+    for (int sum = 0; sum < 2; sum++) {
+        bool adds = sum != 0;
+
+        assert_int_equal(meet(*state, 3, mode_rank, &adds, NULL), 0);
+    }
+}
+
+/* Rank 1 dies after its first gradient of the second step. */
+static int dying_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+    cddp_status status = CDDP_OK;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.first_bucket_bytes = 1;
+    t.model.options.bucket_bytes = 1;
+    CHECK(watch(&t) == 0);
+    CHECK(full_backward(&t, rank, 0) == 0);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+    for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
+        status = cddp_ddp_grad_ready(t.ddp, p);
+        if (rank == 1) {
+            raise(SIGKILL);
+        }
+    }
+    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
+    CHECK(status == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "1") != NULL && strstr(cddp_last_error(), "bucket") != NULL);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    return leave(&t);
+}
+
+static void a_rank_killed_in_its_backward_ends_the_step_of_the_others(void **state)
+{
+    int statuses[RANKS_MOST];
+
+    for (int world_size = 2; world_size <= 4; world_size++) {
+        assert_int_equal(meet(*state, world_size, dying_rank, NULL, statuses), 1);
+        assert_true(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
+    }
+}
+
+/* Rank 0 gives up in the middle: that must neither hang it nor leave the others waiting. */
+static int leaving_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.first_bucket_bytes = 1;
+    CHECK(watch(&t) == 0);
+    if (rank == 0) {
+        CHECK(cddp_ddp_grad_ready(t.ddp, COUNT - 1) == CDDP_OK);
+        return leave(&t);
+    }
+    support_sleep_ms(300);
+    for (size_t p = COUNT; p-- > 0;) {
+        if (cddp_ddp_grad_ready(t.ddp, p) != CDDP_OK) {
+            break;
+        }
+    }
+    CHECK(cddp_ddp_wait(t.ddp) != CDDP_OK);
+    CHECK(strstr(cddp_last_error(), "rank 0") != NULL);
+    return leave(&t);
+}
+
+static void destroying_in_the_middle_of_a_backward_does_not_wait(void **state)
+{
+    assert_int_equal(meet(*state, 3, leaving_rank, NULL, NULL), 0);
+}
+
+static void null_and_senseless_arguments_are_refused(void **state)
+{
+    cddp_ddp *ddp = NULL;
+    struct model model;
+
+    (void)state;
+    make_model(&model, 0, OWNED, COUNT, elements, NULL);
+    assert_int_equal(cddp_ddp_create(NULL, model.params, COUNT, NULL, 0, NULL, &ddp),
+                     CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_ddp_begin(NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_ddp_grad_ready(NULL, 0), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_ddp_wait(NULL), CDDP_ERR_ARGUMENT);
+    assert_null(cddp_ddp_grad(NULL, 0));
+    cddp_ddp_destroy(NULL);
+    free_model(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RANKS_TEST(models_that_differ_give_the_same_difference_on_all_ranks),
+        RANKS_TEST(ranks_that_agree_with_each_other_are_named_together),
+        RANKS_TEST(a_parameter_without_gradient_is_named_in_the_same_step_on_all_ranks),
+        RANKS_TEST(calls_out_of_turn_are_refused_and_harmless),
+        RANKS_TEST(a_gradient_that_is_ready_twice_fails_on_all_ranks),
+        RANKS_TEST(ranks_that_disagree_about_no_sync_are_told),
+        RANKS_TEST(plain_and_weighted_means_do_not_mix),
+        RANKS_TEST(a_rank_killed_in_its_backward_ends_the_step_of_the_others),
+        RANKS_TEST(destroying_in_the_middle_of_a_backward_does_not_wait),
+        cmocka_unit_test(null_and_senseless_arguments_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/* test_ddp_hooks.c - communication hooks: 16-bit wire formats against a reference, a hook of two
+ * collectives, one that fails. */
+#include "support/ddp_ranks.h"
+
+static const size_t elements[] = {9, 1000, 33, 1, 4096};
+static const cddp_type types[] = {CDDP_F32, CDDP_F32, CDDP_F64, CDDP_BF16, CDDP_F32};
+enum { COUNT = sizeof elements / sizeof *elements };
+
+static int run_step(const struct trainer *trainer, int rank, int step)
+{
+    CHECK(full_backward(trainer, rank, step) == 0);
+    CHECK(cddp_ddp_wait(trainer->ddp) == CDDP_OK);
+    return 0;
+}
+
+/* f32 goes over the wire in 16 bits, is summed in f32 and rounded once; other types are exact. */
+static int is_narrow_mean(cddp_ddp *ddp, const struct model *model, int world_size, int step,
+                          cddp_type wire, size_t p)
+{
+    if (model->params[p].type != CDDP_F32) {
+        return is_mean(ddp, model, world_size, step, p);
+    }
+    for (size_t i = 0; i < elements[p]; i++) {
+        double values[RANKS_MOST];
+        double expected;
+
+        for (int rank = 0; rank < world_size; rank++) {
+            float exact = (float)gradient(rank, step, p, i);
+
+            values[rank] = wire == CDDP_BF16 ? round_bf16(exact) : round_f16(exact);
+        }
+        expected = tree_mean(values, world_size, wire);
+        if (((float *)cddp_ddp_grad(ddp, p))[i] != (float)expected) {
+            fprintf(stderr, "parameter %zu, element %zu: %.9g, not %.9g\n", p, i,
+                    ((float *)cddp_ddp_grad(ddp, p))[i], expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int narrow_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    cddp_type wire = *(const cddp_type *)meeting->argument;
+    struct trainer t;
+
+    CHECK(enter(&t, meeting, rank, world_size, MIXED, COUNT, elements, types) == 0);
+    t.model.options.hook = wire == CDDP_BF16 ? cddp_hook_bf16 : cddp_hook_fp16;
+    t.model.options.first_bucket_bytes = 256;
+    t.model.options.bucket_bytes = 256;
+    CHECK(watch(&t) == 0);
+    for (int step = 0; step < 3; step++) {
+        CHECK(run_step(&t, rank, step) == 0);
+        for (size_t p = 0; p < COUNT; p++) {
+            CHECK(is_narrow_mean(t.ddp, &t.model, world_size, step, wire, p));
+        }
+    }
+    return leave(&t);
+}
+
+static void bf16_and_fp16_send_16_bits_and_accumulate_in_f32(void **state)
+{
+    static const cddp_type wires[] = {CDDP_BF16, CDDP_F16};
+
+    for (int i = 0; i < WORLD_SIZES; i++) {
+        for (int wire = 0; wire < 2; wire++) {
+            assert_int_equal(meet(*state, world_sizes[i], narrow_rank, &wires[wire], NULL), 0);
+        }
+    }
+}
+
+/* What the custom hook was called for. */
+struct calls {
+    size_t next[3]; /* bucket expected at each stage */
+    int last;
+    int wrong;
+};
+
+/* Sum to scratch memory, then sum once more what each rank has divided: two collectives. */
+static cddp_status two_stages(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+{
+    struct calls *calls = state;
+    size_t count = cddp_bucket_count(bucket);
+    cddp_type type = cddp_bucket_type(bucket);
+    cddp_group *group = cddp_bucket_group(bucket);
+    int world_size = cddp_group_world_size(group);
+    void *scratch;
+    cddp_status status = cddp_bucket_scratch(bucket, count * cddp_type_bytes(type), &scratch);
+
+    *out_work = NULL;
+    calls->wrong += stage > 2 || calls->next[stage]++ != cddp_bucket_index(bucket);
+    calls->last += stage == 0 && cddp_bucket_is_last(bucket);
+    calls->wrong += cddp_bucket_weight(bucket) >= 0;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (stage == 0) {
+        return cddp_all_reduce(group, cddp_bucket_data(bucket), scratch, count, type, CDDP_OP_SUM,
+                               out_work);
+    }
+    if (stage == 1) {
+        for (size_t i = 0; i < count; i++) {
+            put(scratch, type, i, get(scratch, type, i) / world_size / world_size);
+        }
+        return cddp_all_reduce(group, scratch, cddp_bucket_data(bucket), count, type, CDDP_OP_SUM,
+                               out_work);
+    }
+    return CDDP_OK;
+}
+
+static int two_stage_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+    struct calls calls;
+
+    CHECK(enter(&t, argument, rank, world_size, MIXED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = two_stages;
+    t.model.options.hook_state = &calls;
+    t.model.options.first_bucket_bytes = 256;
+    t.model.options.bucket_bytes = 256;
+    CHECK(watch(&t) == 0);
+    for (int step = 0; step < 3; step++) {
+        memset(&calls, 0, sizeof calls);
+        CHECK(run_step(&t, rank, step) == 0);
+        CHECK(calls.wrong == 0 && calls.last == 1);
+        CHECK(calls.next[0] > 1 && calls.next[1] == calls.next[0] &&
+              calls.next[2] == calls.next[0]);
+        for (size_t p = 0; p < COUNT; p++) {
+            for (size_t i = 0; i < elements[p]; i++) {
+                double sum = 0;
+
+                for (int r = 0; r < world_size; r++) {
+                    sum += gradient(r, step, p, i);
+                }
+                CHECK(fabs(((float *)cddp_ddp_grad(t.ddp, p))[i] - sum / world_size) < 1e-6);
+            }
+        }
+    }
+    return leave(&t);
+}
+
+static void a_hook_may_take_several_collectives(void **state)
+{
+    for (int i = 0; i < WORLD_SIZES; i++) {
+        assert_int_equal(meet(*state, world_sizes[i], two_stage_rank, NULL, NULL), 0);
+    }
+}
+
+/* Keeps the gradients as they are, and says so at once. */
+static cddp_status no_communication(void *state, cddp_bucket *bucket, int stage, cddp_work **out)
+{
+    (void)state;
+    (void)bucket;
+    *out = NULL;
+    return stage == 0 ? CDDP_OK : CDDP_ERR_STATE;
+}
+
+static int local_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+
+    CHECK(enter(&t, argument, rank, world_size, MIXED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = no_communication;
+    CHECK(watch(&t) == 0);
+    for (int step = 0; step < 2; step++) {
+        CHECK(run_step(&t, rank, step) == 0);
+        for (size_t p = 0; p < COUNT; p++) {
+            for (size_t i = 0; i < elements[p]; i++) {
+                CHECK(((float *)cddp_ddp_grad(t.ddp, p))[i] == (float)gradient(rank, step, p, i));
+            }
+        }
+    }
+    return leave(&t);
+}
+
+static void a_hook_may_finish_at_once(void **state)
+{
+    assert_int_equal(meet(*state, 3, local_rank, NULL, NULL), 0);
+}
+
+static cddp_status fail_on_rank_1(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+{
+    (void)state;
+    if (cddp_group_rank(cddp_bucket_group(bucket)) == 1 && cddp_bucket_index(bucket) == 1) {
+        return CDDP_ERR_TIMEOUT; /* which the group's own failures may be, too */
+    }
+    return cddp_hook_identity(NULL, bucket, stage, out_work);
+}
+
+static int failing_rank(int rank, int world_size, void *argument)
+{
+    struct trainer t;
+    cddp_status status = CDDP_OK;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = fail_on_rank_1;
+    t.model.options.first_bucket_bytes = 256;
+    t.model.options.bucket_bytes = 256;
+    CHECK(watch(&t) == 0);
+    for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
+        status = cddp_ddp_grad_ready(t.ddp, p);
+    }
+    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
+    CHECK(status == (rank == 1 ? CDDP_ERR_TIMEOUT : CDDP_ERR_PEER));
+    CHECK(strstr(cddp_last_error(), "bucket 1 of") != NULL);
+    CHECK(strstr(cddp_last_error(), "the deadline passed") != NULL);
+    CHECK(rank == 1 || strstr(cddp_last_error(), "rank 1") != NULL);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), "an earlier call failed") != NULL);
+    return leave(&t);
+}
+
+static void a_hook_that_fails_on_one_rank_ends_the_step_on_all(void **state)
+{
+    assert_int_equal(meet(*state, 3, failing_rank, NULL, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RANKS_TEST(bf16_and_fp16_send_16_bits_and_accumulate_in_f32),
+        RANKS_TEST(a_hook_may_take_several_collectives),
+        RANKS_TEST(a_hook_may_finish_at_once),
+        RANKS_TEST(a_hook_that_fails_on_one_rank_ends_the_step_on_all),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

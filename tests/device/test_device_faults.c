@@ -1,0 +1,480 @@
+/* test_device_faults.c - what goes wrong with CUDA devices, and what is said then; on the module
+ * that runs on the processor. */
+#include "support/device.h"
+
+#include "base/alloc.h"
+#include "device/module_loader.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+enum { COUNT = 5000, BYTES = COUNT * 4, LIMIT_MS = SUPPORT_TIMEOUT_MS };
+
+static int run_out_of_memory(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    void *first;
+    void *second;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, 3 << 20, "weights", &first) == CDDP_OK);
+    CHECK_FAILS(device->ops->alloc(device, 2 << 20, "activations", &second), CDDP_ERR_NO_MEMORY,
+                "rank 0: cuda:0: no memory for activations: 2097152 bytes (2.0 MiB) were asked "
+                "for, 1.0 of 4.0 MiB are free, and this rank holds 3.0 MiB");
+    device->ops->release(device, first);
+    CHECK(device->ops->alloc(device, 2 << 20, "activations", &second) == CDDP_OK);
+    device->ops->release(device, second);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void no_memory_says_for_what_and_how_much_was_free(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(run_out_of_memory, NULL, WITH("CDDP_FAKE_CUDA_MEMORY=4194304")), 0);
+}
+
+static int fail_to_pin(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    void *memory;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK_FAILS(device->ops->pin(device, 4096, &memory), CDDP_ERR_NO_MEMORY,
+                "4096 bytes of host memory cannot be pinned");
+    CHECK(device->ops->pin(device, 4096, &memory) == CDDP_OK);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void memory_that_cannot_be_pinned_is_an_error(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(fail_to_pin, NULL, WITH("CDDP_FAKE_CUDA_FAIL_PIN=1")), 0);
+}
+
+/* The first kernel touches what it must not: known later, and never forgotten. */
+static int lose_the_context(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    float *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
+    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, "cudaErrorIllegalAddress");
+    CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
+    CHECK(strstr(cddp_last_error(), " at src/device/cuda/") != NULL);
+    CHECK(strstr(cddp_last_error(), "CUDA_LAUNCH_BLOCKING=1") != NULL);
+    CHECK_FAILS(device->ops->clear(device, CDDPI_STREAM_COMM, a, BYTES), CDDP_ERR_DEVICE,
+                "cudaMemsetAsync(memory, 0, bytes, in) at src/device/cuda/stream.c:");
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_ERR_DEVICE);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_kernel_that_failed_names_call_and_line(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(lose_the_context, NULL, WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1")), 0);
+}
+
+/* A launch that is refused changes nothing. */
+static int launch_too_much(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    float *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK_FAILS(device->kernels->relu(device, CDDP_F32, a, COUNT, a), CDDP_ERR_DEVICE,
+                "cudaErrorLaunchOutOfResources");
+    CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
+    CHECK(strstr(cddp_last_error(), " at kernels/cuda/") != NULL);
+    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
+    CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
+    device->ops->release(device, a);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_launch_that_is_refused_names_its_line(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(launch_too_much, NULL, WITH("CDDP_FAKE_CUDA_REFUSE_LAUNCH=1")), 0);
+}
+
+static int open_without_code(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = NULL;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK_FAILS(cddpi_device_open("cuda", -1, 0, 1, false, &device), CDDP_ERR_DEVICE,
+                "this build has no code for this card: build with -Dgpu_arch=");
+    return 0;
+}
+
+/* Kernels are loaded when a device is opened: what they lack shows there, not in the first step.
+ * That all of them are, every test on the emulated module sees: it ends with a sentence where one
+ * that was not is launched. */
+static void a_card_that_the_module_has_no_code_for_is_not_opened(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(open_without_code, NULL, WITH("CDDP_FAKE_CUDA_NO_CODE=1")), 0);
+}
+
+static int copy_out_of_bounds(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    char bytes[200];
+    void *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, 100, "a", &a) == CDDP_OK);
+    CHECK_FAILS(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 200), CDDP_ERR_DEVICE,
+                "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in) at src/device/cuda/");
+    CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 100) == CDDP_OK);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void an_error_of_one_call_is_not_found_again_by_the_next(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(copy_out_of_bounds, NULL, NULL), 0);
+}
+
+/* Each allocation of opening fails once; nothing is lost, and at last it opens. */
+static int open_without_memory(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = NULL;
+    unsigned failed = 0;
+
+    (void)rank, (void)world_size, (void)argument;
+    for (unsigned nth = 1; device == NULL; nth++) {
+        cddp_status status;
+
+        cddpi_alloc_fail_nth(nth);
+        status = cddpi_device_open("cuda", 0, 0, 1, false, &device);
+        cddpi_alloc_fail_nth(0);
+        CHECK(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+        failed += status != CDDP_OK;
+    }
+    CHECK(failed > 0);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_device_opens_or_leaves_nothing(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(open_without_memory, NULL, NULL), 0);
+}
+
+/* --- which device --- */
+
+struct opening {
+    const char *name;
+    int local_rank, local_world_size;
+    bool shared;
+    cddp_status status;
+    const char *text; /* of the error, or the title */
+};
+
+static int open_one(int rank, int world_size, void *argument)
+{
+    const struct opening *opening = argument;
+    struct cddpi_device *device = NULL;
+    cddp_status status = cddpi_device_open(opening->name, 5, opening->local_rank,
+                                           opening->local_world_size, opening->shared, &device);
+
+    (void)rank, (void)world_size;
+    CHECK(status == opening->status);
+    CHECK(strstr(status == CDDP_OK ? device->title : cddp_last_error(), opening->text) != NULL);
+    CHECK(status == CDDP_OK || strncmp(cddp_last_error(), "rank 5: ", 8) == 0);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void the_local_rank_chooses_the_device(void **state)
+{
+    struct opening cases[] = {
+        {"cuda", 1, 2, false, CDDP_OK, "Fake GPU 1"},
+        {"cuda:1", 0, 2, false, CDDP_OK, "Fake GPU 1"},
+        {"cuda", 3, 4, true, CDDP_OK, "Fake GPU 1"},
+        {"cuda", 0, 4, false, CDDP_ERR_UNAVAILABLE,
+         "4 ranks on this machine, but 2 CUDA devices: start one rank a device"},
+        {"cuda:2", 0, 1, false, CDDP_ERR_ARGUMENT, "this process sees 2 CUDA devices"},
+    };
+    struct opening last = {"cuda", 0, 1, false, CDDP_OK, "Fake GPU 2"};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(in_process(open_one, &cases[i], NULL), 0);
+    }
+    assert_int_equal(
+        in_process(open_one, &last, WITH("CDDP_FAKE_CUDA_DEVICES=4", "CUDA_VISIBLE_DEVICES=2,0")),
+        0);
+}
+
+static void a_machine_without_cuda_says_why(void **state)
+{
+    struct opening driver = {"cuda",
+                             0,
+                             1,
+                             false,
+                             CDDP_ERR_UNAVAILABLE,
+                             "there is no CUDA driver (libcuda.so.1): install NVIDIA's driver"};
+    struct opening old = {"cuda",
+                          0,
+                          1,
+                          false,
+                          CDDP_ERR_UNAVAILABLE,
+                          "the driver supports CUDA 11.8, but cddp was built with "};
+    struct opening none = {
+        "cuda", 0, 1, false, CDDP_ERR_UNAVAILABLE, "this machine has no CUDA device"};
+    struct opening hidden = {"cuda",
+                             0,
+                             1,
+                             false,
+                             CDDP_ERR_UNAVAILABLE,
+                             "no CUDA device is visible: CUDA_VISIBLE_DEVICES=\"\""};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(open_one, &driver, WITH("CDDP_FAKE_CUDA_DRIVER=0")), 0);
+    assert_int_equal(in_process(open_one, &old, WITH("CDDP_FAKE_CUDA_DRIVER=11080")), 0);
+    assert_int_equal(in_process(open_one, &none, WITH("CDDP_FAKE_CUDA_DEVICES=0")), 0);
+    assert_int_equal(in_process(open_one, &hidden, WITH("CUDA_VISIBLE_DEVICES=")), 0);
+}
+
+static int fork_after_use(int rank, int world_size, void *argument)
+{
+    struct opening again = {"cuda", 0, 1, false, CDDP_ERR_DEVICE, "used CUDA before it was forked"};
+    struct cddpi_device *device = open_cuda();
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(run_ranks(1, open_one, &again) == 0);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void cuda_after_a_fork_is_an_error_that_says_so(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(fork_after_use, NULL, NULL), 0);
+}
+
+/* --- the module --- */
+
+static void a_file_that_is_no_module_is_refused(void **state)
+{
+    struct opening absent = {"cuda",
+                             0,
+                             1,
+                             false,
+                             CDDP_ERR_UNAVAILABLE,
+                             "$CDDP_CUDA_MODULE: the CUDA module cannot be opened: /nowhere.so"};
+    struct opening other = {"cuda",
+                            0,
+                            1,
+                            false,
+                            CDDP_ERR_UNAVAILABLE,
+                            "is not cddp's CUDA module: it has no cddpi_cuda_module"};
+
+    (void)state;
+    assert_int_equal(in_process(open_one, &absent, WITH("CDDP_CUDA_MODULE=/nowhere.so")), 0);
+    assert_int_equal(in_process(open_one, &other, WITH("CDDP_CUDA_MODULE=libm.so.6")), 0);
+}
+
+static int count_and_describe(int rank, int world_size, void *argument)
+{
+    struct opening opening = {"cuda:2", 0, 1, false, CDDP_OK, "Fake GPU 2"};
+    char *text;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(cddpi_device_count() == 3);
+    text = cddpi_device_describe();
+    CHECK(text != NULL);
+    CHECK(strstr(text, "driver         supports CUDA 13.0\n") != NULL);
+    CHECK(strstr(text, "cuBLASLt       no: ") != NULL);
+    CHECK(strstr(text, "cuda:2         Fake GPU 2, 4.0 GiB, compute capability 9.0, ") != NULL);
+    CHECK(strstr(text, "GPU-cacacaca-caca-caca-caca-cacacacaca02, reaches 0, 1\n") != NULL);
+    cddpi_free(text);
+    /* neither was in this process: it may still fork ranks */
+    CHECK(run_ranks(1, open_one, &opening) == 0);
+    return 0;
+}
+
+static void looking_at_devices_leaves_the_process_fit_to_fork(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(
+        in_process(count_and_describe, NULL,
+                   WITH("CDDP_FAKE_CUDA_DEVICES=3", "CDDP_FAKE_CUDA_WITHOUT=cublasLt")),
+        0);
+}
+
+/* How many hardware queues CUDA is asked for, and what --check says of it. */
+struct queues {
+    const char *driver; /* a driver that someone has initialised before; NULL: nobody has */
+    const char *value;  /* of CUDA_DEVICE_MAX_CONNECTIONS, when a device was opened */
+    const char *told;
+};
+
+static int open_for_queues(int rank, int world_size, void *argument)
+{
+    const struct queues *queues = argument;
+    const char *value;
+    struct cddpi_device *device;
+    char *text;
+
+    (void)rank, (void)world_size;
+    CHECK(queues->driver == NULL || dlopen(queues->driver, RTLD_NOW) != NULL);
+    text = cddpi_device_describe();
+    CHECK(text != NULL && strstr(text, queues->told) != NULL);
+    cddpi_free(text);
+    device = open_cuda();
+    CHECK(device != NULL);
+    value = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    CHECK(strcmp(value != NULL ? value : "", queues->value) == 0);
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void streams_get_queues_of_their_own_unless_someone_else_decided(void **state)
+{
+    struct queues own = {NULL, "32", "queues         32: cddp sets CUDA_DEVICE_MAX_CONNECTIONS"};
+    struct queues given = {NULL, "12", "queues         12: CUDA_DEVICE_MAX_CONNECTIONS was set by"};
+    struct queues late = {NULL, "", "queues         CUDA's default: CUDA was used before cddp"};
+    const char *build = getenv("CDDP_TEST_BUILD");
+    char driver[4096] = "";
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(open_for_queues, &own, WITH("CUDA_DEVICE_MAX_CONNECTIONS=")), 0);
+    assert_int_equal(in_process(open_for_queues, &given, WITH("CUDA_DEVICE_MAX_CONNECTIONS=12")),
+                     0);
+    if (build != NULL) { /* a driver that answers to calls, which is built where cuDNN is tested */
+        snprintf(driver, sizeof driver, "%s/tests/libcuda.so.1", build);
+    }
+    if (access(driver, R_OK) == 0) {
+        late.driver = driver;
+        assert_int_equal(in_process(open_for_queues, &late, WITH("CUDA_DEVICE_MAX_CONNECTIONS=")),
+                         0);
+    }
+}
+
+static int count_none(int rank, int world_size, void *argument)
+{
+    (void)rank, (void)world_size;
+    CHECK(cddpi_device_count() == 0);
+    CHECK(strstr(cddp_last_error(), argument) != NULL);
+    return 0;
+}
+
+static void no_devices_come_with_the_reason(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(
+        in_process(count_none, "there is no CUDA driver", WITH("CDDP_FAKE_CUDA_DRIVER=0")), 0);
+    assert_int_equal(
+        in_process(count_none, "no CUDA device is visible", WITH("CUDA_VISIBLE_DEVICES=-1")), 0);
+}
+
+static void answer(int fd)
+{
+    dprintf(fd, "two");
+}
+
+static void answer_and_hang(int fd)
+{
+    dprintf(fd, "two");
+    close(fd);
+    for (;;) {
+        pause();
+    }
+}
+
+static void hang(int fd)
+{
+    (void)fd;
+    for (;;) {
+        pause();
+    }
+}
+
+static void crash(int fd)
+{
+    (void)fd;
+    raise(SIGKILL);
+}
+
+static void leave(int fd)
+{
+    (void)fd;
+    _exit(3);
+}
+
+static void a_driver_that_hangs_or_crashes_when_it_is_asked_is_told(void **state)
+{
+    static const struct {
+        void (*probe)(int fd);
+        const char *text;
+    } cases[] = {{hang, "CUDA did not answer within 100 ms"},
+                 {answer_and_hang, "CUDA did not answer within 100 ms"},
+                 {crash, "CUDA crashed when it was asked: Killed"},
+                 {leave, "CUDA ended the process that asked it with status 3"}};
+    char *text = cddpi_probe_child(answer, SUPPORT_TIMEOUT_MS);
+
+    (void)state;
+    assert_non_null(text);
+    assert_string_equal(text, "two");
+    cddpi_free(text);
+    for (int i = 0; i < 4; i++) {
+        uint32_t limit_ms = i < 2 ? 100 : SUPPORT_TIMEOUT_MS;
+
+        assert_null(cddpi_probe_child(cases[i].probe, limit_ms));
+        assert_string_equal(cddp_last_error(), cases[i].text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_memory_says_for_what_and_how_much_was_free),
+        cmocka_unit_test(memory_that_cannot_be_pinned_is_an_error),
+        cmocka_unit_test(a_kernel_that_failed_names_call_and_line),
+        cmocka_unit_test(a_launch_that_is_refused_names_its_line),
+        cmocka_unit_test(a_card_that_the_module_has_no_code_for_is_not_opened),
+        cmocka_unit_test(an_error_of_one_call_is_not_found_again_by_the_next),
+        cmocka_unit_test(a_device_opens_or_leaves_nothing),
+        cmocka_unit_test(the_local_rank_chooses_the_device),
+        cmocka_unit_test(a_machine_without_cuda_says_why),
+        cmocka_unit_test(cuda_after_a_fork_is_an_error_that_says_so),
+        cmocka_unit_test(a_file_that_is_no_module_is_refused),
+        cmocka_unit_test(looking_at_devices_leaves_the_process_fit_to_fork),
+        cmocka_unit_test(streams_get_queues_of_their_own_unless_someone_else_decided),
+        cmocka_unit_test(no_devices_come_with_the_reason),
+        cmocka_unit_test(a_driver_that_hangs_or_crashes_when_it_is_asked_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""make_corpus - writes the inputs that the fuzzers begin with: tests/fuzz/corpus/NAME/.
+
+Files there that have another name than these are inputs that once found something; they stay."""
+import gzip, json, os, struct
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+SET, GET, TRY_GET, ADD, COMPARE_SET, WAIT, DELETE, LIST, CANCEL = range(1, 10)
+
+
+def put(harness, name, data):
+    os.makedirs(f"{FOLDER}/{harness}", exist_ok=True)
+    with open(f"{FOLDER}/{harness}/{name}", "wb") as file:
+        file.write(data)
+
+
+def message(code, body=b"", number=1, flags=0):
+    return struct.pack("<IIBBH", len(body), number, code, flags, 0) + body
+
+
+def key(text):
+    return struct.pack("<H", len(text)) + text
+
+
+def pieces(*parts, who=3):
+    return bytes([who]) + b"".join(bytes([how, len(data)]) + data for how, data in parts)
+
+
+def store():
+    put("store_server", "each", pieces(
+        (0, message(SET, key(b"k") + b"value")), (1, message(GET, key(b"k"))), (0, message(TRY_GET, key(b"no"))),
+        (0, message(ADD, key(b"n") + struct.pack("<q", 5))), (1, message(LIST, key(b""))),
+        (1, message(COMPARE_SET, key(b"k") + struct.pack("<I", 5) + b"value" + b"other", flags=1)),
+        (0, message(WAIT, key(b"k") + key(b"n"))), (0, message(DELETE, key(b"k")))))
+    put("store_server", "waits", pieces(
+        (0, message(GET, key(b"w"))), (1, message(SET, key(b"w") + b"1")), (1, message(WAIT, key(b"w") + key(b"k"))),
+        (4, message(TRY_GET, key(b"k")))))
+    put("store_server", "cancels", pieces(
+        (0, message(WAIT, key(b"x") + key(b"y"))), (0, message(CANCEL)), (1, message(GET, key(b"x"))),
+        (1, message(CANCEL)), (1, message(CANCEL))))
+    put("store_server", "deaf", pieces((2, message(SET, key(b"k") + b"v" * 200)), (2, message(GET, key(b"k")) * 12),
+                                       (0, message(GET, key(b"k")))))
+    put("store_server", "stranger", pieces(
+        (0, struct.pack("<QII", 0x31726F7473706463, 1, 0) + bytes(64)), (1, b"GET / HTTP/1.1\r\n\r\n"), who=0))
+    good = [message(0), message(0, b"value", 2), message(0, b"6", 3), message(0, b"w", 4, 1), message(0, b"", 5),
+            message(0, b"", 6, 1), message(0, key(b"job/a") + key(b"job/b"), 7)]
+    put("store_client", "good", b"\0" + b"".join(good))
+    good[1] = message(4, b"", 2)  # CDDP_ERR_TIMEOUT, and of a wait with what was missing
+    good[4] = message(4, struct.pack("<I", 2) + key(b"job/a") + key(b"job/b"), 5)
+    put("store_client", "late", b"\0" + message(0, b"of another", 99) + b"".join(good))
+    put("store_client", "greeting", b"\1" + struct.pack("<QII", 0x31726F7473706463, 1, 0) + bytes(32) + bytes(36))
+    put("store_client", "full", b"\1" + struct.pack("<QII", 0x31726F7473706463, 1, 1) + bytes(32))
+
+
+def safetensors():
+    def file(header, data):
+        text = json.dumps(header, separators=(",", ":")).encode()
+        return struct.pack("<Q", len(text)) + text + data
+
+    put("safetensors", "one", file({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}, bytes(16)))
+    put("safetensors", "several", file({
+        "__metadata__": {"format": "pt"}, "a": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]},
+        "b": {"dtype": "I64", "shape": [], "data_offsets": [6, 14]},
+        "c": {"dtype": "BOOL", "shape": [0, 5], "data_offsets": [14, 14]}}, bytes(14)))
+    put("safetensors", "padded", struct.pack("<Q", 8) + b"{}      ")
+
+
+def config():
+    data = b'data = { type = "synthetic"; samples = 64; image = [1, 8, 8]; classes = 4; };\n'
+    put("config", "small", b'model = { type = "mlp"; hidden = [16]; };\n' + data +
+        b"train = { epochs = 1; batch_size = 8; seed = 12345678901L; };\n"
+        b'optimizer = { lr = 0.1; schedule = { type = "cosine"; warmup_steps = 2; }; };\n')
+    put("config", "includes", b'@include "a.conf"\n' + data + b"\f" b'model = { hidden = [8];\n@include "b.conf"\n};\n'
+        b"\fdropout = 0.5;\n\ftrain.batch_size=16")
+    put("config", "layers", data + b'# one\n// two\n/* three */ model = { type = "layers"; layers = (\n'
+        b'{ type = "flatten"; }, { type = "linear"; out = 4; bias = false; }); };\n')
+    put("config", "text", b'model = { type = "gpt2"; context = 16; blocks = 1; heads = 2; embed = 8; };\n'
+        b'data = { type = "text"; train = ["a.txt", "b \\"*\\".txt"]; };\ntrain = { generate_prompt = "Hi\\n\\x41"; };\n'
+        b"\f\f\foptimizer.type=adamw")
+
+
+def idx():
+    images = bytes([0, 0, 8, 3]) + struct.pack(">III", 3, 2, 2) + bytes(range(12))
+    colour = bytes([0, 0, 8, 4]) + struct.pack(">IIII", 3, 3, 1, 2) + bytes(range(18))
+    labels = bytes([0, 0, 8, 1]) + struct.pack(">I", 3) + bytes([0, 9, 4])
+    for name, how, pictures in (("plain", 0, images), ("zipped", 7, images), ("colour", 5, colour),
+                                ("members", 4, gzip.compress(images[:9], mtime=0) + gzip.compress(images[9:], mtime=0))):
+        put("idx", name, bytes([how]) + struct.pack("<H", len(labels)) + labels + pictures)
+
+
+def tokens():
+    def file(magic, version, form, numbers):
+        return struct.pack("<iii", magic, version, len(numbers)) + bytes(1012) + struct.pack(f"<{len(numbers)}{form}",
+                                                                                              *numbers)
+
+    put("tokens", "narrow", b"\0" + file(20240520, 1, "H", [1, 2, 50256, 4, 5, 6, 7, 8, 9, 10]))
+    put("tokens", "wide", b"\0" + file(20240801, 7, "I", [1, 128255, 3, 4, 5, 6]))
+    put("tokens", "two", bytes([65]) + file(20240520, 1, "H", range(8)) + file(20240520, 1, "H", [60000] * 9))
+
+
+def tokenizer():
+    def letter(byte):
+        plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+        others = [b for b in range(256) if b not in plain]
+        return chr(byte) if byte in plain else chr(256 + others.index(byte))
+
+    names = {letter(byte): byte for byte in range(256)}
+    merges = ["a b", "ab ab", "e n", "en d", "Ġ 4"]
+    for merge in merges:
+        names[merge.replace(" ", "")] = len(names)
+    end = {"<|endoftext|>": len(names)}
+    space = (",", ":")
+    put("tokenizer", "pair", json.dumps({**names, **end}, separators=space).encode() + b"\f#version: 0.2\n" +
+        "\n".join(merges).encode() + b"\n")
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    put("tokenizer", "hugging_face", json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": level,
+        "post_processor": None, "decoder": level,
+        "added_tokens": [{"id": end["<|endoftext|>"], "content": "<|endoftext|>", "special": True, "normalized": False,
+                          "single_word": False, "lstrip": False, "rstrip": False}],
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "vocab": {**names, **end}, "merges": merges}}, separators=space).encode())
+
+
+store()
+safetensors()
+config()
+idx()
+tokens()
+tokenizer()

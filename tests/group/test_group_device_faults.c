@@ -1,0 +1,305 @@
+/* test_group_device_faults.c - collectives on a device's memory that cannot end: failures name who
+ * and what, and nobody is left waiting. */
+#include "support/group_device.h"
+
+static cddp_status disagree(cddp_group *group, int which, float *there)
+{
+    switch (which) {
+    case 0:
+        return cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_MAX, NULL);
+    case 1:
+        return cddp_all_reduce(group, there, there, COUNT - 1, CDDP_F32, CDDP_OP_SUM, NULL);
+    default:
+        return cddp_broadcast(group, there, COUNT, CDDP_F32, 1, NULL);
+    }
+}
+
+static int disagree_rank(int rank, int n, void *argument)
+{
+    static const char *const calls[] = {"rank 1: all_reduce max f32 x 1000",
+                                        "rank 1: all_reduce sum f32 x 999",
+                                        "rank 1: broadcast f32 x 1000 from 1"};
+    const struct stage *stage = argument;
+    float *there;
+    cddp_group *group;
+    cddp_status status;
+
+    CHECK(stage_enter(stage, rank, n, &group) == CDDP_OK);
+    there = on_device(group, COUNT * sizeof(float));
+    CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    status = rank == 1 ? disagree(group, stage->which, there)
+                       : cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, NULL);
+    CHECK((status != CDDP_OK ? status : await_failure(group)) == CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), "ranks disagree at operation #2 on their devices") != NULL);
+    CHECK(strstr(cddp_last_error(), calls[stage->which]) != NULL);
+    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1000") != NULL);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), calls[stage->which]) != NULL);
+    CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, NULL) ==
+          CDDP_ERR_CLOSED);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void ranks_that_disagree_are_all_told_who_called_what(void **state)
+{
+    struct stage stage = plain;
+
+    (void)state;
+    for (stage.which = 0; stage.which < 3; stage.which++) {
+        assert_int_equal(stage_run(disagree_rank, stage, 2, 3, -1), 0);
+    }
+}
+
+/* Rank 1 is gone before the third operation, or in the middle of it. */
+static int gone_rank(int rank, int n, void *argument)
+{
+    const struct stage *stage = argument;
+    float *there;
+    cddp_group *group;
+    cddp_work *work;
+    cddp_status status;
+
+    CHECK(stage_enter(stage, rank, n, &group) == CDDP_OK);
+    there = on_device(group, COUNT * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    }
+    if (stage->which > 0) { /* those two are over on all ranks */
+        CHECK(fetch(group, &(float){0}, there, sizeof(float)) == 0);
+        CHECK(cddpi_group_verify(group) == CDDP_OK);
+        CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    }
+    if (rank == 1) {
+        if (stage->which == 0) {
+            cddp_group_destroy(group); /* which finishes them */
+            return 0;
+        }
+        if (stage->which == 2) {
+            deferred_of(cddpi_group_on_device(group))->held = true;
+            CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, NULL) ==
+                  CDDP_OK);
+            support_sleep_ms(20);
+        }
+        raise(SIGKILL);
+    }
+    cddpi_group_label(group, "bucket 7 of 9");
+    status = cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, &work);
+    if (status == CDDP_OK) { /* unless a third rank was told before it came here */
+        CHECK(await_failure(group) == CDDP_ERR_PEER);
+        status = cddp_work_wait(work, 0);
+        cddp_work_destroy(work);
+    }
+    /* closed if an earlier one was not seen to end here before */
+    CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1000, #") != NULL);
+    /* (a transport that looks for itself may see it while earlier ones are looked after) */
+    CHECK((stage->which == 0 && stage->module_transport != NULL) ||
+          strstr(cddp_last_error(), "#3 on the device, bucket 7 of 9: rank 1 ") != NULL);
+    CHECK(strstr(cddp_last_error(), stage->which == 0 ? "has left the group" : "died") != NULL);
+    CHECK(cddpi_error_culprit() == 1);
+    CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, &work) ==
+          CDDP_ERR_CLOSED);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_left_or_died_is_named_with_the_operation(void **state)
+{
+    struct stage stage = plain;
+
+    (void)state;
+    for (stage.which = 0; stage.which < 3; stage.which++) {
+        assert_int_equal(stage_run(gone_rank, stage, 2, 3, 1), 0);
+    }
+}
+
+static void the_emulated_module_is_watched_likewise(void **state)
+{
+    (void)state;
+    need_emulated_module();
+    for (int transport = 0; transport < MODULE_TRANSPORTS; transport++) {
+        struct stage stage = on_module(transport);
+
+        assert_int_equal(stage_run(drift_rank, stage, 1, 1, -1), 0);
+        assert_int_equal(stage_run(split_rank, stage, 1, 2, -1), 0);
+        for (stage.which = 0; stage.which < 3; stage.which++) {
+            assert_int_equal(stage_run(disagree_rank, stage, 2, 1, -1), 0);
+        }
+        for (stage.which = 0; stage.which < 2; stage.which++) {
+            assert_int_equal(stage_run(gone_rank, stage, 2, 2, 1), 0);
+        }
+    }
+}
+
+static int late_rank(int rank, int n, void *argument)
+{
+    float *there;
+    cddp_group *group;
+    cddp_status status;
+
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    there = on_device(group, sizeof(float));
+    if (rank != 1) {
+        CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    }
+    status = await_failure(group);
+    CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: waited") != NULL);
+    CHECK(strstr(cddp_last_error(), "ms for rank 1 (pid") != NULL);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_late_rank_is_named_when_the_deadline_passes(void **state)
+{
+    struct stage stage = plain;
+
+    (void)state;
+    stage.timeout_ms = 5000; /* of joining, too */
+    assert_int_equal(stage_run(late_rank, stage, 2, 1, -1), 0);
+}
+
+/* The watchdog ends the group, while the rank itself waits in an operation of the processor. */
+static int waiting_rank(int rank, int n, void *argument)
+{
+    float *there;
+    cddp_group *group;
+    cddp_status status;
+
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    there = on_device(group, sizeof(float));
+    if (rank != 1) {
+        CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+        support_sleep_ms(1000); /* so that the deadline of what comes now is later */
+        status = cddp_barrier(group, NULL);
+    } else {
+        status = await_failure(group);
+    }
+    CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: waited") != NULL);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void who_waits_elsewhere_when_the_deadline_passes_hears_of_it_as_the_first(void **state)
+{
+    struct stage stage = plain;
+
+    (void)state;
+    stage.timeout_ms = 5000;
+    assert_int_equal(stage_run(waiting_rank, stage, 2, 1, -1), 0);
+}
+
+/* The first operation may have to connect the ranks: then its call waits for one that never comes,
+ * because it is late (0) or dead (1). */
+static int first_rank(int rank, int n, void *argument)
+{
+    const struct stage *stage = argument;
+    float *there;
+    cddp_group *group;
+    cddp_status status;
+
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    there = on_device(group, sizeof(float));
+    if (rank == 1 && stage->which == 1) {
+        raise(SIGKILL);
+    }
+    if (rank != 1) {
+        status = cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL);
+        status = status == CDDP_OK ? await_failure(group) : status;
+        CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
+        CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: ") != NULL);
+        CHECK(strstr(cddp_last_error(), stage->which == 0 ? "ms for rank 1 (pid" : "rank 1 (pid") !=
+              NULL);
+        CHECK(stage->which == 0 || strstr(cddp_last_error(), "died") != NULL);
+    } else {
+        CHECK(await_failure(group) == CDDP_ERR_PEER);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_misses_the_first_operation_is_named(void **state)
+{
+    struct stage stage = on_module(2);
+
+    (void)state;
+    need_emulated_module();
+    assert_string_equal(stage.module_transport, "nccl");
+    stage.timeout_ms = 5000;
+    assert_int_equal(stage_run(first_rank, stage, 2, 1, -1), 0);
+    stage.timeout_ms = SUPPORT_TIMEOUT_MS;
+    stage.which = 1;
+    assert_int_equal(stage_run(first_rank, stage, 2, 1, 1), 0);
+}
+
+static int stuck_rank(int rank, int n, void *argument)
+{
+    const struct stage *stage = argument;
+    struct deferred *device;
+    float *there;
+    cddp_group *group;
+    cddp_status status;
+
+    CHECK(stage_enter(stage, rank, n, &group) == CDDP_OK);
+    device = deferred_of(cddpi_group_on_device(group));
+    there = on_device(group, sizeof(float));
+    device->held = rank == 0;
+    CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK); /* all have called it */
+    if (stage->which == 1 && rank == 0) {
+        device->held = false;
+        device->fails = true;
+    }
+    if (stage->which == 2 && rank == n - 1) {
+        support_sleep_ms(20);
+        cddp_group_abort(group, "the coffee is cold");
+    }
+    status = await_failure(group);
+    CHECK(status != CDDP_OK);
+    if (stage->which == 0) {
+        CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
+        CHECK(strstr(cddp_last_error(), "for the devices: all ranks have called it") != NULL);
+    } else if (stage->which == 1) {
+        CHECK(status == (rank == 0 ? CDDP_ERR_DEVICE : CDDP_ERR_PEER));
+        CHECK(strstr(cddp_last_error(), "rank 0: all_reduce") != NULL);
+        CHECK(strstr(cddp_last_error(), "it was told to fail") != NULL);
+    } else {
+        CHECK(status == (rank == n - 1 ? CDDP_ERR_CLOSED : CDDP_ERR_PEER));
+        CHECK(strstr(cddp_last_error(), "the coffee is cold") != NULL);
+    }
+    device->held = false;
+    device->fails = false;
+    cddp_group_destroy(group); /* the transport was ended, so its stream runs dry */
+    return 0;
+}
+
+static void devices_that_stand_still_or_fail_end_the_group(void **state)
+{
+    struct stage stage = plain;
+
+    (void)state;
+    stage.timeout_ms = 5000; /* of joining, too */
+    assert_int_equal(stage_run(stuck_rank, stage, 2, 1, -1), 0);
+    stage.timeout_ms = SUPPORT_TIMEOUT_MS;
+    for (stage.which = 1; stage.which < 3; stage.which++) {
+        assert_int_equal(stage_run(stuck_rank, stage, 2, 2, -1), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_disagree_are_all_told_who_called_what),
+        cmocka_unit_test(a_rank_that_left_or_died_is_named_with_the_operation),
+        cmocka_unit_test(the_emulated_module_is_watched_likewise),
+        cmocka_unit_test(a_late_rank_is_named_when_the_deadline_passes),
+        cmocka_unit_test(who_waits_elsewhere_when_the_deadline_passes_hears_of_it_as_the_first),
+        cmocka_unit_test(a_rank_that_misses_the_first_operation_is_named),
+        cmocka_unit_test(devices_that_stand_still_or_fail_end_the_group),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,504 @@
+/* test_group_faults.c - ranks that disagree, leave, die, stop or abort: every other rank is told
+ * who and where, soon. */
+#include "base/alloc.h"
+#include "base/process.h"
+#include "group/agree.h"
+#include "support/group.h"
+#include "support/test.h"
+
+#include <stdbool.h>
+
+/* SOON_MS is far from slow machines, and TIMEOUT_MS farther: who waits for that one fails. */
+enum { TIMEOUT_MS = SUPPORT_TIMEOUT_MS, SOON_MS = TIMEOUT_MS / 2, COUNT = 100, BIG = 1 << 20 };
+
+struct fault {
+    struct group_seed seed;
+    int which;   /* variant of the test */
+    int culprit; /* the rank that does it */
+    bool async;
+    uint32_t timeout_ms;
+};
+
+/* Run @p body with a rank more or less, with and without the comm thread; @p culprit may be lost.
+ * Returns how many other ranks fail. */
+static int try_fault(rank_fn body, struct fault fault, bool culprit_dies)
+{
+    static const int sizes[] = {2, 3, 7};
+    int failed = 0;
+
+    for (int i = 0; i < 6; i++) {
+        int statuses[8] = {0};
+
+        setenv("CDDP_COMM_THREAD", i % 2 == 0 ? "0" : "1", 1);
+        fault.async = i % 2 == 1;
+        assert_int_equal(group_seed_create(sizes[i / 2], &fault.seed), CDDP_OK);
+        run_ranks_status(sizes[i / 2], body, &fault, statuses);
+        for (int r = 0; r < sizes[i / 2]; r++) {
+            failed += statuses[r] != 0 && (r != fault.culprit || !culprit_dies);
+        }
+        close(fault.seed.fd);
+        unsetenv("CDDP_COMM_THREAD");
+    }
+    return failed;
+}
+
+static void run_fault(rank_fn body, struct fault fault, bool culprit_dies)
+{
+    assert_int_equal(try_fault(body, fault, culprit_dies), 0);
+}
+
+/* An all_reduce that is waited for in the way of this run. */
+static cddp_status reduce(cddp_group *group, const struct fault *fault, float *data, size_t count)
+{
+    cddp_work *work;
+    cddp_status status;
+
+    if (!fault->async) {
+        return cddp_all_reduce(group, data, data, count, CDDP_F32, CDDP_OP_SUM, NULL);
+    }
+    status = cddp_all_reduce(group, data, data, count, CDDP_F32, CDDP_OP_SUM, &work);
+    if (status == CDDP_OK) {
+        status = cddp_work_wait(work, 0);
+        cddp_work_destroy(work);
+    }
+    return status;
+}
+
+static cddp_status disagree(cddp_group *group, int which, float *data)
+{
+    switch (which) {
+    case 0:
+        return cddp_all_reduce(group, data, data, COUNT, CDDP_F32, CDDP_OP_MAX, NULL);
+    case 1:
+        return cddp_all_reduce(group, data, data, COUNT, CDDP_BF16, CDDP_OP_SUM, NULL);
+    case 2:
+        return cddp_all_reduce(group, data, data, COUNT - 1, CDDP_F32, CDDP_OP_SUM, NULL);
+    case 3:
+        return cddp_broadcast(group, data, COUNT, CDDP_F32, 1, NULL);
+    case 4:
+        return cddp_barrier(group, NULL);
+    default:
+        return cddp_reduce(group, data, data, COUNT, CDDP_F32, CDDP_OP_SUM, 1, NULL);
+    }
+}
+
+static int disagree_rank(int rank, int n, void *argument)
+{
+    static const char *const calls[] = {"rank 1: all_reduce max f32 x 100",
+                                        "rank 1: all_reduce sum bf16 x 100",
+                                        "rank 1: all_reduce sum f32 x 99",
+                                        "rank 1: broadcast f32 x 100 from 1",
+                                        "rank 1: barrier",
+                                        "rank 1: reduce sum f32 x 100 to 1"};
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+    cddp_status status;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    start = cddpi_now_ns();
+    status = rank == 1 ? disagree(group, fault->which, data) : reduce(group, fault, data, COUNT);
+    CHECK(status == CDDP_ERR_MISMATCH);
+    CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
+    CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
+    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 100") != NULL);
+    CHECK(strstr(cddp_last_error(), "#2") != NULL);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void ranks_that_disagree_are_all_told_who_called_what(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 6; which++) {
+        run_fault(disagree_rank, (struct fault){.which = which, .culprit = 1}, false);
+    }
+}
+
+static int leave_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(reduce(group, fault, data, COUNT) == CDDP_OK);
+    if (rank != 1) {
+        start = cddpi_now_ns();
+        CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
+        CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
+        CHECK(strstr(cddp_last_error(), "rank 1 has left the group") != NULL);
+        CHECK(strstr(cddp_last_error(), "all_reduce #2") != NULL);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_left_is_named(void **state)
+{
+    (void)state;
+    run_fault(leave_rank, (struct fault){.culprit = 1}, false);
+}
+
+static int die_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float *data = calloc(BIG, sizeof *data);
+    cddp_group *group;
+    cddp_status status = CDDP_OK;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    start = cddpi_now_ns();
+    for (int i = 0; status == CDDP_OK; i++) {
+        if (rank == fault->culprit && fault->which == 0 && i == 3) {
+            raise(SIGKILL);
+        }
+        if (rank == fault->culprit && fault->which == 1 && i == 0) { /* somewhere in the middle */
+            pid_t culprit = getpid();
+
+            if (fork() == 0) {
+                support_sleep_ms(40);
+                if (getppid() == culprit) {
+                    kill(culprit, SIGKILL);
+                }
+                _exit(0);
+            }
+        }
+        status = reduce(group, fault, data, BIG);
+    }
+    CHECK(status == CDDP_ERR_PEER);
+    CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
+    CHECK(strstr(cddp_last_error(), "died") != NULL);
+    CHECK(strstr(cddp_last_error(), fault->culprit == 0 ? "rank 0 (pid" : "rank 1 (pid") != NULL);
+    CHECK(cddpi_error_culprit() == fault->culprit);
+    cddp_group_destroy(group);
+    free(data);
+    return 0;
+}
+
+static void a_rank_that_was_killed_is_named(void **state)
+{
+    (void)state;
+    run_fault(die_rank, (struct fault){.which = 0, .culprit = 1}, true);
+    run_fault(die_rank, (struct fault){.which = 1, .culprit = 0}, true);
+}
+
+/* A child of ours that kills us, who are stopped, once the other ranks have ended. */
+static void have_us_killed_later(const int32_t *pids, int rank, int n)
+{
+    pid_t self = getpid();
+
+    if (fork() != 0) {
+        return;
+    }
+    for (int other = 0; other < n; other++) {
+        while (other != rank && kill(pids[other], 0) == 0 && getppid() == self) {
+            support_sleep_ms(2);
+        }
+    }
+    if (getppid() == self) {
+        kill(self, SIGKILL);
+    }
+    _exit(0);
+}
+
+static void await_stop(pid_t pid)
+{
+    while (!cddpi_process_is_stopped(pid)) { /* in vain: we are all killed later */
+        support_sleep_ms(2);
+    }
+}
+
+static int stop_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    int32_t pids[8];
+    int32_t pid = getpid();
+    float data[COUNT] = {0};
+    cddp_group *group;
+    cddp_status status;
+    int64_t start;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_all_gather(group, &pid, pids, 1, CDDP_I32, NULL) == CDDP_OK);
+    group->timeout_ms = fault->timeout_ms; /* not before all are here */
+    if (rank == 1) {
+        have_us_killed_later(pids, rank, n);
+        raise(SIGSTOP);
+        return 0; /* killed while it is stopped */
+    }
+    await_stop(pids[1]);
+    start = cddpi_now_ns();
+    status = reduce(group, fault, data, COUNT);
+    CHECK(status == CDDP_ERR_TIMEOUT || (n > 2 && status == CDDP_ERR_PEER));
+    CHECK((cddpi_now_ns() - start) / 1000000 < fault->timeout_ms + SOON_MS);
+    CHECK(strstr(cddp_last_error(), "all_reduce #2") != NULL);
+    CHECK(strstr(cddp_last_error(), "rank 1 (pid") != NULL);
+    CHECK(strstr(cddp_last_error(), "stopped") != NULL);
+    CHECK(cddpi_last_failure()->is_stopped);
+    CHECK(strcmp(cddpi_last_failure()->operation, "all_reduce #2") == 0);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_was_stopped_is_named_at_the_deadline(void **state)
+{
+    struct fault fault = {.timeout_ms = 700, .culprit = 1};
+
+    (void)state;
+    /* who is late by more than the deadline is named as well, and then it must be a longer one */
+    while (try_fault(stop_rank, fault, true) != 0) {
+        fault.timeout_ms *= 5;
+        assert_true(fault.timeout_ms < TIMEOUT_MS);
+    }
+}
+
+static int abort_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    if (rank == n - 1) {
+        support_sleep_ms(20);
+        cddp_group_abort(group, "loss is not a number");
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    } else {
+        char expected[64];
+
+        snprintf(expected, sizeof expected, "rank %d: loss is not a number", n - 1);
+        CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
+        CHECK(strcmp(cddp_last_error(), expected) == 0);
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+        CHECK(strcmp(cddp_last_error(), expected) == 0);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void an_abort_tells_every_rank_its_reason(void **state)
+{
+    (void)state;
+    run_fault(abort_rank, (struct fault){.culprit = -1}, false);
+}
+
+/* What a rank gives up with begins with its name, or with another's: each is said once. */
+static int abort_by_name_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    if (rank == 1) {
+        (void)cddpi_fail_rank(CDDP_ERR_STATE, fault->which, "loss is not a number");
+        cddpi_error_blame(fault->which);
+        cddp_group_abort(group, cddp_last_error());
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    } else {
+        CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
+    }
+    CHECK(strcmp(cddp_last_error(), fault->which == 1 ? "rank 1: loss is not a number"
+                                                      : "rank 5: loss is not a number") == 0);
+    CHECK(cddpi_last_failure()->rank == fault->which);
+    CHECK(cddpi_error_culprit() == fault->which);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void an_abort_says_a_rank_once(void **state)
+{
+    (void)state;
+    run_fault(abort_by_name_rank, (struct fault){.which = 1, .culprit = -1}, false);
+    run_fault(abort_by_name_rank, (struct fault){.which = 5, .culprit = -1}, false);
+}
+
+/* Ranks of odd numbers fail, each in its words; later those of a part do, where they are others. */
+static int agree_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    struct cddpi_failure own = {.status = CDDP_OK};
+    char expected[256] = "rank 1: no. 1 has no luck";
+    cddp_group *group;
+    cddp_group *part;
+    int last = n - 1;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddpi_agree(group, CDDP_OK) == CDDP_OK);
+    for (int named = 0; named < 2; named++) { /* by itself already, or by who agrees */
+        cddp_status mine = rank % 2 == 0 ? CDDP_OK
+                           : rank == 1   ? cddpi_fail_rank(CDDP_ERR_IO, named ? rank : -1,
+                                                           "no. %d has no luck", rank)
+                                         : cddpi_fail(CDDP_ERR_FORMAT, "neither");
+
+        CHECK(cddpi_agree(group, mine) == CDDP_ERR_IO);
+        CHECK(strcmp(cddp_last_error(), expected) == 0);
+        CHECK(cddpi_last_failure()->rank == 1 && cddpi_error_culprit() == 1);
+    }
+    if (rank % 2 == 1) {
+        (void)cddpi_fail(CDDP_ERR_IO, "no. %d has no luck", rank);
+        own = *cddpi_last_failure();
+    }
+    if (n > 5) {
+        snprintf(expected, sizeof expected,
+                 "rank 1: no. 1 has no luck; rank 3: no. 3 has no luck; and 1 more ranks failed");
+    }
+    CHECK(cddpi_agree_on_failure(group, &own, 2) == CDDP_ERR_IO);
+    CHECK(strcmp(cddp_last_error(), expected) == 0);
+    /* the part's rank 0 is the job's last */
+    CHECK(cddp_group_split(group, 0, -rank, &part) == CDDP_OK);
+    CHECK(cddpi_agree(part, rank == last ? cddpi_fail(CDDP_ERR_IO, "no") : CDDP_OK) == CDDP_ERR_IO);
+    CHECK(strcmp(cddp_last_error(), "rank 0: no") == 0);
+    CHECK(cddpi_error_culprit() == last);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK); /* nothing of it harmed the group */
+    cddp_group_destroy(part);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void ranks_agree_on_the_first_failure_with_its_name(void **state)
+{
+    (void)state;
+    run_fault(agree_rank, (struct fault){.culprit = -1}, false);
+}
+
+static int message_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    if (rank == 0) {
+        CHECK(cddp_send(group, data, COUNT, CDDP_F32, 1, NULL) == CDDP_OK);
+        CHECK(cddp_barrier(group, NULL) != CDDP_OK);
+    } else if (rank == 1) {
+        CHECK(cddp_recv(group, data, COUNT, CDDP_I32, 0, NULL) == CDDP_ERR_MISMATCH);
+        CHECK(strstr(cddp_last_error(), "rank 0 sends f32 x 100, rank 1 receives i32 x 100") !=
+              NULL);
+    } else {
+        CHECK(cddp_barrier(group, NULL) != CDDP_OK);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_receiver_is_told_that_the_sender_means_something_else(void **state)
+{
+    (void)state;
+    run_fault(message_rank, (struct fault){.culprit = -1}, false);
+}
+
+static int hurry_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    int32_t sum = 0;
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    if (rank % 2 == 0) {
+        _exit(sum != n * (n - 1) / 2); /* without a word */
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_may_go_once_its_last_collective_is_done(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 20; again++) {
+        run_fault(hurry_rank, (struct fault){.culprit = -1}, false);
+    }
+}
+
+static int full_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    cddp_group *group;
+    float data[COUNT] = {0};
+    void *memory;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    if (rank == n - 1) {
+        cddpi_alloc_fail_nth(2);
+    }
+    CHECK(cddp_group_alloc(group, 4096, &memory) ==
+          (rank == n - 1 ? CDDP_ERR_NO_MEMORY : CDDP_ERR_PEER));
+    CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_CLOSED);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void memory_that_one_rank_lacks_fails_on_all(void **state)
+{
+    (void)state;
+    run_fault(full_rank, (struct fault){.culprit = -1}, false);
+}
+
+/* Even ranks make a part in reverse order, which the job's rank 0, its last, leaves. */
+static int part_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    char left[64];
+    char ranks[128];
+    cddp_group *group;
+    cddp_group *part;
+    cddp_group *again;
+    int last = (n - 1) / 2;
+
+    snprintf(left, sizeof left, "rank %d has left the group", last);
+    snprintf(ranks, sizeof ranks, " (ranks of this part: 0 is the job's %d, 1 is %d%s", 2 * last,
+             2 * last - 2, last == 1 ? ")" : ", 2 is ");
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_group_split(group, rank % 2, -rank, &part) == CDDP_OK);
+    CHECK(cddp_group_split(part, 0, 0, &again) == CDDP_OK); /* a part of a part is one, too */
+    CHECK(cddp_barrier(again, NULL) == CDDP_OK);
+    if (rank != 0 && rank % 2 == 0) {
+        CHECK(reduce(again, fault, data, COUNT) == CDDP_ERR_PEER);
+        CHECK(strstr(cddp_last_error(), left) != NULL);
+        CHECK(strstr(cddp_last_error(), ranks) != NULL);
+        CHECK(cddp_barrier(again, NULL) == CDDP_ERR_CLOSED);
+        CHECK(strstr(cddp_last_error(), ranks) != NULL);
+    }
+    cddp_group_destroy(again);
+    cddp_group_destroy(part);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_failure_of_a_part_names_the_ranks_of_the_job(void **state)
+{
+    (void)state;
+    run_fault(part_rank, (struct fault){.culprit = -1}, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_of_a_part_names_the_ranks_of_the_job),
+        cmocka_unit_test(ranks_that_disagree_are_all_told_who_called_what),
+        cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(a_rank_that_was_killed_is_named),
+        cmocka_unit_test(a_rank_that_was_stopped_is_named_at_the_deadline),
+        cmocka_unit_test(an_abort_tells_every_rank_its_reason),
+        cmocka_unit_test(an_abort_says_a_rank_once),
+        cmocka_unit_test(ranks_agree_on_the_first_failure_with_its_name),
+        cmocka_unit_test(a_receiver_is_told_that_the_sender_means_something_else),
+        cmocka_unit_test(a_rank_may_go_once_its_last_collective_is_done),
+        cmocka_unit_test(memory_that_one_rank_lacks_fails_on_all),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,435 @@
+/* test_group_join.c - how ranks find each other: options, launchers' variables, files, servers. */
+#include "group/launch_env.h"
+#include "support/test.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+
+static const char *const variables[] = {"CDDP_RANK",
+                                        "CDDP_WORLD_SIZE",
+                                        "CDDP_LOCAL_RANK",
+                                        "CDDP_STORE",
+                                        "CDDP_LOCAL_WORLD_SIZE",
+                                        "CDDP_TOKEN",
+                                        "CDDP_JOB",
+                                        "CDDP_GENERATION",
+                                        "CDDP_BACKEND",
+                                        "CDDP_TIMEOUT_MS",
+                                        "RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "SLURM_PROCID",
+                                        "SLURM_NTASKS",
+                                        "SLURM_LOCALID",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "PMIX_NAMESPACE",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "PMIX_SERVER_TMPDIR"};
+
+static int clear_environment(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        unsetenv(variables[i]);
+    }
+    return 0;
+}
+
+static bool is_empty(const char *folder)
+{
+    DIR *opened = opendir(folder);
+    struct dirent *entry;
+    bool empty = true;
+
+    while (opened != NULL && (entry = readdir(opened)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            fprintf(stderr, "left over: %s/%s\n", folder, entry->d_name);
+            empty = false;
+        }
+    }
+    if (opened != NULL) {
+        closedir(opened);
+    }
+    return empty;
+}
+
+/* A group that works: the sum of all ranks. */
+static int use(cddp_group *group, int rank, int n)
+{
+    int32_t sum = 0;
+
+    CHECK(cddp_group_rank(group) == rank && cddp_group_world_size(group) == n);
+    CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    CHECK(sum == n * (n - 1) / 2);
+    return 0;
+}
+
+struct sizes {
+    const char *url;
+    int of[2]; /* what rank 0 and rank 1 believe */
+};
+
+struct place {
+    const char *url;
+    uint32_t timeout_ms;
+    int absent; /* rank that does not come; -1: none */
+};
+
+static int options_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    options.rendezvous = place->url;
+    options.token = "secret";
+    options.rank = rank;
+    options.world_size = n;
+    options.timeout_ms = place->timeout_ms;
+    for (uint32_t generation = 1; generation < 4; generation++) { /* left, and built anew */
+        options.generation = generation;
+        CHECK(cddp_group_create(&options, &group) == CDDP_OK);
+        CHECK(cddp_group_generation(group) == generation);
+        CHECK(use(group, rank, n) == 0);
+        cddp_group_destroy(group);
+    }
+    return 0;
+}
+
+static void ranks_meet_through_a_server_in_rank_0_and_meet_again(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 7};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char url[64];
+        struct place place = {url, SUPPORT_TIMEOUT_MS, -1};
+
+        snprintf(url, sizeof url, "tcp://127.0.0.1:%d", support_free_port());
+        assert_int_equal(run_ranks(sizes[i], options_rank, &place), 0);
+    }
+}
+
+static void ranks_meet_through_a_file_and_meet_again(void **state)
+{
+    static const int sizes[] = {2, 3, 8};
+    char *folder = support_mkdtemp();
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char url[4200];
+        struct place place = {url, SUPPORT_TIMEOUT_MS, -1};
+
+        snprintf(url, sizeof url, "file://%s/meet", folder); /* the same one: it is a stale one */
+        assert_int_equal(run_ranks(sizes[i], options_rank, &place), 0);
+    }
+    support_rmdir(folder);
+}
+
+/* The world size that a rank believes in stands in @p argument. */
+static int size_rank(int rank, int n, void *argument)
+{
+    const struct sizes *sizes = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+    char text[128];
+
+    (void)n;
+    options.rendezvous = sizes->url;
+    options.token = "secret";
+    options.rank = rank;
+    options.world_size = sizes->of[rank];
+    options.timeout_ms = SUPPORT_TIMEOUT_MS;
+    snprintf(text, sizeof text,
+             "rank 1 was started for a world size of %d and rank 0 for one of %d: ", sizes->of[1],
+             sizes->of[0]);
+    CHECK(cddp_group_create(&options, &group) == CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), text) != NULL);
+    return 0;
+}
+
+static void ranks_of_jobs_of_different_sizes_are_told_so(void **state)
+{
+    char *folder = support_mkdtemp();
+    char url[4200];
+
+    (void)state;
+    snprintf(url, sizeof url, "file://%s/meet", folder);
+    assert_int_equal(run_ranks(2, size_rank, &(struct sizes){url, {3, 2}}), 0);
+    assert_int_equal(run_ranks(2, size_rank, &(struct sizes){url, {2, 3}}), 0);
+    support_rmdir(folder);
+}
+
+static int absent_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+    cddp_status status;
+    char name[32];
+
+    if (rank == place->absent) {
+        return 0;
+    }
+    options.rendezvous = place->url;
+    options.rank = rank;
+    options.world_size = n;
+    options.timeout_ms = place->timeout_ms;
+    status = cddp_group_create(&options, &group);
+    snprintf(name, sizeof name, "rank %d did not come", place->absent);
+    CHECK(status == CDDP_ERR_TIMEOUT);
+    CHECK(strstr(cddp_last_error(), name) != NULL);
+    return 0;
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    char *folder = support_mkdtemp();
+    char url[4200];
+
+    (void)state;
+    for (int absent = 2; absent >= 0; absent -= 2) {
+        struct place place = {url, 2000, absent};
+        int failed = 1;
+
+        /* the others must be here by then, which may take a slow machine longer */
+        for (; failed != 0 && place.timeout_ms < SUPPORT_TIMEOUT_MS; place.timeout_ms *= 4) {
+            snprintf(url, sizeof url, "file://%s/without-%d-%u", folder, absent, place.timeout_ms);
+            failed = run_ranks(3, absent_rank, &place);
+        }
+        assert_int_equal(failed, 0);
+    }
+    support_rmdir(folder);
+}
+
+/* Joins a job of which the launcher has said that one rank failed. */
+static int bereaved_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    if (rank == place->absent) {
+        return 0;
+    }
+    options.rendezvous = place->url;
+    options.job = "bereaved";
+    options.rank = rank;
+    options.world_size = n;
+    options.timeout_ms = place->timeout_ms;
+    CHECK(cddp_group_create(&options, &group) == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "rank 9 (pid 99) exited with status 3") != NULL);
+    return 0;
+}
+
+static void a_failure_that_the_launcher_tells_ends_the_wait(void **state)
+{
+    static const char text[] = "rank 9 (pid 99) exited with status 3";
+    char *folder = support_mkdtemp();
+    char url[4200];
+
+    (void)state;
+    for (int absent = 2; absent >= 0; absent -= 2) {
+        struct place place = {url, SUPPORT_TIMEOUT_MS, absent};
+        cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+        cddp_store *store;
+
+        snprintf(url, sizeof url, "file://%s/bereaved-%d", folder, absent);
+        options.url = url;
+        options.prefix = "bereaved/0/";
+        assert_int_equal(cddp_store_open(&options, &store), CDDP_OK);
+        assert_int_equal(cddp_store_set(store, "failure", text, sizeof text - 1), CDDP_OK);
+        assert_int_equal(run_ranks(3, bereaved_rank, &place), 0);
+        cddp_store_close(store);
+    }
+    support_rmdir(folder);
+}
+
+static int default_rank(int rank, int n, void *argument)
+{
+    void (*environment)(int, int) = *(void (**)(int, int))argument;
+    cddp_group *group;
+
+    environment(rank, n);
+    CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
+    CHECK(cddp_group_local_rank(group) == rank && cddp_group_local_world_size(group) == n);
+    CHECK(use(group, rank, n) == 0);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static int port;
+
+static void torchrun_environment(int rank, int n)
+{
+    support_setenv_number("RANK", rank);
+    support_setenv_number("WORLD_SIZE", n);
+    support_setenv_number("LOCAL_RANK", rank);
+    support_setenv_number("LOCAL_WORLD_SIZE", n);
+    support_setenv_number("MASTER_PORT", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+}
+
+static void agent_environment(int rank, int n)
+{
+    torchrun_environment(rank, n);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("TORCHELASTIC_RUN_ID", "a/strange id", 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+}
+
+static void open_mpi_environment(int rank, int n)
+{
+    support_setenv_number("OMPI_COMM_WORLD_RANK", rank);
+    support_setenv_number("OMPI_COMM_WORLD_SIZE", n);
+    support_setenv_number("OMPI_COMM_WORLD_LOCAL_RANK", rank);
+    support_setenv_number("OMPI_COMM_WORLD_LOCAL_SIZE", n);
+    setenv("PMIX_NAMESPACE", "1898053633", 1);
+    setenv("PMIX_SERVER_TMPDIR", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp", 1);
+}
+
+static void slurm_environment(int rank, int n)
+{
+    support_setenv_number("SLURM_PROCID", rank);
+    support_setenv_number("SLURM_NTASKS", n);
+    support_setenv_number("SLURM_LOCALID", rank);
+    setenv("SLURM_JOB_ID", "77", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+}
+
+static void every_launcher_s_variables_lead_to_one_group(void **state)
+{
+    void (*environments[])(int, int) = {torchrun_environment, agent_environment,
+                                        open_mpi_environment, slurm_environment};
+    char *folder = support_mkdtemp();
+    char *before = getenv("TMPDIR") != NULL ? strdup(getenv("TMPDIR")) : NULL;
+
+    (void)state;
+    setenv("TMPDIR", folder, 1);
+    for (int i = 0; i < 4; i++) {
+        port = support_free_port();
+        assert_int_equal(run_ranks(3, default_rank, &environments[i]), 0);
+        assert_true(is_empty(folder));
+    }
+    if (before != NULL) {
+        setenv("TMPDIR", before, 1);
+    } else {
+        unsetenv("TMPDIR");
+    }
+    free(before);
+    support_rmdir(folder);
+}
+
+static void a_lone_process_is_rank_0_of_1(void **state)
+{
+    struct cddpi_launch_env env;
+    cddp_group *group;
+    cddp_group *part;
+    int rank = -1;
+    int size;
+    int local_rank;
+    int local_size;
+    float x = 3;
+    void *memory;
+
+    (void)state;
+    assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_OK);
+    assert_string_equal(env.origin, "a lone process");
+    assert_int_equal(cddpi_launch_env_ranks(&rank, &size, &local_rank, &local_size), CDDP_OK);
+    assert_int_equal(rank, 0);
+    assert_int_equal(size, 1);
+    assert_int_equal(cddp_group_create(NULL, &group), CDDP_OK);
+    assert_string_equal(cddp_group_backend(group), "solo");
+    assert_int_equal(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_MEAN, NULL), CDDP_OK);
+    assert_int_equal(cddp_all_reduce_weighted(group, &x, &x, 1, CDDP_F32, 0, NULL), CDDP_OK);
+    assert_true(x == 0);
+    assert_int_equal(cddp_group_alloc(group, 100, &memory), CDDP_OK);
+    assert_int_equal(((char *)memory)[99], 0);
+    cddp_group_free(group, memory);
+    assert_int_equal(cddp_group_split(group, 1, 0, &part), CDDP_OK);
+    assert_int_equal(cddp_barrier(part, NULL), CDDP_OK);
+    cddp_group_destroy(part);
+    assert_int_equal(cddp_group_split(group, -1, 0, &part), CDDP_OK);
+    assert_null(part);
+    cddp_group_abort(group, "enough");
+    assert_int_equal(cddp_barrier(group, NULL), CDDP_ERR_CLOSED);
+    assert_non_null(strstr(cddp_last_error(), "enough"));
+    cddp_group_destroy(group);
+}
+
+static void refused(const char *name, const char *value)
+{
+    struct cddpi_launch_env env;
+
+    setenv(name, value, 1);
+    assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_ERR_ARGUMENT);
+    if (strstr(cddp_last_error(), name) == NULL) {
+        fail_msg("%s is not named: %s", name, cddp_last_error());
+    }
+}
+
+static void a_bad_variable_is_named(void **state)
+{
+    (void)state;
+    setenv("CDDP_WORLD_SIZE", "2", 1);
+    refused("CDDP_RANK", "2");
+    refused("CDDP_RANK", "1x");
+    setenv("CDDP_RANK", "1", 1);
+    refused("CDDP_LOCAL_WORLD_SIZE", "3");
+    unsetenv("CDDP_LOCAL_WORLD_SIZE");
+    refused("CDDP_STORE", "");
+    (void)clear_environment(NULL);
+    torchrun_environment(0, 2);
+    refused("MASTER_PORT", "70000");
+    (void)clear_environment(NULL);
+    open_mpi_environment(0, 2);
+    refused("OMPI_COMM_WORLD_LOCAL_RANK", "-1");
+    (void)clear_environment(NULL);
+    slurm_environment(0, 2);
+    refused("SLURM_NTASKS", "many");
+    (void)clear_environment(NULL);
+}
+
+static void an_unknown_backend_is_unavailable(void **state)
+{
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    (void)state;
+    options.backend = "carrier-pigeon";
+    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "carrier-pigeon"));
+    options.backend = "solo";
+    options.world_size = 2;
+    options.rendezvous = "tcp://127.0.0.1:1";
+    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, clear_environment, clear_environment)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(ranks_meet_through_a_server_in_rank_0_and_meet_again),
+        CASE(ranks_meet_through_a_file_and_meet_again),
+        CASE(ranks_of_jobs_of_different_sizes_are_told_so),
+        CASE(a_rank_that_does_not_come_is_named),
+        CASE(a_failure_that_the_launcher_tells_ends_the_wait),
+        CASE(every_launcher_s_variables_lead_to_one_group),
+        CASE(a_lone_process_is_rank_0_of_1),
+        CASE(a_bad_variable_is_named),
+        CASE(an_unknown_backend_is_unavailable),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+/* toy_transport.c - a transport in one file and one row: "toy". Linking it adds the row, and the
+ * tests of groups run over it with CDDP_BACKEND=toy. What carries bytes is the one in shared
+ * memory; the toy holds the group to what group/group.h promises its transports, and ends the
+ * process otherwise. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/transports.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct cddpi_backend {
+    struct cddpi_backend *inner;
+    atomic_bool inside; /* one thread at a time advances, checks and sleeps */
+};
+
+static const struct cddpi_backend_ops *host_ops(void)
+{
+    return cddpi_shm_transport.cpu.ops;
+}
+
+static void enter(struct cddpi_backend *toy)
+{
+    if (atomic_exchange(&toy->inside, true)) {
+        fprintf(stderr, "toy transport: two threads drive one backend\n");
+        abort();
+    }
+}
+
+static void leave(struct cddpi_backend *toy)
+{
+    atomic_store(&toy->inside, false);
+}
+
+static void close_toy(struct cddpi_backend *toy)
+{
+    host_ops()->close(toy->inner);
+    cddpi_free(toy);
+}
+
+static cddp_status advance(struct cddpi_backend *toy, struct cddpi_group_op *op, bool *out_done)
+{
+    cddp_status status;
+
+    enter(toy);
+    status = host_ops()->advance(toy->inner, op, out_done);
+    leave(toy);
+    return status;
+}
+
+static cddp_status check(struct cddpi_backend *toy, const struct cddpi_group_op *op, bool thorough)
+{
+    cddp_status status;
+
+    enter(toy);
+    status = host_ops()->check(toy->inner, op, thorough);
+    leave(toy);
+    return status;
+}
+
+static void drop(struct cddpi_backend *toy, struct cddpi_group_op *op)
+{
+    host_ops()->drop(toy->inner, op);
+}
+
+static cddp_status expired(struct cddpi_backend *toy, const struct cddpi_group_op *op)
+{
+    return host_ops()->expired(toy->inner, op);
+}
+
+static uint32_t prepare_sleep(struct cddpi_backend *toy, const struct cddpi_group_op *op)
+{
+    return host_ops()->prepare_sleep(toy->inner, op);
+}
+
+static bool sleep_toy(struct cddpi_backend *toy, uint32_t ticket, int64_t ns)
+{
+    bool woken;
+
+    enter(toy);
+    woken = host_ops()->sleep(toy->inner, ticket, ns);
+    leave(toy);
+    return woken;
+}
+
+static void end_sleep(struct cddpi_backend *toy)
+{
+    host_ops()->end_sleep(toy->inner);
+}
+
+static void wake(struct cddpi_backend *toy)
+{
+    host_ops()->wake(toy->inner);
+}
+
+static void abort_toy(struct cddpi_backend *toy, const struct cddpi_failure *failure)
+{
+    host_ops()->abort(toy->inner, failure);
+}
+
+static cddp_status broken(struct cddpi_backend *toy)
+{
+    return host_ops()->broken(toy->inner);
+}
+
+static bool peers(struct cddpi_backend *toy, const void *memory, size_t bytes, const void **out)
+{
+    return host_ops()->peers(toy->inner, memory, bytes, out);
+}
+
+static void free_memory(struct cddpi_backend *toy, void *memory)
+{
+    host_ops()->free_memory(toy->inner, memory);
+}
+
+static cddp_status wrap(struct cddpi_backend *inner, struct cddpi_backend **out)
+{
+    struct cddpi_backend *toy = cddpi_zalloc(sizeof *toy);
+
+    if (toy == NULL) {
+        host_ops()->close(inner);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "toy: no memory for a group");
+    }
+    toy->inner = inner;
+    *out = toy;
+    return CDDP_OK;
+}
+
+static cddp_status probe(const struct cddpi_launch_env *env)
+{
+    return cddpi_shm_transport.cpu.probe(env);
+}
+
+static cddp_status open_toy(const struct cddpi_launch_env *env, struct cddpi_backend **out)
+{
+    struct cddpi_backend *inner;
+    cddp_status status = cddpi_shm_transport.cpu.open(env, &inner);
+
+    return status == CDDP_OK ? wrap(inner, out) : status;
+}
+
+static cddp_status split(cddp_group *group, const struct cddpi_open_params *params, int first,
+                         bool joins, struct cddpi_backend **out)
+{
+    struct cddpi_backend *inner = NULL;
+    cddp_status status = cddpi_shm_transport.cpu.split(group, params, first, joins, &inner);
+
+    return status == CDDP_OK && inner != NULL ? wrap(inner, out) : status;
+}
+
+static void cores(const struct cddpi_backend *toy, int *out_all, int *out_own)
+{
+    cddpi_shm_transport.cpu.cores(toy->inner, out_all, out_own);
+}
+
+static const struct cddpi_backend_ops ops = {.close = close_toy,
+                                             .advance = advance,
+                                             .check = check,
+                                             .drop = drop,
+                                             .expired = expired,
+                                             .prepare_sleep = prepare_sleep,
+                                             .sleep = sleep_toy,
+                                             .end_sleep = end_sleep,
+                                             .wake = wake,
+                                             .abort = abort_toy,
+                                             .broken = broken,
+                                             .peers = peers,
+                                             .free_memory = free_memory};
+
+static const struct cddpi_transport toy_transport = {
+    .name = "toy",
+    .carries = CDDPI_MEMORY_CPU,
+    .cpu = {.ops = &ops, .probe = probe, .open = open_toy, .split = split, .cores = cores}};
+
+__attribute__((constructor)) static void add_row(void)
+{
+    if (cddpi_transport_add(&toy_transport) != CDDP_OK) {
+        fprintf(stderr, "%s\n", cddp_last_error());
+        abort();
+    }
+}

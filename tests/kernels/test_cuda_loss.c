@@ -1,0 +1,278 @@
+/* test_cuda_loss.c - losses on the device against float64: values, gradients in place of the
+ * logits, and which rows count as correct. */
+#include "kernels/cpu/loss.h"
+#include "support/cuda.h"
+
+struct shape {
+    size_t rows, columns;
+};
+
+/* Classes; vocabularies that start and end in the middle of a vector; rows that registers hold,
+ * with shared memory, and not even that. */
+static const struct shape shapes[] = {{1, 1},     {3, 2},     {9, 10},    {40, 1000},
+                                      {5, 2047},  {3, 2049},  {3, 5001},  {2, 16384},
+                                      {3, 33333}, {2, 50257}, {1, 50304}, {1, 70001}};
+
+struct loss {
+    double sum, correct;
+};
+
+typedef cddp_status (*loss_fn)(struct cddpi_device *device, cddp_type type, void *logits,
+                               const int32_t *labels, size_t rows, size_t columns, bool grads,
+                               float scale, const float *device_scale, double *out, void *scratch);
+
+/* With a loss scale of 8, and sums that begin at (100, 7). */
+static struct loss run(loss_fn function, struct numbers *logits, const int32_t *labels,
+                       const struct shape *shape, bool grads, float scale)
+{
+    static const float eight = 8;
+    static const double begin[2] = {100, 7};
+    void *device_labels = cuda_upload(labels, shape->rows * sizeof *labels);
+    void *device_scale = cuda_upload(&eight, sizeof eight);
+    void *sums = cuda_upload(begin, sizeof begin);
+    void *scratch = cuda_alloc(cuda->kernels->loss_scratch(shape->rows));
+    double *out;
+    struct loss loss;
+
+    cuda_ok(function(cuda, logits->type, logits->device, device_labels, shape->rows, shape->columns,
+                     grads, scale, device_scale, sums, scratch));
+    out = cuda_download(sums, sizeof begin);
+    loss = (struct loss){out[0] - begin[0], out[1] - begin[1]};
+    free(out);
+    cuda_release(device_labels);
+    cuda_release(device_scale);
+    cuda_release(sums);
+    cuda_release(scratch);
+    return loss;
+}
+
+/* Every third label is the largest element, if there is one. */
+static int32_t *labels_of(const struct numbers *logits, const struct shape *shape)
+{
+    int32_t *labels = malloc(shape->rows * sizeof *labels);
+
+    for (size_t r = 0; r < shape->rows; r++) {
+        const float *row = logits->host + r * shape->columns;
+
+        labels[r] = (int32_t)((r * 7919 + 13) % shape->columns);
+        for (size_t c = 0; c < shape->columns && r % 3 == 0; c++) {
+            labels[r] = row[c] > row[labels[r]] ? (int32_t)c : labels[r];
+        }
+    }
+    return labels;
+}
+
+static double expect_entropy(const struct numbers *logits, const int32_t *labels,
+                             const struct shape *shape, double scale, double *gradient)
+{
+    double loss = 0;
+
+    for (size_t r = 0; r < shape->rows; r++) {
+        const float *row = logits->host + r * shape->columns;
+        double *to = gradient + r * shape->columns;
+        double most = -INFINITY;
+        double sum = 0;
+
+        for (size_t c = 0; c < shape->columns; c++) {
+            most = fmax(most, (double)row[c]);
+        }
+        for (size_t c = 0; c < shape->columns; c++) {
+            to[c] = exp((double)row[c] - most);
+            sum += to[c];
+        }
+        for (size_t c = 0; c < shape->columns; c++) {
+            to[c] = scale * (to[c] / sum - (c == (size_t)labels[r] ? 1 : 0));
+        }
+        loss += log(sum) - ((double)row[labels[r]] - most);
+    }
+    return loss;
+}
+
+static double expect_squares(const struct numbers *logits, const int32_t *labels,
+                             const struct shape *shape, double scale, double *gradient)
+{
+    double loss = 0;
+
+    for (size_t i = 0; i < logits->count; i++) {
+        double target = i % shape->columns == (size_t)labels[i / shape->columns] ? 1 : 0;
+        double difference = (double)logits->host[i] - target;
+
+        loss += difference * difference / (double)shape->columns;
+        gradient[i] = 2 * scale * difference / (double)shape->columns;
+    }
+    return loss;
+}
+
+/* Without gradients, then with them; twice, for the bits. */
+static void check(loss_fn function, bool entropy, cddp_type type, const struct shape *shape,
+                  float spread)
+{
+    size_t count = shape->rows * shape->columns;
+    struct numbers logits = random_numbers(type, 1, count, spread, 0.5F);
+    struct numbers again = random_numbers(type, 1, count, spread, 0.5F);
+    struct numbers untouched = random_numbers(type, 1, count, spread, 0.5F);
+    int32_t *labels = labels_of(&logits, shape);
+    double *gradient = malloc(count * sizeof *gradient);
+    float scale = 1 / (float)shape->rows;
+    double expected = entropy ? expect_entropy(&logits, labels, shape, 8 * (double)scale, gradient)
+                              : expect_squares(&logits, labels, shape, 8 * (double)scale, gradient);
+    int correct = cddpi_nn_count_correct(logits.host, labels, shape->rows, shape->columns);
+    struct loss loss = run(function, &logits, labels, shape, false, scale);
+    struct loss second;
+
+    numbers_same(&logits, &untouched);
+    assert_true(fabs(loss.sum - expected) <= 2e-6 * fabs(expected) + 1e-6 * (double)shape->rows);
+    assert_true(loss.correct == correct);
+    second = run(function, &logits, labels, shape, true, scale);
+    assert_true(fabs(second.sum - loss.sum) < 1e-12 && second.correct == loss.correct);
+    second = run(function, &again, labels, shape, true, scale);
+    assert_true(fabs(second.sum - loss.sum) < 1e-12 && second.correct == loss.correct);
+    numbers_same(&logits, &again);
+    /* a logit of 30 is known to 2e-6, and so is its power */
+    numbers_near(&logits, gradient, 1e-6 + 3e-7 * (double)spread, 3e-7 * 8 * (double)scale,
+                 entropy ? "cross_entropy" : "squared_error");
+    free(labels);
+    free(gradient);
+    numbers_free(&logits);
+    numbers_free(&again);
+    numbers_free(&untouched);
+}
+
+static void cross_entropy_is_that_of_float64(void **state)
+{
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t t = 0; t < COUNT_OF(cuda_types); t++) {
+        for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+            check(cuda->kernels->cross_entropy, true, cuda_types[t], &shapes[s],
+                  s % 2 == 0 ? 3 : 30);
+        }
+    }
+}
+
+static void squared_error_is_that_of_float64(void **state)
+{
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t t = 0; t < COUNT_OF(cuda_types); t++) {
+        for (size_t s = 0; s < 6; s++) {
+            check(cuda->kernels->squared_error, false, cuda_types[t], &shapes[s], 2);
+        }
+    }
+}
+
+/* Where the largest element comes twice, the first one is the answer. */
+static void the_first_of_equals_is_the_answer(void **state)
+{
+    static const size_t widths[] = {10, 3000, 50257};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < COUNT_OF(widths) * 2; i++) {
+        struct shape shape = {2, widths[i / 2]};
+        loss_fn function = i % 2 == 0 ? cuda->kernels->cross_entropy : cuda->kernels->squared_error;
+        float *host = calloc(2 * shape.columns, sizeof *host);
+        int32_t labels[2] = {4, (int32_t)shape.columns - 2};
+        struct numbers logits;
+
+        for (size_t r = 0; r < 2; r++) {
+            host[r * shape.columns + 4] = 2;
+            host[r * shape.columns + shape.columns - 2] = 2;
+        }
+        logits = numbers_from(CDDP_BF16, host, 2 * shape.columns);
+        assert_true(run(function, &logits, labels, &shape, false, 1).correct == 1);
+        free(host);
+        numbers_free(&logits);
+    }
+}
+
+static void a_row_with_a_nan_is_not_correct_and_its_loss_is_a_nan(void **state)
+{
+    static const size_t widths[] = {10, 50257};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < COUNT_OF(widths) * 2; i++) {
+        struct shape shape = {1, widths[i / 2]};
+        loss_fn function = i % 2 == 0 ? cuda->kernels->cross_entropy : cuda->kernels->squared_error;
+        float *host = calloc(shape.columns, sizeof *host);
+        int32_t label = 4;
+        struct numbers logits;
+        struct loss loss;
+
+        host[4] = 2;
+        host[7] = NAN;
+        logits = numbers_from(CDDP_F32, host, shape.columns);
+        loss = run(function, &logits, &label, &shape, false, 1);
+        assert_true(isnan(loss.sum) && loss.correct == 0);
+        free(host);
+        numbers_free(&logits);
+    }
+}
+
+/* Otherwise the other ranks would not see that a step overflowed: losses are not reduced. */
+static void the_gradient_of_a_loss_that_is_not_finite_is_not_either(void **state)
+{
+    static const size_t widths[] = {10, 50257};
+    static const float bad[] = {-INFINITY, INFINITY, NAN};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < COUNT_OF(widths) * 2 * COUNT_OF(bad); i++) {
+        struct shape shape = {1, widths[i % 2]};
+        loss_fn function = i / 2 % 2 == 0 ? cuda->kernels->cross_entropy
+                                          : cuda->kernels->squared_error;
+        float *host = calloc(shape.columns, sizeof *host);
+        int32_t label = 4;
+        struct numbers logits;
+
+        host[4] = bad[i / 4];
+        logits = numbers_from(CDDP_F16, host, shape.columns);
+        assert_false(isfinite(run(function, &logits, &label, &shape, true, 1).sum));
+        numbers_fetch(&logits);
+        assert_false(isfinite(logits.host[4]));
+        free(host);
+        numbers_free(&logits);
+    }
+}
+
+/* As a mask makes them; whole vectors of a thread have nothing else. */
+static void logits_of_minus_infinity_have_no_part(void **state)
+{
+    struct shape shape = {1, 40000};
+    float *host = malloc(shape.columns * sizeof *host);
+    double *gradient = calloc(shape.columns, sizeof *gradient);
+    int32_t label = 123;
+    struct numbers logits;
+
+    (void)state;
+    for (size_t c = 0; c < shape.columns; c++) {
+        host[c] = c == 123 || c == 39999 ? 1 : -INFINITY;
+    }
+    if (cuda != NULL) {
+        logits = numbers_from(CDDP_BF16, host, shape.columns);
+        assert_true(fabs(run(cuda->kernels->cross_entropy, &logits, &label, &shape, true, 1).sum -
+                         log(2)) < 1e-6);
+        gradient[123] = -4;
+        gradient[39999] = 4;
+        numbers_near(&logits, gradient, 1e-6, 0, "cross_entropy");
+        numbers_free(&logits);
+    }
+    free(host);
+    free(gradient);
+    NEEDS_CUDA();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cross_entropy_is_that_of_float64),
+        cmocka_unit_test(squared_error_is_that_of_float64),
+        cmocka_unit_test(the_first_of_equals_is_the_answer),
+        cmocka_unit_test(a_row_with_a_nan_is_not_correct_and_its_loss_is_a_nan),
+        cmocka_unit_test(the_gradient_of_a_loss_that_is_not_finite_is_not_either),
+        cmocka_unit_test(logits_of_minus_infinity_have_no_part),
+    };
+
+    return RUN_ON_CUDA(tests);
+}

@@ -1,0 +1,117 @@
+/* test_launcher_cores.c - which cores ranks get, on machines that we do not have: their /sys is
+ * made of a few files. */
+#include "launcher/cores.h"
+#include "support/launcher.h"
+
+/* A machine with 2 nodes of 4 cores, whose second threads are numbered 8 to 15. */
+static char *make_machine(void)
+{
+    char *sys = support_mkdtemp();
+    char command[9000];
+
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && mkdir -p node/node0 node/node1 && echo 0-1 >node/online && echo 0-3,8-11 "
+        ">node/node0/cpulist && echo 4-7,12-15 >node/node1/cpulist && for c in 0 1 2 3 4 5 6 7 "
+        "8 9 10 11 12 13 14 15; do mkdir -p cpu/cpu$c/topology && echo $((c %% 8)),$((c %% 8 + "
+        "8)) >cpu/cpu$c/topology/thread_siblings_list; done",
+        sys);
+    assert_int_equal(system(command), 0);
+    return sys;
+}
+
+static void assert_share(const struct cddpi_cores *cores, int rank, int ranks, bool bind,
+                         const char *cpus, int threads)
+{
+    struct cddpi_core_share share = cddpi_cores_share(cores, rank, ranks, bind);
+    char text[256];
+
+    cddpi_cores_text(cores, &share, text, sizeof text);
+    assert_string_equal(text, cpus);
+    assert_int_equal(share.threads, threads);
+}
+
+static void siblings_and_nodes_stay_together(void **state)
+{
+    static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    struct cddpi_cores cores;
+    char *sys = make_machine();
+
+    (void)state;
+    assert_int_equal(cddpi_cores_order(sys, all, 16, &cores), CDDP_OK);
+    assert_int_equal(cores.core_count, 8);
+    assert_int_equal(cores.cpu_count, 16);
+    assert_int_equal(cores.node_count, 2);
+    assert_share(&cores, 0, 2, true, "0-3,8-11", 4);
+    assert_share(&cores, 1, 2, true, "4-7,12-15", 4);
+    assert_share(&cores, 0, 3, true, "0-1,8-9", 2);
+    assert_share(&cores, 2, 3, true, "5-7,13-15", 3);
+    assert_share(&cores, 7, 8, true, "7,15", 1);
+    assert_share(&cores, 9, 12, true, "1,9", 1);
+    assert_share(&cores, 9, 12, false, "0-15", 1);
+    assert_share(&cores, 1, 3, false, "0-15", 2);
+    cddpi_cores_fini(&cores);
+    support_rmdir(sys);
+}
+
+static void only_allowed_processors_count(void **state)
+{
+    static const int some[] = {2, 5, 6, 10, 14};
+    struct cddpi_cores cores;
+    char *sys = make_machine();
+
+    (void)state;
+    assert_int_equal(cddpi_cores_order(sys, some, 5, &cores), CDDP_OK);
+    assert_int_equal(cores.core_count, 3);
+    assert_share(&cores, 0, 3, true, "2,10", 1);
+    assert_share(&cores, 1, 3, true, "5", 1);
+    assert_share(&cores, 2, 3, true, "6,14", 1);
+    cddpi_cores_fini(&cores);
+    support_rmdir(sys);
+}
+
+static void without_topology_each_processor_is_a_core(void **state)
+{
+    static const int some[] = {0, 1, 7};
+    struct cddpi_cores cores;
+
+    (void)state;
+    assert_int_equal(cddpi_cores_order("/no/such/sys", some, 3, &cores), CDDP_OK);
+    assert_int_equal(cores.core_count, 3);
+    assert_share(&cores, 0, 1, true, "0-1,7", 3);
+    cddpi_cores_fini(&cores);
+}
+
+static void the_shares_of_all_ranks_are_all_cores_once(void **state)
+{
+    static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    struct cddpi_cores cores;
+
+    (void)state;
+    assert_int_equal(cddpi_cores_order("/no/such/sys", all, 11, &cores), CDDP_OK);
+    for (int ranks = 1; ranks <= 11; ranks++) {
+        int next = 0;
+
+        for (int rank = 0; rank < ranks; rank++) {
+            struct cddpi_core_share share = cddpi_cores_share(&cores, rank, ranks, true);
+
+            assert_int_equal(share.begin, next);
+            assert_true(share.end > share.begin);
+            next = share.end;
+        }
+        assert_int_equal(next, 11);
+    }
+    cddpi_cores_fini(&cores);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(siblings_and_nodes_stay_together),
+        cmocka_unit_test(only_allowed_processors_count),
+        cmocka_unit_test(without_topology_each_processor_is_a_core),
+        cmocka_unit_test(the_shares_of_all_ranks_are_all_cores_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

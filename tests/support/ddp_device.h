@@ -1,0 +1,45 @@
+/* ddp_device.h - models whose gradients become ready on a device late, in any order, beside
+ * the same on the processor. */
+#ifndef CDDP_TESTS_SUPPORT_DDP_DEVICE_H
+#define CDDP_TESTS_SUPPORT_DDP_DEVICE_H
+
+#include "support/ddp_ranks.h"
+#include "support/device_stage.h"
+
+enum { STEPS = 4, SIZES = 12, KEPT_BYTES = 4 << 20 };
+
+/* What is tried. */
+struct scene {
+    enum memory memory;
+    bool many_types;
+    size_t bucket_bytes;
+    cddp_hook_fn hook;
+    bool shard, weighted, accumulates, unused;
+};
+
+struct play {
+    struct stage stage;
+    struct group_seed host_seed;
+    struct scene scene;
+};
+
+/* A group with its model, on the processor or on a device. */
+struct world {
+    cddp_group *group;
+    struct cddpi_device *device; /* NULL: the processor */
+    struct model model;
+    cddp_ddp *ddp;
+    unsigned char *kept; /* what was read of each step, in the processor's memory */
+    size_t used;
+};
+
+int open_world(struct world *world, const struct play *play, int rank, int n, bool there);
+int close_world(struct world *world);
+int run_step(struct world *world, const struct scene *scene, int rank, int step);
+
+/* @p transport: of the emulated module; NULL: on the deferred device. Returns how many ranks fail.
+ */
+int play_on(const char *transport, rank_fn body, struct scene scene, int least);
+int play_all(rank_fn body, struct scene scene, int least);
+
+#endif

@@ -1,0 +1,35 @@
+/* embed.h - runs of the examples of embedding trainers: on 1 to 4 processes, with what each
+ * prints. */
+#ifndef CDDP_TESTS_SUPPORT_EMBED_H
+#define CDDP_TESTS_SUPPORT_EMBED_H
+
+#include "support/test.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
+
+enum { MOST_RANKS = 4, MOST_LOSSES = 64 };
+
+struct run {
+    int count;
+    int steps[MOST_LOSSES];
+    double losses[MOST_LOSSES];
+    unsigned long long weights[MOST_RANKS];
+};
+
+struct place {
+    char folder[4096];
+    const char *program;
+};
+
+int run_rank(int rank, int world_size, void *argument);
+void read_output(const char *path, struct run *run);
+void run_trainer(struct place *place, int world_size, struct run *run);
+void assert_same_losses(const struct run *a, const struct run *b, double tolerance);
+
+/* @p built: the program, below the build folder. */
+int set_up_place(void **state, const char *built);
+int tear_down(void **state);
+
+#endif

@@ -1,0 +1,28 @@
+/* folder.c - a folder of a test's own, which is gone after it. */
+#include "support/folder.h"
+
+char *folder;
+
+int make_folder(void **state)
+{
+    (void)state;
+    folder = support_mkdtemp();
+    return folder == NULL;
+}
+
+int remove_folder(void **state)
+{
+    (void)state;
+    support_rmdir(folder);
+    return 0;
+}
+
+char *in_folder(const char *name)
+{
+    static char buffers[8][4400];
+    static int next;
+    char *out = buffers[next++ % 8];
+
+    snprintf(out, sizeof buffers[0], "%s/%s", folder, name);
+    return out;
+}

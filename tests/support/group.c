@@ -1,0 +1,49 @@
+/* group.c - groups for tests and benchmarks, without a store: the shared block is made before the
+ * ranks are forked. */
+#include "support/group.h"
+
+cddp_status group_seed_create(int world_size, struct group_seed *out)
+{
+    return cddpi_shm_block_create(world_size, &out->nonce, &out->fd);
+}
+
+/* Over the transport that CDDP_BACKEND names, through a store in a file. */
+static cddp_status group_by_name(const struct group_seed *seed, int rank, int world_size,
+                                 uint32_t timeout_ms, cddp_group **out)
+{
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
+    char url[512];
+
+    snprintf(url, sizeof url, "file://%s/cddp-test-%016" PRIx64, folder, seed->nonce);
+    options.rendezvous = url;
+    options.token = "secret";
+    options.job = "test";
+    options.rank = rank;
+    options.world_size = world_size;
+    options.timeout_ms = timeout_ms;
+    options.device = "cpu";
+    return cddp_group_create(&options, out);
+}
+
+cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_size,
+                            uint32_t timeout_ms, cddp_group **out)
+{
+    struct cddpi_open_params params = {rank, world_size, timeout_ms};
+    struct cddpi_backend *host;
+    cddp_status status;
+
+    if (getenv("CDDP_BACKEND") != NULL) {
+        return group_by_name(seed, rank, world_size, timeout_ms, out);
+    }
+    status = cddpi_shm_attach(&params, seed->fd, seed->nonce, &host);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_shm_await_attached(host, cddpi_deadline_ns(timeout_ms), NULL, NULL);
+    if (status != CDDP_OK) {
+        cddpi_shm_ops.close(host);
+        return status;
+    }
+    return cddpi_group_build(&params, &cddpi_shm_transport, host, out);
+}

@@ -1,0 +1,16 @@
+/* kernel.h - rows of numbers for tests of kernels, compared with float64. */
+#ifndef CDDP_TESTS_SUPPORT_KERNEL_H
+#define CDDP_TESTS_SUPPORT_KERNEL_H
+
+#include "kernels/cpu/transformer.h"
+#include "support/nn.h"
+
+/* Of rows: around and between the lengths of vectors. */
+static const size_t widths[] = {1, 3, 8, 16, 37, 64, 100, 257};
+
+/* Memory of exactly @p count elements, so that a sanitizer sees what lies beyond them. */
+float *numbers(uint32_t stream, size_t count, float scale, float offset);
+float *copy_of(const float *x, size_t count);
+void assert_near(float value, double expected, double relative, double absolute);
+
+#endif

@@ -1,0 +1,148 @@
+/* nn_cuda.h - a model on a CUDA device beside the same one on the processor, for tests: on
+ * whatever device "cuda" is, which may be an emulated one ($CDDP_CUDA_MODULE). */
+#ifndef CDDP_TESTS_SUPPORT_NN_CUDA_H
+#define CDDP_TESTS_SUPPORT_NN_CUDA_H
+
+#include "nn/cuda/model_cuda.h"
+#include "support/nn.h"
+
+struct device_fixture {
+    struct fixture host; /* the same model and batch on the processor */
+    struct cddpi_device *device;
+    struct cddpi_model *model;
+    struct cddpi_batch batch; /* its arrays are memory of the device */
+    void **grads;             /* likewise */
+    const cddp_param *params;
+    void *owned[8]; /* of the batch */
+    int owned_count;
+};
+
+void device_check(cddp_status status);
+void *device_alloc(struct cddpi_device *on, size_t bytes);
+void device_put(struct cddpi_device *on, void *to, const void *from, size_t bytes);
+
+/* A copy on the host; free(). */
+void *device_get(struct cddpi_device *on, const void *from, size_t bytes);
+
+/* The host's batch, over there. */
+void device_take_batch(struct device_fixture *f);
+size_t param_bytes(const struct device_fixture *f, size_t i);
+void device_fixture_fini(struct device_fixture *f);
+
+/* What all forwards since the last one summed up. */
+struct cddpi_loss_result device_result(struct device_fixture *f, int count);
+void device_step(struct device_fixture *f, double scale, bool accumulate);
+
+/* |a - b| / |a| in the Euclidean norm, of gradient @p i: on the processor, on the device. */
+struct distance {
+    double difference, norm;
+};
+
+void distance_add_array(struct distance *distance, const float *a, const float *b, size_t count);
+double distance_of(struct distance distance);
+double grad_distance(struct device_fixture *f, size_t i);
+
+/* Of all gradients as one. */
+double all_grads_distance(struct device_fixture *f);
+
+/* All gradients behind each other; free(). */
+char *all_grads(struct device_fixture *f, size_t *out_bytes);
+
+extern struct cddpi_device *device;
+
+#define DIGITS .channels = 1, .height = 12, .width = 12, .classes = 10
+#define COLOURS .channels = 3, .height = 16, .width = 16, .classes = 10
+#define LARGER .channels = 3, .height = 64, .width = 64, .classes = 10
+#define WORDS .classes = 50, .vocab = 50, .context = 12, .blocks = 2, .heads = 2, .embed = 32
+
+static const int hidden[] = {40, 24};
+
+static const struct cddpi_model_spec mlp = {
+    .preset = "mlp", DIGITS, .hidden = hidden, .hidden_count = 2};
+static const struct cddpi_model_spec mlp_mse = {
+    .preset = "mlp", DIGITS, .hidden = hidden, .hidden_count = 2, .loss = CDDPI_LOSS_MSE};
+
+static const struct cddpi_model_spec cnn = {.preset = "cnn", DIGITS};
+static const struct cddpi_model_spec resnet20 = {.preset = "resnet20", COLOURS};
+static const struct cddpi_model_spec resnet50 = {.preset = "resnet50", .stage_units = 4, LARGER};
+static const struct cddpi_model_spec gpt2 = {.preset = "gpt2", WORDS};
+
+/* Layers that no preset has, in orders that stop what is done in one pass elsewhere. */
+static const struct cddpi_layer odd_words[] = {
+    {.type = CDDPI_LAYER_EMBEDDING, .name = "table", .units = 24},
+    {.type = CDDPI_LAYER_LAYER_NORM, .name = "norm"},
+    {.type = CDDPI_LAYER_ADD, .name = "behind", .input2 = "table"},
+    {.type = CDDPI_LAYER_LINEAR, .units = 24},
+    {.type = CDDPI_LAYER_GELU, .name = "curve"}, /* read twice */
+    {.type = CDDPI_LAYER_LINEAR, .name = "branch", .units = 24},
+    {.type = CDDPI_LAYER_GELU, .exact = true},
+    {.type = CDDPI_LAYER_ADD, .input2 = "curve"},
+    {.type = CDDPI_LAYER_LAYER_NORM},
+    {.type = CDDPI_LAYER_LINEAR, .units = 24},
+    {.type = CDDPI_LAYER_GELU, .name = "last_curve"}, /* read by no linear */
+    {.type = CDDPI_LAYER_SILU},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_LINEAR, .name = "head", .units = 50, .tied = "table"},
+};
+
+static const struct cddpi_layer odd_images[] = {
+    {.type = CDDPI_LAYER_BATCH_NORM, .name = "whiten"},
+    {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 3, .padding = 1, .name = "wide"},
+    {.type = CDDPI_LAYER_AVG_POOL, .kernel = 3, .stride = 2, .padding = 1, .name = "average"},
+    {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 1, .name = "narrow", .no_bias = true},
+    {.type = CDDPI_LAYER_BATCH_NORM, .name = "bn"},
+    {.type = CDDPI_LAYER_ADD, .input2 = "average", .name = "sum"}, /* in the norm's pass, no relu */
+    {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 3, .padding = 1, .no_bias = true},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_ADD, .input2 = "sum"},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_MAX_POOL, .kernel = 3, .stride = 2, .padding = 1},
+    {.type = CDDPI_LAYER_FLATTEN},
+    {.type = CDDPI_LAYER_LINEAR, .units = 10},
+    {.type = CDDPI_LAYER_RELU}, /* the loss may not write over what its backward reads */
+};
+
+static const struct cddpi_model_spec odd_sequence = {.layers = odd_words,
+                                                     .layer_count = COUNT_OF(odd_words),
+                                                     .classes = 50,
+                                                     .vocab = 50,
+                                                     .context = 12};
+
+static const struct cddpi_model_spec odd_image = {
+    .layers = odd_images, .layer_count = COUNT_OF(odd_images), COLOURS};
+
+struct preset {
+    const char *name;
+    const struct cddpi_model_spec *spec;
+    int count;
+    /* Bounds of the relative error of the loss, and of the gradient (Euclidean, of all parameters
+     * as one vector), in float32, bf16 and fp16, against float32 on the processor. Roundings grow
+     * through the many batch_norms and relus of a resnet that was not trained: resnet50's first
+     * gradient is off by 10^4 of them, and more where one opens a relu: that leaves nothing to
+     * compare of 16 bits. */
+    double loss[3], grad[3];
+};
+
+static const struct preset presets[] = {
+    {"mlp", &mlp, 6, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
+    {"mlp, mse", &mlp_mse, 6, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
+    {"cnn", &cnn, 4, {1e-5, 1e-2, 2e-3}, {1e-5, 5e-2, 6e-3}},
+    {"resnet20", &resnet20, 3, {1e-5, 1e-2, 2e-3}, {1e-4, 7e-1, 2e-1}},
+    {"resnet50", &resnet50, 2, {1e-4, 1e-1, 5e-2}, {2e-1, INFINITY, INFINITY}},
+    {"gpt2", &gpt2, 3, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
+    {"a sequence of odd layers", &odd_sequence, 3, {1e-5, 2e-2, 3e-3}, {1e-5, 5e-2, 1e-2}},
+    {"images through odd layers", &odd_image, 3, {1e-5, 2e-2, 5e-3}, {1e-5, 1e-1, 2e-2}},
+};
+
+void device_setup(struct device_fixture *f, const struct cddpi_model_spec *spec,
+                  enum cddpi_precision precision, int count);
+void expect_below(const char *what, const char *name, enum cddpi_precision precision, double is,
+                  double bound);
+int open_device(void);
+int close_device(void **state);
+
+/* Skips, with the reason, where there is no device. */
+#define run_on_device(tests)                                                                       \
+    (open_device() == 0 ? cmocka_run_group_tests(tests, NULL, close_device) : 77)
+
+#endif

@@ -1,0 +1,105 @@
+/* snapshot.c - a small trainer whose snapshots tell at once whether they are of one piece; for the
+ * tests of snapshots. */
+#include "support/snapshot.h"
+
+void set_trainer(struct trainer *trainer, uint64_t step, float mark)
+{
+    for (int i = 0; i < WEIGHTS; i++) {
+        trainer->weights[i] = mark + (float)i;
+        trainer->momentum[i] = -mark - (float)i;
+    }
+    trainer->step = (int64_t)mark;
+    trainer->model[0] = (cddp_tensor){"w", CDDP_F32, 1, {WEIGHTS}, trainer->weights};
+    trainer->optimizer[0] = (cddp_tensor){"step", CDDP_I64, 0, {0}, &trainer->step};
+    trainer->optimizer[1] = (cddp_tensor){"momentum.w", CDDP_F32, 1, {WEIGHTS}, trainer->momentum};
+    snprintf(trainer->state, sizeof trainer->state, "{\"mark\": %d, \"lr\": 0.1}", (int)mark);
+    trainer->snapshot = (cddp_snapshot){step, trainer->model, 1, trainer->optimizer,
+                                        2,    trainer->state};
+}
+
+cddp_status write_step(uint64_t step, float mark, unsigned keep)
+{
+    struct trainer trainer;
+
+    set_trainer(&trainer, step, mark);
+    return cddp_snapshot_write(folder, &trainer.snapshot, keep);
+}
+
+int found_mark(uint64_t *out_step, char **out_skipped)
+{
+    struct trainer expected;
+    struct trainer loaded;
+    char text[64];
+    char *path;
+    char *json;
+    uint64_t step;
+    int mark = 0;
+
+    *out_skipped = NULL;
+    if (cddp_snapshot_find(folder, &path, out_skipped) != CDDP_OK) {
+        return 0;
+    }
+    assert_int_equal(cddp_snapshot_read_state(path, &json, &step), CDDP_OK);
+    assert_int_equal(sscanf(json, "{\"mark\":%d", &mark), 1);
+    snprintf(text, sizeof text, "{\"mark\":%d,\"lr\":0.10000000000000001}", mark);
+    assert_string_equal(json, text);
+    set_trainer(&loaded, 0, 0);
+    set_trainer(&expected, 0, (float)mark);
+    assert_int_equal(cddp_snapshot_load(path, &loaded.snapshot), CDDP_OK);
+    assert_memory_equal(loaded.weights, expected.weights, sizeof loaded.weights);
+    assert_memory_equal(loaded.momentum, expected.momentum, sizeof loaded.momentum);
+    assert_int_equal(loaded.step, mark);
+    cddpi_free(path);
+    cddpi_free(json);
+    *out_step = step;
+    return mark;
+}
+
+void assert_found(uint64_t step, int mark)
+{
+    uint64_t present = 0;
+    char *skipped;
+
+    assert_int_equal(found_mark(&present, &skipped), mark);
+    assert_int_equal(present, step);
+    if (skipped != NULL) {
+        fail_msg("skipped: %s", skipped);
+    }
+}
+
+bool exists(const char *name)
+{
+    char path[5000];
+    struct stat info;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return lstat(path, &info) == 0;
+}
+
+int count_hidden(void)
+{
+    DIR *stream = opendir(folder);
+    const struct dirent *row;
+    int count = -2; /* . and .. */
+
+    while ((row = readdir(stream)) != NULL) {
+        count += row->d_name[0] == '.';
+    }
+    closedir(stream);
+    return count;
+}
+
+void assert_latest_is(const char *name)
+{
+    char path[5000];
+    char text[64] = "";
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/latest", folder);
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, sizeof text - 1, file), strlen(name) + 1);
+    fclose(file);
+    assert_int_equal(strncmp(text, name, strlen(name)), 0);
+    assert_int_equal(text[strlen(name)], '\n');
+}

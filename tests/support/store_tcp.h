@@ -1,0 +1,23 @@
+/* store_tcp.h - clients that speak to a TCP store byte by byte, and servers in
+ * processes of their own. */
+#ifndef CDDP_TESTS_SUPPORT_STORE_TCP_H
+#define CDDP_TESTS_SUPPORT_STORE_TCP_H
+
+#include "store/tcp_connect.h"
+#include "store/wire.h"
+#include "support/store.h"
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+/* One that has proved the token. */
+int friend(const struct place *place);
+void works(const struct place *place);
+void say(int fd, const void *bytes, size_t count);
+
+/* A server in a process of its own, whose port comes through a pipe. */
+pid_t fork_server(int descriptors, uint16_t *out_port);
+
+#define WITH_SERVER(test) PLACE_TEST("tcp", test)
+
+#endif

@@ -1,0 +1,9 @@
+/* token_folder.c - a folder of a test's own, and opening the files of tokens in it. */
+#include "support/token_folder.h"
+
+cddp_status open_tokens(const char *pattern, int context, struct cddpi_dataset *out)
+{
+    char *patterns[] = {in_folder(pattern)};
+
+    return cddpi_dataset_open_tokens(patterns, 1, context, 0, NULL, out);
+}

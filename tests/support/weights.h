@@ -1,0 +1,63 @@
+/* weights.h - a small GPT-2's weights for tests, and files of them as others write them. */
+#ifndef CDDP_TESTS_SUPPORT_WEIGHTS_H
+#define CDDP_TESTS_SUPPORT_WEIGHTS_H
+
+#include "nn/weights/file.h"
+#include "support/folder.h"
+
+#include <stdbool.h>
+
+enum { VOCAB = 131, CONTEXT = 5, BLOCKS = 2, HEADS = 3, EMBED = 12 };
+
+enum { TENSORS = 4 + 12 * BLOCKS, MOST_TENSORS = 4 + 12 * 3 + 8, MOST_ELEMENTS = 1 << 14 };
+
+static const struct cddpi_gpt2_shape small = {VOCAB, CONTEXT, BLOCKS, EMBED, HEADS};
+
+/* Parameters of a gpt2 of some shape, in memory. */
+struct params {
+    cddp_tensor tensors[MOST_TENSORS];
+    size_t count;
+    char names[MOST_TENSORS][CDDPI_GPT2_NAME_BYTES];
+    float data[MOST_TENSORS][MOST_ELEMENTS];
+};
+
+/* Element @p e of tensor @p i: most of them no number of 16 bits. */
+float element(size_t i, size_t e);
+size_t elements(const cddp_tensor *tensor);
+
+/* As cddp's gpt2 has them; @p filled with numbers, else with NaNs of all ones. */
+void make_params(struct params *params, const struct cddpi_gpt2_shape *shape, bool filled);
+
+/* Fails unless @p params are those of make_params(). */
+void assert_filled(const struct params *params);
+
+/* A file as Hugging Face's libraries write it; cddp's safetensors writer only lays it down. */
+struct hf_file {
+    cddp_tensor tensors[MOST_TENSORS];
+    size_t count;
+    char names[MOST_TENSORS][64];
+    float data[MOST_TENSORS][MOST_ELEMENTS];
+};
+
+void make_hf(struct hf_file *file, const char *prefix);
+cddp_tensor *hf_find(struct hf_file *file, const char *name);
+
+/* Put a tensor before the others: what follows need not be aligned any more. */
+cddp_tensor *hf_add(struct hf_file *file, const char *name, cddp_type type, int dims,
+                    const int64_t *shape);
+void write_hf(const struct hf_file *file, const char *name, const char *const *metadata);
+
+/* Convert @p in, whatever it is, to @p out. */
+void convert(const char *in, const char *out, enum cddpi_weights_format format, cddp_type type);
+
+/* The small GPT-2 as cddp's file @p name. */
+void write_cddp(const char *name);
+
+/* All of a file; release with free(). */
+unsigned char *read_all(const char *name, size_t *out_bytes);
+void assert_same_bytes(const char *left, const char *right);
+
+/* Opening @p name fails with words that name the file and say @p text. */
+void assert_refused(const char *name, const char *text);
+
+#endif
