@@ -1,0 +1,96 @@
+/* schedule.h - who sends what to whom, when hosts reduce or gather: pure functions, without memory
+ * or sockets, so that a test can run all hosts of a schedule in one process.
+ *
+ * A sum over ranks is a tree: node i of level 0 is rank i, node i of level l + 1 is the sum of
+ * nodes 2i and 2i + 1 of level l, or, where there is no 2i + 1, is node 2i. A host can sum alone
+ * the largest nodes all of whose ranks it has: its parts. What is left goes between hosts. */
+#ifndef CDDPI_GROUP_NET_SCHEDULE_H
+#define CDDPI_GROUP_NET_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A node of the tree. A single rank is always of level 0, also at the tree's edge. */
+struct cddpi_tree_node {
+    int first; /* lowest rank */
+    int count; /* ranks below it, which follow each other */
+    int level;
+};
+
+/* The parts of every host, those of host 0 first; within a host in rank order. */
+struct cddpi_tree {
+    int ranks;
+    int hosts;
+    int part_count;
+    struct cddpi_tree_node *parts;
+    int *first_part; /* by host, and one more: where its parts begin */
+};
+
+/** Cut the tree over @p ranks ranks into the parts of hosts.
+ *  @param host_of  By rank; hosts count from 0, each has a rank.
+ *  @param out      Release with cddpi_tree_fini().
+ *  @return false: no memory. */
+bool cddpi_tree_init(int ranks, const int *host_of, int hosts, struct cddpi_tree *out);
+void cddpi_tree_fini(struct cddpi_tree *tree);
+
+/* A step of one host's schedule. Slots hold sums of nodes; slot p begins as part p where the host
+ * has it. Ranges count `ranges` equal shares of the data. */
+enum cddpi_step_kind {
+    CDDPI_STEP_SEND,      /* slot `slot` to host `host` */
+    CDDPI_STEP_RECV,      /* slot `slot` from host `host` */
+    CDDPI_STEP_MERGE,     /* slot `slot` += slot `other`; left operand first */
+    CDDPI_STEP_FINISH,    /* the result = slot `slot`, which is now the tree's root */
+    CDDPI_STEP_SEND_DONE, /* a range of the result to host `host` */
+    CDDPI_STEP_RECV_DONE  /* a range of the result from host `host` */
+};
+
+struct cddpi_step {
+    enum cddpi_step_kind kind;
+    int round; /* sends and recvs of a round go at once; merges and finishes of a round come when
+                  its recvs are done; the next round comes when those are done */
+    int host;
+    int slot, other;
+    int begin, end; /* shares of the data */
+};
+
+struct cddpi_schedule {
+    struct cddpi_step *steps; /* sorted by round; within one: sends, recvs, then the rest */
+    int count;
+    int rounds;
+    int ranges; /* into how many shares the data is cut */
+};
+
+enum cddpi_algorithm {
+    CDDPI_ALGORITHM_EXCHANGE, /* everyone sends its parts to everyone: one round */
+    CDDPI_ALGORITHM_DOUBLING, /* recursive doubling: log2(hosts) rounds */
+    CDDPI_ALGORITHM_DIRECT,   /* reduce-scatter to each share's owner, all-gather: two rounds */
+    CDDPI_ALGORITHM_HALVING,  /* recursive halving, then doubling: 2 log2(hosts) rounds */
+    CDDPI_ALGORITHMS
+};
+extern const char *const cddpi_algorithm_names[CDDPI_ALGORITHMS];
+
+/** The schedule by which host @p host takes part in an all-reduce, where every host gets the
+ *  result. @p root: only this host gets it (then the algorithm is ignored); -1: all.
+ *  @return false: no memory. */
+bool cddpi_schedule_init(const struct cddpi_tree *tree, enum cddpi_algorithm algorithm, int host,
+                         int root, struct cddpi_schedule *out);
+void cddpi_schedule_fini(struct cddpi_schedule *schedule);
+
+/* What links between hosts can do, measured when the group forms. */
+struct cddpi_link {
+    double latency_s;          /* half a round trip of a small message */
+    double bytes_per_s;        /* in one direction, while the other is as busy */
+    double reduce_bytes_per_s; /* how fast one core adds two arrays */
+};
+
+/** The algorithm that takes the shortest time for @p bytes on @p link, and how long.
+ *  @param leaf_bytes  Size of the data in the caller's type.
+ *  @param sum_bytes   The same as partial sums, which are wider for 16-bit types. */
+enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
+                                            const struct cddpi_link *link, size_t leaf_bytes,
+                                            size_t sum_bytes, double *out_s);
+/** In how many bytes a large operation is best cut, so that its pieces overlap: whole 64 bytes. */
+size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes);
+
+#endif
