@@ -34,6 +34,10 @@ struct cddpi_tree {
 bool cddpi_tree_init(int ranks, const int *host_of, int hosts, struct cddpi_tree *out);
 void cddpi_tree_fini(struct cddpi_tree *tree);
 
+/** Whether @p left and @p right are the two halves of a node, which then is @p out. */
+bool cddpi_tree_siblings(const struct cddpi_tree *tree, struct cddpi_tree_node left,
+                         struct cddpi_tree_node right, struct cddpi_tree_node *out);
+
 /* A step of one host's schedule. Slots hold sums of nodes; slot p begins as part p where the host
  * has it. Ranges count `ranges` equal shares of the data. */
 enum cddpi_step_kind {
