@@ -1,5 +1,6 @@
 /* test_net_schedule.c - schedules between hosts, all hosts of one in this process: what they send
  * fits together, and every host gets the bits of one reduction over all ranks. */
+#include "base/alloc.h"
 #include "group/net/schedule.h"
 #include "kernels/cpu/reduce.h"
 #include "support/test.h"
@@ -19,15 +20,15 @@ static int draw(int below)
     return (int)((state >> 11) % (uint64_t)below);
 }
 
-static unsigned char inputs[RANKS][BYTES];
-static unsigned char expected[BYTES];
+_Alignas(64) static unsigned char inputs[RANKS][BYTES];
+_Alignas(64) static unsigned char expected[BYTES];
 
 /* What one host has. Slots of single ranks and of sums lie apart, since their types differ. */
 static struct host {
-    unsigned char leaves[RANKS][BYTES];
-    unsigned char sums[RANKS][BYTES];
+    _Alignas(64) unsigned char leaves[RANKS][BYTES];
+    _Alignas(64) unsigned char sums[RANKS][BYTES];
     struct cddpi_tree_node nodes[RANKS]; /* count 0: nothing in this slot */
-    unsigned char result[BYTES];
+    _Alignas(64) unsigned char result[BYTES];
     struct cddpi_schedule schedule;
     int next; /* step */
     size_t bytes_sent;
@@ -507,6 +508,39 @@ static void shares_follow_each_other_and_are_about_equal(void **unused)
     }
 }
 
+static void without_memory_there_is_no_schedule(void **unused)
+{
+    static const int host_of[] = {0, 1, 2, 0, 1, 2, 3, 3};
+    struct cddpi_tree tree;
+    unsigned n = 1;
+
+    (void)unused;
+    for (;; n++) {
+        bool is_made;
+
+        cddpi_alloc_fail_nth(n);
+        is_made = cddpi_tree_init(8, host_of, 4, &tree);
+        cddpi_alloc_fail_nth(0);
+        if (is_made) {
+            break;
+        }
+    }
+    assert_true(n > 3);
+    for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
+        struct cddpi_schedule schedule;
+        bool is_made = false;
+
+        for (n = 0; !is_made; n++) {
+            cddpi_alloc_fail_nth(n + 1);
+            is_made = cddpi_schedule_init(&tree, (enum cddpi_algorithm)a, 0, -1, &schedule);
+            cddpi_alloc_fail_nth(0);
+        }
+        assert_true(n > 3);
+        cddpi_schedule_fini(&schedule);
+    }
+    cddpi_tree_fini(&tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +548,7 @@ int main(void)
         cmocka_unit_test(shares_follow_each_other_and_are_about_equal),
         cmocka_unit_test(every_host_gets_the_bits_of_one_reduction),
         cmocka_unit_test(equal_hosts_send_as_little_as_can_be),
+        cmocka_unit_test(without_memory_there_is_no_schedule),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

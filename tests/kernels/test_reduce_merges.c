@@ -22,11 +22,11 @@ static uint64_t draw(uint64_t below)
     return (state >> 11) % below;
 }
 
-static unsigned char inputs[RANKS][COUNT * 8];
-static unsigned char sums[RANKS][COUNT * 8]; /* of parts */
-static unsigned char more[RANKS][COUNT * 8]; /* of merges */
-static unsigned char whole[COUNT * 8];
-static unsigned char result[3][COUNT * 8];
+_Alignas(64) static unsigned char inputs[RANKS][COUNT * 8];
+_Alignas(64) static unsigned char sums[RANKS][COUNT * 8]; /* of parts */
+_Alignas(64) static unsigned char more[RANKS][COUNT * 8]; /* of merges */
+_Alignas(64) static unsigned char whole[COUNT * 8];
+_Alignas(64) static unsigned char result[3][COUNT * 8];
 
 /* Any bits: numbers of every size, infinities, now and then NaNs of all kinds. */
 static void fill_inputs(int ranks, cddp_type type)

@@ -1,5 +1,5 @@
 /* schedule.c - which host sends what to whom, so that all get a sum over all ranks: one function an
- * algorithm.
+ * algorithm. What they take is in cost.c.
  *
  * Recursive doubling and halving pair neighbours first, so that siblings of the tree meet early and
  * little is carried on unmerged. They need a power of two: where there are more hosts, some have an
@@ -9,7 +9,6 @@
 #include "base/alloc.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 const char *const cddpi_algorithm_names[CDDPI_ALGORITHMS] = {
     [CDDPI_ALGORITHM_EXCHANGE] = "exchange",
@@ -17,23 +16,6 @@ const char *const cddpi_algorithm_names[CDDPI_ALGORITHMS] = {
     [CDDPI_ALGORITHM_DIRECT] = "direct",
     [CDDPI_ALGORITHM_HALVING] = "halving",
 };
-
-struct cddpi_fold cddpi_fold(int hosts)
-{
-    struct cddpi_fold fold = {1, 0, 0};
-
-    while (fold.power <= hosts / 2) {
-        fold.power *= 2;
-        fold.rounds++;
-    }
-    fold.extras = hosts - fold.power;
-    return fold;
-}
-
-int cddpi_fold_host(const struct cddpi_fold *fold, int place)
-{
-    return place < fold->extras ? 2 * place : place + fold->extras;
-}
 
 /* A schedule in the making. */
 struct build {
@@ -64,44 +46,6 @@ static void add(struct build *build, struct cddpi_step step)
         build->capacity = capacity;
     }
     out->steps[out->count++] = step;
-}
-
-static int by_first(const void *a, const void *b)
-{
-    return ((const struct cddpi_held *)a)->node.first - ((const struct cddpi_held *)b)->node.first;
-}
-
-int cddpi_held_merge(const struct cddpi_tree *tree, struct cddpi_held *held, int count,
-                     void (*merged)(void *context, int slot, int other), void *context)
-{
-    int depth = 0;
-
-    qsort(held, (size_t)count, sizeof *held, by_first);
-    for (int i = 0; i < count; i++) {
-        struct cddpi_tree_node parent;
-
-        held[depth++] = held[i];
-        while (depth > 1 &&
-               cddpi_tree_siblings(tree, held[depth - 2].node, held[depth - 1].node, &parent)) {
-            if (merged != NULL) {
-                merged(context, held[depth - 2].slot, held[depth - 1].slot);
-            }
-            held[depth - 2].node = parent;
-            depth--;
-        }
-    }
-    return depth;
-}
-
-int cddpi_held_by(const struct cddpi_tree *tree, int first_host, int end_host,
-                  struct cddpi_held *out)
-{
-    int count = 0;
-
-    for (int slot = tree->first_part[first_host]; slot < tree->first_part[end_host]; slot++) {
-        out[count++] = (struct cddpi_held){tree->parts[slot], slot};
-    }
-    return cddpi_held_merge(tree, out, count, NULL, NULL);
 }
 
 /* A round's shares of the data. */

@@ -18,6 +18,14 @@ struct cddpi_tree_node {
     int level;
 };
 
+/* How much is carried: nodes that are a single rank, nodes that are sums; and merges made of them.
+ */
+struct cddpi_tree_load {
+    int leaves, sums, merges;
+};
+
+enum { CDDPI_TREE_ROUNDS = 31 };
+
 /* The parts of every host, those of host 0 first; within a host in rank order. */
 struct cddpi_tree {
     int ranks;
@@ -25,6 +33,14 @@ struct cddpi_tree {
     int part_count;
     struct cddpi_tree_node *parts;
     int *first_part; /* by host, and one more: where its parts begin */
+
+    /* For the cost of algorithms; each the most of any host. */
+    struct cddpi_tree_load all;    /* of all hosts together */
+    struct cddpi_tree_load own;    /* what a host has */
+    struct cddpi_tree_load others; /* what it does not have */
+    struct cddpi_tree_load fold;   /* what an extra host hands in, and merges where it does */
+    struct cddpi_tree_load rounds[CDDPI_TREE_ROUNDS + 1]; /* what a host has after so many rounds of
+                                    doubling, and the merges of the last of them */
 };
 
 /** Cut the tree over @p ranks ranks into the parts of hosts.
@@ -104,16 +120,19 @@ size_t cddpi_share_begin(size_t count, int ranges, int share);
 
 enum cddpi_algorithm {
     CDDPI_ALGORITHM_EXCHANGE, /* everyone sends its parts to everyone: one round */
-    CDDPI_ALGORITHM_DOUBLING, /* recursive doubling: log2(hosts) rounds, two more if that is none */
+    CDDPI_ALGORITHM_DOUBLING, /* recursive doubling: log2(hosts) rounds, or, if that is not whole,
+                                 two more than its whole part */
     CDDPI_ALGORITHM_DIRECT,   /* reduce-scatter to each share's owner, all-gather: two rounds */
-    CDDPI_ALGORITHM_HALVING,  /* recursive halving, then doubling: 2 log2(hosts) rounds, two more */
+    CDDPI_ALGORITHM_HALVING,  /* recursive halving, then doubling: 2 log2(hosts), or 2 + 2 times
+                                 its whole part */
     CDDPI_ALGORITHMS
 };
 extern const char *const cddpi_algorithm_names[CDDPI_ALGORITHMS];
 
 /** The schedule by which host @p host takes part in an all-reduce, where every host gets the
- *  result. @p root: only this host gets it (then the algorithm is ignored, and
- *  all send their parts to it: one round); -1: all.
+ *  result.
+ *  @param root  -1: all; else only this host gets it, and all send their parts to it in one round,
+ *               whatever the algorithm.
  *  @return false: no memory. */
 bool cddpi_schedule_init(const struct cddpi_tree *tree, enum cddpi_algorithm algorithm, int host,
                          int root, struct cddpi_schedule *out);
@@ -125,6 +144,15 @@ struct cddpi_link {
     double bytes_per_s;        /* in one direction, while the other is as busy */
     double reduce_bytes_per_s; /* how fast one core adds two arrays */
 };
+
+/** The seconds that @p algorithm takes in one piece: its rounds one after the other. */
+double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
+                               enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes);
+/** The same in pieces of @p piece_bytes (of leaf_bytes), several of which are under way at a time:
+ *  what is slowest, wire or processor, is always busy. */
+double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
+                            enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
+                            size_t piece_bytes);
 
 /** The algorithm that takes the shortest time for @p bytes on @p link, and how long.
  *  @param leaf_bytes  Size of the data in the caller's type.
