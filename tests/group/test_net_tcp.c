@@ -3,7 +3,6 @@
 #include "support/carrier.h"
 #include "support/test.h"
 
-
 #define TOKEN "a secret of this test"
 enum { WAIT_MS = SUPPORT_TIMEOUT_MS, MANY = 24, LARGE = 8 << 20 };
 

@@ -1,6 +1,6 @@
-/* attempt.c - connections that are not open yet: begins them, reads what their state waits for, and
- * ends them. Anybody who reaches the port can connect, so what strangers can take is bounded: a
- * number of connections, a few hundred bytes and a few seconds each. The thread's, with the lock.
+/* attempt.c - connections that are not open yet: begins and ends them. Anybody who reaches the port
+ * can connect, so what strangers can take is bounded: a number of connections, a few hundred bytes
+ * and a few seconds each. The thread's, with the lock.
  */
 #include "group/net/tcp/attempt.h"
 
@@ -11,17 +11,42 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 enum {
+    LONGEST_PAUSE_MS = 1000,
     CONNECT_MS = 10000, /* then another address, or the same one again, has its turn */
-    GREETING_MS = 10000,
     STRANGER_MS = 5000, /* for the proof */
     LOGGED_REFUSALS = 20,
     LOG_MS = 10000
 };
+
+void cddpi_tcp_search_pause(struct tcp_search *search, int64_t now_ns)
+{
+    search->begin_ns = now_ns + (int64_t)search->pause_ms * 1000000;
+    search->pause_ms = search->pause_ms * 2 < LONGEST_PAUSE_MS ? search->pause_ms * 2
+                                                               : LONGEST_PAUSE_MS;
+    search->next = 0;
+}
+
+void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *attempt,
+                             const char *why, bool is_refusal)
+{
+    struct tcp_search *search = pair->search;
+    char text[TCP_ADDRESS_TEXT_BYTES];
+
+    cddpi_tcp_address_text(&attempt->address, text);
+    snprintf(search->last, sizeof search->last, "%s: %.120s", text, why);
+    if (is_refusal && search->refused_ns == 0) {
+        search->refused_ns = cddpi_now_ns();
+    }
+    if (pair->knows_address) {
+        cddpi_tcp_search_pause(search, cddpi_now_ns());
+    }
+}
 
 static void watch(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, int how, uint32_t events)
 {
@@ -148,101 +173,6 @@ void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attemp
         }
     } else if (why != NULL && !tcp->is_closing) {
         log_refusal(tcp, attempt, why);
-    }
-}
-
-static void finish_connect(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
-{
-    int error = 0;
-    socklen_t bytes = sizeof error;
-
-    if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
-        error = errno;
-    }
-    if (error != 0) {
-        cddpi_tcp_attempt_end(tcp, attempt, strerror(error), false);
-        return;
-    }
-    attempt->state = TCP_AWAITS_HELLO;
-    attempt->deadline_ns = cddpi_now_ns() + GREETING_MS * INT64_C(1000000);
-    watch(tcp, attempt, EPOLL_CTL_MOD, EPOLLIN);
-}
-
-/* How many bytes the state waits for: never one more is read. */
-static size_t wanted_bytes(const struct tcp_attempt *attempt)
-{
-    switch (attempt->state) {
-    case TCP_AWAITS_HELLO:
-        return TCP_HELLO_BYTES;
-    case TCP_AWAITS_WELCOME:
-        return TCP_WELCOME_BYTES;
-    case TCP_AWAITS_ANSWER:
-        return TCP_ANSWER_BYTES;
-    default:
-        return 1;
-    }
-}
-
-/* NULL: all is well so far. */
-static const char *objection(const struct tcp_attempt *attempt)
-{
-    if (attempt->state != TCP_AWAITS_HELLO && attempt->state != TCP_AWAITS_ANSWER) {
-        return NULL;
-    }
-    switch (cddpi_tcp_greeting_check(attempt->data, attempt->have)) {
-    case TCP_GREETING_STRANGE:
-        return "it does not speak cddp's protocol (an HTTP client, a port scanner?)";
-    case TCP_GREETING_OTHER_VERSION:
-        return "it speaks another version of cddp's protocol";
-    default:
-        return NULL;
-    }
-}
-
-static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, int error)
-{
-    if (attempt->state == TCP_AWAITS_USE) {
-        cddpi_tcp_attempt_end(tcp, attempt, NULL, false); /* another one was quicker */
-    } else if (error != 0) {
-        cddpi_tcp_attempt_end(tcp, attempt, strerror(error), false);
-    } else {
-        cddpi_tcp_attempt_end(tcp, attempt, "it closed the connection during the greeting", false);
-    }
-}
-
-void cddpi_tcp_attempt_event(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
-{
-    if (attempt->is_closed) {
-        return;
-    }
-    if (attempt->state == TCP_CONNECTING) {
-        finish_connect(tcp, attempt);
-        return;
-    }
-    while (!attempt->is_closed) {
-        size_t wanted = wanted_bytes(attempt);
-        ssize_t got = recv(attempt->fd, attempt->data + attempt->have, wanted - attempt->have,
-                           MSG_DONTWAIT);
-        const char *why;
-
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            return;
-        }
-        if (got <= 0) {
-            end_of_stream(tcp, attempt, got < 0 ? errno : 0);
-            return;
-        }
-        attempt->have += (size_t)got;
-        why = objection(attempt);
-        if (why != NULL) {
-            cddpi_tcp_attempt_end(tcp, attempt, why, false);
-        } else if (attempt->have == wanted) {
-            attempt->have = 0;
-            cddpi_tcp_attempt_greet(tcp, attempt);
-        }
     }
 }
 

@@ -56,16 +56,19 @@ void cddpi_tcp_attempts_expire(struct cddpi_carrier *tcp, int64_t now_ns, int64_
 /** Make room: the stranger that has been here longest has to go. */
 void cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp);
 
-/* attempt_greet.c */
-/** What came is complete for the attempt's state: go on with it. */
-void cddpi_tcp_attempt_greet(struct cddpi_carrier *tcp, struct tcp_attempt *attempt);
 /** Close it; @p why: NULL if nothing is to be said, as it ended well or for a good reason. */
 void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, const char *why,
                            bool is_refusal);
 
-/* connect.c */
 /** An attempt of the pair's search has failed. */
 void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *attempt,
                              const char *why, bool is_refusal);
+
+/** All that was tried has failed: pause before it is tried again. */
+void cddpi_tcp_search_pause(struct tcp_search *search, int64_t now_ns);
+
+/* attempt_greet.c */
+/** A greeting can go on. */
+void cddpi_tcp_attempt_event(struct cddpi_carrier *tcp, struct tcp_attempt *attempt);
 
 #endif

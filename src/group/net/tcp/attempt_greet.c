@@ -4,9 +4,12 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+
+enum { GREETING_MS = 10000 }; /* for each message of it, but the stranger's */
 
 /* A few bytes that always fit into the socket's buffer, unless the peer is gone. */
 static bool send_small(const struct tcp_attempt *attempt, const void *data, size_t bytes)
@@ -215,7 +218,7 @@ static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt,
     } else {
         tcp->strangers--;
         attempt->state = TCP_AWAITS_USE;
-        attempt->deadline_ns = cddpi_deadline_ns(10000);
+        attempt->deadline_ns = cddpi_deadline_ns(GREETING_MS);
     }
 }
 
@@ -253,7 +256,7 @@ static void get_use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     }
 }
 
-void cddpi_tcp_attempt_greet(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void greet(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 {
     switch (attempt->state) {
     case TCP_AWAITS_HELLO:
@@ -268,5 +271,101 @@ void cddpi_tcp_attempt_greet(struct cddpi_carrier *tcp, struct tcp_attempt *atte
     default:
         get_use(tcp, attempt);
         break;
+    }
+}
+
+static void finish_connect(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = attempt};
+    int error = 0;
+    socklen_t bytes = sizeof error;
+
+    if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        cddpi_tcp_attempt_end(tcp, attempt, strerror(error), false);
+        return;
+    }
+    attempt->state = TCP_AWAITS_HELLO;
+    attempt->deadline_ns = cddpi_deadline_ns(GREETING_MS);
+    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_MOD, attempt->fd, &event);
+}
+
+/* How many bytes the state waits for: never one more is read. */
+static size_t wanted_bytes(const struct tcp_attempt *attempt)
+{
+    switch (attempt->state) {
+    case TCP_AWAITS_HELLO:
+        return TCP_HELLO_BYTES;
+    case TCP_AWAITS_WELCOME:
+        return TCP_WELCOME_BYTES;
+    case TCP_AWAITS_ANSWER:
+        return TCP_ANSWER_BYTES;
+    default:
+        return 1;
+    }
+}
+
+/* NULL: all is well so far. */
+static const char *objection(const struct tcp_attempt *attempt)
+{
+    if (attempt->state != TCP_AWAITS_HELLO && attempt->state != TCP_AWAITS_ANSWER) {
+        return NULL;
+    }
+    switch (cddpi_tcp_greeting_check(attempt->data, attempt->have)) {
+    case TCP_GREETING_STRANGE:
+        return "it does not speak cddp's protocol (an HTTP client, a port scanner?)";
+    case TCP_GREETING_OTHER_VERSION:
+        return "it speaks another version of cddp's protocol";
+    default:
+        return NULL;
+    }
+}
+
+static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, int error)
+{
+    if (attempt->state == TCP_AWAITS_USE) {
+        cddpi_tcp_attempt_end(tcp, attempt, NULL, false); /* another one was quicker */
+    } else if (error != 0) {
+        cddpi_tcp_attempt_end(tcp, attempt, strerror(error), false);
+    } else {
+        cddpi_tcp_attempt_end(tcp, attempt, "it closed the connection during the greeting", false);
+    }
+}
+
+void cddpi_tcp_attempt_event(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+{
+    if (attempt->is_closed) {
+        return;
+    }
+    if (attempt->state == TCP_CONNECTING) {
+        finish_connect(tcp, attempt);
+        return;
+    }
+    while (!attempt->is_closed) {
+        size_t wanted = wanted_bytes(attempt);
+        ssize_t got = recv(attempt->fd, attempt->data + attempt->have, wanted - attempt->have,
+                           MSG_DONTWAIT);
+        const char *why;
+
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return;
+        }
+        if (got <= 0) {
+            end_of_stream(tcp, attempt, got < 0 ? errno : 0);
+            return;
+        }
+        attempt->have += (size_t)got;
+        why = objection(attempt);
+        if (why != NULL) {
+            cddpi_tcp_attempt_end(tcp, attempt, why, false);
+        } else if (attempt->have == wanted) {
+            attempt->have = 0;
+            greet(tcp, attempt);
+        }
     }
 }

@@ -15,8 +15,7 @@ enum {
     HIGHER_RANK_MS = 20, /* how much later than the lower one it tries */
     STAGGER_MS = 100,    /* then the peer's next address is tried beside the first */
     FIRST_PAUSE_MS = 20, /* when all have failed */
-    LONGEST_PAUSE_MS = 1000,
-    REFUSED_MS = 3000 /* how long others may still accept, after one has refused */
+    REFUSED_MS = 3000    /* how long others may still accept, after one has refused */
 };
 
 static void sooner(int64_t *next_ns, int64_t at_ns)
@@ -60,15 +59,6 @@ static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
                         tcp->own.host);
 }
 
-/* All addresses have failed: pause, then once more. */
-static void next_round(struct tcp_search *search, int64_t now_ns)
-{
-    search->begin_ns = now_ns + (int64_t)search->pause_ms * 1000000;
-    search->pause_ms = search->pause_ms * 2 < LONGEST_PAUSE_MS ? search->pause_ms * 2
-                                                               : LONGEST_PAUSE_MS;
-    search->next = 0;
-}
-
 /* One address after the other, until one answers. */
 static void try_addresses(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t missing,
                           int64_t now_ns)
@@ -86,7 +76,7 @@ static void try_addresses(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint
         cddpi_tcp_attempt_start(tcp, pair, slot, &address, offered->interface);
     }
     if (search->next == search->count && search->active == 0) {
-        next_round(search, now_ns);
+        cddpi_tcp_search_pause(search, now_ns);
     }
 }
 
@@ -144,21 +134,5 @@ void cddpi_tcp_pairs_connect(struct cddpi_carrier *tcp, int64_t now_ns, int64_t 
         if (tcp->pairs[rank] != NULL) {
             connect_pair(tcp, tcp->pairs[rank], now_ns, next_ns);
         }
-    }
-}
-
-void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *attempt,
-                             const char *why, bool is_refusal)
-{
-    struct tcp_search *search = pair->search;
-    char text[TCP_ADDRESS_TEXT_BYTES];
-
-    cddpi_tcp_address_text(&attempt->address, text);
-    snprintf(search->last, sizeof search->last, "%s: %.120s", text, why);
-    if (is_refusal && search->refused_ns == 0) {
-        search->refused_ns = cddpi_now_ns();
-    }
-    if (pair->knows_address) {
-        next_round(search, cddpi_now_ns());
     }
 }

@@ -8,8 +8,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -29,21 +27,6 @@ static void watch(struct cddpi_carrier *tcp, struct tcp_control *control, int ho
     struct epoll_event event = {.events = events, .data.ptr = control};
 
     (void)epoll_ctl(tcp->net_epoll_fd, how, control->stream.fd, &event);
-}
-
-void cddpi_tcp_control_open(struct cddpi_carrier *tcp, struct tcp_pair *pair)
-{
-    struct tcp_control *control = pair->control;
-    int on = 1;
-    int one_s = 1;
-    unsigned limit_ms = tcp->limit_ms;
-
-    (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPIDLE, &one_s, sizeof one_s);
-    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPINTVL, &one_s, sizeof one_s);
-    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
-    control->is_open = true;
-    watch(tcp, control, EPOLL_CTL_ADD, EPOLLIN);
 }
 
 static void close_control(struct cddpi_carrier *tcp, struct tcp_control *control)

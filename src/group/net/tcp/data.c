@@ -13,45 +13,6 @@
 
 enum { EVENTS = 32 };
 
-void cddpi_tcp_socket_watch(struct cddpi_carrier *tcp, struct tcp_socket *socket, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.ptr = socket};
-
-    if (events != socket->events) {
-        /* one that waits for nothing is taken out: its peer's end would be reported for ever */
-        (void)epoll_ctl(tcp->data_epoll_fd,
-                        events == 0           ? EPOLL_CTL_DEL
-                        : socket->events == 0 ? EPOLL_CTL_ADD
-                                              : EPOLL_CTL_MOD,
-                        socket->stream.fd, &event);
-        socket->events = events;
-    }
-}
-
-static bool has_transfers(const struct tcp_link *link)
-{
-    return link->sends.first != NULL || link->recvs.first != NULL;
-}
-
-void cddpi_tcp_socket_lost(struct cddpi_carrier *tcp, struct tcp_socket *socket, int error)
-{
-    struct tcp_pair *pair = socket->pair;
-    bool is_needed = has_transfers(socket->link) || socket->out != NULL;
-
-    cddpi_tcp_socket_watch(tcp, socket, 0);
-    socket->is_dead = true;
-    if (atomic_load(&pair->left) && !is_needed) {
-        return;
-    }
-    pthread_mutex_lock(&tcp->lock);
-    cddpi_tcp_pair_suspect(tcp, pair, is_needed,
-                           error == 0         ? "it closed the connection"
-                           : error == EPROTO  ? "it sent data that make no sense"
-                           : error == EBADMSG ? "what came was changed on the way"
-                                              : strerror(error));
-    pthread_mutex_unlock(&tcp->lock);
-}
-
 static struct tcp_link *link_of(struct cddpi_carrier *tcp, int peer, enum cddpi_net_channel channel)
 {
     struct tcp_pair *pair;
@@ -130,7 +91,7 @@ static void want(struct cddpi_carrier *tcp, struct tcp_link *link)
     link->pair->wanted |= tcp_slots_of(tcp, link->channel);
     pthread_mutex_unlock(&tcp->lock);
     link->is_wanted = true;
-    cddpi_tcp_thread_wake(tcp);
+    cddpi_tcp_wake(tcp);
 }
 
 /* A peer that has left takes part in nothing new. */
@@ -141,7 +102,7 @@ static void look_for_life(struct cddpi_carrier *tcp, struct tcp_link *link)
     for (unsigned i = 0; i < tcp->sockets; i++) {
         is_dead = is_dead || (link->sockets[i] != NULL && link->sockets[i]->is_dead);
     }
-    if (is_dead && has_transfers(link)) {
+    if (is_dead && cddpi_tcp_link_has_transfers(link)) {
         pthread_mutex_lock(&tcp->lock);
         cddpi_tcp_pair_suspect(tcp, link->pair, true, "its connection is closed");
         pthread_mutex_unlock(&tcp->lock);

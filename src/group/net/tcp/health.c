@@ -48,7 +48,7 @@ void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *fail
     tcp->own_abort = *failure;
     tcp->must_abort = true;
     pthread_mutex_unlock(&tcp->lock);
-    cddpi_tcp_thread_wake(tcp);
+    cddpi_tcp_wake(tcp);
 }
 
 bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)

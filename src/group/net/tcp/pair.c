@@ -6,9 +6,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -88,13 +91,29 @@ void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bo
         snprintf(pair->suspicion, sizeof pair->suspicion, "%s", why);
     }
     pair->is_needed = pair->is_needed || is_needed;
-    cddpi_tcp_thread_wake(tcp);
+    cddpi_tcp_wake(tcp);
 }
 
 static void log_connected(const struct tcp_pair *pair)
 {
     cddpi_log(CDDPI_LOG_INFO, "tcp: connected to rank %d on host %s: %s", pair->peer,
               pair->offer->host, pair->via);
+}
+
+/* A host that does not acknowledge within the limit is lost, also while nothing is sent. */
+static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
+    int on = 1;
+    int one_s = 1;
+    unsigned limit_ms = tcp->limit_ms;
+
+    (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPIDLE, &one_s, sizeof one_s);
+    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPINTVL, &one_s, sizeof one_s);
+    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+    control->is_open = true;
+    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, control->stream.fd, &event);
 }
 
 static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
@@ -109,7 +128,7 @@ static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
     control->pair = pair;
     control->stream = *stream;
     pair->control = control;
-    cddpi_tcp_control_open(tcp, pair);
+    watch_control(tcp, control);
     return true;
 }
 
@@ -152,4 +171,9 @@ void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsig
         log_connected(pair);
     }
     pthread_cond_broadcast(&tcp->opened);
+}
+
+void cddpi_tcp_wake(struct cddpi_carrier *tcp)
+{
+    (void)eventfd_write(tcp->net_wake_fd, 1);
 }

@@ -14,37 +14,6 @@ enum {
     CALLS_AT_ONCE = 4 /* then others have their turn */
 };
 
-void cddpi_tcp_list_append(struct tcp_list *list, struct cddpi_transfer *transfer)
-{
-    tcp_progress(transfer)->next = NULL;
-    if (list->last != NULL) {
-        tcp_progress(list->last)->next = transfer;
-    } else {
-        list->first = transfer;
-    }
-    list->last = transfer;
-}
-
-void cddpi_tcp_list_remove(struct tcp_list *list, struct cddpi_transfer *transfer)
-{
-    struct cddpi_transfer *before = NULL;
-
-    for (struct cddpi_transfer *at = list->first; at != NULL; at = tcp_progress(at)->next) {
-        if (at == transfer) {
-            if (before != NULL) {
-                tcp_progress(before)->next = tcp_progress(at)->next;
-            } else {
-                list->first = tcp_progress(at)->next;
-            }
-            if (list->last == at) {
-                list->last = before;
-            }
-            return;
-        }
-        before = at;
-    }
-}
-
 /* Give the socket the next piece of its channel. False: there is none. */
 static bool take_piece(const struct cddpi_carrier *tcp, struct tcp_socket *socket)
 {

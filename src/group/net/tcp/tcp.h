@@ -200,17 +200,15 @@ void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bo
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                          struct tcp_stream *stream);
 
+/** Let the thread look at what has changed. Any thread, also without the lock. */
+void cddpi_tcp_wake(struct cddpi_carrier *tcp);
+
 /* thread.c */
 cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp);
 /** Say goodbye, and end it. */
 void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp);
-/** Let the thread look at what has changed. Any thread. */
-void cddpi_tcp_thread_wake(struct cddpi_carrier *tcp);
 
 /* connect.c; the thread's, with the lock */
-void cddpi_tcp_accept(struct cddpi_carrier *tcp);
-/** A greeting can go on. */
-void cddpi_tcp_attempt_event(struct cddpi_carrier *tcp, struct tcp_attempt *attempt);
 /** Connect what is wanted, and end what takes too long. Lowers @p next_ns to when it is due again.
  */
 void cddpi_tcp_pairs_connect(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
@@ -220,8 +218,16 @@ void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp);
 void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t events);
 /** Send heartbeats and aborts that are due; look after suspicions. */
 void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
-void cddpi_tcp_control_open(struct cddpi_carrier *tcp, struct tcp_pair *pair);
 void cddpi_tcp_control_goodbye(struct cddpi_carrier *tcp);
+
+/* socket.c; the caller's thread's */
+void cddpi_tcp_list_append(struct tcp_list *list, struct cddpi_transfer *transfer);
+void cddpi_tcp_list_remove(struct tcp_list *list, struct cddpi_transfer *transfer);
+bool cddpi_tcp_link_has_transfers(const struct tcp_link *link);
+/** Wait for @p events of a socket from now on. */
+void cddpi_tcp_socket_watch(struct cddpi_carrier *tcp, struct tcp_socket *socket, uint32_t events);
+/** The socket is of no use any more; @p error: why, 0 when the peer has closed it. */
+void cddpi_tcp_socket_lost(struct cddpi_carrier *tcp, struct tcp_socket *socket, int error);
 
 /* send.c, recv.c; the caller's thread's */
 cddp_status cddpi_tcp_send(struct cddpi_carrier *tcp, struct tcp_link *link,
@@ -233,11 +239,4 @@ cddp_status cddpi_tcp_recv(struct cddpi_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer);
 cddp_status cddpi_tcp_socket_recv(struct cddpi_carrier *tcp, struct tcp_socket *socket,
                                   bool *out_any);
-/** Wait for @p events of a socket from now on. */
-void cddpi_tcp_socket_watch(struct cddpi_carrier *tcp, struct tcp_socket *socket, uint32_t events);
-/** The socket is of no use any more; @p error: why, 0 when the peer has closed it. */
-void cddpi_tcp_socket_lost(struct cddpi_carrier *tcp, struct tcp_socket *socket, int error);
-void cddpi_tcp_list_append(struct tcp_list *list, struct cddpi_transfer *transfer);
-void cddpi_tcp_list_remove(struct tcp_list *list, struct cddpi_transfer *transfer);
-
 #endif

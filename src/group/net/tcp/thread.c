@@ -44,7 +44,7 @@ static void accept_one(struct cddpi_carrier *tcp, int fd, const struct sockaddr_
     cddpi_tcp_attempt_accept(tcp, fd, address);
 }
 
-void cddpi_tcp_accept(struct cddpi_carrier *tcp)
+static void accept_all(struct cddpi_carrier *tcp)
 {
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
         struct sockaddr_storage address = {0};
@@ -94,7 +94,7 @@ static void handle_event(struct cddpi_carrier *tcp, const struct epoll_event *ev
         (void)eventfd_read(tcp->net_wake_fd, &count);
         break;
     case TCP_WATCHED_LISTENER:
-        cddpi_tcp_accept(tcp);
+        accept_all(tcp);
         break;
     case TCP_WATCHED_ATTEMPT:
         cddpi_tcp_attempt_event(tcp, event->data.ptr);
@@ -186,12 +186,7 @@ void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp)
     pthread_mutex_lock(&tcp->lock);
     tcp->is_closing = true;
     pthread_mutex_unlock(&tcp->lock);
-    cddpi_tcp_thread_wake(tcp);
+    cddpi_tcp_wake(tcp);
     pthread_join(tcp->thread, NULL);
     tcp->has_thread = false;
-}
-
-void cddpi_tcp_thread_wake(struct cddpi_carrier *tcp)
-{
-    (void)eventfd_write(tcp->net_wake_fd, 1);
 }
