@@ -131,9 +131,10 @@ double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi
     return cost.latency_s + cost.wire_s + cost.merge_s;
 }
 
-/* Of n pieces one passes alone; each other one adds what the busiest of wire and processor takes
- * for it, or its own time by how many are under way, where that is not enough to hide the waiting.
- * Before the first and after the last, hosts of several ranks reduce and copy it within. */
+/* Of n pieces one passes alone; each other one adds what the busier of wire and core takes for it,
+ * or its own time by how many are under way, where that is not enough to hide the waiting. Hosts of
+ * several ranks also reduce each piece before and copy it afterwards: every rank a share of it, so
+ * that all of them together are as fast as one core with one array. */
 double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
                             enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
                             size_t piece_bytes)
@@ -141,13 +142,14 @@ double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_li
     double pieces = piece_bytes < leaf_bytes ? ceil((double)leaf_bytes / (double)piece_bytes) : 1;
     struct cost piece = cost_of(tree, link, algorithm, (double)leaf_bytes / pieces,
                                 (double)sum_bytes / pieces);
-    double alone_s = piece.latency_s + piece.wire_s + piece.merge_s;
-    double next_s = fmax(fmax(piece.wire_s, piece.merge_s), alone_s / CDDPI_PIECES_UNDER_WAY);
-    double within_s = tree->ranks > tree->hosts
-                          ? 2 * (double)leaf_bytes / pieces / link->reduce_bytes_per_s
-                          : 0;
+    double alone_s;
 
-    return alone_s + (pieces - 1) * next_s + within_s;
+    if (tree->ranks > tree->hosts) {
+        piece.merge_s += 2 * (double)leaf_bytes / pieces / link->reduce_bytes_per_s;
+    }
+    alone_s = piece.latency_s + piece.wire_s + piece.merge_s;
+    return alone_s +
+           (pieces - 1) * fmax(fmax(piece.wire_s, piece.merge_s), alone_s / CDDPI_PIECES_UNDER_WAY);
 }
 
 enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,

@@ -156,8 +156,8 @@ double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi
 /** In how many bytes a large operation is best cut, so that its pieces overlap: whole 64 bytes. */
 size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes);
 
-/** The seconds of an all-reduce in pieces of @p piece_bytes (of leaf_bytes), of which
- *  CDDPI_PIECES_UNDER_WAY overlap, and whose first and last are alone within the hosts. */
+/** The seconds of an all-reduce, within the hosts and between them, in pieces of @p piece_bytes (of
+ *  leaf_bytes), of which CDDPI_PIECES_UNDER_WAY overlap. */
 double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
                             enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
                             size_t piece_bytes);
