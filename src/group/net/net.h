@@ -68,6 +68,7 @@ struct cddpi_backend {
     char token[256];                       /* the carrier borrows both */
     char job[320];
     bool uses_carrier; /* this rank has begun a transfer */
+    int64_t failed_ns; /* when it was first seen that a peer is gone or ended the group */
     struct cddpi_link link;
     struct cddpi_tree tree;
     struct net_plan plans[CDDPI_ALGORITHMS];
@@ -183,7 +184,7 @@ struct net_collective {
 /* transport.c */
 extern const struct cddpi_backend_ops cddpi_net_ops;
 
-/** News of the carrier: wakes the rank, and passes on another host's abort. Any thread. */
+/** News of the carrier: wakes the rank. Any thread. */
 void cddpi_net_wake(void *context);
 
 /* transfer.c */
