@@ -242,7 +242,7 @@ static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
 
 void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
 {
-    if (tcp->has_arrived) {
+    if (tcp->owner == getpid() && atomic_load(&tcp->has_arrived)) {
         (void)take_arrived(tcp);
     }
     while (tcp->all_sockets != NULL) {

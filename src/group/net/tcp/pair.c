@@ -62,25 +62,32 @@ void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes)
     }
 }
 
-void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
+void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+                           const char *why)
 {
     char name[TCP_TEXT_BYTES];
-    char why[2 * TCP_TEXT_BYTES];
-    va_list arguments;
 
     if (atomic_load(&tcp->has_failed) || tcp->is_closing) {
         return;
     }
-    va_start(arguments, format);
-    vsnprintf(why, sizeof why, format, arguments);
-    va_end(arguments);
     cddpi_tcp_pair_name(pair, name, sizeof name);
-    (void)cddpi_fail(CDDP_ERR_PEER, "%s %s", name, why);
+    (void)cddpi_fail(status, "%s %s", name, why);
     cddpi_error_blame(pair->peer);
     tcp->failure = *cddpi_last_failure();
     atomic_store(&tcp->has_failed, true);
     tcp->needs_wake = true;
     pthread_cond_broadcast(&tcp->opened);
+}
+
+void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
+{
+    char why[2 * TCP_TEXT_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    cddpi_tcp_pair_failed(tcp, pair, CDDP_ERR_PEER, why);
 }
 
 void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,

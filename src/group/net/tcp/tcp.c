@@ -216,7 +216,7 @@ static void close_carrier(struct cddpi_carrier *tcp)
         if (tcp->pairs != NULL) {
             cddpi_tcp_control_goodbye(tcp);
         }
-    }
+    } /* else a forked process, which only closes its descriptors */
     cddpi_tcp_attempts_close(tcp);
     cddpi_tcp_data_close(tcp);
     for (int rank = 0; tcp->pairs != NULL && rank < tcp->params.world_size; rank++) {

@@ -193,6 +193,9 @@ void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes);
 /** The peer cannot be reached any more: the carrier fails, unless it has. */
 void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/** The same with another status than CDDP_ERR_PEER. */
+void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+                           const char *why);
 /** A data connection broke. The peer's control connection may say why; else it is lost soon. */
 void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
                             const char *why);
@@ -205,7 +208,7 @@ void cddpi_tcp_wake(struct cddpi_carrier *tcp);
 
 /* thread.c */
 cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp);
-/** Say goodbye, and end it. */
+/** End it. */
 void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp);
 
 /* connect.c; the thread's, with the lock */
