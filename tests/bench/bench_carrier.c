@@ -11,7 +11,14 @@
 #include <netinet/tcp.h>
 
 #define TOKEN "a secret of this measurement"
-enum { LARGE = 64 << 20, SMALL = 4096, TRIPS = 2000, MAX_REPEATS = 101, TIMEOUT_MS = 60000 };
+enum {
+    LARGE = 64 << 20,
+    CHUNK = 128 << 10,
+    SMALL = 4096,
+    TRIPS = 2000,
+    MAX_REPEATS = 101,
+    TIMEOUT_MS = 60000
+};
 
 struct series {
     double values[MAX_REPEATS];
@@ -43,7 +50,8 @@ static void print_times(const char *what, struct series *series)
 static bool move_all(int fd, uint8_t *data, size_t bytes, bool is_send)
 {
     while (bytes > 0) {
-        ssize_t moved = is_send ? send(fd, data, bytes, MSG_NOSIGNAL) : recv(fd, data, bytes, 0);
+        size_t chunk = bytes < CHUNK ? bytes : CHUNK;
+        ssize_t moved = is_send ? send(fd, data, chunk, MSG_NOSIGNAL) : recv(fd, data, chunk, 0);
 
         if (moved <= 0) {
             return false;

@@ -131,7 +131,7 @@ static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int 
                             error == 0 ? "closed" : "reset");
     } else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
         cddpi_tcp_pair_lost(tcp, pair,
-                            "cannot be reached any more: its host has answered nothing for %u ms "
+                            "cannot be reached any more: its host has not answered within %u ms "
                             "(CDDP_HEARTBEAT_MS)",
                             tcp->limit_ms);
     } else {

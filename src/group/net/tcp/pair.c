@@ -113,12 +113,14 @@ static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
     int on = 1;
     int one_s = 1;
-    unsigned limit_ms = tcp->limit_ms;
+    unsigned limit_ms = tcp->limit_ms - tcp->limit_ms / 4; /* a heartbeat comes first */
+    int priority = 6;                                      /* before data, where queues know it */
 
     (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPIDLE, &one_s, sizeof one_s);
     (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPINTVL, &one_s, sizeof one_s);
     (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+    (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
     control->is_open = true;
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, control->stream.fd, &event);
 }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <sodium.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -75,6 +76,9 @@ static cddp_status make_descriptors(struct cddpi_carrier *tcp)
 
 static cddp_status read_settings(struct cddpi_carrier *tcp)
 {
+    if (sodium_init() < 0) { /* also chooses the processor's fastest cipher */
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "tcp: libsodium does not start");
+    }
     tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
                                                DEFAULT_SOCKETS);
     tcp->encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
