@@ -103,7 +103,7 @@ struct tcp_control {
     size_t in_bytes, out_begin, out_end;
     int64_t beat_ns; /* when a heartbeat was sent */
     uint8_t in[TCP_CONTROL_MAX_BYTES];
-    uint8_t out[2 * TCP_CONTROL_MAX_BYTES];
+    uint8_t out[TCP_CONTROL_MAX_BYTES + 64];
 };
 
 struct tcp_search; /* connect.c */
@@ -150,6 +150,9 @@ struct cddpi_carrier {
     struct tcp_pair **pairs;         /* by rank; NULL: nothing was between them */
     struct tcp_attempt *attempts;    /* greetings under way, of both directions */
     int strangers;                   /* attempts that came in and have not proved anything */
+    int64_t next_beat_ns;            /* when heartbeats are due */
+    int64_t clocks_ns;               /* when anything is due */
+    bool has_news;                   /* so that something may be due before */
     int64_t listen_again_ns;         /* 0, or when accepting is tried again */
     int64_t refusals_ns;             /* since when these are counted */
     int refusals;
