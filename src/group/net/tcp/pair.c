@@ -113,8 +113,9 @@ static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
     int on = 1;
     int one_s = 1;
-    /* a heartbeat comes first, and the kernel counts from the first time that it repeats it */
-    unsigned limit_ms = tcp->limit_ms * 5 / 8;
+    /* a heartbeat comes first, the kernel counts from when it first repeats it, and looks only
+     * every half second where the cable is one of its own */
+    unsigned limit_ms = tcp->limit_ms / 2;
     int priority = 6; /* before data, where queues know it */
 
     (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
