@@ -118,13 +118,13 @@ static void make_connection(int i, unsigned slot)
 {
     static const uint8_t key[CDDPI_AUTH_KEY_BYTES];
     static const uint8_t nonce[CDDPI_NONCE_BYTES];
-    struct tcp_stream stream = {.fd = connect_end(i)};
-    uint8_t header[TCP_CIPHER_HEADER_BYTES];
+    struct cddpi_stream stream = {.fd = connect_end(i)};
+    uint8_t header[CDDPI_CIPHER_HEADER_BYTES];
 
     if (tcp.encrypts) {
-        stream.cipher = cddpi_tcp_cipher_create(key, "server", nonce, nonce, header);
+        stream.cipher = cddpi_cipher_create(key, "server", nonce, nonce, header);
         fuzz_check(stream.cipher != NULL, "no memory");
-        fuzz_check(cddpi_tcp_cipher_accept(stream.cipher, key, "client", nonce, nonce, header),
+        fuzz_check(cddpi_cipher_accept(stream.cipher, key, "client", nonce, nonce, header),
                    "no cipher");
     }
     cddpi_tcp_pair_fill(&tcp, pairs[1], slot, &stream);

@@ -164,7 +164,7 @@ void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attemp
         (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, attempt->fd, NULL);
         close(attempt->fd);
     }
-    cddpi_tcp_cipher_destroy(attempt->cipher);
+    cddpi_cipher_destroy(attempt->cipher);
     attempt->cipher = NULL;
     if (!attempt->came_in) {
         attempt->pair->search->active--;
@@ -227,7 +227,7 @@ void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp)
             cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
         } else if (!attempt->is_closed) { /* the epoll is the parent's, too */
             close(attempt->fd);
-            cddpi_tcp_cipher_destroy(attempt->cipher);
+            cddpi_cipher_destroy(attempt->cipher);
         }
         tcp->attempts = attempt->next;
         cddpi_free(attempt);

@@ -47,7 +47,7 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
     while (control->out_begin < control->out_end && !blocked) {
         struct iovec parts[2] = {
             {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
-        ssize_t sent = cddpi_tcp_stream_send(&control->stream, parts);
+        ssize_t sent = cddpi_stream_send(&control->stream, parts);
 
         if (sent > 0) {
             control->out_begin += (size_t)sent;
@@ -55,7 +55,7 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
             blocked = true;
         }
     }
-    blocked = !cddpi_tcp_stream_flush(&control->stream) || blocked;
+    blocked = !cddpi_stream_flush(&control->stream) || blocked;
     blocked = blocked && (errno == EAGAIN || errno == EWOULDBLOCK);
     watch(tcp, control, EPOLL_CTL_MOD, EPOLLIN | (blocked ? EPOLLOUT : 0));
 }
@@ -151,7 +151,7 @@ void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
     while (control->is_open) {
         struct iovec parts[2] = {
             {control->in + control->in_bytes, sizeof control->in - control->in_bytes}, {NULL, 0}};
-        ssize_t got = cddpi_tcp_stream_recv(&control->stream, parts);
+        ssize_t got = cddpi_stream_recv(&control->stream, parts);
 
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             return;
@@ -250,11 +250,11 @@ static void drain(struct tcp_control *control, int64_t deadline_ns)
     for (;;) {
         struct iovec parts[2] = {
             {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
-        ssize_t sent = parts[0].iov_len > 0 ? cddpi_tcp_stream_send(&control->stream, parts) : 0;
+        ssize_t sent = parts[0].iov_len > 0 ? cddpi_stream_send(&control->stream, parts) : 0;
 
         if (sent > 0) {
             control->out_begin += (size_t)sent;
-        } else if ((sent == 0 && cddpi_tcp_stream_flush(&control->stream)) ||
+        } else if ((sent == 0 && cddpi_stream_flush(&control->stream)) ||
                    (errno != EAGAIN && errno != EWOULDBLOCK) ||
                    poll(&entry, 1, cddpi_left_ms(deadline_ns)) <= 0) {
             return;

@@ -43,7 +43,7 @@ void cddpi_tcp_pair_destroy(struct tcp_pair *pair)
         if (pair->control->is_open) {
             close(pair->control->stream.fd);
         }
-        cddpi_tcp_cipher_destroy(pair->control->stream.cipher);
+        cddpi_cipher_destroy(pair->control->stream.cipher);
         cddpi_free(pair->control);
     }
     for (int channel = 0; channel < CDDPI_NET_CHANNELS; channel++) {
@@ -128,7 +128,7 @@ static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control
 }
 
 static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
-                         struct tcp_stream *stream)
+                         struct cddpi_stream *stream)
 {
     struct tcp_control *control = cddpi_zalloc(sizeof *control);
 
@@ -145,7 +145,7 @@ static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
 
 /* Hand a data connection to the caller's thread. */
 static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                      struct tcp_stream *stream)
+                      struct cddpi_stream *stream)
 {
     struct tcp_socket *socket = cddpi_zalloc(sizeof *socket);
 
@@ -164,7 +164,7 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
 }
 
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct tcp_stream *stream)
+                         struct cddpi_stream *stream)
 {
     bool is_first = pair->filled == 0;
     bool filled = slot == TCP_CONTROL_SLOT ? fill_control(tcp, pair, stream)
@@ -172,7 +172,7 @@ void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsig
 
     if (!filled) {
         close(stream->fd);
-        cddpi_tcp_cipher_destroy(stream->cipher);
+        cddpi_cipher_destroy(stream->cipher);
         cddpi_tcp_pair_lost(tcp, pair, "cannot be connected: this rank has no memory for it");
         return;
     }

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <sodium.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -76,19 +75,11 @@ static cddp_status make_descriptors(struct cddpi_carrier *tcp)
 
 static cddp_status read_settings(struct cddpi_carrier *tcp)
 {
-    if (sodium_init() < 0) { /* also chooses the processor's fastest cipher */
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "tcp: libsodium does not start");
-    }
     tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
                                                DEFAULT_SOCKETS);
-    tcp->encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
     tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
                                                 DEFAULT_LIMIT_MS);
-    if (tcp->encrypts && tcp->params.token[0] == '\0') {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "tcp: CDDP_ENCRYPT=1 needs a secret: CDDP_TOKEN is not set");
-    }
-    return CDDP_OK;
+    return cddpi_encryption(tcp->params.token, &tcp->encrypts);
 }
 
 /* What this rank can do alone. */

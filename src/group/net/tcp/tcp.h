@@ -16,7 +16,7 @@
 #include "group/net/tcp/address.h"
 #include "group/net/tcp/frame.h"
 #include "group/net/tcp/hello.h"
-#include "group/net/tcp/stream.h"
+#include "store/stream.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -54,7 +54,7 @@ struct tcp_list {
 
 /* A data connection. The caller's thread's, once it has arrived. */
 struct tcp_socket {
-    struct tcp_stream stream;
+    struct cddpi_stream stream;
     struct tcp_pair *pair;
     unsigned slot;
     struct tcp_link *link;
@@ -98,7 +98,7 @@ enum tcp_watched {
 struct tcp_control {
     enum tcp_watched watched;
     struct tcp_pair *pair;
-    struct tcp_stream stream;
+    struct cddpi_stream stream;
     bool is_open;
     size_t in_bytes, out_begin, out_end;
     int64_t beat_ns; /* when a heartbeat was sent */
@@ -204,7 +204,7 @@ void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bo
                             const char *why);
 /** Use an open connection for @p slot: this takes over @p stream. */
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct tcp_stream *stream);
+                         struct cddpi_stream *stream);
 
 /** Let the thread look at what has changed. Any thread, also without the lock. */
 void cddpi_tcp_wake(struct cddpi_carrier *tcp);
