@@ -3,6 +3,7 @@
 #include "group/bootstrap.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "group/agree.h"
@@ -21,7 +22,7 @@ enum {
 
 /* Where a rank is: loopback connects those for which all of it is the same. */
 struct place {
-    char machine[CDDPI_MACHINE_BYTES];
+    char machine[256];                 /* as $CDDP_HOST_ID says, else the kernel */
     char network[CDDPI_MACHINE_BYTES]; /* the network namespace */
 };
 
@@ -60,8 +61,12 @@ static struct cddpi_exchange exchange_by(const cddp_bootstrap *bootstrap)
 
 static void read_place(struct place *out)
 {
+    const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
+    char machine[CDDPI_MACHINE_BYTES];
+
+    cddpi_machine(machine);
     memset(out, 0, sizeof *out);
-    cddpi_machine(out->machine);
+    snprintf(out->machine, sizeof out->machine, "%s", given != NULL ? given : machine);
     (void)!readlink("/proc/self/ns/net", out->network, sizeof out->network - 1);
 }
 
