@@ -107,6 +107,50 @@ static void a_rank_that_does_not_start_mpi_is_not_waited_for_for_ever(void **sta
     launcher_end(&job);
 }
 
+/* mpirun's variables say that some ranks are elsewhere, so no folder is shared. */
+static void ranks_of_several_hosts_come_together_by_mpi(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    MPIRUN(&job, 3, "hosta:2,hostb:1", launcher_path("tests/net_mpi_rank"), "transfers");
+    assert_mpirun_ended_well(&job);
+    launcher_end(&job);
+}
+
+static void ranks_of_several_hosts_come_together_where_they_are_told_to(void **state)
+{
+    struct launched job = {0};
+    char store[64];
+
+    (void)state;
+    NEED_MPIRUN();
+    snprintf(store, sizeof store, "tcp://127.0.0.1:%d", support_free_port());
+    setenv("CDDP_STORE", store, 1);
+    setenv("CDDP_TOKEN", "secret", 1);
+    MPIRUN(&job, 3, "hosta:2,hostb:1", launcher_path("tests/net_mpi_rank"), "transfers");
+    unsetenv("CDDP_STORE");
+    unsetenv("CDDP_TOKEN");
+    assert_mpirun_ended_well(&job);
+    launcher_end(&job);
+}
+
+static void without_the_module_they_learn_which_variables_to_set(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    setenv("CDDP_MPI_MODULE", "/nowhere/libcddp-mpi.so", 1);
+    MPIRUN(&job, 2, "hosta:1,hostb:1", launcher_path("tests/net_mpi_rank"), "transfers");
+    unsetenv("CDDP_MPI_MODULE");
+    assert_int_not_equal(job.exit_status, 0);
+    assert_err(&job, "on several hosts, and cannot meet by MPI. Set CDDP_STORE=tcp://host:port");
+    assert_err(&job, "/nowhere/libcddp-mpi.so");
+    launcher_end(&job);
+}
+
 static void without_mpirun_it_says_what_is_missing(void **state)
 {
     (void)state;
@@ -155,6 +199,9 @@ int main(void)
         cmocka_unit_test(an_error_of_mpi_becomes_ours_and_names_the_rank),
         cmocka_unit_test(a_rank_that_is_killed_or_fails_ends_the_job),
         cmocka_unit_test(a_rank_that_does_not_start_mpi_is_not_waited_for_for_ever),
+        cmocka_unit_test(ranks_of_several_hosts_come_together_by_mpi),
+        cmocka_unit_test(ranks_of_several_hosts_come_together_where_they_are_told_to),
+        cmocka_unit_test(without_the_module_they_learn_which_variables_to_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

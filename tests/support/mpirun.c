@@ -1,12 +1,14 @@
 /* mpirun.c - jobs that the real mpirun starts on this machine, as several hosts if need be: its ssh
- * is a script that runs the daemon here. */
+ * is a script that runs the daemon here, with temporary files of its own as on a host of its own.
+ */
 #include "support/mpirun.h"
 
 #include <stdbool.h>
 
 enum { MOST_WORDS = 32 };
 
-static const char agent[] = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+static const char agent[] = "#!/bin/sh\nexport TMPDIR=\"${0%/*}/$1\"\nmkdir -p \"$TMPDIR\"\n"
+                            "shift\nexec sh -c \"$*\"\n";
 
 int mpirun_is_here(void)
 {

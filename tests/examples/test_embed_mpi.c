@@ -1,0 +1,52 @@
+/* test_embed_mpi.c - the example of a program of MPI: as built, on 1, 2 and 3 processes and on
+ * several hosts as mpirun sees them. */
+#include "support/embed.h"
+#include "support/mpirun.h"
+
+/* Run @p program on @p ranks ranks; all end with the same weights. */
+static void run_mpi(const char *program, int ranks, const char *hosts, struct run *run)
+{
+    struct launched job = {0};
+    char path[4400];
+
+    memset(run, 0, sizeof *run);
+    MPIRUN(&job, ranks, hosts, program, NULL);
+    assert_mpirun_ended_well(&job);
+    snprintf(path, sizeof path, "%s/out", job.dir);
+    read_output(path, run);
+    launcher_end(&job);
+    assert_int_equal(run->count, 11);
+    for (int rank = 0; rank < ranks; rank++) {
+        assert_true(run->weights[rank] != 0);
+        assert_true(run->weights[rank] == run->weights[0]);
+    }
+}
+
+static void two_and_three_ranks_follow_one(void **state)
+{
+    const char *program;
+    struct run alone;
+    struct run several;
+
+    (void)state;
+    NEED_MPIRUN();
+    program = launcher_path("examples/embed_mpi_trainer");
+    run_mpi(program, 1, NULL, &alone);
+    assert_true(alone.losses[0] > 0.4);
+    assert_true(alone.losses[alone.count - 1] < 0.3);
+    run_mpi(program, 2, NULL, &several);
+    assert_same_losses(&alone, &several, 1e-5);
+    run_mpi(program, 3, NULL, &several);
+    assert_same_losses(&alone, &several, 1e-5);
+    run_mpi(program, 3, "hosta:2,hostb:1", &several);
+    assert_same_losses(&alone, &several, 1e-5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_and_three_ranks_follow_one),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
