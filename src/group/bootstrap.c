@@ -240,9 +240,9 @@ cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env)
         return cddpi_fail_prefix(
             status,
             "joining: the ranks that %s started are on several hosts, and cannot meet by "
-            "MPI. Set CDDP_STORE=tcp://host:port, an address of rank 0's host and a free "
-            "port, and CDDP_TOKEN to a secret (mpirun -x CDDP_STORE=... -x "
-            "CDDP_TOKEN=...). Why MPI cannot",
+            "MPI. Set CDDP_STORE=tcp://host:port, an address of rank 0's host and a free port, and "
+            "CDDP_TOKEN to a secret, for all ranks (mpirun -x NAME, or -genv NAME VALUE). Why MPI "
+            "cannot",
             env->origin);
     }
     return cddpi_bootstrap_rendezvous(&bootstrap, env);

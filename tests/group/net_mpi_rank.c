@@ -5,6 +5,10 @@
 #include "base/clock.h"
 #include "group/net/carriers.h"
 
+#ifdef OWNS_MPI
+#include <cddp/mpi.h>
+#endif
+
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -298,21 +302,98 @@ static void misses(void)
     MUST(cddp_barrier(group, NULL) == CDDP_OK);
 }
 
+#ifdef OWNS_MPI
+/* Each half of the world, in reverse order, is a group of its own, of those ranks. */
+static void halves(void)
+{
+    cddp_group *half;
+    MPI_Comm comm;
+    int32_t sum = 0;
+    int32_t expected = 0;
+    int32_t rank = cddp_group_rank(group);
+    int size = cddp_group_world_size(group);
+
+    MUST(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comm) == MPI_SUCCESS);
+    MUST(cddp_group_create_from_mpi(comm, NULL, &half) == CDDP_OK);
+    MUST(MPI_Comm_free(&comm) == MPI_SUCCESS);
+    for (int r = rank % 2; r < size; r += 2) {
+        expected += r;
+    }
+    MUST(cddp_group_world_size(half) == (size + 1 - rank % 2) / 2);
+    MUST(cddp_group_rank(half) == cddp_group_world_size(half) - 1 - rank / 2);
+    MUST(cddp_group_local_rank(half) == cddp_group_rank(half));
+    MUST(cddp_group_local_world_size(half) == cddp_group_world_size(half));
+    MUST(cddp_all_reduce(half, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    MUST(sum == expected);
+    cddp_group_destroy(half);
+}
+
+/* The program calls MPI while the carrier does. */
+static void both(void)
+{
+    struct cddpi_carrier *carrier;
+    cddp_group *part;
+    int rank = cddp_group_rank(group);
+    int sum = 0;
+    MPI_Request request;
+
+    MUST(cddp_group_split(group, rank % 2, rank, &part) == CDDP_OK);
+    MUST(open_carrier(part, TIMEOUT_MS, &carrier) == CDDP_OK);
+    MUST(MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request) == MPI_SUCCESS);
+    exchange_all(part, carrier);
+    MUST(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    MUST(sum == cddp_group_world_size(group) * (cddp_group_world_size(group) - 1) / 2);
+    ops->close(carrier);
+    cddp_group_destroy(part);
+}
+
+/* MPI was started for fewer threads than a group needs between machines. */
+static void refuses(void)
+{
+    printf("refused: %s\n", cddp_last_error());
+}
+
+static cddp_status create_group(void)
+{
+    return cddp_group_create_from_mpi(MPI_COMM_WORLD, NULL, &group);
+}
+#else
+static cddp_status create_group(void)
+{
+    return cddp_group_create(NULL, &group);
+}
+#endif
+
 static const struct action {
     const char *name;
     void (*run)(void);
-} actions[] = {{"transfers", transfers}, {"parts", parts},           {"aborts", aborts},
-               {"forgets", forgets},     {"mismatches", mismatches}, {"dies", dies},
-               {"fails", fails},         {"misses", misses}};
+} actions[] = {
+    {"transfers", transfers},   {"parts", parts}, {"aborts", aborts},   {"forgets", forgets},
+    {"mismatches", mismatches}, {"dies", dies},   {"fails", fails},     {"misses", misses},
+#ifdef OWNS_MPI
+    {"halves", halves},         {"both", both},   {"refuses", refuses},
+#endif
+};
 
 int main(int argc, char **argv)
 {
     for (size_t i = 0; argc == 2 && i < sizeof actions / sizeof *actions; i++) {
         if (strcmp(argv[1], actions[i].name) == 0) {
-            MUST(cddp_group_create(NULL, &group) == CDDP_OK);
-            MUST((ops = cddpi_carrier_choose("mpi")) != NULL);
+#ifdef OWNS_MPI
+            int provided;
+            int wanted = strcmp(argv[1], "refuses") == 0 ? MPI_THREAD_FUNNELED
+                                                         : MPI_THREAD_MULTIPLE;
+
+            MUST(MPI_Init_thread(&argc, &argv, wanted, &provided) == MPI_SUCCESS);
+#endif
+            MUST(create_group() == CDDP_OK);
+            ops = cddpi_carrier_choose("mpi");
+            MUST(ops != NULL || strcmp(argv[1], "refuses") == 0);
             actions[i].run();
             cddp_group_destroy(group);
+#ifdef OWNS_MPI
+            MPI_Finalize();
+#endif
             return 0;
         }
     }

@@ -151,6 +151,37 @@ static void without_the_module_they_learn_which_variables_to_set(void **state)
     launcher_end(&job);
 }
 
+static void a_program_of_mpi_makes_groups_of_its_communicators(void **state)
+{
+    static const char *const actions[] = {"halves", "transfers", "parts", "both"};
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
+        MPIRUN(&job, 4, i == 0 ? "hosta:2,hostb:2" : NULL, launcher_path("tests/net_mpi_program"),
+               actions[i]);
+        assert_mpirun_ended_well(&job);
+        launcher_end(&job);
+    }
+    MPIRUN(&job, 5, NULL, launcher_path("tests/net_mpi_program"), "halves");
+    assert_mpirun_ended_well(&job);
+    launcher_end(&job);
+}
+
+static void mpi_that_a_program_started_for_one_thread_is_refused(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    MPIRUN(&job, 2, NULL, launcher_path("tests/net_mpi_program"), "refuses");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "refused: carrier mpi: the program has started MPI for fewer threads than "
+                     "MPI_THREAD_MULTIPLE");
+    launcher_end(&job);
+}
+
 static void without_mpirun_it_says_what_is_missing(void **state)
 {
     (void)state;
@@ -202,6 +233,8 @@ int main(void)
         cmocka_unit_test(ranks_of_several_hosts_come_together_by_mpi),
         cmocka_unit_test(ranks_of_several_hosts_come_together_where_they_are_told_to),
         cmocka_unit_test(without_the_module_they_learn_which_variables_to_set),
+        cmocka_unit_test(a_program_of_mpi_makes_groups_of_its_communicators),
+        cmocka_unit_test(mpi_that_a_program_started_for_one_thread_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,9 @@ void mpirun_start(struct launched *job, int ranks, const char *hosts, const char
         words[n++] = "--mca";
         words[n++] = "plm_rsh_agent";
         words[n++] = path;
+        words[n++] = "--mca"; /* its shared memory has the machine's name, which all hosts have */
+        words[n++] = "btl";
+        words[n++] = "self,tcp";
         words[n++] = "--host";
         words[n++] = hosts;
     }

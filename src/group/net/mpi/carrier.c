@@ -260,12 +260,17 @@ cddp_status cddpi_mpi_carrier_listen(struct cddpi_carrier *carrier)
     return CDDP_OK;
 }
 
+/* Done includes failed. */
 static bool all_done(MPI_Request *requests, int count)
 {
-    int flag = 0;
+    bool all = true;
 
-    return count == 0 ||
-           (MPI_Testall(count, requests, &flag, MPI_STATUSES_IGNORE) == MPI_SUCCESS && flag != 0);
+    for (int i = 0; i < count; i++) {
+        int flag = 0;
+
+        all = (MPI_Test(&requests[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || flag != 0) && all;
+    }
+    return all;
 }
 
 /* Of receives MPI can cancel those that nothing has come for. */

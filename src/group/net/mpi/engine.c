@@ -328,6 +328,9 @@ cddp_status cddpi_mpi_fail(cddp_status status, int code, const char *format, ...
     if (MPI_Error_string(code, why, &length) != MPI_SUCCESS) {
         snprintf(why, sizeof why, "error %d of MPI", code);
     }
+    for (char *c = why; *c != '\0'; c++) {
+        *c = *c == '\n' ? ' ' : *c; /* MPICH's have lines */
+    }
     return cddpi_fail(status, "%s: %s", what, why);
 }
 
