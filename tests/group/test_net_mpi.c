@@ -206,6 +206,18 @@ static void a_module_that_is_not_there_is_named(void **state)
     unsetenv("CDDP_MPI_MODULE");
 }
 
+static void tcp_serves_where_mpi_cannot(void **state)
+{
+    const struct cddpi_carrier_ops *carrier;
+
+    (void)state;
+    setenv("CDDP_MPI_MODULE", "/nowhere/libcddp-mpi.so", 1);
+    carrier = cddpi_carrier_choose(NULL);
+    unsetenv("CDDP_MPI_MODULE");
+    assert_non_null(carrier);
+    assert_string_equal(carrier->name, "tcp");
+}
+
 static void an_unknown_carrier_is_an_error(void **state)
 {
     (void)state;
@@ -220,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_module_that_is_not_there_is_named),
+        cmocka_unit_test(tcp_serves_where_mpi_cannot),
         cmocka_unit_test(an_unknown_carrier_is_an_error),
         cmocka_unit_test(without_mpirun_it_says_what_is_missing),
         cmocka_unit_test(messages_of_all_sizes_arrive_as_they_were_sent),

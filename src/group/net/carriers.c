@@ -42,11 +42,16 @@ static const struct cddpi_carrier_ops *find_mpi(void)
     return cddpi_mpi_module_open(&module) == CDDP_OK ? module->carrier : NULL;
 }
 
+static const struct cddpi_carrier_ops *find_tcp(void)
+{
+    return &cddpi_tcp_carrier;
+}
+
 /* Best first. */
 static const struct row {
     const char *name;
     const struct cddpi_carrier_ops *(*find)(void);
-} rows[] = {{"mpi", find_mpi}};
+} rows[] = {{"mpi", find_mpi}, {"tcp", find_tcp}};
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
