@@ -8,7 +8,7 @@
 #include "base/machine.h"
 #include "group/agree.h"
 #include "group/net/mpi_module.h"
-#include "group/reach.h"
+#include "group/net/tcp/reach.h"
 #include "store/server.h"
 
 #include <stdio.h>
@@ -28,8 +28,7 @@ struct place {
 
 /* What rank 0 tells all. */
 struct offer {
-    struct cddpi_addresses addresses;
-    uint16_t port;
+    struct tcp_offer at;
     char token[256];
     char job[256];
 };
@@ -137,8 +136,8 @@ static cddp_status serve(struct cddpi_launch_env *env, bool is_local, struct off
         status = cddpi_store_server_create(&options, &env->server);
     }
     if (status == CDDP_OK) {
-        offer->port = cddpi_store_server_port(env->server);
-        cddpi_own_addresses(&offer->addresses);
+        status = cddpi_tcp_offer_make(&offer->at);
+        offer->at.port = cddpi_store_server_port(env->server);
     }
     return status;
 }
@@ -146,17 +145,23 @@ static cddp_status serve(struct cddpi_launch_env *env, bool is_local, struct off
 /* Choose the address that this rank uses. @p is_near: loopback reaches rank 0. */
 static cddp_status take(const struct offer *offer, bool is_near, struct cddpi_launch_env *env)
 {
-    char host[CDDPI_REACH_BYTES] = "127.0.0.1";
+    char host[TCP_HOST_TEXT_BYTES] = "127.0.0.1";
     cddp_status status = CDDP_OK;
 
     if (!is_near) {
-        status = cddpi_reachable_address(&offer->addresses, offer->port,
-                                         env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS,
-                                         host);
+        status = cddpi_tcp_reachable(&offer->at,
+                                     env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS, host);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(
+                status,
+                "joining: rank 0's store is not to be reached. Set CDDP_STORE=tcp://host:port"
+                ", an address of rank 0's host that all others reach, and CDDP_TOKEN to a "
+                "secret, for all ranks. What was tried");
+        }
     }
     if (status == CDDP_OK) {
         snprintf(env->store, sizeof env->store,
-                 strchr(host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", host, offer->port);
+                 strchr(host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", host, offer->at.port);
         memcpy(env->token, offer->token, sizeof env->token);
         memcpy(env->job, offer->job, sizeof env->job);
         env->hosts_store = true;
@@ -169,7 +174,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct p
                                  struct cddpi_launch_env *env)
 {
     struct cddpi_exchange exchange = exchange_by(bootstrap);
-    struct offer offer = {.port = 0};
+    struct offer offer = {.at = {.port = 0}};
     cddp_status status = CDDP_OK;
     int code;
 

@@ -346,12 +346,12 @@ static void describe(struct cddpi_carrier *carrier, int peer, char *out, size_t 
     size_t used = strnlen(out, bytes);
 
     if (heard_ns == 0) {
-        snprintf(out + used, bytes - used, " (on host %s, by MPI; it has sent nothing yet)",
+        snprintf(out + used, bytes - used, "rank %d on host %s has sent nothing by MPI yet", peer,
                  host_of(carrier, peer));
     } else {
         snprintf(out + used, bytes - used,
-                 " (on host %s, by MPI; its last message came %.1f s ago)", host_of(carrier, peer),
-                 (double)(cddpi_now_ns() - heard_ns) / 1e9);
+                 "rank %d on host %s sent its last message by MPI %.1f s ago", peer,
+                 host_of(carrier, peer), (double)(cddpi_now_ns() - heard_ns) * 1e-9);
     }
 }
 
