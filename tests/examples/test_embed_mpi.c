@@ -1,5 +1,5 @@
 /* test_embed_mpi.c - the example of a program of MPI: as built, on 1, 2 and 3 processes and on
- * several hosts as mpirun sees them. */
+ * several hosts as mpirun sees them, and with what cddp added taken out again. */
 #include "support/embed.h"
 #include "support/mpirun.h"
 
@@ -42,10 +42,38 @@ static void two_and_three_ranks_follow_one(void **state)
     assert_same_losses(&alone, &several, 1e-5);
 }
 
+static void without_the_marked_lines_it_is_the_program_that_it_was(void **state)
+{
+    char *folder;
+    char source[4200];
+    char program[4200];
+    char command[16384];
+    struct run alone;
+    struct run stripped;
+
+    (void)state;
+    NEED_MPIRUN();
+    if (system("mpicc --version >/dev/null 2>&1") != 0) {
+        skip();
+    }
+    folder = support_mkdtemp();
+    snprintf(source, sizeof source, "%s/plain.c", folder);
+    snprintf(program, sizeof program, "%s/plain", folder);
+    assert_in_range(embed_strip("embed_mpi/trainer.c", source), 1, 50);
+    snprintf(command, sizeof command,
+             "mpicc -std=c11 -O2 -ffp-contract=off '%s' -o '%s' -lm 2>/dev/null", source, program);
+    assert_int_equal(system(command), 0);
+    run_mpi(launcher_path("examples/embed_mpi_trainer"), 1, NULL, &alone);
+    run_mpi(program, 2, NULL, &stripped);
+    assert_same_losses(&alone, &stripped, 1e-5);
+    support_rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_and_three_ranks_follow_one),
+        cmocka_unit_test(without_the_marked_lines_it_is_the_program_that_it_was),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
