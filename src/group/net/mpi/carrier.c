@@ -1,5 +1,5 @@
 /* carrier.c - the carrier `mpi`: a transfer is an MPI_Isend() or MPI_Irecv(), or several in turn
- * where an int cannot count its bytes. All of them are functions of struct cddpi_carrier_ops. */
+ * where an int cannot count its bytes. */
 #include "group/net/mpi/internal.h"
 
 #include "base/clock.h"
@@ -98,7 +98,7 @@ static cddp_status start_inside(struct cddpi_carrier *carrier, struct cddpi_tran
     return status;
 }
 
-static cddp_status start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
+cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
 {
     cddp_status status = cddpi_mpi_enter();
 
@@ -225,7 +225,7 @@ static void send_abort(struct cddpi_carrier *carrier)
     atomic_store(&carrier->abort_state, ABORT_SENT);
 }
 
-static cddp_status progress(struct cddpi_carrier *carrier, bool *out_any)
+cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_any)
 {
     cddp_status status = cddpi_mpi_enter();
 
@@ -307,7 +307,7 @@ bool cddpi_mpi_carrier_drain(struct cddpi_carrier *carrier)
 
 /* A send, and a receive that has begun, cannot be taken back, and their memory may go now: they
  * are given a second to end. Both ends forget, so one that lives takes part in that. */
-static void forget(struct cddpi_carrier *carrier)
+void cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier)
 {
     cddpi_mpi_give_up();
     if (cddpi_mpi_enter() == CDDP_OK) {
@@ -322,25 +322,14 @@ static void forget(struct cddpi_carrier *carrier)
     }
 }
 
-static int descriptor(struct cddpi_carrier *carrier)
-{
-    (void)carrier;
-    return -1; /* MPI has to be called */
-}
-
-static void prepare_sleep(struct cddpi_carrier *carrier)
-{
-    (void)carrier;
-}
-
-static cddp_status check(struct cddpi_carrier *carrier)
+cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *carrier)
 {
     return atomic_load(&carrier->is_broken)
                ? cddpi_fail_again((cddp_status)carrier->broken.status, &carrier->broken)
                : CDDP_OK;
 }
 
-static void describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes)
+void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes)
 {
     int64_t heard_ns = atomic_load(&carrier->heard_ns[peer]);
     size_t used = strnlen(out, bytes);
@@ -355,7 +344,7 @@ static void describe(struct cddpi_carrier *carrier, int peer, char *out, size_t 
     }
 }
 
-static void abort_others(struct cddpi_carrier *carrier, const struct cddpi_failure *failure)
+void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure)
 {
     int none = ABORT_NONE;
 
@@ -367,7 +356,7 @@ static void abort_others(struct cddpi_carrier *carrier, const struct cddpi_failu
     }
 }
 
-static bool aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
+bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
 {
     if (!atomic_load(&carrier->is_aborted)) {
         return false;
@@ -375,19 +364,3 @@ static bool aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
     *out = carrier->aborted;
     return true;
 }
-
-const struct cddpi_carrier_ops cddpi_mpi_carrier_ops = {
-    .name = "mpi",
-    .probe = cddpi_mpi_probe,
-    .open = cddpi_mpi_carrier_open,
-    .close = cddpi_mpi_carrier_close,
-    .start = start,
-    .progress = progress,
-    .forget = forget,
-    .descriptor = descriptor,
-    .prepare_sleep = prepare_sleep,
-    .check = check,
-    .describe = describe,
-    .abort = abort_others,
-    .aborted = aborted,
-};

@@ -66,16 +66,20 @@ struct cddpi_carrier {
 };
 
 /* open.c */
-cddp_status cddpi_mpi_carrier_open(const struct cddpi_carrier_params *params,
-                                   struct cddpi_carrier **out);
-void cddpi_mpi_carrier_close(struct cddpi_carrier *carrier);
+extern const struct cddpi_carrier_ops cddpi_mpi_carrier_ops;
 
 /* requests.c */
 cddp_status cddpi_mpi_requests_reserve(struct cddpi_mpi_requests *requests, int count);
 void cddpi_mpi_requests_free(struct cddpi_mpi_requests *requests);
 
-/* carrier.c */
-extern const struct cddpi_carrier_ops cddpi_mpi_carrier_ops;
+/* carrier.c: the functions of struct cddpi_carrier_ops, but for open.c's */
+cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer);
+cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_any);
+void cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier);
+cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *carrier);
+void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes);
+void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
+bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out);
 /** Post the receive of others' abort. Inside. */
 cddp_status cddpi_mpi_carrier_listen(struct cddpi_carrier *carrier);
 /** Cancel what is under way, and wait for what cannot be cancelled, but not for long. Inside.

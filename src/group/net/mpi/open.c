@@ -56,6 +56,27 @@ static cddp_status read_place(struct place *out)
     return CDDP_OK;
 }
 
+/* Leaves what MPI may still use, if something is still under way: the group has failed then. */
+static void close_carrier(struct cddpi_carrier *carrier)
+{
+    bool is_empty = true;
+
+    if (carrier->comm != MPI_COMM_NULL && cddpi_mpi_enter() == CDDP_OK) {
+        is_empty = cddpi_mpi_carrier_drain(carrier) && !atomic_load(&carrier->is_broken);
+        if (is_empty) {
+            (void)MPI_Comm_free(&carrier->comm);
+        }
+        cddpi_mpi_leave();
+    }
+    if (is_empty) {
+        cddpi_mpi_requests_free(&carrier->under_way);
+        cddpi_free(carrier->hosts);
+        cddpi_free((void *)carrier->heard_ns);
+        cddpi_free(carrier->abort_sends);
+        cddpi_free(carrier);
+    }
+}
+
 static cddp_status allocate(const struct cddpi_carrier_params *params, struct cddpi_carrier **out)
 {
     struct cddpi_carrier *carrier = cddpi_zalloc(sizeof *carrier);
@@ -70,7 +91,7 @@ static cddp_status allocate(const struct cddpi_carrier_params *params, struct cd
     carrier->heard_ns = cddpi_zalloc_array((size_t)params->world_size, sizeof *carrier->heard_ns);
     carrier->abort_sends = cddpi_zalloc_array(hosts, sizeof(MPI_Request));
     if (carrier->hosts == NULL || carrier->heard_ns == NULL || carrier->abort_sends == NULL) {
-        cddpi_mpi_carrier_close(carrier);
+        close_carrier(carrier);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for %zu hosts and %d ranks", hosts,
                           params->world_size);
     }
@@ -178,8 +199,8 @@ static cddp_status exchange_places(struct cddpi_carrier *carrier, const struct p
     return status;
 }
 
-cddp_status cddpi_mpi_carrier_open(const struct cddpi_carrier_params *params,
-                                   struct cddpi_carrier **out)
+static cddp_status open_carrier(const struct cddpi_carrier_params *params,
+                                struct cddpi_carrier **out)
 {
     struct place own = {0};
     struct cddpi_carrier *carrier = NULL;
@@ -205,28 +226,34 @@ cddp_status cddpi_mpi_carrier_open(const struct cddpi_carrier_params *params,
     if (status == CDDP_OK) {
         *out = carrier;
     } else if (carrier != NULL) {
-        cddpi_mpi_carrier_close(carrier);
+        close_carrier(carrier);
     }
     return status;
 }
 
-/* Leaves what MPI may still use, if something is still under way: the group has failed then. */
-void cddpi_mpi_carrier_close(struct cddpi_carrier *carrier)
+static int descriptor(struct cddpi_carrier *carrier)
 {
-    bool is_empty = true;
-
-    if (carrier->comm != MPI_COMM_NULL && cddpi_mpi_enter() == CDDP_OK) {
-        is_empty = cddpi_mpi_carrier_drain(carrier) && !atomic_load(&carrier->is_broken);
-        if (is_empty) {
-            (void)MPI_Comm_free(&carrier->comm);
-        }
-        cddpi_mpi_leave();
-    }
-    if (is_empty) {
-        cddpi_mpi_requests_free(&carrier->under_way);
-        cddpi_free(carrier->hosts);
-        cddpi_free((void *)carrier->heard_ns);
-        cddpi_free(carrier->abort_sends);
-        cddpi_free(carrier);
-    }
+    (void)carrier;
+    return -1; /* MPI has to be called */
 }
+
+static void prepare_sleep(struct cddpi_carrier *carrier)
+{
+    (void)carrier;
+}
+
+const struct cddpi_carrier_ops cddpi_mpi_carrier_ops = {
+    .name = "mpi",
+    .probe = cddpi_mpi_probe,
+    .open = open_carrier,
+    .close = close_carrier,
+    .start = cddpi_mpi_carrier_start,
+    .progress = cddpi_mpi_carrier_progress,
+    .forget = cddpi_mpi_carrier_forget,
+    .descriptor = descriptor,
+    .prepare_sleep = prepare_sleep,
+    .check = cddpi_mpi_carrier_check,
+    .describe = cddpi_mpi_carrier_describe,
+    .abort = cddpi_mpi_carrier_abort,
+    .aborted = cddpi_mpi_carrier_aborted,
+};
