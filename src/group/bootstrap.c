@@ -195,6 +195,12 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct p
     return cddpi_agree_by(&exchange, status);
 }
 
+static void close_server(struct cddpi_launch_env *env)
+{
+    cddpi_store_server_destroy(env->server);
+    env->server = NULL;
+}
+
 cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
                                        struct cddpi_launch_env *env)
 {
@@ -212,16 +218,23 @@ cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
         status = rendezvous_at(bootstrap, places, env);
         cddpi_free(places);
     }
-    if (status != CDDP_OK) {
-        cddpi_bootstrap_end(env);
+    if (status == CDDP_OK) {
+        env->bootstrap = *bootstrap;
+    } else {
+        close_server(env);
     }
     return status;
 }
 
-void cddpi_bootstrap_end(struct cddpi_launch_env *env)
+cddp_status cddpi_bootstrap_end(struct cddpi_launch_env *env, cddp_status status)
 {
-    cddpi_store_server_destroy(env->server);
-    env->server = NULL;
+    struct cddpi_exchange exchange = exchange_by(&env->bootstrap);
+
+    if (env->bootstrap.world_size != 0) {
+        status = cddpi_agree_by(&exchange, status);
+        close_server(env);
+    }
+    return status;
 }
 
 cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env)

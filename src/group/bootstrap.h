@@ -15,7 +15,9 @@ CDDP_CHECKED cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootst
 /** Meet by MPI, which the MPI module starts if nobody has: for env->rendezvous_by_mpi. */
 CDDP_CHECKED cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env);
 
-/** Close the server, if there is one, once all ranks have joined or failed. */
-void cddpi_bootstrap_end(struct cddpi_launch_env *env);
+/** After joining: agree on how that went, then close the server, which others may have read last.
+ *  Collective if @p env came by one of the above, else nothing.
+ *  @return @p status, or the failure of another rank. */
+CDDP_CHECKED cddp_status cddpi_bootstrap_end(struct cddpi_launch_env *env, cddp_status status);
 
 #endif

@@ -104,14 +104,14 @@ static cddp_status choose(const cddp_group_options *options, struct choice *out)
     return CDDP_OK;
 }
 
-/* Join as @p env says, and end the server that may be in it. */
+/* Join as @p env says. */
 static cddp_status join(const cddp_group_options *options, const struct choice *choice,
                         struct cddpi_launch_env *env, cddp_group **out)
 {
     cddp_group *group = NULL;
     cddp_status status = create(env, choice->transport, &group);
 
-    cddpi_bootstrap_end(env);
+    status = cddpi_bootstrap_end(env, status);
     if (status == CDDP_OK && choice->on_device) {
         status = cddpi_group_device_open(group, choice->device, choice->name,
                                          options->deterministic, options->stream);
