@@ -106,6 +106,7 @@ struct cddpi_step {
     int host;  /* -1 where there is none */
     int slot, other; /* of the result's sends and recvs: the root's slot */
     int begin, end;  /* shares of the data */
+    int ranks;       /* of a sum that is sent or received: how many it is over */
 };
 
 struct cddpi_schedule {
