@@ -116,7 +116,8 @@ static void exchange_all(cddp_group *among, struct cddpi_carrier *carrier)
 
                 t->peer = peer;
                 t->channel = at % 2 == 0 ? CDDPI_NET_COLLECTIVES : CDDPI_NET_MESSAGES;
-                t->tag = at / 2 == SIZES - 1 ? (1u << CDDPI_NET_TAG_BITS) - 1 : (uint32_t)at / 2;
+                t->tag = at / 2 == SIZES - 1 ? (1u << CDDPI_NET_TAG_LOW_BITS) - 1
+                                             : (uint32_t)at / 2;
                 t->is_send = (way + rank) % 2 == 0;
                 t->bytes = sizes[at / 2];
                 t->data = data = t->bytes > 0 ? malloc(t->bytes) : NULL;

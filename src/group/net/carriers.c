@@ -1,6 +1,7 @@
 /* carriers.c - owns the list of carriers, and the MPI module's handle. */
 #include "group/net/carriers.h"
 
+#include "base/alloc.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "base/module_loader.h"
@@ -96,4 +97,55 @@ const struct cddpi_carrier_ops *cddpi_carrier_choose(const char *name)
         cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());
     }
     return NULL;
+}
+
+/* The carriers that this rank can use, a bit for each row. */
+static cddp_status find_usable(const struct cddpi_carrier_ops *found[ROWS], uint32_t *out)
+{
+    const char *name = cddpi_env(CDDPI_ENV_CARRIER);
+    uint32_t usable = 0;
+
+    if (name != NULL && named(name) == NULL) {
+        return (cddp_status)cddpi_last_failure()->status;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        found[i] = name == NULL || strcmp(rows[i].name, name) == 0 ? probe(&rows[i]) : NULL;
+        usable |= found[i] != NULL ? 1u << i : 0;
+        if (found[i] == NULL && name == NULL) {
+            cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());
+        }
+    }
+    *out = usable;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_carrier_agree(const struct cddpi_exchange *exchange,
+                                const struct cddpi_carrier_ops **out)
+{
+    const struct cddpi_carrier_ops *found[ROWS];
+    uint32_t own = 0;
+    uint32_t common = ~0u;
+    uint32_t *all = cddpi_zalloc_array((size_t)exchange->world_size, sizeof *all);
+    cddp_status status = all != NULL ? find_usable(found, &own)
+                                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %d ranks",
+                                                  exchange->world_size);
+
+    status = cddpi_agree_by(exchange, status);
+    if (status == CDDP_OK) {
+        status = exchange->all_gather(exchange->context, &own, sizeof own, all);
+    }
+    for (int rank = 0; status == CDDP_OK && rank < exchange->world_size; rank++) {
+        common &= all[rank];
+    }
+    cddpi_free(all);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        if ((common & 1u << i) != 0) {
+            *out = found[i];
+            return CDDP_OK;
+        }
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "net: CDDP_CARRIER is not the same on all ranks");
 }

@@ -10,4 +10,9 @@
  *  agree on one. Any thread. */
 const struct cddpi_carrier_ops *cddpi_carrier_choose(const char *name);
 
+/** The best carrier that all ranks can use, among those that $CDDP_CARRIER allows. Collective:
+ * every rank succeeds with the same one or every rank fails. */
+CDDP_CHECKED cddp_status cddpi_carrier_agree(const struct cddpi_exchange *exchange,
+                                             const struct cddpi_carrier_ops **out);
+
 #endif

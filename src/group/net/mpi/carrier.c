@@ -15,8 +15,9 @@
 #endif
 
 enum {
-    CHANNEL_SHIFT = CDDPI_NET_TAG_BITS,
-    ABORT_TAG = CDDPI_NET_CHANNELS << CHANNEL_SHIFT,
+    CHANNEL_SHIFT = CDDPI_NET_TAG_LOW_BITS,
+    TAG_MASK = (1 << CHANNEL_SHIFT) - 1, /* MPI's tags have no room for more */
+    ABORT_TAG = (int)CDDPI_NET_CHANNELS << CHANNEL_SHIFT,
     DRAIN_MS = 1000
 };
 
@@ -70,7 +71,7 @@ static cddp_status post(struct cddpi_carrier *carrier, struct cddpi_transfer *tr
 {
     struct piece *piece = piece_of(transfer);
     char *data = transfer->data != NULL ? (char *)transfer->data + piece->from : NULL;
-    int tag = (int)(transfer->tag | (uint32_t)transfer->channel << CHANNEL_SHIFT);
+    int tag = (int)((transfer->tag & TAG_MASK) | (uint32_t)transfer->channel << CHANNEL_SHIFT);
     size_t left = transfer->bytes - piece->from;
     int code;
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum {
-    LARGEST_TAG = CDDPI_NET_CHANNELS << CDDPI_NET_TAG_BITS, /* carrier.c's for an abort */
+    LARGEST_TAG = (int)CDDPI_NET_CHANNELS << CDDPI_NET_TAG_LOW_BITS, /* carrier.c's for an abort */
     CREATE_TAG = 7531 /* of MPI_Comm_create_group(), which sees only calls like itself */
 };
 
