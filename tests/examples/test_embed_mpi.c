@@ -38,8 +38,30 @@ static void two_and_three_ranks_follow_one(void **state)
     assert_same_losses(&alone, &several, 1e-5);
     run_mpi(program, 3, NULL, &several);
     assert_same_losses(&alone, &several, 1e-5);
-    run_mpi(program, 3, "hosta:2,hostb:1", &several);
-    assert_same_losses(&alone, &several, 1e-5);
+}
+
+/* Whatever connects them. */
+static void several_hosts_give_the_bits_of_one(void **state)
+{
+    static const char *const carriers[] = {"mpi", "tcp"};
+    const char *program;
+    struct run one;
+    struct run several;
+
+    (void)state;
+    NEED_MPIRUN();
+    program = launcher_path("examples/embed_mpi_trainer");
+    run_mpi(program, 4, NULL, &one);
+    for (int i = 0; i < 2; i++) {
+        setenv("CDDP_CARRIER", carriers[i], 1);
+        run_mpi(program, 4, "hosta:2,hostb:2", &several);
+        assert_true(several.weights[0] == one.weights[0]);
+        run_mpi(program, 4, "hosta:3,hostb:1", &several);
+        assert_true(several.weights[0] == one.weights[0]);
+        run_mpi(program, 4, "hosta:1,hostb:1,hostc:2", &several);
+        assert_true(several.weights[0] == one.weights[0]);
+    }
+    unsetenv("CDDP_CARRIER");
 }
 
 static void without_the_marked_lines_it_is_the_program_that_it_was(void **state)
@@ -73,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_and_three_ranks_follow_one),
+        cmocka_unit_test(several_hosts_give_the_bits_of_one),
         cmocka_unit_test(without_the_marked_lines_it_is_the_program_that_it_was),
     };
 

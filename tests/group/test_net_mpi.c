@@ -151,6 +151,23 @@ static void without_the_module_they_learn_which_variables_to_set(void **state)
     launcher_end(&job);
 }
 
+static void a_group_that_one_host_breaks_ends_on_all_hosts(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    setenv("CDDP_CARRIER", "mpi", 1);
+    MPIRUN(&job, 3, "hosta:1,hostb:1,hostc:1", launcher_path("tests/net_mpi_rank"), "breaks");
+    unsetenv("CDDP_CARRIER");
+    assert_no_err(&job, "not so");
+    assert_out(&job, "rank 0 ends: ");
+    assert_out(&job, "rank 1 ends: ");
+    assert_out(&job, "rank 2 ends: ");
+    assert_true(launcher_count(job.out, "rank 1 has had enough") >= 3);
+    launcher_end(&job);
+}
+
 static void a_program_of_mpi_makes_groups_of_its_communicators(void **state)
 {
     static const char *const actions[] = {"halves", "transfers", "parts", "both"};
@@ -164,7 +181,7 @@ static void a_program_of_mpi_makes_groups_of_its_communicators(void **state)
         assert_mpirun_ended_well(&job);
         launcher_end(&job);
     }
-    MPIRUN(&job, 5, NULL, launcher_path("tests/net_mpi_program"), "halves");
+    MPIRUN(&job, 5, NULL, launcher_path("tests/net_mpi_program"), "halves"); /* on one host */
     assert_mpirun_ended_well(&job);
     launcher_end(&job);
 }
@@ -246,6 +263,7 @@ int main(void)
         cmocka_unit_test(ranks_of_several_hosts_come_together_by_mpi),
         cmocka_unit_test(ranks_of_several_hosts_come_together_where_they_are_told_to),
         cmocka_unit_test(without_the_module_they_learn_which_variables_to_set),
+        cmocka_unit_test(a_group_that_one_host_breaks_ends_on_all_hosts),
         cmocka_unit_test(a_program_of_mpi_makes_groups_of_its_communicators),
         cmocka_unit_test(mpi_that_a_program_started_for_one_thread_is_refused),
     };

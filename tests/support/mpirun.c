@@ -1,5 +1,6 @@
 /* mpirun.c - jobs that the real mpirun starts on this machine, as several hosts if need be: its ssh
- * is a script that runs the daemon here, with temporary files of its own as on a host of its own.
+ * is a script that runs the daemon here, with temporary files of its own, and says to cddp, too,
+ * that it is another host.
  */
 #include "support/mpirun.h"
 
@@ -7,8 +8,9 @@
 
 enum { MOST_WORDS = 32 };
 
-static const char agent[] = "#!/bin/sh\nexport TMPDIR=\"${0%/*}/$1\"\nmkdir -p \"$TMPDIR\"\n"
-                            "shift\nexec sh -c \"$*\"\n";
+static const char agent[] =
+    "#!/bin/sh\nexport CDDP_HOST_ID=\"$1\" TMPDIR=\"${0%/*}/$1\"\nmkdir -p \"$TMPDIR\"\n"
+    "shift\nexec sh -c \"$*\"\n";
 
 int mpirun_is_here(void)
 {

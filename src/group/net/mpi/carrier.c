@@ -210,13 +210,17 @@ static cddp_status test_some(struct cddpi_carrier *carrier, bool *out_any)
     return status;
 }
 
-/* Send what abort() was given, without its text's unused bytes: so it is small enough to leave at
- * once. What cannot be sent is left: a peer that cannot be reached finds that out itself. */
+/* Send what abort() was given, if it is not sent yet, without its text's unused bytes: so it is
+ * small enough to leave at once. What cannot be sent is left: a peer that cannot be reached finds
+ * that out itself. Inside. */
 static void send_abort(struct cddpi_carrier *carrier)
 {
     const struct cddpi_carrier_params *params = &carrier->params;
     int bytes = (int)(offsetof(struct cddpi_failure, text) + strlen(carrier->abort_out.text) + 1);
 
+    if (atomic_load(&carrier->abort_state) != ABORT_WANTED) {
+        return;
+    }
     for (int host = 0; host < params->host_count; host++) {
         if (host != params->host_of[params->rank]) {
             (void)MPI_Isend(&carrier->abort_out, bytes, MPI_BYTE, params->leaders[host], ABORT_TAG,
@@ -234,9 +238,7 @@ cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_
     if (status != CDDP_OK) {
         return status;
     }
-    if (atomic_load(&carrier->abort_state) == ABORT_WANTED) {
-        send_abort(carrier);
-    }
+    send_abort(carrier);
     status = test_some(carrier, out_any);
     cddpi_mpi_leave();
     return status;
@@ -302,6 +304,7 @@ static bool await(struct cddpi_carrier *carrier, int from)
 
 bool cddpi_mpi_carrier_drain(struct cddpi_carrier *carrier)
 {
+    send_abort(carrier);
     cancel_receives(&carrier->under_way, 0);
     return await(carrier, 0);
 }
@@ -312,9 +315,7 @@ void cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier)
 {
     cddpi_mpi_give_up();
     if (cddpi_mpi_enter() == CDDP_OK) {
-        if (atomic_load(&carrier->abort_state) == ABORT_WANTED) {
-            send_abort(carrier);
-        }
+        send_abort(carrier);
         cancel_receives(&carrier->under_way, 1);
         if (!await(carrier, 1)) {
             atomic_store(&carrier->is_broken, true); /* close leaves the communicator */
@@ -353,6 +354,10 @@ void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_f
         carrier->abort_out = *failure;
         cddpi_mpi_give_up();
         atomic_store(&carrier->abort_state, ABORT_WANTED);
+        if (cddpi_mpi_try_enter()) { /* the group's thread may have nothing to do */
+            send_abort(carrier);
+            cddpi_mpi_leave();
+        }
         carrier->params.wake(carrier->params.wake_context);
     }
 }

@@ -310,6 +310,18 @@ cddp_status cddpi_mpi_enter(void)
     return CDDP_OK;
 }
 
+bool cddpi_mpi_try_enter(void)
+{
+    if (pthread_mutex_trylock(&engine.calls) != 0) {
+        return false;
+    }
+    if (engine.is_over || has_ended()) {
+        pthread_mutex_unlock(&engine.calls);
+        return false;
+    }
+    return true;
+}
+
 void cddpi_mpi_leave(void)
 {
     pthread_mutex_unlock(&engine.calls);

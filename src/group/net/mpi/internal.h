@@ -19,6 +19,8 @@ cddp_status cddpi_mpi_start(uint32_t timeout_ms);
 /** Around calls of MPI, of which one thread at a time may make some. CDDP_ERR_CLOSED: MPI has been
  *  ended; then nothing is to be left. */
 cddp_status cddpi_mpi_enter(void);
+/** The same without waiting; false: another thread is inside, or MPI has been ended. */
+bool cddpi_mpi_try_enter(void);
 void cddpi_mpi_leave(void);
 /** The text "what: " and MPI's own for @p code becomes this thread's failure; returns @p status.
  *  Inside. @p format: may be followed by its arguments. */
@@ -59,7 +61,7 @@ struct cddpi_carrier {
     atomic_bool is_aborted;
     struct cddpi_failure abort_in; /* what the receive writes to */
 
-    /* abort(): the first caller writes; progress() sends */
+    /* abort(): the first caller writes; it sends, or whoever is inside MPI next */
     struct cddpi_failure abort_out;
     atomic_int abort_state;   /* enum abort_state of carrier.c */
     MPI_Request *abort_sends; /* by host; host_count of them */
