@@ -151,6 +151,27 @@ static void without_the_module_they_learn_which_variables_to_set(void **state)
     launcher_end(&job);
 }
 
+/* They meet in a file or a store that rank 0 takes away once it has joined. */
+static void nobody_misses_the_store_that_rank_0_removes(void **state)
+{
+    static const char each_a_host[] = "#!/bin/sh\nCDDP_HOST_ID=$OMPI_COMM_WORLD_RANK exec \"$@\"\n";
+    struct launched job = {0};
+    char *folder;
+    char script[4200];
+
+    (void)state;
+    NEED_MPIRUN();
+    folder = support_mkdtemp();
+    launcher_write(folder, "host", each_a_host);
+    snprintf(script, sizeof script, "%s/host", folder);
+    for (int i = 0; i < 5; i++) {
+        MPIRUN(&job, 3, NULL, script, launcher_path("tests/net_mpi_rank"), "transfers");
+        assert_mpirun_ended_well(&job);
+        launcher_end(&job);
+    }
+    support_rmdir(folder);
+}
+
 static void a_group_that_one_host_breaks_ends_on_all_hosts(void **state)
 {
     struct launched job = {0};
@@ -263,6 +284,7 @@ int main(void)
         cmocka_unit_test(ranks_of_several_hosts_come_together_by_mpi),
         cmocka_unit_test(ranks_of_several_hosts_come_together_where_they_are_told_to),
         cmocka_unit_test(without_the_module_they_learn_which_variables_to_set),
+        cmocka_unit_test(nobody_misses_the_store_that_rank_0_removes),
         cmocka_unit_test(a_group_that_one_host_breaks_ends_on_all_hosts),
         cmocka_unit_test(a_program_of_mpi_makes_groups_of_its_communicators),
         cmocka_unit_test(mpi_that_a_program_started_for_one_thread_is_refused),

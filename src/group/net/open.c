@@ -198,6 +198,9 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
     if (status == CDDP_OK && members->rendezvous != NULL) {
         cddpi_members_joined(members); /* before anybody may begin to join another group */
         status = cddpi_agree_by(&exchange.base, CDDP_OK);
+        if (status == CDDP_OK) {
+            cddpi_net_exchange_end(&exchange);
+        }
     } else if (status != CDDP_OK && members->rendezvous != NULL) {
         cddpi_net_refuse(members->rendezvous, env->rank, status);
     }
