@@ -1,5 +1,5 @@
 /* launch_env.c - reads who this process is: from options, or from the environment of cddp-run,
- * torchrun, Open MPI or Slurm. */
+ * torchrun, Open MPI, MPICH's and Intel MPI's Hydra, or Slurm. */
 #include "group/launch_env.h"
 
 #include "base/env.h"
@@ -54,6 +54,9 @@ static const struct names torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_R
                                       "LOCAL_WORLD_SIZE"};
 static const struct names open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                       "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+/* MPICH's and Intel MPI's mpirun */
+static const struct names hydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                                   "MPI_LOCALNRANKS"};
 /* SLURM_NTASKS_PER_NODE is only set when it was asked for, so the local size is not read */
 static const struct names slurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL};
 
@@ -182,6 +185,19 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
     return CDDP_OK;
 }
 
+/* Where the user says that ranks of an mpirun meet: rank 0 serves the store there. */
+static bool use_given_store(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_env(CDDPI_ENV_STORE);
+
+    if (store == NULL) {
+        return false;
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
+    env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    return true;
+}
+
 static cddp_status use_open_mpi(struct cddpi_launch_env *env)
 {
     const char *space = variable("PMIX_NAMESPACE");
@@ -203,7 +219,86 @@ static cddp_status use_open_mpi(struct cddpi_launch_env *env)
     if (env->job[0] == '\0') {
         snprintf(env->job, sizeof env->job, "%s", name);
     }
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (env->local_world_size < env->world_size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
     return use_file(env, is_directory(folder) ? folder : NULL, name);
+}
+
+/* Of process @p pid: its parent, when it was started (in the kernel's ticks), and whether it is a
+ * proxy of Hydra's. */
+static bool read_process(long pid, long *out_parent, char *out_start, size_t bytes)
+{
+    char path[64];
+    char line[1024] = "";
+    char state;
+    char start[24] = "";
+    const char *name_end;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    (void)!fgets(line, sizeof line, file);
+    (void)fclose(file);
+    name_end = strrchr(line, ')');
+    if (name_end == NULL ||
+        sscanf(name_end + 1,
+               " %c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %23s",
+               &state, out_parent, start) != 3) {
+        return false;
+    }
+    snprintf(out_start, bytes, "%s", start);
+    return strstr(line, "(hydra_pmi_proxy)") != NULL;
+}
+
+/* The proxy by which Hydra has started the ranks of this machine, which names the job here: it
+ * gives no variable that does. Its parents are looked through, since a script may lie between; the
+ * direct one if none has the name. */
+static long find_proxy(char *out_start, size_t bytes)
+{
+    long direct = (long)getppid();
+    long pid = direct;
+
+    for (int depth = 0; depth < 16 && pid > 1; depth++) {
+        long parent = 0;
+        bool is_proxy = read_process(pid, &parent, out_start, bytes);
+
+        if (is_proxy) {
+            return pid;
+        }
+        pid = parent;
+    }
+    (void)read_process(direct, &pid, out_start, bytes);
+    return direct;
+}
+
+static cddp_status use_hydra(struct cddpi_launch_env *env)
+{
+    char start[32] = "";
+    char name[96];
+    long proxy;
+
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (variable(hydra.local_world_size) == NULL || env->local_world_size < env->world_size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
+    proxy = find_proxy(start, sizeof start);
+    snprintf(name, sizeof name, "hydra-%ld-%s", proxy, start);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    return use_file(env, NULL, name);
 }
 
 static cddp_status use_slurm(struct cddpi_launch_env *env)
@@ -247,6 +342,12 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
     if (variable("OMPI_COMM_WORLD_RANK") != NULL) {
         status = read_ranks(&open_mpi, env);
         return status == CDDP_OK && env->world_size > 1 ? use_open_mpi(env) : status;
+    }
+    /* srun sets PMI's variables, too, where it serves them, but not these */
+    if (variable("PMI_RANK") != NULL && variable("PMI_SIZE") != NULL &&
+        (variable("MPI_LOCALRANKID") != NULL || variable("SLURM_PROCID") == NULL)) {
+        status = read_ranks(&hydra, env);
+        return status == CDDP_OK && env->world_size > 1 ? use_hydra(env) : status;
     }
     if (variable("SLURM_PROCID") != NULL) {
         status = read_ranks(&slurm, env);
@@ -339,6 +440,7 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
             return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the rendezvous is too long");
         }
         snprintf(env.store, sizeof env.store, "%s", options->rendezvous);
+        env.rendezvous_by_mpi = false;
         env.hosts_store = strncmp(env.store, "tcp://", 6) == 0;
         env.removes_file = false;
     }

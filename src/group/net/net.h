@@ -228,6 +228,8 @@ struct net_exchange {
     int number;                          /* of exchanges so far */
 };
 void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net);
+/** All exchanges by the store are through, well. */
+void cddpi_net_exchange_end(struct net_exchange *exchange);
 /** Run one operation of the inner transport to its end. */
 cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op);
 /** Tell leaders that wait in the rendezvous why this rank fails. Keeps the thread's failure. */
