@@ -15,11 +15,12 @@ struct cddpi_launch_env {
     char store[1200]; /* URL; "" when this process is alone */
     char job[256];
     char token[256];
-    bool hosts_store;   /* rank 0 runs the server that `store` names */
-    char folder[512];   /* made for the rendezvous only, with the file; "": none */
-    bool removes_file;  /* the file that `store` names was made for this rendezvous only */
-    const char *origin; /* static: "options", "cddp-run", "torchrun", "Open MPI", "Slurm", "a lone
-                           process" */
+    bool hosts_store;     /* rank 0 runs the server that `store` names */
+    char folder[512];     /* made for the rendezvous only, with the file; "": none */
+    bool removes_file;    /* the file that `store` names was made for this rendezvous only */
+    char token_file[600]; /* where `token` is from, rank 0's to remove; "": elsewhere */
+    const char *origin;   /* static: "options", "cddp-run", "torchrun", "Open MPI", "Slurm",
+                           * "Kubernetes", "PyTorchJob", "a lone process" */
 };
 
 /** Read @p options as far as the caller knows them, the rest as defaults. CDDP_ERR_ARGUMENT: the

@@ -22,6 +22,7 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
     const struct cddpi_launch_env *env = rendezvous->env;
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
     char prefix[320];
+    char own[40];
     cddp_status status;
 
     if (env->hosts_store && env->rank == 0) {
@@ -41,6 +42,7 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
         }
         server.host = host;
         server.port = (uint16_t)port;
+        server.other_hosts = env->local_world_size < env->world_size;
         status = cddpi_store_server_create(&server, &rendezvous->server);
         if (status != CDDP_OK) {
             return status;
@@ -48,10 +50,22 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
     }
     snprintf(prefix, sizeof prefix, "%s/%u/", env->job, env->generation);
     options.url = env->store;
+    if (rendezvous->server != NULL && cddpi_store_server_is_everywhere(rendezvous->server)) {
+        snprintf(own, sizeof own, "tcp://127.0.0.1:%u",
+                 cddpi_store_server_port(rendezvous->server)); /* the name may not be known here */
+        options.url = own;
+    }
     options.token = env->token;
     options.prefix = prefix;
     options.timeout_ms = env->timeout_ms;
-    return cddp_store_open(&options, &rendezvous->store);
+    status = cddp_store_open(&options, &rendezvous->store);
+    if (status == CDDP_ERR_AUTH && env->token_file[0] != '\0') {
+        return cddpi_fail_suffix(status,
+                                 "; it is from %s, which the nodes do not share: set CDDP_TOKEN to "
+                                 "the same text for all ranks",
+                                 env->token_file);
+    }
+    return status;
 }
 
 cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
@@ -175,6 +189,9 @@ void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
     }
     cddp_store_close(rendezvous->store);
     cddpi_store_server_destroy(rendezvous->server);
+    if (rendezvous->env->token_file[0] != '\0' && rendezvous->env->rank == 0) {
+        (void)unlink(rendezvous->env->token_file);
+    }
     if (rendezvous->env->removes_file && rendezvous->env->rank == 0) {
         (void)unlink(rendezvous->env->store + strlen("file://"));
         if (rendezvous->env->folder[0] != '\0') {
