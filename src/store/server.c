@@ -24,7 +24,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, AUTH_TIMEOUT_MS = 20000 };
+enum {
+    EVENTS = 256,
+    AUTH_TIMEOUT_MS = 20000,
+    QUEUE = 1 << 14 /* of connections not yet accepted; the kernel's limit is net.core.somaxconn */
+};
 
 struct cddpi_store_server {
     struct cddpi_client_host host;
@@ -60,7 +64,7 @@ static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out
     if (address->ai_family == AF_INET6) {
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     }
-    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0 ||
+    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, QUEUE) != 0 ||
         getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0) {
         return errno;
     }
@@ -214,13 +218,13 @@ static cddp_status start_listening(struct cddpi_store_server *server,
 /* Drop clients that did not prove the token in time. Returns how long until the next one is due. */
 static int handle_clocks(struct cddpi_store_server *server)
 {
-    int64_t next = INT64_MAX;
+    int64_t next = cddpi_listener_drop_silent(&server->listener, &server->host);
 
     while (server->host.authenticating.first != NULL) {
         struct cddpi_client *oldest = server->host.authenticating.first;
 
         if (cddpi_left_ms(oldest->auth_deadline_ns) > 0) {
-            next = oldest->auth_deadline_ns;
+            next = oldest->auth_deadline_ns < next ? oldest->auth_deadline_ns : next;
             break;
         }
         cddpi_client_close(&server->host, oldest);
