@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 500, /* between two looks at what the launcher says */
-    OWN_FILES = 64 /* open files that a rank with the store's server needs for itself */
+    LOOK_MS = 500,      /* between two looks at what the launcher says, */
+    LOOK_PER_RANKS = 4, /* and as many ms more as there are ranks, divided by this: all look */
+    OWN_FILES = 64      /* open files that a rank with the store's server needs for itself */
 };
 
 static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
@@ -73,6 +74,8 @@ cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env, struct cdd
     cddp_status status;
 
     *out = (struct cddpi_rendezvous){.env = env, .deadline_ns = cddpi_deadline_ns(env->timeout_ms)};
+    cddpi_log(CDDPI_LOG_INFO, "joining job %s as rank %d of %d (%s), through %s", env->job,
+              env->rank, env->world_size, env->origin, env->store);
     status = open_store(out);
     if (status != CDDP_OK) {
         cddpi_rendezvous_close(out, false);
@@ -132,7 +135,8 @@ cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const ch
 {
     for (;;) {
         int left = cddpi_left_ms(deadline_ns);
-        int slice = left > LOOK_MS ? LOOK_MS : left > 0 ? left : 1;
+        int look = LOOK_MS + rendezvous->env->world_size / LOOK_PER_RANKS;
+        int slice = left > look ? look : left > 0 ? left : 1;
         void *value;
         cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value, NULL);
 
