@@ -74,7 +74,7 @@ static cddp_status read_file(const char *path, char out[TOKEN_BYTES], bool *out_
         close(fd);
         return cddpi_fail(CDDP_ERR_IO,
                           "join: %s is not a file that this user alone can read (mode 0600), so it "
-                          "is no token: remove it",
+                          "is not used: remove it",
                           path);
     }
     got = read(fd, line, sizeof line);

@@ -7,8 +7,8 @@
 #include <signal.h>
 #include <time.h>
 
-/* What a terminal, a service manager, a batch system or a user sends. SIGHUP and SIGQUIT come from a
- * terminal that is closed, or from Ctrl-\; SIGUSR1 from Slurm before the time limit. */
+/* What a terminal, a service manager, a batch system or a user sends. SIGHUP and SIGQUIT come from
+ * a terminal that is closed, or from Ctrl-\; SIGUSR1 from Slurm before the time limit. */
 static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
 
 enum {
