@@ -23,8 +23,9 @@ struct cddpi_launch_env {
     bool rendezvous_by_mpi;   /* the ranks are on several hosts, and nothing says where they meet */
     cddp_bootstrap bootstrap; /* by which the ranks came together; world_size 0: none */
     struct cddpi_store_server *server; /* rank 0's, for those: not the rendezvous's */
+    char token_file[600]; /* where `token` is from, rank 0's to remove; "": elsewhere */
     const char *origin; /* static: "options", "cddp-run", "torchrun", "Open MPI", "Hydra", "Slurm",
-                           "a lone process" */
+                           "Kubernetes", "PyTorchJob", "a lone process" */
 };
 
 /** Read @p options as far as the caller knows them, the rest as defaults. CDDP_ERR_ARGUMENT: the

@@ -286,19 +286,21 @@ static size_t message_bytes(const struct cddpi_wire_head *head)
     return CDDPI_WIRE_HEAD_BYTES + (size_t)head->body_bytes;
 }
 
-/* Wait for the first of the keys that does not exist. False if all exist, or without memory. */
+/* Wait for the first of the keys that does not exist. False if all exist, or without memory.
+ * Those before the cursor are looked at again only once the others exist, and only if any key was
+ * deleted meanwhile: a WAIT for many keys costs as much as it has keys, whatever others delete. */
 static bool park(struct cddpi_client_host *host, struct cddpi_client *client,
                  struct cddpi_slice keys, cddp_status *out_status)
 {
     struct cddpi_slice missing;
 
-    if (client->deletes != cddpi_table_deletes(host->table)) {
+    *out_status = CDDP_OK;
+    while (!cddpi_table_first_missing(host->table, keys, &client->cursor, &missing)) {
+        if (client->deletes == cddpi_table_deletes(host->table)) {
+            return false;
+        }
         client->deletes = cddpi_table_deletes(host->table);
         client->cursor = 0;
-    }
-    *out_status = CDDP_OK;
-    if (!cddpi_table_first_missing(host->table, keys, &client->cursor, &missing)) {
-        return false;
     }
     if (!cddpi_table_park(host->table, missing, &client->waiter)) {
         *out_status = CDDP_ERR_NO_MEMORY;

@@ -27,7 +27,7 @@ struct cddpi_client {
     /* The request that waits, if any: its message (head and body) is the first of @p in. */
     bool parked;
     struct cddpi_waiter waiter;
-    size_t cursor;    /* WAIT: keys before it exist, unless the table's deletes have grown */
+    size_t cursor;    /* WAIT: keys before it exist, unless they were deleted: see deletes */
     uint64_t deletes; /* the table's number when the cursor was at the first key */
 };
 

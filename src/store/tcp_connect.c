@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "store/wire.h"
 
@@ -21,12 +22,14 @@ enum {
     HOST_BYTES = 256,
     FIRST_PAUSE_MS = 5,
     LONGEST_PAUSE_MS = 500,
+    LOG_MS = 3000,     /* of waiting, before it is worth a line in the log */
     CONNECT_MS = 10000 /* then the host's next address has its turn */
 };
 
 struct address {
     char host[HOST_BYTES];
     char port[8];
+    int64_t unknown_since_ns; /* that the name has not resolved; 0: it has */
 };
 
 /* What both sides know, and whether this one wants what follows encrypted. */
@@ -246,7 +249,20 @@ static enum attempt greet(struct cddpi_stream *stream, const struct secret *secr
     return attempt;
 }
 
-static enum attempt try_address(const struct address *address, const struct secret *secret,
+static enum attempt fail_name(struct address *address, int error)
+{
+    int64_t now_ns = cddpi_now_ns();
+
+    if (address->unknown_since_ns == 0) {
+        address->unknown_since_ns = now_ns;
+    }
+    (void)cddpi_fail(CDDP_ERR_IO, "the name %s has not resolved for %lld s: %s", address->host,
+                     (long long)((now_ns - address->unknown_since_ns + 500000000) / 1000000000),
+                     gai_strerror(error));
+    return ATTEMPT_FAILED;
+}
+
+static enum attempt try_address(struct address *address, const struct secret *secret,
                                 int64_t deadline_ns, struct cddpi_stream *out_stream,
                                 cddp_status *out)
 {
@@ -257,9 +273,9 @@ static enum attempt try_address(const struct address *address, const struct secr
 
     if (error != 0) {
         /* try again also for an unknown name: in a cluster it may be known in a moment */
-        (void)cddpi_fail(CDDP_ERR_IO, "%s", gai_strerror(error));
-        return ATTEMPT_FAILED;
+        return fail_name(address, error);
     }
+    address->unknown_since_ns = 0;
     for (const struct addrinfo *info = infos; info != NULL && attempt == ATTEMPT_FAILED;
          info = info->ai_next) {
         struct cddpi_stream stream = {.fd = -1};
@@ -302,10 +318,11 @@ static void pause_ms(uint32_t ms, int64_t deadline_ns)
 cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns,
                               struct cddpi_stream *out)
 {
-    struct address address;
+    struct address address = {0};
     struct secret secret;
     cddp_status status = parse_address(text, &address);
     uint32_t pause = FIRST_PAUSE_MS;
+    int64_t log_ns = cddpi_deadline_ns(LOG_MS);
 
     if (status == CDDP_OK) {
         status = cddpi_encryption(token, &secret.encrypts);
@@ -322,6 +339,10 @@ cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadl
         }
         if (attempt == ATTEMPT_HOPELESS) {
             return status;
+        }
+        if (log_ns != 0 && cddpi_left_ms(log_ns) == 0) {
+            cddpi_log(CDDPI_LOG_WARN, "store tcp://%s: waiting, %s", text, cddp_last_error());
+            log_ns = 0;
         }
         pause_ms(pause, deadline_ns);
         if (cddpi_left_ms(deadline_ns) == 0) {

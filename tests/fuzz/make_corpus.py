@@ -147,6 +147,13 @@ def tokenizer():
                   "vocab": {**names, **end}, "merges": merges}}, separators=space).encode())
 
 
+def slurm():
+    for name, text in {"hosts": "node[01-03,7],gpu[1-2]", "one": "login", "brackets": "r[1-2]n[1-3],x", "suffix": "n[008-011]-ib",
+                       "tasks": "2(x3),1", "tasks_one": "4", "backwards": "n[3-1]", "many": "a[1-2000]b[1-2000]",
+                       "many_tasks": "1000000(x99)", "open": "n[1-", "tasks_open": "2(x3", "no_tasks": "2(x0)"}.items():
+        put("slurm_list", name, text.encode())
+
+
 store()
 net_tcp()
 safetensors()
@@ -154,3 +161,4 @@ config()
 idx()
 tokens()
 tokenizer()
+slurm()
