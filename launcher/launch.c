@@ -2,10 +2,12 @@
 #include "launch.h"
 
 #include "environment.h"
+#include "head.h"
 #include "job.h"
 #include "monitor.h"
 #include "nodes.h"
 #include "output.h"
+#include "parcel.h"
 #include "supervise.h"
 #include "wait.h"
 
@@ -168,7 +170,8 @@ static bool is_valid(struct cddpi_job *job, struct cddpi_outcome *outcome)
 {
     struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
 
-    if (job->nodes == NULL || job->options.config == NULL || job->generation > 0) {
+    if (job->nodes == NULL || job->options.config == NULL || job->generation > 0 ||
+        (job->options.is_agent && job->nodes->self != 0)) { /* what it says is shown once */
         return true;
     }
     outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
@@ -259,14 +262,31 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi
         exit_status = run_generations(job, wait, output);
         cddpi_nodes_leave(job, exit_status, wait, output);
     } else {
-        /* what node 0 tells all is shown once where one cddp-run shows the output of all */
-        if (!job->options.is_agent || job->options.node_rank == 0 || nodes.count == 0) {
+        /* where one cddp-run shows the output of all, what node 0 tells all is shown once, and
+           nobody reads what comes after that one's end */
+        if (!job->options.is_agent ||
+            (!wait->is_over && (job->options.node_rank == 0 || !nodes.is_refused))) {
             cddpi_output_say(output, "%s", cddp_last_error());
         }
         exit_status = exit_status_of(status);
     }
     cddpi_nodes_fini(&nodes);
     cddpi_rendezvous_fini(&job->rendezvous);
+    return exit_status;
+}
+
+/* What is said last is written before this process ends. */
+static int finish_output(struct cddpi_output *output, const struct cddpi_monitor *monitor,
+                         int signal_fd, int exit_status)
+{
+    flush_output(output, monitor, signal_fd);
+    if (output->out->error != 0 || output->out->lost > 0) {
+        cddpi_output_say(output, "standard output: %s: some output of the ranks is lost",
+                         strerror(output->out->error != 0 ? output->out->error : ENOMEM));
+        exit_status = exit_status != 0 ? exit_status : 1;
+        flush_output(output, monitor, signal_fd);
+    }
+    cddpi_output_fini(output);
     return exit_status;
 }
 
@@ -284,6 +304,10 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     cddp_status status;
 
     cddpi_output_init(&output);
+    if (job->options.is_agent && getenv("CDDP_PROGRESS") != NULL &&
+        strcmp(getenv("CDDP_PROGRESS"), "tty") == 0) {
+        output.err->is_terminal = true; /* which shows, far away, what comes here */
+    }
     raise_file_limit(job);
     status = signal_fd >= 0 ? cddpi_folder_make(job->log_dir)
                             : cddpi_fail_errno(CDDP_ERR_IO, errno, "opening a signalfd");
@@ -293,15 +317,27 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
         exit_status = job->options.rdzv != NULL ? run_node(job, &wait, &output)
                                                 : run_alone(job, &wait, &output);
     }
-    flush_output(&output, monitor, signal_fd);
-    if (output.out->error != 0 || output.out->lost > 0) {
-        cddpi_output_say(&output, "standard output: %s: some output of the ranks is lost",
-                         strerror(output.out->error != 0 ? output.out->error : ENOMEM));
-        exit_status = exit_status != 0 ? exit_status : 1;
-        flush_output(&output, monitor, signal_fd);
+    return finish_output(&output, monitor, signal_fd, exit_status);
+}
+
+/* The supervising process of a job on a list of hosts. */
+static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
+{
+    struct cddpi_head *head = argument;
+    struct cddpi_output output;
+    int signal_fd = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    int exit_status = 1;
+
+    cddpi_output_init(&output);
+    head->monitor = monitor;
+    head->output = &output;
+    head->signal_fd = signal_fd;
+    if (signal_fd < 0) {
+        cddpi_output_say(&output, "opening a signalfd: %s", strerror(errno));
+    } else {
+        exit_status = cddpi_head_supervise(head);
     }
-    cddpi_output_fini(&output);
-    return exit_status;
+    return finish_output(&output, monitor, signal_fd, exit_status);
 }
 
 static void print_rank(const struct cddpi_job *job, int rank)
@@ -419,6 +455,30 @@ static void export_words(const struct cddpi_launch_options *options)
     free(text);
 }
 
+/* A job on a list of hosts. */
+static int launch_hosts(const struct cddpi_launch_options *options)
+{
+    static struct cddpi_head head;
+    cddp_status status = cddpi_head_init(&head, options);
+    int exit_status;
+
+    if (status == CDDP_OK && options->token_file != NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--token-file is for --rdzv: with a list of hosts "
+                                               "cddp-run makes a token itself");
+    }
+    if (status != CDDP_OK) {
+        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        exit_status = exit_status_of(status);
+    } else if (options->action == CDDPI_ACTION_DRY_RUN) {
+        exit_status = cddpi_head_dry_run(&head);
+    } else {
+        export_words(options);
+        exit_status = cddpi_monitor_run(supervise_hosts, &head);
+    }
+    cddpi_head_fini(&head);
+    return exit_status;
+}
+
 int cddpi_launch(const struct cddpi_launch_options *options)
 {
     static struct cddpi_job job; /* zeroed; too large for a small stack */
@@ -429,11 +489,19 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     cddpi_rendezvous_clear(&job.rendezvous);
     job.report_fd = -1;
     job.head_fd = -1;
+    if (options->hosts != NULL || options->hostfile != NULL) {
+        return launch_hosts(options);
+    }
     if (options->run_dir != NULL) {
         setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
     }
-    status = prepare(&job);
-    if (status == CDDP_OK && options->action != CDDPI_ACTION_DRY_RUN) {
+    status = options->is_agent && options->action != CDDPI_ACTION_DRY_RUN
+                 ? cddpi_parcel_receive(&job)
+                 : CDDP_OK;
+    if (status == CDDP_OK) {
+        status = prepare(&job);
+    }
+    if (status == CDDP_OK && !options->is_agent && options->action != CDDPI_ACTION_DRY_RUN) {
         status = read_token(&job);
     }
     if (status != CDDP_OK) {
@@ -442,7 +510,9 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
         exit_status = print_dry_run(&job);
     } else {
-        export_words(options);
+        if (!options->is_agent) {
+            export_words(options);
+        }
         exit_status = options->config != NULL && options->rdzv == NULL
                           ? cddpi_command_validate(&job.command, job.world_size)
                           : 0;

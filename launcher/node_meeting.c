@@ -411,6 +411,7 @@ static cddp_status take_plan(struct cddpi_place *place, const struct cddpi_node_
     struct cddpi_job *job = place->job;
 
     if (plan->refusal[0] != '\0') {
+        nodes->is_refused = true;
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s", plan->refusal);
     }
     nodes->list = cddpi_zalloc_array((size_t)plan->count, sizeof *nodes->list);

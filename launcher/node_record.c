@@ -68,8 +68,8 @@ void cddpi_node_plan_put(struct cddpi_message *message, const struct cddpi_node_
 {
     cddpi_message_put_text(message, plan->refusal);
     cddpi_message_put_text(message, plan->master_host);
-    cddpi_message_put_number(message, plan->count);
-    for (int i = 0; i < plan->count; i++) {
+    cddpi_message_put_number(message, plan->refusal[0] == '\0' ? plan->count : 0);
+    for (int i = 0; i < plan->count && plan->refusal[0] == '\0'; i++) {
         cddpi_message_put_text(message, plan->nodes[i].host);
         cddpi_message_put_number(message, plan->nodes[i].nproc);
     }

@@ -49,7 +49,7 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
         return;
     }
     if (event->kind == CDDPI_EVENT_CUT) {
-        cddpi_output_say(output, "the connection to the job's store is gone: %s", event->text);
+        cddpi_output_say(output, "%s is lost: %s", cddpi_node_name(nodes, 0), event->text);
     } else {
         cddpi_output_say(output, "%s%s: %s", cddpi_node_name(nodes, event->node), verb,
                          event->text);

@@ -21,8 +21,9 @@ struct cddpi_node {
 struct cddpi_nodes {
     struct cddpi_node *list;
     int count;
-    int self;       /* -1: the cddp-run that started the nodes */
-    bool is_silent; /* another cddp-run tells the user what happens elsewhere */
+    int self;        /* -1: the cddp-run that started the nodes */
+    bool is_refused; /* there is no job, and node 0 has told all why */
+    bool is_silent;  /* another cddp-run tells the user what happens elsewhere */
     struct cddpi_node_link *link;
     /* What was heard; kind NONE: nothing. */
     struct cddpi_node_event failure; /* FAILURE, LOST or CUT: the first of this generation */
