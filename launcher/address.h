@@ -30,9 +30,10 @@ enum cddpi_locality {
 /** Whether @p host is this machine. @p resolves: also ask the name service. */
 enum cddpi_locality cddpi_address_locality(const char *host, bool resolves);
 
-/** Every address of this machine with @p port, as "tcp://a:port,b:port": those of @p interface (a
- *  name; NULL: all that are up), then the loopback address. */
-void cddpi_address_own(const char *interface, uint16_t port, char out[CDDPI_URL_BYTES]);
+/** Every address of this machine with @p port, as "tcp://a:port,b:port": those of @p interfaces
+ *  (in the syntax of CDDP_SOCKET_IFNAME; NULL: what that says) which are up, then the loopback
+ *  address. */
+void cddpi_address_own(const char *interfaces, uint16_t port, char out[CDDPI_URL_BYTES]);
 
 /** The address of ours from which packets go to @p host; "127.0.0.1" if there is none. */
 void cddpi_address_towards(const struct cddpi_address *to, char *out, size_t bytes);

@@ -2,6 +2,8 @@
  * deadline passes: who is told, who is to blame, and with which status cddp-run will exit. */
 #include "supervision.h"
 
+#include "nodes.h"
+
 #include "base/clock.h"
 
 #include <string.h>
@@ -83,6 +85,12 @@ void cddpi_supervision_kill(struct cddpi_supervision *run)
     signal_all(run, SIGKILL);
 }
 
+/* Whether another cddp-run says what concerns all machines. */
+static bool is_silent(const struct cddpi_supervision *run)
+{
+    return run->job->nodes != NULL && run->job->nodes->is_silent;
+}
+
 /* Give the ranks that are left here the grace period. */
 static void ask_others(struct cddpi_supervision *run)
 {
@@ -95,10 +103,12 @@ static void ask_others(struct cddpi_supervision *run)
         cddpi_supervision_kill(run);
         return;
     }
-    cddpi_output_say(run->output, "asking the other %d rank%s%s to end; in %g s they are killed",
-                     run->alive, run->alive == 1 ? "" : "s",
-                     run->job->nodes != NULL ? " of this machine" : "",
-                     (double)options->grace_ms / 1000);
+    if (!is_silent(run)) {
+        cddpi_output_say(
+            run->output, "asking the other %d rank%s%s to end; in %g s they are killed", run->alive,
+            run->alive == 1 ? "" : "s", run->job->nodes != NULL ? " of this machine" : "",
+            (double)options->grace_ms / 1000);
+    }
     signal_all(run, SIGTERM);
     signal_all(run, SIGCONT); /* one that is stopped could not hear it */
     run->deadline_ns = cddpi_deadline_ns((uint32_t)options->grace_ms);
@@ -241,11 +251,13 @@ static void ask(struct cddpi_supervision *run, int number, int64_t now_ns)
     run->asked_ns = now_ns;
     run->phase = CDDPI_ASKED;
     run->deadline_ns = cddpi_deadline_ns((uint32_t)limit_ms);
-    cddpi_output_say(run->output,
-                     "SIG%s: asking %d rank%s to end; in %g s, or at a second signal, they are "
-                     "killed",
-                     signal_name(number), run->alive, run->alive == 1 ? "" : "s",
-                     (double)limit_ms / 1000);
+    if (!is_silent(run)) {
+        cddpi_output_say(run->output,
+                         "SIG%s: asking %d rank%s to end; in %g s, or at a second signal, they are "
+                         "killed",
+                         signal_name(number), run->alive, run->alive == 1 ? "" : "s",
+                         (double)limit_ms / 1000);
+    }
     signal_all(run, number);
     signal_all(run, SIGCONT);
 }

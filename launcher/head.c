@@ -121,15 +121,17 @@ static void lose_agent(struct cddpi_head *head, int i)
     const struct cddpi_agent *agent = &head->agents[i];
     char text[512];
 
-    snprintf(text, sizeof text,
-             WIFSIGNALED(agent->status) ? "%s there was killed by signal %d"
-                                        : "%s there ended with status %d",
-             strchr(agent->argv[0], '/') != NULL ? "cddp-run" : agent->argv[0],
+    snprintf(text, sizeof text, "cddp-run there, or %.200s on the way to it, %s %d", agent->argv[0],
+             WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
              WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
     if (head->exit_status == 0) {
         head->exit_status = exit_status_of(agent->status);
     }
     if (!has_begun(head)) {
+        if (WIFSIGNALED(agent->status) || WEXITSTATUS(agent->status) > 127) { /* else it said why */
+            cddpi_output_say(head->output, "%s did not begin: %s", cddpi_node_name(&head->nodes, i),
+                             text);
+        }
         end_within(head, SETTLE_MS);
         return;
     }
@@ -142,7 +144,14 @@ static void lose_agent(struct cddpi_head *head, int i)
 
 static void take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
 {
+    bool is_first = head->nodes.failure.kind == CDDPI_EVENT_NONE;
+
     cddpi_nodes_take(&head->nodes, event, head->output);
+    if (is_first && head->nodes.failure.kind != CDDPI_EVENT_NONE && head->alive > 0) {
+        cddpi_output_say(head->output,
+                         "asking the other ranks on %d hosts to end; in %g s they are killed",
+                         head->hosts.count, (double)head->options->grace_ms / 1000);
+    }
     if (event->kind == CDDPI_EVENT_LOST) {
         end_within(head, head->options->grace_ms + MARGIN_MS);
     } else if (event->kind == CDDPI_EVENT_END) {

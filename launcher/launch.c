@@ -304,6 +304,7 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     cddp_status status;
 
     cddpi_output_init(&output);
+    output.host = job->options.is_agent ? job->host : NULL;
     if (job->options.is_agent && getenv("CDDP_PROGRESS") != NULL &&
         strcmp(getenv("CDDP_PROGRESS"), "tty") == 0) {
         output.err->is_terminal = true; /* which shows, far away, what comes here */
@@ -505,7 +506,8 @@ int cddpi_launch(const struct cddpi_launch_options *options)
         status = read_token(&job);
     }
     if (status != CDDP_OK) {
-        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        fprintf(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
+                job.host != NULL ? job.host : "", cddp_last_error());
         exit_status = exit_status_of(status);
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
         exit_status = print_dry_run(&job);

@@ -52,10 +52,11 @@ enum { HELP_COLUMN = 26 };
     X(SSH, "ssh", 0, "COMMAND",                                                                    \
       "what starts a command there, given the host and the words (default: ssh -o "                \
       "BatchMode=yes)")                                                                            \
-    X(EXPORT, "export", 'x', "NAME,NAME=VALUE...",                                                 \
+    X(EXPORT, "export", 0, "NAME,NAME=VALUE...",                                                   \
       "variables that ranks on other machines get besides those named CDDP_...")                   \
-    X(NETWORK_INTERFACE, "network-interface", 0, "NAME",                                           \
-      "interface for what ranks send to other machines, given to them as CDDP_SOCKET_IFNAME")      \
+    X(NETWORK_INTERFACE, "network-interface", 0, "NAMES",                                          \
+      "interfaces for what goes to other machines, given to the ranks as CDDP_SOCKET_IFNAME "      \
+      "(see --env): eth0, or ib0,ib1")                                                             \
     X(TAG_OUTPUT, "tag-output", 0, NULL,                                                           \
       "put \"[rank] \" before the lines of every rank, not only of those above 0")                 \
     X(NO_TAG, "no-tag", 0, NULL, "put it before none of the lines")                                \
