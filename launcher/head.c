@@ -147,6 +147,12 @@ static void take_event(struct cddpi_head *head, const struct cddpi_node_event *e
     bool is_first = head->nodes.failure.kind == CDDPI_EVENT_NONE;
 
     cddpi_nodes_take(&head->nodes, event, head->output);
+    if (event->kind == CDDPI_EVENT_BYE && event->node < 0 && event->number < head->hosts.count) {
+        head->unexplained--;
+        if (head->agents[event->number].status != 0 && head->nodes.end.kind == CDDPI_EVENT_NONE) {
+            lose_agent(head, event->number);
+        }
+    }
     if (is_first && head->nodes.failure.kind != CDDPI_EVENT_NONE && head->alive > 0) {
         cddpi_output_say(head->output,
                          "asking the other ranks on %d hosts to end; in %g s they are killed",
@@ -168,7 +174,9 @@ static void take_events(struct cddpi_head *head)
     }
 }
 
-/* Reap agents that have ended; what they wrote is passed on first. */
+/* Reap agents that have ended; what they wrote is passed on first. Whether such an end was to be
+ * expected is known once what we tell now comes back to us: all that was told before, perhaps that
+ * the job is over, is then heard. */
 static void reap(struct cddpi_head *head)
 {
     for (int i = 0; i < head->hosts.count; i++) {
@@ -183,10 +191,8 @@ static void reap(struct cddpi_head *head)
         close_input(agent);
         (void)cddpi_relay_read(&agent->out);
         (void)cddpi_relay_read(&agent->err);
-        take_events(head); /* what it said last may be that all is over */
-        if (agent->status != 0 && head->nodes.end.kind == CDDPI_EVENT_NONE) {
-            lose_agent(head, i);
-        }
+        head->unexplained++;
+        publish(head, CDDPI_EVENT_BYE, -1, i, "");
     }
 }
 
@@ -248,7 +254,7 @@ static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
     }
 }
 
-/* False once the monitor is gone. */
+/* False once the monitor is gone, or nothing more can come. */
 static bool turn(struct cddpi_head *head, struct pollfd *polls)
 {
     int timeout = head->deadline_ns == CDDPI_NEVER ? -1 : cddpi_left_ms(head->deadline_ns);
@@ -272,7 +278,13 @@ static bool turn(struct cddpi_head *head, struct pollfd *polls)
         handle_agents(head, polls);
     }
     reap(head);
+    if (head->alive == 0) {
+        end_within(head, LAST_MS);
+    }
     if (head->deadline_ns != CDDPI_NEVER && cddpi_left_ms(head->deadline_ns) == 0) {
+        if (head->alive == 0) {
+            return false;
+        }
         end_agents(head);
     }
     return true;
@@ -408,7 +420,9 @@ static int report(struct cddpi_head *head)
     if (failure->kind != CDDPI_EVENT_NONE) {
         cddpi_output_say(head->output, "the first to fail was %s: %s",
                          cddpi_node_name(nodes, failure->node), failure->text);
-        exit_status = exit_status != 0 ? exit_status : failure->exit_status;
+        exit_status = failure->kind == CDDPI_EVENT_LOST ? 1
+                      : exit_status != 0                ? exit_status
+                                                        : failure->exit_status;
     }
     return exit_status != 0 ? exit_status : head->exit_status;
 }
@@ -428,7 +442,7 @@ int cddpi_head_supervise(struct cddpi_head *head)
         end_agents(head);
         head->exit_status = 1;
     }
-    while (polls != NULL && head->alive > 0 && turn(head, polls)) {
+    while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn(head, polls)) {
     }
     if (polls != NULL) {
         for (int i = 0; i < head->hosts.count && head->nodes.link != NULL; i++) {

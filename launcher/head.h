@@ -32,6 +32,7 @@ struct cddpi_head {
     struct cddpi_output *output;
     int signal_fd;
     int alive;
+    int unexplained;     /* agents that have ended, while what was told before that is not heard */
     int64_t deadline_ns; /* when what is left is ended; CDDPI_NEVER */
     int exit_status;     /* of the first that ended badly */
 };

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { LOOK_MS = 1000, LEAVE_MS = 3000 };
+enum { LOOK_MS = 1000, LEAVE_MS = 10000 };
 
 const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node)
 {

@@ -397,6 +397,29 @@ static void a_node_whose_supervisor_is_killed_is_named(void **state)
     }
 }
 
+/* As a machine that is frozen, or whose cable is pulled: no connection of its is closed. */
+static void a_node_that_gives_no_sign_of_life_is_named(void **state)
+{
+    struct fleet fleet;
+    pid_t frozen;
+
+    (void)state;
+    begin(&fleet);
+    START(&fleet, 0, "2", "0", "--nproc", "1", "--", "sh", "-c", WAITS);
+    START(&fleet, 1, "2", "1", "--nproc", "1", "--", "sh", "-c", WAITS);
+    (void)supervisor_of(&fleet, 0);
+    frozen = supervisor_of(&fleet, 1);
+    kill(frozen, SIGSTOP);
+    launcher_wait(&fleet.nodes[0]);
+    kill(frozen, SIGCONT);
+    launcher_wait(&fleet.nodes[1]);
+    assert_int_equal(fleet.nodes[0].exit_status, 1);
+    assert_err(&fleet.nodes[0], "cddp-run: node 1 (");
+    assert_err(&fleet.nodes[0], ") is lost: no sign of life for 4 s: ");
+    assert_int_not_equal(fleet.nodes[1].exit_status, 0);
+    end(&fleet);
+}
+
 static void a_signal_to_one_node_reaches_the_ranks_of_all(void **state)
 {
     for (int asked = 0; asked < 2; asked++) {
@@ -529,6 +552,7 @@ int main(void)
         cmocka_unit_test(ranks_of_other_nodes_hear_of_a_failure_in_the_store),
         cmocka_unit_test(the_cause_is_named_also_where_it_is_another_nodes),
         cmocka_unit_test(a_node_whose_supervisor_is_killed_is_named),
+        cmocka_unit_test(a_node_that_gives_no_sign_of_life_is_named),
         cmocka_unit_test(a_signal_to_one_node_reaches_the_ranks_of_all),
         cmocka_unit_test(all_nodes_restart_together),
         cmocka_unit_test(a_node_that_cannot_run_the_program_ends_all),
