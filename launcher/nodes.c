@@ -35,6 +35,7 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
     bool is_first = nodes->failure.kind == CDDPI_EVENT_NONE;
     const char *verb = event->kind == CDDPI_EVENT_LOST ? " is lost" : "";
 
+    nodes->is_cut = nodes->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (event->kind == CDDPI_EVENT_LOST && event->node >= 0) {
         nodes->list[event->node].is_lost = true;
     }
@@ -144,10 +145,12 @@ static bool wait_for_events(struct cddpi_nodes *nodes, int milliseconds, struct 
     return goes_on;
 }
 
-/* Whether node 0, or the way to it, is gone, so that nothing will be heard any more. */
+/* Whether nothing will be heard any more: node 0 is gone, or the way to it, or this node was frozen
+ * for so long that the others have given it up. */
 static bool is_alone(const struct cddpi_nodes *nodes)
 {
-    return nodes->failure.kind == CDDPI_EVENT_CUT || (nodes->self != 0 && nodes->list[0].is_lost);
+    return nodes->is_cut ||
+           (nodes->self != 0 && (nodes->list[0].is_lost || nodes->list[nodes->self].is_lost));
 }
 
 bool cddpi_nodes_begin(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
@@ -221,7 +224,7 @@ void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct c
 
     cddpi_node_link_publish(nodes->link, &done);
     if (nodes->self == 0) {
-        while (goes_on && nodes->failure.kind != CDDPI_EVENT_CUT && !have_all_ended(nodes)) {
+        while (goes_on && !nodes->is_cut && !have_all_ended(nodes)) {
             goes_on = wait_for_events(nodes, LOOK_MS, wait, output);
         }
         judge(nodes, outcome);
@@ -248,7 +251,7 @@ bool cddpi_nodes_pause(struct cddpi_job *job, int64_t milliseconds, struct cddpi
 
     do {
         if (!wait_for_events(nodes, cddpi_left_ms(deadline_ns), wait, output) ||
-            nodes->failure.kind == CDDPI_EVENT_LOST || nodes->failure.kind == CDDPI_EVENT_CUT) {
+            nodes->failure.kind == CDDPI_EVENT_LOST || nodes->is_cut) {
             return false;
         }
         if (nodes->asked_signal != 0) {
@@ -279,7 +282,6 @@ void cddpi_nodes_leave(struct cddpi_job *job, int exit_status, struct cddpi_wait
     event.kind = nodes->self == 0 ? CDDPI_EVENT_END : CDDPI_EVENT_BYE;
     cddpi_node_link_publish(nodes->link, &event);
     while (nodes->self == 0 && !have_all_left(nodes) && cddpi_left_ms(deadline_ns) > 0 &&
-           nodes->failure.kind != CDDPI_EVENT_CUT &&
-           wait_for_events(nodes, LOOK_MS, wait, output)) {
+           !nodes->is_cut && wait_for_events(nodes, LOOK_MS, wait, output)) {
     }
 }

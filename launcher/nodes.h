@@ -30,6 +30,7 @@ struct cddpi_nodes {
     struct cddpi_node_event follow;  /* the first */
     struct cddpi_node_event start;   /* of the generation that begins next */
     struct cddpi_node_event end;
+    bool is_cut;     /* nothing more will be heard */
     int exit_status; /* the first of the nodes' that is not 0; of a job without a failure */
     int asked_signal;
     bool has_saved;

@@ -95,7 +95,7 @@ void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, in
     struct cddpi_nodes *nodes = run->job->nodes;
     struct cddpi_node_event event = {.kind = CDDPI_EVENT_SIGNAL, .rank = -1, .number = number};
 
-    if (nodes == NULL || nodes->failure.kind == CDDPI_EVENT_CUT) {
+    if (nodes == NULL || nodes->is_cut) {
         cddpi_supervision_signal(run, number, -1, now_ns);
         return;
     }
