@@ -51,6 +51,7 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
     worker->log.fd = -1;
     worker->out = (struct cddpi_relay){.fd = -1,
                                        .rank = rank,
+                                       .index = rank - run->job->first_rank,
                                        .owner = 2 * rank,
                                        .form = choose_form(run->job, rank, false),
                                        .sink = run->output->out,
@@ -58,6 +59,7 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
                                        .log = &worker->log};
     worker->err = (struct cddpi_relay){.fd = -1,
                                        .rank = rank,
+                                       .index = rank - run->job->first_rank,
                                        .owner = 2 * rank + 1,
                                        .form = choose_form(run->job, rank, true),
                                        .sink = run->output->err,

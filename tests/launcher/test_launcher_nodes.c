@@ -156,6 +156,28 @@ static void nodes_without_a_rank_are_numbered_as_they_come(void **state)
     }
 }
 
+/* Of a failure that ranks 2 and 3 report and write, both on node 1, one is shown. */
+static void ranks_of_a_later_node_write_to_stderr_like_those_of_the_first(void **state)
+{
+    static const char script[] =
+        "[ $RANK -lt 2 ] && exec sleep 1000; echo up $RANK >&2; "
+        "printf \"f\\00$RANK\\000\\000\\000\\011\\000the disk\\n\" >/proc/$$/fd/$CDDP_REPORT_FD; "
+        "echo the disk >&2; echo $$ >$SHARED/pid$RANK; "
+        "while [ ! -s $SHARED/pid2 -o ! -s $SHARED/pid3 ]; do sleep 0.01; done; exit 4";
+    struct fleet fleet;
+
+    (void)state;
+    begin(&fleet);
+    START(&fleet, 0, "2", "0", "--nproc", "2", "--", "sh", "-c", script);
+    START(&fleet, 1, "2", "1", "--nproc", "2", "--", "sh", "-c", script);
+    assert_all_end_with(&fleet, 2, 4);
+    assert_err(&fleet.nodes[1], "[2] up 2\n");
+    assert_err(&fleet.nodes[1], "[3] up 3\n");
+    assert_int_equal(launcher_count(fleet.nodes[1].err, "] the disk\n"), 1);
+    assert_err(&fleet.nodes[1], "1 other rank said the same");
+    end(&fleet);
+}
+
 static void the_nodes_that_did_not_come_are_named(void **state)
 {
     struct fleet fleet;
@@ -541,6 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_knows_its_place_with_unequal_numbers),
         cmocka_unit_test(nodes_without_a_rank_are_numbered_as_they_come),
+        cmocka_unit_test(ranks_of_a_later_node_write_to_stderr_like_those_of_the_first),
         cmocka_unit_test(the_nodes_that_did_not_come_are_named),
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
