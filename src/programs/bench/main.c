@@ -8,7 +8,6 @@
 #include "programs/bench/measure.h"
 #include "programs/bench/report.h"
 
-#include <cddp/cddp.h>
 #include <string.h>
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };

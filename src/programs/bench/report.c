@@ -7,7 +7,6 @@
 #include "base/replace.h"
 #include "device/device.h"
 
-#include <cddp/cddp.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
