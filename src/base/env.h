@@ -24,6 +24,9 @@
       "process group backend: host or solo, on a CUDA device also nccl, ipc or staged; unset: "    \
       "the "                                                                                       \
       "best here")                                                                                 \
+    X(HOST_ID, "CDDP_HOST_ID", "",                                                                 \
+      "which host this rank is on: ranks with the same one share memory; unset: told by the "      \
+      "kernel's boot id, the host name and the process namespace")                                 \
     X(DEVICE, "CDDP_DEVICE", "cpu",                                                                \
       "where process groups have their memory: cpu, cuda (the local rank's device) or cuda:N")     \
     X(TIMEOUT_MS, "CDDP_TIMEOUT_MS", "300000",                                                     \

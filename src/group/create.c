@@ -8,21 +8,22 @@
 
 /* Make the group on the processor's memory, which every group has. @p transport: NULL for the best.
  */
-static cddp_status create(const struct cddpi_launch_env *env,
-                          const struct cddpi_transport *transport, cddp_group **out)
+static cddp_status connect_ranks(const struct cddpi_members *members,
+                                 const struct cddpi_transport *transport, cddp_group **out)
 {
-    struct cddpi_open_params params = {env->rank, env->world_size, env->timeout_ms};
+    const struct cddpi_launch_env *env = members->env;
+    struct cddpi_open_params params = {env->rank, env->world_size, env->timeout_ms, NULL};
     struct cddpi_backend *backend;
     cddp_status status;
 
     if (transport == NULL) {
-        transport = cddpi_transport_choose(env);
+        transport = cddpi_transport_choose(members);
         status = transport != NULL ? CDDP_OK : CDDP_ERR_UNAVAILABLE;
     } else {
-        status = transport->cpu.probe(env);
+        status = transport->cpu.probe(members);
     }
     if (status == CDDP_OK) {
-        status = transport->cpu.open(env, &backend);
+        status = transport->cpu.open(members, &backend);
     }
     if (status == CDDP_OK) {
         status = cddpi_group_build(&params, transport, backend, out);
@@ -31,6 +32,38 @@ static cddp_status create(const struct cddpi_launch_env *env,
         (*out)->local_rank = env->local_rank;
         (*out)->local_world_size = env->local_world_size;
         (*out)->generation = env->generation;
+    }
+    return status;
+}
+
+/* Meet the other ranks in the store, and connect to them. */
+static cddp_status create(const struct cddpi_launch_env *env,
+                          const struct cddpi_transport *transport, cddp_group **out)
+{
+    struct cddpi_rendezvous rendezvous;
+    bool alone = env->world_size == 1;
+    struct cddpi_members members = {.env = env, .host_count = 1};
+    cddp_status status = CDDP_OK;
+
+    if (transport != NULL) {
+        status = transport->cpu.probe(&members); /* as far as one rank knows, before it waits */
+    }
+    if (status == CDDP_OK && !alone) {
+        status = cddpi_rendezvous_open(env, &rendezvous);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_members_gather(env, alone ? NULL : &rendezvous, &members);
+    if (status == CDDP_OK) {
+        status = connect_ranks(&members, transport, out);
+        if (status == CDDP_OK) {
+            cddpi_members_joined(&members);
+        }
+        cddpi_members_fini(&members);
+    }
+    if (!alone) {
+        cddpi_rendezvous_close(&rendezvous, status == CDDP_OK);
     }
     return status;
 }

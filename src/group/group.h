@@ -42,6 +42,8 @@ struct cddpi_group_op {
     const void *in;
     void *out;
     uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
+    const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
+                                           name; NULL: none */
     int64_t start_ns;
     int64_t deadline_ns;
 
@@ -167,6 +169,8 @@ struct cddpi_open_params {
     int rank;
     int world_size;
     uint32_t timeout_ms;
+    const int *names; /* by rank: what errors call it, where the ranks are some of a larger group's;
+                         NULL: the same */
 };
 
 /** Let pending operations progress, where no thread does. Never waits; does nothing otherwise. */

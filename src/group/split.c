@@ -25,7 +25,7 @@ static struct cddpi_open_params params_in(const cddp_group *group,
                                           const struct split_choice *choices, int *out_first)
 {
     const struct split_choice *mine = &choices[group->rank];
-    struct cddpi_open_params params = {0, 0, group->timeout_ms};
+    struct cddpi_open_params params = {0, 0, group->timeout_ms, NULL};
     int first = -1;
 
     for (int r = 0; r < group->world_size; r++) {

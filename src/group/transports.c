@@ -74,10 +74,10 @@ cddp_status cddpi_transport_find(const char *name, const struct cddpi_transport 
     return CDDP_OK;
 }
 
-const struct cddpi_transport *cddpi_transport_choose(const struct cddpi_launch_env *env)
+const struct cddpi_transport *cddpi_transport_choose(const struct cddpi_members *members)
 {
     for (int i = 0; i < count; i++) {
-        if (rows[i]->carries == CDDPI_MEMORY_CPU && rows[i]->cpu.probe(env) == CDDP_OK) {
+        if (rows[i]->carries == CDDPI_MEMORY_CPU && rows[i]->cpu.probe(members) == CDDP_OK) {
             return rows[i];
         }
     }

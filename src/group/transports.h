@@ -8,7 +8,7 @@
 
 #include "group/device_transport.h"
 #include "group/group.h"
-#include "group/launch_env.h"
+#include "group/members.h"
 
 /* What a transport carries. */
 enum cddpi_memory { CDDPI_MEMORY_CPU, CDDPI_MEMORY_DEVICE };
@@ -19,10 +19,11 @@ struct cddpi_transport {
     union {
         struct {
             const struct cddpi_backend_ops *ops;
-            /* Whether it could serve this job, as far as one rank knows. Words why not. */
-            cddp_status (*probe)(const struct cddpi_launch_env *env);
-            /* Meet the other ranks. Collective: every rank succeeds or every rank fails. */
-            cddp_status (*open)(const struct cddpi_launch_env *env, struct cddpi_backend **out);
+            /* Whether it can serve these ranks, about which all of them know the same. Words why
+             * not. */
+            cddp_status (*probe)(const struct cddpi_members *members);
+            /* Connect to the other ranks. Collective: every rank succeeds or every rank fails. */
+            cddp_status (*open)(const struct cddpi_members *members, struct cddpi_backend **out);
             /* As open, for a part of @p group: this rank's place is in @p params, the part's rank 0
              * is rank @p first here. All ranks of @p group call it; those with @p joins false take
              * part in its exchanges and get NULL. */
@@ -60,9 +61,9 @@ struct cddpi_transport {
  *  @return CDDP_ERR_UNAVAILABLE, with a text that lists all names: there is none. */
 cddp_status cddpi_transport_find(const char *name, const struct cddpi_transport **out);
 
-/** The first that could carry the processor's memory for @p env, or NULL with the last one's
+/** The first that can carry the processor's memory for @p members, or NULL with the last one's
  *  reason. */
-const struct cddpi_transport *cddpi_transport_choose(const struct cddpi_launch_env *env);
+const struct cddpi_transport *cddpi_transport_choose(const struct cddpi_members *members);
 
 /** Row @p index of those that carry the memory of @p device, best first; NULL: there are no more.
  */

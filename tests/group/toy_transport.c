@@ -126,15 +126,15 @@ static cddp_status wrap(struct cddpi_backend *inner, struct cddpi_backend **out)
     return CDDP_OK;
 }
 
-static cddp_status probe(const struct cddpi_launch_env *env)
+static cddp_status probe(const struct cddpi_members *members)
 {
-    return cddpi_shm_transport.cpu.probe(env);
+    return cddpi_shm_transport.cpu.probe(members);
 }
 
-static cddp_status open_toy(const struct cddpi_launch_env *env, struct cddpi_backend **out)
+static cddp_status open_toy(const struct cddpi_members *members, struct cddpi_backend **out)
 {
     struct cddpi_backend *inner;
-    cddp_status status = cddpi_shm_transport.cpu.open(env, &inner);
+    cddp_status status = cddpi_shm_transport.cpu.open(members, &inner);
 
     return status == CDDP_OK ? wrap(inner, out) : status;
 }

@@ -29,7 +29,7 @@ static cddp_status group_by_name(const struct group_seed *seed, int rank, int wo
 cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_size,
                             uint32_t timeout_ms, cddp_group **out)
 {
-    struct cddpi_open_params params = {rank, world_size, timeout_ms};
+    struct cddpi_open_params params = {rank, world_size, timeout_ms, NULL};
     struct cddpi_backend *host;
     cddp_status status;
 

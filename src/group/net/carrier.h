@@ -100,7 +100,7 @@ struct cddpi_carrier_ops {
     bool (*aborted)(struct cddpi_carrier *carrier, struct cddpi_failure *out);
 };
 
-/* tcp/tcp.c */
+/* in tcp/ */
 extern const struct cddpi_carrier_ops cddpi_tcp_carrier;
 
 #endif

@@ -87,6 +87,7 @@ static void release(struct cddpi_backend *shm)
         munmap(shm->block, block_bytes(shm->size));
     }
     pthread_mutex_destroy(&shm->segments_mutex);
+    cddpi_free(shm->names);
     cddpi_free(shm->seen);
     cddpi_free(shm->src);
     cddpi_free(shm->dst);
@@ -113,7 +114,12 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     shm->src = cddpi_zalloc_array(size, sizeof *shm->src);
     shm->dst = cddpi_zalloc_array(size + 1, sizeof *shm->dst); /* out and staging at 1 rank */
     shm->factors = cddpi_zalloc_array(size, sizeof *shm->factors);
-    if (shm->seen == NULL || shm->src == NULL || shm->dst == NULL || shm->factors == NULL) {
+    shm->names = cddpi_zalloc_array(size, sizeof *shm->names);
+    for (size_t r = 0; shm->names != NULL && r < size; r++) {
+        shm->names[r] = params->names != NULL ? params->names[r] : (int)r;
+    }
+    if (shm->names == NULL || shm->seen == NULL || shm->src == NULL || shm->dst == NULL ||
+        shm->factors == NULL) {
         release(shm);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for %zu ranks", size);
     }
@@ -136,9 +142,10 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     }
     shm->me = &shm->block->ranks[params->rank];
     if (atomic_load_explicit(&shm->me->state, memory_order_acquire) != SHM_ABSENT) {
+        int name = params->names != NULL ? params->names[params->rank] : params->rank;
+
         release(shm);
-        return cddpi_fail(CDDP_ERR_STATE, "host: rank %d has been in this group before",
-                          params->rank);
+        return cddpi_fail(CDDP_ERR_STATE, "host: rank %d has been in this group before", name);
     }
     shm->staging = (unsigned char *)memory + head_bytes(shm->size);
     shm->rings = (struct shm_ring *)(void *)(shm->staging + staging_bytes(shm->size));
@@ -153,7 +160,7 @@ static void end(struct cddpi_backend *shm)
     struct cddpi_failure failure = *cddpi_last_failure();
 
     if (failure.culprit < 0) {
-        failure.culprit = shm->rank;
+        failure.culprit = shm_name(shm, shm->rank);
     }
     cddpi_shm_abort(shm, &failure);
 }
@@ -175,7 +182,7 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
                     SHM_ABSENT &&
                 used < sizeof missing - 16) {
                 used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
-                                         used > 0 ? ", " : "", r);
+                                         used > 0 ? ", " : "", shm_name(shm, r));
             }
         }
         if (used == 0) {
@@ -234,9 +241,14 @@ const struct cddpi_backend_ops cddpi_shm_ops = {.close = leave,
                                                 .peers = cddpi_shm_peers,
                                                 .free_memory = cddpi_shm_free};
 
-static cddp_status probe(const struct cddpi_launch_env *env)
+static cddp_status probe(const struct cddpi_members *members)
 {
-    (void)env; /* ranks of several machines notice at the rendezvous */
+    if (members->host_count > 1) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "host: the ranks are on %d hosts (machines or containers), and memory is "
+                          "shared within one only",
+                          members->host_count);
+    }
     return CDDP_OK;
 }
 

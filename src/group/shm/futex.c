@@ -114,12 +114,13 @@ cddp_status cddpi_shm_broken(struct cddpi_backend *shm)
         state = atomic_load_explicit(&block->abort_state, memory_order_acquire);
     }
     if (state == 1) {
-        return cddpi_fail_rank(CDDP_ERR_PEER, shm->rank, "another rank ended the group");
+        return cddpi_fail_rank(CDDP_ERR_PEER, shm_name(shm, shm->rank),
+                               "another rank ended the group");
     }
     if (block->abort_failure.status == CDDP_ERR_MISMATCH) {
         return cddpi_fail_again(CDDP_ERR_MISMATCH, &block->abort_failure);
     }
     status = block->abort_rank == shm->rank ? CDDP_ERR_CLOSED : CDDP_ERR_PEER;
     (void)cddpi_fail_again(status, &block->abort_failure);
-    return cddpi_fail_name(status, block->abort_rank);
+    return cddpi_fail_name(status, shm_name(shm, block->abort_rank));
 }

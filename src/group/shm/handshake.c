@@ -1,17 +1,15 @@
-/* handshake.c - how ranks come to share one block of memory: through the rendezvous when a group is
- * made, through the parent's collectives when it is split.
+/* handshake.c - how ranks of one host come to share one block of memory: through the rendezvous
+ * when a group is made, through the parent's collectives when it is split.
  *
- * Keys of the rendezvous: "member/R" holds "world size|boot id|host|process namespace"; "reply"
- * holds rank 0's answer, "ok PID FD START NONCE SIZE" or "no STATUS RANK TEXT"; "refused" holds
- * "RANK TEXT" of a rank that could not map the block. An answer of a process that has ended (in a
- * file that was left over) is not used. */
+ * Keys of the rendezvous, below "host/H/": "reply" holds the answer of the host's first rank, "ok
+ * PID FD START NONCE SIZE" or "no STATUS RANK TEXT"; "refused" holds "RANK TEXT" of a rank that
+ * could not map the block. An answer of a process that has ended (in a file that was left over) is
+ * not used. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/machine.h"
 #include "base/process.h"
 #include "group/agree.h"
-#include "group/rendezvous.h"
 #include "group/shm/shm.h"
 
 #include <inttypes.h>
@@ -22,117 +20,48 @@
 
 enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000 };
 
+enum { KEY_BYTES = 48 };
+
 struct handshake {
+    const struct cddpi_members *members;
     struct cddpi_rendezvous *rendezvous;
+    struct cddpi_open_params params; /* this rank among those of its host */
+    char reply[KEY_BYTES], refused[KEY_BYTES];
     int fd; /* of the block; -1: none */
 };
 
-/* The host id: the same for processes that can share memory. */
-static void write_host_id(char *out, size_t bytes)
-{
-    char machine[CDDPI_MACHINE_BYTES];
-    char host_name[128] = "";
-    char space[64] = "";
-    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
-
-    cddpi_machine(machine);
-    (void)gethostname(host_name, sizeof host_name - 1);
-    space[length > 0 ? length : 0] = '\0';
-    snprintf(out, bytes, "%s|%s|%s", machine, host_name, space);
-}
-
-static cddp_status fail_sizes(int rank, int size, int size_of_0)
-{
-    return cddpi_fail(CDDP_ERR_MISMATCH,
-                      "rank %d was started for a world size of %d and rank 0 for one of %d: all "
-                      "ranks of a job need the same (CDDP_WORLD_SIZE, WORLD_SIZE, or the option "
-                      "world_size)",
-                      rank, size, size_of_0);
-}
-
-/* Rank 0: compare rank @p rank's key with this rank's. */
-static cddp_status compare_member(const struct cddpi_launch_env *env, int rank, const char *member)
-{
-    const char *bar = strchr(member, '|');
-    int size = atoi(member);
-    char mine[320];
-
-    if (size != env->world_size || bar == NULL) {
-        return fail_sizes(rank, size, env->world_size);
-    }
-    write_host_id(mine, sizeof mine);
-    return strcmp(bar + 1, mine) == 0
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                            "ranks 0 and %d are on different machines or in different containers "
-                            "(%s; %.300s): the host backend shares memory within one machine only",
-                            rank, mine, bar + 1);
-}
-
-/* Rank 0: wait for all ranks, and compare their host ids. */
-static cddp_status gather_members(struct cddpi_rendezvous *rendezvous)
-{
-    const struct cddpi_launch_env *env = rendezvous->env;
-
-    for (int r = 1; r < env->world_size; r++) {
-        char key[CDDPI_MEMBER_KEY_BYTES];
-        char *value;
-        cddp_status status;
-
-        cddpi_rendezvous_member(r, key);
-        status = cddpi_rendezvous_await(rendezvous, key, r, rendezvous->deadline_ns, &value);
-        if (status == CDDP_ERR_TIMEOUT) {
-            return cddpi_rendezvous_missing(rendezvous);
-        }
-        if (status != CDDP_OK) {
-            return status;
-        }
-        status = compare_member(env, r, value);
-        cddp_free(value);
-        if (status != CDDP_OK) {
-            return status;
-        }
-    }
-    return CDDP_OK;
-}
-
-/* Rank 0: make the block and tell the others, or tell them why it could not. */
+/* The host's first rank: make the block and tell the others, or tell them why it could not. */
 static cddp_status give_reply(struct handshake *handshake, struct cddpi_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
-    const struct cddpi_launch_env *env = rendezvous->env;
-    struct cddpi_open_params params = {0, env->world_size, env->timeout_ms};
+    const struct cddpi_open_params *params = &handshake->params;
     struct cddpi_failure failure;
     uint64_t nonce;
     char text[1200];
     cddp_status status;
 
-    cddpi_rendezvous_delete(rendezvous, "reply");
-    cddpi_rendezvous_delete(rendezvous, "refused");
-    status = gather_members(rendezvous);
+    cddpi_rendezvous_delete(rendezvous, handshake->reply);
+    cddpi_rendezvous_delete(rendezvous, handshake->refused);
+    status = cddpi_shm_block_create(params->world_size, &nonce, &handshake->fd);
     if (status == CDDP_OK) {
-        status = cddpi_shm_block_create(env->world_size, &nonce, &handshake->fd);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_shm_attach(&params, handshake->fd, nonce, out);
+        status = cddpi_shm_attach(params, handshake->fd, nonce, out);
     }
     if (status == CDDP_OK) {
         snprintf(text, sizeof text, "ok %d %d %" PRIu64 " %" PRIu64 " %d", getpid(), handshake->fd,
-                 cddpi_process_start_time(), nonce, env->world_size);
-        return cddp_store_set(rendezvous->store, "reply", text, strlen(text));
+                 cddpi_process_start_time(), nonce, params->world_size);
+        return cddp_store_set(rendezvous->store, handshake->reply, text, strlen(text));
     }
     failure = *cddpi_last_failure();
     snprintf(text, sizeof text, "no %d %d %.1100s", (int)status, failure.rank,
              failure.text + failure.unnamed);
-    cddpi_rendezvous_set(rendezvous, "reply", text);
+    cddpi_rendezvous_set(rendezvous, handshake->reply, text);
     return cddpi_fail_again(status, &failure);
 }
 
 static cddp_status accept_offer(struct handshake *handshake, const char *text,
                                 struct cddpi_backend **out)
 {
-    const struct cddpi_launch_env *env = handshake->rendezvous->env;
-    struct cddpi_open_params params = {env->rank, env->world_size, env->timeout_ms};
+    const struct cddpi_open_params *params = &handshake->params;
     uint64_t start;
     uint64_t nonce;
     cddp_status status;
@@ -142,14 +71,15 @@ static cddp_status accept_offer(struct handshake *handshake, const char *text,
 
     if (sscanf(text, "ok %d %d %" SCNu64 " %" SCNu64 " %d", &pid, &fd, &start, &nonce, &size) !=
         5) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
+        return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank %d's answer cannot be understood",
+                          params->names[0]);
     }
-    if (size != env->world_size) {
-        return fail_sizes(env->rank, env->world_size, size);
+    if (size != params->world_size) {
+        return cddpi_members_fail_sizes(params->names[params->rank], params->world_size, size);
     }
     status = cddpi_process_open_fd(pid, start, fd, &handshake->fd);
     if (status == CDDP_OK) {
-        status = cddpi_shm_attach(&params, handshake->fd, nonce, out);
+        status = cddpi_shm_attach(params, handshake->fd, nonce, out);
     }
     if (status != CDDP_OK && handshake->fd >= 0) {
         close(handshake->fd);
@@ -158,21 +88,21 @@ static cddp_status accept_offer(struct handshake *handshake, const char *text,
     return status;
 }
 
-static cddp_status refuse(struct cddpi_rendezvous *rendezvous, cddp_status status)
+static cddp_status refuse(const struct handshake *handshake, cddp_status status)
 {
     char text[1200];
-
     struct cddpi_failure failure;
 
-    (void)cddpi_fail_name(status, rendezvous->env->rank);
+    (void)cddpi_fail_name(status, handshake->members->env->rank);
     failure = *cddpi_last_failure();
     snprintf(text, sizeof text, "%d %.1100s", failure.rank, failure.text + failure.unnamed);
-    cddpi_rendezvous_set(rendezvous, "refused", text);
+    cddpi_rendezvous_set(handshake->rendezvous, handshake->refused, text);
     return cddpi_fail_again(status, &failure);
 }
 
 /* Wait for the answer and follow it. One that cannot be followed may be old, left by an earlier
- * group of the same name: then rank 0 is about to replace it. */
+ * group of the same name: then the host's first rank is about to replace
+ * it. */
 static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
@@ -185,7 +115,8 @@ static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend
         int failed;
         int rank;
         int at = 0;
-        cddp_status status = cddpi_rendezvous_await(rendezvous, "reply", 0, deadline, &value);
+        cddp_status status = cddpi_rendezvous_await(rendezvous, handshake->reply,
+                                                    handshake->params.names[0], deadline, &value);
 
         if (status == CDDP_ERR_TIMEOUT) {
             return cddpi_rendezvous_missing(rendezvous);
@@ -206,13 +137,13 @@ static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend
         }
         if (left == 0) {
             return status == CDDP_ERR_PEER ? cddpi_rendezvous_missing(rendezvous)
-                                           : refuse(rendezvous, status);
+                                           : refuse(handshake, status);
         }
         /* a dead process's answer is certainly old; anything else gets a second to change */
         if (status != CDDP_ERR_PEER && stale_until == 0) {
             stale_until = cddpi_deadline_ns(STALE_MS);
         } else if (status != CDDP_ERR_PEER && cddpi_left_ms(stale_until) == 0) {
-            return refuse(rendezvous, status);
+            return refuse(handshake, status);
         }
         usleep(POLL_MS * 1000);
     }
@@ -220,14 +151,15 @@ static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend
 
 static cddp_status refused(void *argument)
 {
-    struct cddpi_rendezvous *rendezvous = argument;
+    const struct handshake *handshake = argument;
     void *value;
     size_t bytes;
     int rank;
     int at = 0;
 
-    if (rendezvous->env->rank != 0 ||
-        cddp_store_try_get(rendezvous->store, "refused", &value, &bytes) != CDDP_OK) {
+    if (handshake->params.rank != 0 ||
+        cddp_store_try_get(handshake->rendezvous->store, handshake->refused, &value, &bytes) !=
+            CDDP_OK) {
         return CDDP_OK;
     }
     if (sscanf(value, "%d %n", &rank, &at) == 1 && at > 0) {
@@ -242,24 +174,13 @@ static cddp_status refused(void *argument)
 
 static cddp_status join_ranks(struct handshake *handshake, struct cddpi_backend **out)
 {
-    struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
-    int64_t deadline = rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
+    int64_t deadline = handshake->rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
     struct cddpi_backend *shm = NULL;
-    char host_id[320];
-    char mine[340];
-    char key[CDDPI_MEMBER_KEY_BYTES];
-    cddp_status status;
+    cddp_status status = handshake->params.rank == 0 ? give_reply(handshake, &shm)
+                                                     : await_reply(handshake, &shm);
 
-    write_host_id(host_id, sizeof host_id);
-    snprintf(mine, sizeof mine, "%d|%s", rendezvous->env->world_size, host_id);
-    cddpi_rendezvous_member(rendezvous->env->rank, key);
-    status = cddp_store_set(rendezvous->store, key, mine, strlen(mine));
     if (status == CDDP_OK) {
-        status = rendezvous->env->rank == 0 ? give_reply(handshake, &shm)
-                                            : await_reply(handshake, &shm);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_shm_await_attached(shm, deadline, refused, rendezvous);
+        status = cddpi_shm_await_attached(shm, deadline, refused, handshake);
     }
     if (status != CDDP_OK && shm != NULL) {
         cddpi_shm_ops.close(shm);
@@ -271,38 +192,40 @@ static cddp_status join_ranks(struct handshake *handshake, struct cddpi_backend 
     return status;
 }
 
-static cddp_status alone(uint32_t timeout_ms, struct cddpi_backend **out)
+static cddp_status alone(const struct cddpi_open_params *params, struct cddpi_backend **out)
 {
-    struct cddpi_open_params params = {0, 1, timeout_ms};
     uint64_t nonce;
     int fd;
     cddp_status status = cddpi_shm_block_create(1, &nonce, &fd);
 
     if (status == CDDP_OK) {
-        status = cddpi_shm_attach(&params, fd, nonce, out);
+        status = cddpi_shm_attach(params, fd, nonce, out);
         close(fd);
     }
     return status;
 }
 
-cddp_status cddpi_shm_open(const struct cddpi_launch_env *env, struct cddpi_backend **out)
+cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_backend **out)
 {
-    struct cddpi_rendezvous rendezvous;
-    struct handshake handshake = {&rendezvous, -1};
+    const struct cddpi_launch_env *env = members->env;
+    struct handshake handshake = {
+        members,
+        members->rendezvous,
+        {members->local_rank, members->local_size, env->timeout_ms, members->locals},
+        "",
+        "",
+        -1};
     cddp_status status;
 
-    if (env->world_size == 1) {
-        return alone(env->timeout_ms, out);
+    if (members->local_size == 1) {
+        return alone(&handshake.params, out);
     }
-    status = cddpi_rendezvous_open(env, &rendezvous);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    snprintf(handshake.reply, sizeof handshake.reply, "host/%d/reply", members->host);
+    snprintf(handshake.refused, sizeof handshake.refused, "host/%d/refused", members->host);
     status = join_ranks(&handshake, out);
-    if (status == CDDP_OK && env->rank == 0 && !env->hosts_store && !env->removes_file) {
-        cddpi_rendezvous_delete(&rendezvous, "reply");
+    if (status == CDDP_OK && members->local_rank == 0 && !env->hosts_store && !env->removes_file) {
+        cddpi_rendezvous_delete(handshake.rendezvous, handshake.reply);
     }
-    cddpi_rendezvous_close(&rendezvous, status == CDDP_OK);
     if (handshake.fd >= 0) {
         close(handshake.fd);
     }

@@ -33,11 +33,18 @@ bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_o
 }
 
 /* "all_reduce #12", "recv #3 from rank 1" */
-static const char *title(const struct cddpi_group_op *op, char out[64])
+static const char *title(const struct cddpi_backend *shm, const struct cddpi_group_op *op,
+                         char out[64])
 {
+    if (op->whole != NULL) {
+        snprintf(out, 64, "%s #%llu", cddpi_kind_name(op->whole->kind),
+                 (unsigned long long)op->whole->number);
+        return out;
+    }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         snprintf(out, 64, "%s #%llu %s rank %d", cddpi_kind_name(op->kind),
-                 (unsigned long long)op->number, op->kind == CDDPI_SEND ? "to" : "from", op->root);
+                 (unsigned long long)op->number, op->kind == CDDPI_SEND ? "to" : "from",
+                 shm_name(shm, op->root));
     } else {
         snprintf(out, 64, "%s #%llu", cddpi_kind_name(op->kind), (unsigned long long)op->number);
     }
@@ -74,16 +81,16 @@ cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_
         if (atomic_load_explicit(&peer->state, memory_order_acquire) == SHM_LEFT) {
             if (cddpi_shm_needs(shm, op, r)) {
                 status = cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group",
-                                    title(op, name), r);
-                cddpi_error_blame(r);
+                                    title(shm, op, name), shm_name(shm, r));
+                cddpi_error_blame(shm_name(shm, r));
             }
             continue;
         }
         if (thorough && !cddpi_process_is_alive(peer->pid, peer->start_time) &&
             cddpi_shm_needs(shm, op, r)) {
             status = cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done",
-                                title(op, name), r, peer->pid);
-            cddpi_error_blame(r);
+                                title(shm, op, name), shm_name(shm, r), peer->pid);
+            cddpi_error_blame(shm_name(shm, r));
         }
     }
     return status;
@@ -106,9 +113,10 @@ cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_grou
         is_stopped = cddpi_process_is_stopped(peer->pid);
         any_stopped = any_stopped || is_stopped;
         used += (size_t)snprintf(late + used, sizeof late - used, "%srank %d (pid %d%s)",
-                                 used > 0 ? ", " : "", r, peer->pid, is_stopped ? ", stopped" : "");
+                                 used > 0 ? ", " : "", shm_name(shm, r), peer->pid,
+                                 is_stopped ? ", stopped" : "");
     }
-    (void)cddpi_fail(CDDP_ERR_TIMEOUT, "%s: waited %lld ms for %s", title(op, name),
+    (void)cddpi_fail(CDDP_ERR_TIMEOUT, "%s: waited %lld ms for %s", title(shm, op, name),
                      (long long)((cddpi_now_ns() - op->start_ns) / 1000000),
                      used > 0 ? late : "its turn");
     if (any_stopped) {

@@ -101,9 +101,10 @@ static cddp_status recv_some(struct cddpi_backend *shm, struct cddpi_group_op *o
                 return cddpi_fail(CDDP_ERR_MISMATCH,
                                   "message #%llu from rank %d to rank %d: rank %d sends %s x %llu, "
                                   "rank %d receives %s x %zu",
-                                  (unsigned long long)op->number, op->root, shm->rank, op->root,
+                                  (unsigned long long)op->number, shm_name(shm, op->root),
+                                  shm_name(shm, shm->rank), shm_name(shm, op->root),
                                   cddp_type_name((cddp_type)header.type),
-                                  (unsigned long long)header.count, shm->rank,
+                                  (unsigned long long)header.count, shm_name(shm, shm->rank),
                                   cddp_type_name(op->type), op->count);
             }
             progress->began = true;

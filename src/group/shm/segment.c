@@ -126,7 +126,8 @@ cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op
         close(fd);
         if (segment->at[r] == NULL) {
             return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
-                                    "group_alloc: map %zu bytes of rank %d", segment->bytes, r);
+                                    "group_alloc: map %zu bytes of rank %d", segment->bytes,
+                                    shm_name(shm, r));
         }
     }
     pthread_mutex_lock(&shm->segments_mutex);

@@ -102,7 +102,7 @@ struct shm_segment {
 struct cddpi_backend {
     int rank;
     int size;
-    int fd; /* of the block, while rank 0 still has to give it; else -1 */
+    int *names; /* by rank: what errors call it */
     struct shm_block *block;
     struct shm_rank *me;
     unsigned char *staging;
@@ -116,6 +116,12 @@ struct cddpi_backend {
     uint32_t last_segment;
     pthread_mutex_t segments_mutex; /* the comm thread adds, the compute thread looks up */
 };
+
+/* What errors call rank @p rank. */
+static inline int shm_name(const struct cddpi_backend *shm, int rank)
+{
+    return shm->names[rank];
+}
 
 /* Bytes of the whole pages that hold @p bytes. */
 static inline size_t shm_pages(size_t bytes)
@@ -154,7 +160,7 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
 void cddpi_shm_cores(const struct cddpi_backend *shm, int *out_all, int *out_own);
 
 /* handshake.c: see struct cddpi_transport */
-cddp_status cddpi_shm_open(const struct cddpi_launch_env *env, struct cddpi_backend **out);
+cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_backend **out);
 cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *params, int first,
                             bool joins, struct cddpi_backend **out);
 

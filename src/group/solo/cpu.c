@@ -133,11 +133,11 @@ static cddp_status broken(struct cddpi_backend *solo)
     return cddpi_fail_name(CDDP_ERR_CLOSED, 0);
 }
 
-static cddp_status open_solo(const struct cddpi_launch_env *env, struct cddpi_backend **out)
+static cddp_status open_solo(const struct cddpi_members *members, struct cddpi_backend **out)
 {
     struct cddpi_backend *solo = cddpi_zalloc(sizeof *solo);
 
-    (void)env;
+    (void)members;
     if (solo == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "solo: no memory for a group");
     }
@@ -145,8 +145,10 @@ static cddp_status open_solo(const struct cddpi_launch_env *env, struct cddpi_ba
     return CDDP_OK;
 }
 
-static cddp_status probe(const struct cddpi_launch_env *env)
+static cddp_status probe(const struct cddpi_members *members)
 {
+    const struct cddpi_launch_env *env = members->env;
+
     if (env->world_size != 1) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, env->rank, "backend solo is for one rank, not %d",
                                env->world_size);
