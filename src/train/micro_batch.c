@@ -17,7 +17,10 @@
 
 static cddp_status grad_ready(void *context, size_t index)
 {
-    return cddp_ddp_grad_ready(((struct cddpi_trainer *)context)->ddp, index);
+    struct cddpi_trainer *trainer = context;
+
+    cddpi_arrivals_note(trainer->arrivals, index);
+    return cddp_ddp_grad_ready(trainer->ddp, index);
 }
 
 cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64_t step,
@@ -101,6 +104,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
+    cddpi_arrivals_begin(trainer->arrivals, forwarded - begun);
     if (status == CDDP_OK) {
         status = mark(trainer, step, CDDPI_MARK_BACKWARD);
     }
@@ -110,6 +114,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     if (status == CDDP_OK) {
         status = cddpi_model_backward(trainer->model, scale, done > 0, grad_ready, trainer);
     }
+    cddpi_arrivals_backward_end(trainer->arrivals);
     if (!cddpi_device_is_async(trainer->device)) { /* else the device's times are taken */
         interval->forward_ns += forwarded - begun;
         interval->backward_ns += cddpi_now_ns() - forwarded;
@@ -117,6 +122,12 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         interval->correct += result.correct;
         interval->count += result.count;
     }
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp)
-                             : advise_smaller_micro_batches(trainer, status);
+    if (status != CDDP_OK) {
+        return advise_smaller_micro_batches(trainer, status);
+    }
+    status = cddp_ddp_wait(trainer->ddp);
+    if (status == CDDP_OK && micro_batch->last) {
+        status = cddpi_arrivals_end(trainer->arrivals, trainer->ddp);
+    }
+    return status;
 }
