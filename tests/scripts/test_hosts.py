@@ -54,6 +54,9 @@ def each_host_is_itself():
     expect("own shared memory", on(1, "cat", "/dev/shm/mine").stdout, "x\n")
     expect("not the other's", on(2, "cat", "/dev/shm/mine").returncode != 0, True)
     expect("exit status", on(1, "sh", "-c", "exit 7").returncode, 7)
+    expect("as ssh", hosts("ssh", "root@host2", "hostname;", "exit", "3").stdout, "host2\n")
+    expect("as ssh, by address", hosts("ssh", "10.77.0.1", "hostname").stdout, "host1\n")
+    expect("as ssh, elsewhere", hosts("ssh", "elsewhere2", "hostname").returncode, 2)
     expect("no such host", on(3, "true").returncode, 2)
 
 
