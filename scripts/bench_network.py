@@ -38,9 +38,8 @@ class Hosts:
     def __exit__(self, *_):
         subprocess.run([HOSTS, "--name", self.name, "down"])
 
-    def on(self, i, argv):
-        cores = os.cpu_count() or 1
-        pinned = ["taskset", "-c", str(i % cores), *argv]
+    def on(self, i, argv, pin):
+        pinned = ["taskset", "-c", str(i % (os.cpu_count() or 1)), *argv] if pin else argv
         return pinned if self.rate == "loopback" else [HOSTS, "--name", self.name, "exec", str(i + 1), "--", *pinned]
 
     def address(self, i):
@@ -55,10 +54,10 @@ class Hosts:
                     TP_SOCKET_IFNAME=name, CDDP_THREADS="1", CDDP_PROGRESS="off", OMP_NUM_THREADS="1",
                     OPENBLAS_NUM_THREADS="1", **extra)
 
-    def both(self, argv, seconds, environment=None):
-        """Run argv(i) as rank i on host i; rank 0's output, or None with the reason on stderr."""
+    def both(self, argv, seconds, environment=None, pin=True):
+        """Run argv(i) as rank i on host i, and on core i; rank 0's output, or None with the reason on stderr."""
         self.port += 1
-        ranks = [subprocess.Popen(self.on(i, argv(i)), env=dict(self.environment(i), **(environment or {})), cwd=ROOT,
+        ranks = [subprocess.Popen(self.on(i, argv(i), pin), env=dict(self.environment(i), **(environment or {})), cwd=ROOT,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                  for i in (0, 1)]
         end = time.monotonic() + seconds
@@ -102,7 +101,8 @@ def last_json(text):
 def measure_link(hosts, binary):
     slow = (megabit(hosts.rate) or 10000) < 500
     out = hosts.both(lambda i: [binary, "serve", "5001"] if i == 1 else
-                     [binary, hosts.address(1), "5001", str(LARGE // (4 if slow else 1)), "500" if slow else "2000"], 120)
+                     [binary, hosts.address(1), "5001", str(LARGE // (4 if slow else 1)), "500" if slow else "2000"], 120,
+                     pin=False)
     return last_json(out)
 
 
