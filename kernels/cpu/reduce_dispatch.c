@@ -29,6 +29,28 @@ void cddpi_reduce(const struct cddpi_reduce *how, void *const *dst, const void *
     isas[cddpi_isa()]->reduce(how, dst, src, count);
 }
 
+cddp_type cddpi_reduce_sum_type(cddp_type type, cddp_op op)
+{
+    if (type == CDDP_F16 || type == CDDP_BF16) {
+        return CDDP_F32;
+    }
+    if (op == CDDP_OP_MEAN && (type == CDDP_I32 || type == CDDP_U8)) {
+        return CDDP_I64;
+    }
+    return type;
+}
+
+bool cddpi_reduce_part(const struct cddpi_reduce *how, void *out, const void *const *src,
+                       size_t count)
+{
+    return isas[cddpi_isa()]->part(how, out, src, count);
+}
+
+void cddpi_reduce_merges(const struct cddpi_reduce_merges *how, size_t count)
+{
+    isas[cddpi_isa()]->merges(how, count);
+}
+
 void cddpi_reduce_weighted(struct cddpi_reduce *out, cddp_type type, const double *weights,
                            int sources, double *factors)
 {

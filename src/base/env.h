@@ -31,6 +31,15 @@
       "where process groups have their memory: cpu, cuda (the local rank's device) or cuda:N")     \
     X(TIMEOUT_MS, "CDDP_TIMEOUT_MS", "300000",                                                     \
       "deadline of joining and of each collective, in milliseconds")                               \
+    X(SOCKET_IFNAME, "CDDP_SOCKET_IFNAME", "",                                                     \
+      "network interfaces for traffic between hosts, in NCCL_SOCKET_IFNAME's syntax: prefixes "    \
+      "with commas, behind ^ those to leave out, behind = exact names; unset: all")                \
+    X(SOCKETS, "CDDP_SOCKETS", "2",                                                                \
+      "TCP connections between two hosts for each kind of traffic, the same on all ranks")         \
+    X(ENCRYPT, "CDDP_ENCRYPT", "0",                                                                \
+      "1: what goes between hosts over TCP is encrypted; the same on all ranks")                   \
+    X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "2000",                                                   \
+      "after so many milliseconds without an answer another host is lost")                         \
     X(SPIN_US, "CDDP_SPIN_US", "",                                                                 \
       "microseconds a waiting rank spins before it sleeps; unset: 50, or 0 when ranks outnumber "  \
       "cores")                                                                                     \

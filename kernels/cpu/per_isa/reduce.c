@@ -1,401 +1,9 @@
 /* reduce.c - reductions and casts for one instruction set: compiled once for each, with
  * CDDPI_ISA as its name. Blocks of a few KiB pass through the whole tree while they are in the
  * first-level cache. */
-#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/per_isa/reduce_loops.h"
 
 #include <assert.h>
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
-
-#if defined(CDDPI_ISA_AVX2) || defined(CDDPI_ISA_AVX512)
-#include <immintrin.h>
-#endif
-
-/* Destinations may be sources, but then element by element. */
-#if defined(__clang__)
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define INDEPENDENT _Pragma("GCC ivdep")
-#endif
-
-enum { BLOCK_BYTES = 4096, LEVELS = 14 };
-
-typedef float f32;
-typedef double f64;
-typedef int32_t i32;
-typedef int64_t i64;
-typedef uint8_t u8;
-
-typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
-
-#define COMBINE(T, name, expression)                                                               \
-    static void T##_##name(void *out_, const void *a_, const void *b_, size_t n)                   \
-    {                                                                                              \
-        T *out = out_;                                                                             \
-        const T *a = a_;                                                                           \
-        const T *b = b_;                                                                           \
-                                                                                                   \
-        INDEPENDENT                                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            T x = a[i];                                                                            \
-            T y = b[i];                                                                            \
-            out[i] = (T)(expression);                                                              \
-        }                                                                                          \
-    }
-
-/* y when it is a NaN or decides; x when that is a NaN, since no comparison with it holds */
-#define COMBINE_REAL(T)                                                                            \
-    COMBINE(T, sum, x + y)                                                                         \
-    COMBINE(T, prod, x *y)                                                                         \
-    COMBINE(T, min, ((y < x) | (y != y)) ? y : x)                                                  \
-    COMBINE(T, max, ((y > x) | (y != y)) ? y : x)
-/* unsigned, so that it wraps around */
-#define COMBINE_WHOLE(T, U)                                                                        \
-    COMBINE(T, sum, (U)x + (U)y)                                                                   \
-    COMBINE(T, prod, (U)x *(U)y)                                                                   \
-    COMBINE(T, min, y < x ? y : x)                                                                 \
-    COMBINE(T, max, y > x ? y : x)
-
-COMBINE_REAL(f32)
-COMBINE_REAL(f64)
-COMBINE_WHOLE(i32, uint32_t)
-COMBINE_WHOLE(i64, uint64_t)
-COMBINE_WHOLE(u8, uint32_t)
-
-#define SCALE(T)                                                                                   \
-    static void T##_scale(void *out_, const void *in_, T factor, size_t n)                         \
-    {                                                                                              \
-        T *out = out_;                                                                             \
-        const T *in = in_;                                                                         \
-                                                                                                   \
-        INDEPENDENT                                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            out[i] = in[i] * factor;                                                               \
-        }                                                                                          \
-    }
-SCALE(f32)
-SCALE(f64)
-
-/* The common sums in one pass, without temporaries; the same tree. */
-#define SUMS(T)                                                                                    \
-    static void T##_sum2(void *out_, const void *const *src, size_t at, T factor, size_t n)        \
-    {                                                                                              \
-        T *out = out_;                                                                             \
-        const T *a = (const T *)src[0] + at;                                                       \
-        const T *b = (const T *)src[1] + at;                                                       \
-                                                                                                   \
-        INDEPENDENT                                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            out[i] = (a[i] + b[i]) * factor;                                                       \
-        }                                                                                          \
-    }                                                                                              \
-    static void T##_sum2x2(void *out_, void *copy_, const void *const *src, size_t at, T factor,   \
-                           size_t n)                                                               \
-    {                                                                                              \
-        T *out = out_;                                                                             \
-        T *copy = copy_;                                                                           \
-        const T *a = (const T *)src[0] + at;                                                       \
-        const T *b = (const T *)src[1] + at;                                                       \
-                                                                                                   \
-        INDEPENDENT                                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            T value = (a[i] + b[i]) * factor;                                                      \
-            out[i] = value;                                                                        \
-            copy[i] = value;                                                                       \
-        }                                                                                          \
-    }                                                                                              \
-    static void T##_sum4(void *out_, const void *const *src, size_t at, T factor, size_t n)        \
-    {                                                                                              \
-        T *out = out_;                                                                             \
-        const T *a = (const T *)src[0] + at;                                                       \
-        const T *b = (const T *)src[1] + at;                                                       \
-        const T *c = (const T *)src[2] + at;                                                       \
-        const T *d = (const T *)src[3] + at;                                                       \
-                                                                                                   \
-        INDEPENDENT                                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            out[i] = ((a[i] + b[i]) + (c[i] + d[i])) * factor;                                     \
-        }                                                                                          \
-    }
-SUMS(f32)
-SUMS(f64)
-
-static void whole_divide(i64 *values, i64 divisor, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        values[i] /= divisor;
-    }
-}
-
-#define CONVERT(name, FROM, TO)                                                                    \
-    static void name(TO *out, const FROM *in, size_t n)                                            \
-    {                                                                                              \
-        INDEPENDENT                                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            out[i] = (TO)in[i];                                                                    \
-        }                                                                                          \
-    }
-CONVERT(i32_widen, i32, i64)
-CONVERT(u8_widen, u8, i64)
-CONVERT(i32_narrow, i64, i32)
-CONVERT(u8_narrow, i64, u8)
-
-static inline uint32_t bits_of(f32 value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline f32 from_bits(uint32_t bits)
-{
-    f32 value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static void bf16_load(f32 *out, const uint16_t *in, size_t n)
-{
-    INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        out[i] = from_bits((uint32_t)in[i] << 16);
-    }
-}
-
-static void bf16_store(uint16_t *out, const f32 *in, size_t n)
-{
-    INDEPENDENT
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits = bits_of(in[i]);
-        uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        uint32_t quiet = bits >> 16 | 0x40;
-
-        out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
-    }
-}
-
-/* As the processor's own instruction does it, signalling NaNs made quiet included. */
-static inline f32 f16_to_f32(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    uint32_t exponent = half >> 10 & 31;
-    uint32_t fraction = half & 0x3ff;
-
-    if (exponent == 0) {
-        f32 value = (f32)fraction * 0x1p-24f;
-
-        return from_bits(bits_of(value) | sign);
-    }
-    if (exponent == 31) {
-        return from_bits(sign | 0x7f800000 | fraction << 13 | (fraction != 0 ? 0x400000 : 0));
-    }
-    return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-static inline uint16_t f32_to_f16(f32 value)
-{
-    uint32_t bits = bits_of(value);
-    uint32_t sign = bits >> 16 & 0x8000;
-    uint32_t size = bits & 0x7fffffff;
-
-    if (size > 0x7f800000) {
-        return (uint16_t)(sign | 0x7e00 | (size >> 13 & 0x3ff));
-    }
-    if (size >= 0x47800000) { /* 65536 and more */
-        return (uint16_t)(sign | 0x7c00);
-    }
-    if (size < 0x38800000) { /* below 2^-14: let the adder round at 2^-24 */
-        f32 rounded = from_bits(size) + 0.5f;
-
-        return (uint16_t)(sign | (bits_of(rounded) - bits_of(0.5f)));
-    }
-    size += 0xfff + (size >> 13 & 1);
-    return (uint16_t)(sign | ((size - 0x38000000) >> 13));
-}
-
-static void f16_load(f32 *out, const uint16_t *in, size_t n)
-{
-    size_t i = 0;
-
-#if defined(CDDPI_ISA_AVX512)
-    for (; i + 16 <= n; i += 16) {
-        _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(in + i))));
-    }
-#elif defined(CDDPI_ISA_AVX2)
-    for (; i + 8 <= n; i += 8) {
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(in + i))));
-    }
-#endif
-    for (; i < n; i++) {
-        out[i] = f16_to_f32(in[i]);
-    }
-}
-
-static void f16_store(uint16_t *out, const f32 *in, size_t n)
-{
-    size_t i = 0;
-
-#if defined(CDDPI_ISA_AVX512)
-    for (; i + 16 <= n; i += 16) {
-        _mm256_storeu_si256((void *)(out + i),
-                            _mm512_cvtps_ph(_mm512_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
-    }
-#elif defined(CDDPI_ISA_AVX2)
-    for (; i + 8 <= n; i += 8) {
-        _mm_storeu_si128((void *)(out + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
-    }
-#endif
-    for (; i < n; i++) {
-        out[i] = f32_to_f16(in[i]);
-    }
-}
-
-/* Words that start anywhere: a block of 4-byte elements need not start at a multiple of 8. */
-typedef uint64_t __attribute__((aligned(1), may_alias)) loose_word;
-
-/* Streaming through registers: blocks are small and warm. */
-static void copy_block(void *out_, const void *in_, size_t bytes)
-{
-    size_t words = bytes / 8;
-    loose_word *out = out_;
-    const loose_word *in = in_;
-
-    INDEPENDENT
-    for (size_t i = 0; i < words; i++) {
-        out[i] = in[i];
-    }
-    memcpy((char *)out_ + words * 8, (const char *)in_ + words * 8, bytes - words * 8);
-}
-
-/* How one reduction treats a block: the type it accumulates in, and what is done at both ends. */
-struct plan {
-    cddp_type type;
-    cddp_type inner; /* accumulated in this */
-    combine_fn *combine;
-    const double *factors;
-    double scale; /* of the result, 1 for none (floating) */
-    i64 divisor;  /* of the result, 0 for none (whole numbers) */
-    size_t block; /* elements */
-};
-
-static combine_fn *combine_for(cddp_type inner, cddp_op op)
-{
-    static combine_fn *const table[][4] = {
-        [CDDP_F32] = {f32_sum, f32_min, f32_max, f32_prod},
-        [CDDP_F64] = {f64_sum, f64_min, f64_max, f64_prod},
-        [CDDP_I32] = {i32_sum, i32_min, i32_max, i32_prod},
-        [CDDP_I64] = {i64_sum, i64_min, i64_max, i64_prod},
-        [CDDP_U8] = {u8_sum, u8_min, u8_max, u8_prod},
-    };
-    int column = op == CDDP_OP_MIN ? 1 : op == CDDP_OP_MAX ? 2 : op == CDDP_OP_PROD ? 3 : 0;
-
-    return table[inner][column];
-}
-
-static struct plan plan_for(const struct cddpi_reduce *how)
-{
-    struct plan plan = {how->type, how->type, NULL, how->factors, 1.0, 0, 0};
-    bool mean = how->op == CDDP_OP_MEAN;
-
-    if (how->type == CDDP_F16 || how->type == CDDP_BF16) {
-        plan.inner = CDDP_F32;
-    } else if (mean && (how->type == CDDP_I32 || how->type == CDDP_U8)) {
-        plan.inner = CDDP_I64;
-    }
-    if (mean && (plan.inner == CDDP_F32 || plan.inner == CDDP_F64)) {
-        plan.scale = plan.inner == CDDP_F32 ? (double)(float)(1.0 / how->sources)
-                                            : 1.0 / how->sources;
-    } else if (mean) {
-        plan.divisor = how->sources;
-    }
-    plan.combine = combine_for(plan.inner, how->op);
-    plan.block = BLOCK_BYTES / cddp_type_bytes(plan.inner);
-    return plan;
-}
-
-/* Source values as the inner type: where they lie, or converted into @p buffer. */
-static const void *leaf(const struct plan *plan, const void *source, size_t at, int index,
-                        void *buffer, size_t n)
-{
-    const char *in = (const char *)source + at * cddp_type_bytes(plan->type);
-    const void *value = in;
-
-    if (plan->factors != NULL && plan->factors[index] == 0) {
-        return NULL;
-    }
-    if (plan->type == CDDP_F16) {
-        f16_load(buffer, (const void *)in, n);
-        value = buffer;
-    } else if (plan->type == CDDP_BF16) {
-        bf16_load(buffer, (const void *)in, n);
-        value = buffer;
-    } else if (plan->type != plan->inner) {
-        if (plan->type == CDDP_I32) {
-            i32_widen(buffer, (const void *)in, n);
-        } else {
-            u8_widen(buffer, (const void *)in, n);
-        }
-        value = buffer;
-    }
-    if (plan->factors != NULL) {
-        if (plan->inner == CDDP_F32) {
-            f32_scale(buffer, value, (f32)plan->factors[index], n);
-        } else {
-            f64_scale(buffer, value, plan->factors[index], n);
-        }
-        value = buffer;
-    }
-    return value;
-}
-
-/* Let @p out have the finished values, in the outer type. */
-static void finish(const struct plan *plan, void *out, const void *value, void *buffer, size_t n)
-{
-    if (value == NULL) { /* all sources were left out */
-        memset(out, 0, n * cddp_type_bytes(plan->type));
-        return;
-    }
-    if (plan->type == CDDP_F32 && plan->inner == CDDP_F32) {
-        f32_scale(out, value, (f32)plan->scale, n);
-        return;
-    }
-    if (plan->type == CDDP_F64) {
-        f64_scale(out, value, plan->scale, n);
-        return;
-    }
-    if (plan->inner == CDDP_F32) {
-        if (plan->scale != 1.0) {
-            f32_scale(buffer, value, (f32)plan->scale, n);
-            value = buffer;
-        }
-        if (plan->type == CDDP_F16) {
-            f16_store(out, value, n);
-        } else {
-            bf16_store(out, value, n);
-        }
-        return;
-    }
-    if (plan->divisor != 0) {
-        if (value != buffer) {
-            memcpy(buffer, value, n * sizeof(i64));
-        }
-        whole_divide(buffer, plan->divisor, n);
-        value = buffer;
-    }
-    if (plan->type == plan->inner) {
-        if (out != value) {
-            memcpy(out, value, n * cddp_type_bytes(plan->type));
-        }
-    } else if (plan->type == CDDP_I32) {
-        i32_narrow(out, value, n);
-    } else {
-        u8_narrow(out, value, n);
-    }
-}
 
 /* A stack of partial results: two of the same height are combined at once, the rest at the end. */
 struct stack {
@@ -423,19 +31,22 @@ static void combine_top(const struct plan *plan, struct stack *stack, size_t n)
     stack->leaves[below] += stack->leaves[top];
 }
 
-static void reduce_tree(const struct plan *plan, int sources, void *out, const void *const *src,
-                        size_t at, size_t n)
+/* The sum of all sources, in the inner type: where it lies, or NULL when all were left out. It is
+ * made in @p buffer or in @p memory, of LEVELS - 1 more blocks. */
+static const void *reduce_tree(const struct plan *plan, int sources, const void *const *src,
+                               size_t at, size_t n, void *buffer, char (*memory)[BLOCK_BYTES])
 {
-    _Alignas(64) char memory[LEVELS][BLOCK_BYTES];
     struct stack stack = {.depth = 0};
 
-    for (int i = 0; i < LEVELS; i++) {
-        stack.slot[i] = memory[i];
+    stack.slot[0] = buffer;
+    for (int i = 1; i < LEVELS; i++) {
+        stack.slot[i] = memory[i - 1];
     }
     for (int s = 0; s < sources; s++) {
+        const double *factor = plan->factors != NULL ? &plan->factors[s] : NULL;
         int top = stack.depth++;
 
-        stack.value[top] = leaf(plan, src[s], at, s, stack.slot[top], n);
+        stack.value[top] = leaf(plan, src[s], at, factor, stack.slot[top], n);
         stack.leaves[top] = 1;
         while (stack.depth > 1 && stack.leaves[stack.depth - 1] == stack.leaves[stack.depth - 2]) {
             combine_top(plan, &stack, n);
@@ -444,7 +55,16 @@ static void reduce_tree(const struct plan *plan, int sources, void *out, const v
     while (stack.depth > 1) {
         combine_top(plan, &stack, n);
     }
-    finish(plan, out, stack.value[0], stack.slot[0], n);
+    return stack.value[0];
+}
+
+static void reduce_and_finish(const struct plan *plan, int sources, void *out,
+                              const void *const *src, size_t at, size_t n)
+{
+    _Alignas(64) char memory[LEVELS][BLOCK_BYTES];
+    const void *value = reduce_tree(plan, sources, src, at, n, memory[0], memory + 1);
+
+    finish(plan, out, value, memory[0], n);
 }
 
 static bool reduce_fast(const struct plan *plan, const struct cddpi_reduce *how, void *out,
@@ -470,7 +90,7 @@ static bool reduce_fast(const struct plan *plan, const struct cddpi_reduce *how,
 static void reduce(const struct cddpi_reduce *how, void *const *dst, const void *const *src,
                    size_t count)
 {
-    struct plan plan = plan_for(how);
+    struct plan plan = plan_for(how->type, how->op, how->factors, how->sources);
     size_t bytes = cddp_type_bytes(how->type);
     bool two = how->sources == 2 && how->destinations == 2 && how->factors == NULL &&
                (how->op == CDDP_OP_SUM || how->op == CDDP_OP_MEAN);
@@ -489,11 +109,228 @@ static void reduce(const struct cddpi_reduce *how, void *const *dst, const void 
             continue;
         }
         if (!reduce_fast(&plan, how, out, src, at, n)) {
-            reduce_tree(&plan, how->sources, out, src, at, n);
+            reduce_and_finish(&plan, how->sources, out, src, at, n);
         }
         for (int d = 1; d < how->destinations; d++) {
             copy_block((char *)dst[d] + at * bytes, out, n * bytes);
         }
+    }
+}
+
+static bool reduce_part(const struct cddpi_reduce *how, void *out, const void *const *src,
+                        size_t count)
+{
+    _Alignas(64) char memory[LEVELS - 1][BLOCK_BYTES];
+    struct plan plan = plan_for(how->type, how->op, how->factors, how->sources);
+    size_t bytes = cddp_type_bytes(plan.inner);
+    bool is_plain = plan.inner == how->type && how->sources > 1;
+    bool any = how->factors == NULL;
+
+    for (int s = 0; s < how->sources; s++) {
+        any = any || how->factors[s] != 0;
+    }
+    plan.scale = 1.0; /* the last step is the finish's */
+    for (size_t at = 0; any && at < count; at += plan.block) {
+        size_t n = count - at < plan.block ? count - at : plan.block;
+        char *to = (char *)out + at * bytes;
+
+        if (!is_plain || !reduce_fast(&plan, how, to, src, at, n)) {
+            const void *value = reduce_tree(&plan, how->sources, src, at, n, to, memory);
+
+            if (value != to) {
+                copy_block(to, value, n * bytes);
+            }
+        }
+    }
+    return any;
+}
+
+enum { TEMPORARIES = LEVELS + 2, IS_RAW = 0, IS_OUT = 255 };
+
+/* One block of all operands. */
+struct operands {
+    const struct cddpi_reduce_merges *how;
+    const struct plan *plan;
+    size_t at, n;
+    char (*memory)[BLOCK_BYTES];
+    unsigned char unused[TEMPORARIES]; /* blocks of memory, counted from 1 */
+    int unused_count;
+    const void *value[CDDPI_REDUCE_MAX_SOURCES];   /* of those that are not raw */
+    unsigned char place[CDDPI_REDUCE_MAX_SOURCES]; /* raw: as given; a block; or a merge's out */
+};
+
+static int take_block(struct operands *all)
+{
+    assert(all->unused_count > 0); /* merges come subtree by subtree */
+    return all->unused[--all->unused_count];
+}
+
+static void give_back(struct operands *all, int place)
+{
+    if (place != IS_RAW && place != IS_OUT) {
+        all->unused[all->unused_count++] = (unsigned char)place;
+    }
+}
+
+/* The operand's values as a sum, or NULL if it adds nothing; place says where they are. */
+static const void *value_of(struct operands *all, int index)
+{
+    const struct cddpi_reduce_operand *operand = &all->how->operands[index];
+    const struct plan *plan = all->plan;
+    const double *factor = all->how->has_factors ? &operand->factor : NULL;
+    int place;
+
+    if (all->place[index] != IS_RAW) {
+        return all->value[index];
+    }
+    if (operand->data == NULL || (operand->is_leaf && factor != NULL && *factor == 0)) {
+        return NULL;
+    }
+    if (!operand->is_leaf || (plan->type == plan->inner && factor == NULL)) {
+        return (const char *)operand->data + all->at * cddp_type_bytes(plan->inner);
+    }
+    place = take_block(all);
+    all->place[index] = (unsigned char)place;
+    all->value[index] = leaf(plan, operand->data, all->at, factor, all->memory[place - 1], all->n);
+    return all->value[index];
+}
+
+/* Where the sum of @p left and @p right goes: where it is wanted, or over one of them. */
+static void *target_of(struct operands *all, const struct cddpi_reduce_merge *merge, int *out_place)
+{
+    int place = all->place[merge->left];
+
+    if (merge->out != NULL) {
+        *out_place = IS_OUT;
+        return (char *)merge->out + all->at * cddp_type_bytes(all->plan->inner);
+    }
+    if (place == IS_RAW || place == IS_OUT) {
+        place = all->place[merge->right];
+    }
+    if (place == IS_RAW || place == IS_OUT) {
+        place = take_block(all);
+    }
+    *out_place = place;
+    return all->memory[place - 1];
+}
+
+static void merge_two(struct operands *all, const struct cddpi_reduce_merge *merge)
+{
+    const void *left = value_of(all, merge->left);
+    const void *right = value_of(all, merge->right);
+    const void *only = left == NULL ? right : left;
+    void *target;
+    int place;
+
+    if (merge->out == NULL && (left == NULL || right == NULL)) { /* it goes up as it is */
+        if (left == NULL) {
+            all->place[merge->left] = all->place[merge->right] == IS_RAW ? IS_OUT
+                                                                         : all->place[merge->right];
+            all->value[merge->left] = right;
+            all->place[merge->right] = IS_OUT;
+        }
+        return;
+    }
+    target = target_of(all, merge, &place);
+    if (left != NULL && right != NULL) {
+        all->plan->combine(target, left, right, all->n);
+    } else if (only != NULL && target != only) {
+        copy_block(target, only, all->n * cddp_type_bytes(all->plan->inner));
+    }
+    for (int side = 0; side < 2; side++) {
+        int index = side == 0 ? merge->left : merge->right;
+
+        if (all->place[index] != place) {
+            give_back(all, all->place[index]);
+        }
+        all->place[index] = IS_OUT;
+    }
+    all->place[merge->left] = (unsigned char)place;
+    all->value[merge->left] = only == NULL ? NULL : target;
+}
+
+/* The last merge and the finish in one pass. */
+static bool merge_and_finish(struct operands *all, const struct cddpi_reduce_merge *merge,
+                             void *const *dst)
+{
+    const struct plan *plan = all->plan;
+    bool is_sum = all->how->op == CDDP_OP_SUM || all->how->op == CDDP_OP_MEAN;
+    const void *src[2];
+
+    if (merge->out != NULL || merge->left != all->how->root || !is_sum ||
+        (plan->type != CDDP_F32 && plan->type != CDDP_F64)) {
+        return false;
+    }
+    src[0] = value_of(all, merge->left);
+    src[1] = value_of(all, merge->right);
+    if (src[0] == NULL || src[1] == NULL) {
+        return false;
+    }
+    if (plan->type == CDDP_F32) {
+        if (all->how->destinations == 2) {
+            f32_sum2x2(dst[0], dst[1], src, 0, (f32)plan->scale, all->n);
+        } else {
+            f32_sum2(dst[0], src, 0, (f32)plan->scale, all->n);
+        }
+    } else if (all->how->destinations == 2) {
+        f64_sum2x2(dst[0], dst[1], src, 0, plan->scale, all->n);
+    } else {
+        f64_sum2(dst[0], src, 0, plan->scale, all->n);
+    }
+    return true;
+}
+
+static void merge_block(struct operands *all)
+{
+    const struct cddpi_reduce_merges *how = all->how;
+    size_t bytes = cddp_type_bytes(how->type);
+    void *dst[2] = {NULL, NULL};
+    int last = how->merge_count - 1;
+    bool is_done = false;
+
+    all->unused_count = 0;
+    for (int i = TEMPORARIES; i > 0; i--) {
+        give_back(all, i);
+    }
+    memset(all->place, IS_RAW, (size_t)how->operand_count);
+    for (int d = 0; d < how->destinations && d < 2; d++) {
+        dst[d] = (char *)how->dst[d] + all->at * bytes;
+    }
+    for (int m = 0; m < how->merge_count; m++) {
+        is_done = m == last && how->destinations > 0 && merge_and_finish(all, &how->merges[m], dst);
+        if (!is_done) {
+            merge_two(all, &how->merges[m]);
+        }
+    }
+    if (how->destinations == 0) {
+        return;
+    }
+    if (!is_done) {
+        const void *value = value_of(all, how->root);
+        int place = all->place[how->root];
+
+        place = place == IS_RAW || place == IS_OUT ? take_block(all) : place;
+        finish(all->plan, dst[0], value, all->memory[place - 1], all->n);
+    }
+    for (int d = is_done && how->destinations == 2 ? 2 : 1; d < how->destinations; d++) {
+        copy_block((char *)how->dst[d] + all->at * bytes, dst[0], all->n * bytes);
+    }
+}
+
+static void reduce_merges(const struct cddpi_reduce_merges *how, size_t count)
+{
+    _Alignas(64) char memory[TEMPORARIES][BLOCK_BYTES];
+    struct plan plan = plan_for(how->type, how->op, NULL, how->ranks > 0 ? how->ranks : 1);
+    struct operands all;
+
+    assert(how->operand_count >= 1 && how->operand_count <= CDDPI_REDUCE_MAX_SOURCES);
+    all.how = how;
+    all.plan = &plan;
+    all.memory = memory;
+    for (size_t at = 0; at < count; at += plan.block) {
+        all.at = at;
+        all.n = count - at < plan.block ? count - at : plan.block;
+        merge_block(&all);
     }
 }
 
@@ -550,4 +387,5 @@ static void cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_t
 #define TEXT(a) TEXT_(a)
 
 extern const struct cddpi_reduce_isa JOIN(cddpi_reduce_, CDDPI_ISA);
-const struct cddpi_reduce_isa JOIN(cddpi_reduce_, CDDPI_ISA) = {TEXT(CDDPI_ISA), reduce, cast};
+const struct cddpi_reduce_isa JOIN(cddpi_reduce_, CDDPI_ISA) = {TEXT(CDDPI_ISA), reduce,
+                                                                reduce_part, reduce_merges, cast};

@@ -18,6 +18,14 @@ struct cddpi_tree_node {
     int level;
 };
 
+/* How much is carried: nodes that are a single rank, nodes that are sums; and merges made of them.
+ */
+struct cddpi_tree_load {
+    int leaves, sums, merges;
+};
+
+enum { CDDPI_TREE_ROUNDS = 31 };
+
 /* The parts of every host, those of host 0 first; within a host in rank order. */
 struct cddpi_tree {
     int ranks;
@@ -25,6 +33,14 @@ struct cddpi_tree {
     int part_count;
     struct cddpi_tree_node *parts;
     int *first_part; /* by host, and one more: where its parts begin */
+
+    /* For the cost of algorithms; each the most of any host. */
+    struct cddpi_tree_load all;    /* of all hosts together */
+    struct cddpi_tree_load own;    /* what a host has */
+    struct cddpi_tree_load others; /* what it does not have */
+    struct cddpi_tree_load fold;   /* what an extra host hands in, and merges where it does */
+    struct cddpi_tree_load rounds[CDDPI_TREE_ROUNDS + 1]; /* what a host has after so many rounds of
+                                    doubling, and the merges of the last of them */
 };
 
 /** Cut the tree over @p ranks ranks into the parts of hosts.
@@ -34,8 +50,45 @@ struct cddpi_tree {
 bool cddpi_tree_init(int ranks, const int *host_of, int hosts, struct cddpi_tree *out);
 void cddpi_tree_fini(struct cddpi_tree *tree);
 
+/** Whether @p left and @p right are the two halves of a node, which then is @p out. */
+bool cddpi_tree_siblings(const struct cddpi_tree *tree, struct cddpi_tree_node left,
+                         struct cddpi_tree_node right, struct cddpi_tree_node *out);
+
+/* A node that somebody has, and the slot it is in. */
+struct cddpi_held {
+    struct cddpi_tree_node node;
+    int slot;
+};
+
+/** Merge all siblings among @p held, as often as that goes: subtree by subtree, children before
+ *  parents. The sum stays in the left one's slot.
+ *  @param merged  NULL, or called for each merge.
+ *  @return how many are left, which now stand first in @p held, in rank order. */
+int cddpi_held_merge(const struct cddpi_tree *tree, struct cddpi_held *held, int count,
+                     void (*merged)(void *context, int slot, int other), void *context);
+
+/** What hosts [first_host, end_host) hold once they have merged all that they can.
+ *  @param out  Room for all their parts.
+ *  @return how many. */
+int cddpi_held_by(const struct cddpi_tree *tree, int first_host, int end_host,
+                  struct cddpi_held *out);
+
+/* Some number of hosts as a power of two: `extras` hosts 1, 3, 5 ... leave their parts to the host
+ * before them, and the others have a place each, in order. */
+struct cddpi_fold {
+    int power;  /* places */
+    int rounds; /* log2(power) */
+    int extras;
+};
+struct cddpi_fold cddpi_fold(int hosts);
+
+/** The host at @p place; at `power` the number of hosts. */
+int cddpi_fold_host(const struct cddpi_fold *fold, int place);
+
 /* A step of one host's schedule. Slots hold sums of nodes; slot p begins as part p where the host
- * has it. Ranges count `ranges` equal shares of the data. */
+ * has it, so it holds a single rank's data, in the caller's type, while that part has level 0 and
+ * nothing was merged into it, and a sum otherwise. Ranges count `ranges` equal shares of the data.
+ */
 enum cddpi_step_kind {
     CDDPI_STEP_SEND,      /* slot `slot` to host `host` */
     CDDPI_STEP_RECV,      /* slot `slot` from host `host` */
@@ -48,30 +101,38 @@ enum cddpi_step_kind {
 struct cddpi_step {
     enum cddpi_step_kind kind;
     int round; /* sends and recvs of a round go at once; merges and finishes of a round come when
-                  its recvs are done; the next round comes when those are done */
-    int host;
-    int slot, other;
-    int begin, end; /* shares of the data */
+                  its recvs are done, and its sends, too, where they would write what is being sent;
+                  the next round comes when all is done */
+    int host;  /* -1 where there is none */
+    int slot, other; /* of the result's sends and recvs: the root's slot */
+    int begin, end;  /* shares of the data */
 };
 
 struct cddpi_schedule {
     struct cddpi_step *steps; /* sorted by round; within one: sends, recvs, then the rest */
     int count;
     int rounds;
-    int ranges; /* into how many shares the data is cut */
+    int ranges; /* into how many shares the data is cut: cddpi_share_begin() */
 };
+
+/** Where share @p share of @p ranges begins, in elements of any type; at @p ranges: @p count. */
+size_t cddpi_share_begin(size_t count, int ranges, int share);
 
 enum cddpi_algorithm {
     CDDPI_ALGORITHM_EXCHANGE, /* everyone sends its parts to everyone: one round */
-    CDDPI_ALGORITHM_DOUBLING, /* recursive doubling: log2(hosts) rounds */
+    CDDPI_ALGORITHM_DOUBLING, /* recursive doubling: log2(hosts) rounds, or, if that is not whole,
+                                 two more than its whole part */
     CDDPI_ALGORITHM_DIRECT,   /* reduce-scatter to each share's owner, all-gather: two rounds */
-    CDDPI_ALGORITHM_HALVING,  /* recursive halving, then doubling: 2 log2(hosts) rounds */
+    CDDPI_ALGORITHM_HALVING,  /* recursive halving, then doubling: 2 log2(hosts), or 2 + 2 times
+                                 its whole part */
     CDDPI_ALGORITHMS
 };
 extern const char *const cddpi_algorithm_names[CDDPI_ALGORITHMS];
 
 /** The schedule by which host @p host takes part in an all-reduce, where every host gets the
- *  result. @p root: only this host gets it (then the algorithm is ignored); -1: all.
+ *  result.
+ *  @param root  -1: all; else only this host gets it, and all send their parts to it in one round,
+ *               whatever the algorithm.
  *  @return false: no memory. */
 bool cddpi_schedule_init(const struct cddpi_tree *tree, enum cddpi_algorithm algorithm, int host,
                          int root, struct cddpi_schedule *out);
@@ -83,6 +144,15 @@ struct cddpi_link {
     double bytes_per_s;        /* in one direction, while the other is as busy */
     double reduce_bytes_per_s; /* how fast one core adds two arrays */
 };
+
+/** The seconds that @p algorithm takes in one piece: its rounds one after the other. */
+double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
+                               enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes);
+/** The same in pieces of @p piece_bytes (of leaf_bytes), several of which are under way at a time:
+ *  what is slowest, wire or processor, is always busy. */
+double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
+                            enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
+                            size_t piece_bytes);
 
 /** The algorithm that takes the shortest time for @p bytes on @p link, and how long.
  *  @param leaf_bytes  Size of the data in the caller's type.

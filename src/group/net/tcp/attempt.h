@@ -1,0 +1,74 @@
+/* attempt.h - one connection that is being greeted, and the search of which it may be a part. */
+#ifndef CDDPI_GROUP_NET_TCP_ATTEMPT_H
+#define CDDPI_GROUP_NET_TCP_ATTEMPT_H
+
+#include "group/net/tcp/tcp.h"
+
+/* Looking for an address of a peer. */
+struct tcp_search {
+    int order[TCP_MAX_ADDRESSES];
+    int count, next; /* which one is tried next */
+    int active;      /* attempts under way */
+    int64_t begin_ns, started_ns, deadline_ns;
+    int64_t refused_ns; /* 0, or when somebody said that this rank is none of its job */
+    uint32_t pause_ms;
+    char last[TCP_TEXT_BYTES]; /* how the last attempt failed */
+};
+
+enum tcp_attempt_state {
+    TCP_CONNECTING,
+    TCP_AWAITS_HELLO,
+    TCP_AWAITS_WELCOME,
+    TCP_AWAITS_ANSWER, /* the others are of who listens */
+    TCP_AWAITS_USE
+};
+
+struct tcp_attempt {
+    enum tcp_watched watched;
+    enum tcp_attempt_state state;
+    bool is_closed; /* and freed as soon as no event can point here */
+    bool came_in;
+    int fd;
+    struct tcp_pair *pair; /* NULL: a stranger */
+    unsigned slot;
+    int64_t deadline_ns;
+    struct sockaddr_storage address; /* of the other side */
+    char interface[TCP_INTERFACE_BYTES];
+    struct tcp_purpose purpose;
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    uint8_t server_nonce[CDDPI_NONCE_BYTES];
+    uint8_t client_nonce[CDDPI_NONCE_BYTES];
+    struct tcp_cipher *cipher;
+    size_t have;
+    uint8_t data[TCP_ANSWER_BYTES];
+    struct tcp_attempt *next;
+};
+
+/* attempt.c */
+/** @p interface: of the address, where it is not known yet whether it answers; else NULL. */
+void cddpi_tcp_attempt_start(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+                             const struct sockaddr_storage *address, const char *interface);
+/** Greet who has just connected. */
+void cddpi_tcp_attempt_accept(struct cddpi_carrier *tcp, int fd,
+                              const struct sockaddr_storage *address);
+/** End those that take too long, and free those that have ended. */
+void cddpi_tcp_attempts_expire(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
+/** Make room: the stranger that has been here longest has to go. */
+void cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp);
+
+/** Close it; @p why: NULL if nothing is to be said, as it ended well or for a good reason. */
+void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, const char *why,
+                           bool is_refusal);
+
+/** An attempt of the pair's search has failed. */
+void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *attempt,
+                             const char *why, bool is_refusal);
+
+/** All that was tried has failed: pause before it is tried again. */
+void cddpi_tcp_search_pause(struct tcp_search *search, int64_t now_ns);
+
+/* attempt_greet.c */
+/** A greeting can go on. */
+void cddpi_tcp_attempt_event(struct cddpi_carrier *tcp, struct tcp_attempt *attempt);
+
+#endif

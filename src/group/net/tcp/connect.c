@@ -1,0 +1,138 @@
+/* connect.c - lets connections between hosts come into being: finds an address of the peer that
+ * answers. The greeting itself is in attempt.c. The thread's, with the lock.
+ *
+ * Of a pair the lower rank tries first and the other a moment later, which spares most of the
+ * second connections; where one direction is closed the other does it. */
+#include "group/net/tcp/attempt.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    HIGHER_RANK_MS = 20, /* how much later than the lower one it tries */
+    STAGGER_MS = 100,    /* then the peer's next address is tried beside the first */
+    FIRST_PAUSE_MS = 20, /* when all have failed */
+    REFUSED_MS = 3000    /* how long others may still accept, after one has refused */
+};
+
+static void sooner(int64_t *next_ns, int64_t at_ns)
+{
+    *next_ns = at_ns < *next_ns ? at_ns : *next_ns;
+}
+
+static struct tcp_search *search_of(struct cddpi_carrier *tcp, struct tcp_pair *pair,
+                                    int64_t now_ns)
+{
+    struct tcp_search *search = pair->search;
+
+    if (search == NULL) {
+        search = cddpi_zalloc(sizeof *search);
+        if (search == NULL) {
+            cddpi_tcp_pair_lost(tcp, pair, "cannot be connected: this rank has no memory for it");
+            return NULL;
+        }
+        search->count = cddpi_tcp_offer_order(&tcp->own, pair->offer, search->order);
+        search->begin_ns = now_ns;
+        if (tcp->params.rank > pair->peer) {
+            search->begin_ns += HIGHER_RANK_MS * INT64_C(1000000);
+        }
+        search->deadline_ns = now_ns + (int64_t)tcp->params.timeout_ms * 1000000;
+        search->pause_ms = FIRST_PAUSE_MS;
+        if (search->count == 0) {
+            snprintf(search->last, sizeof search->last,
+                     "none of its addresses can be reached from here");
+        }
+        pair->search = search;
+    }
+    return search;
+}
+
+static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+{
+    cddpi_tcp_pair_lost(tcp, pair,
+                        "cannot be connected: %s. Nor has it connected to this host, %s; "
+                        "CDDP_SOCKET_IFNAME chooses the interfaces",
+                        pair->search->last[0] != '\0' ? pair->search->last : "it does not answer",
+                        tcp->own.host);
+}
+
+/* One address after the other, until one answers. */
+static void try_addresses(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t missing,
+                          int64_t now_ns)
+{
+    struct tcp_search *search = pair->search;
+    unsigned slot = (unsigned)__builtin_ctz(missing);
+
+    while (search->next < search->count &&
+           (search->active == 0 || now_ns >= search->started_ns + STAGGER_MS * INT64_C(1000000))) {
+        struct sockaddr_storage address;
+        const struct tcp_address *offered = &pair->offer->addresses[search->order[search->next++]];
+
+        (void)cddpi_tcp_sockaddr(offered, pair->offer->port, &address);
+        search->started_ns = now_ns;
+        cddpi_tcp_attempt_start(tcp, pair, slot, &address, offered->interface);
+    }
+    if (search->next == search->count && search->active == 0) {
+        cddpi_tcp_search_pause(search, now_ns);
+    }
+}
+
+static void connect_pair(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
+                         int64_t *next_ns)
+{
+    uint32_t missing = pair->wanted & ~pair->filled;
+    struct tcp_search *search;
+
+    if (missing == 0) {
+        if (pair->search != NULL && pair->search->active == 0) {
+            cddpi_free(pair->search);
+            pair->search = NULL;
+        }
+        return;
+    }
+    search = search_of(tcp, pair, now_ns);
+    if (search == NULL) {
+        return;
+    }
+    if (now_ns >= search->deadline_ns ||
+        (search->refused_ns != 0 && now_ns >= search->refused_ns + REFUSED_MS * INT64_C(1000000))) {
+        fail_search(tcp, pair);
+        return;
+    }
+    if (now_ns >= search->begin_ns) {
+        if (pair->knows_address) {
+            for (unsigned slot = 0; slot < TCP_MAX_SLOTS; slot++) {
+                if ((missing & ~pair->trying & 1u << slot) != 0) {
+                    cddpi_tcp_attempt_start(tcp, pair, slot, &pair->address, NULL);
+                }
+            }
+        } else {
+            try_addresses(tcp, pair, missing, now_ns);
+        }
+    }
+    sooner(next_ns, search->deadline_ns);
+    if (search->refused_ns != 0) {
+        sooner(next_ns, search->refused_ns + REFUSED_MS * INT64_C(1000000));
+    }
+    if (search->begin_ns > now_ns) {
+        sooner(next_ns, search->begin_ns);
+    } else if (!pair->knows_address && search->next < search->count) {
+        sooner(next_ns, search->started_ns + STAGGER_MS * INT64_C(1000000));
+    }
+}
+
+void cddpi_tcp_pairs_connect(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
+{
+    cddpi_tcp_attempts_expire(tcp, now_ns, next_ns);
+    if (atomic_load(&tcp->has_failed)) {
+        return;
+    }
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        if (tcp->pairs[rank] != NULL) {
+            connect_pair(tcp, tcp->pairs[rank], now_ns, next_ns);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+/* control.c - the control connections between leaders: heartbeats, aborts and goodbyes. A host that
+ * does not acknowledge for CDDP_HEARTBEAT_MS is lost (the kernel's TCP_USER_TIMEOUT); a process
+ * that is stopped or slow on a host that does is not. The thread's, with the lock. */
+#include "group/net/tcp/tcp.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    BEATS = 8, /* within the limit */
+    SHORTEST_BEAT_MS = 20,
+    SILENT_NS = 1000000000, /* times the next: a peer that was not heard for so long is stopped, */
+    SILENT_S = 10,          /* so heartbeats become rare: they fill its memory */
+    GOODBYE_MS = 200
+};
+
+static void watch(struct cddpi_carrier *tcp, struct tcp_control *control, int how, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = control};
+
+    (void)epoll_ctl(tcp->net_epoll_fd, how, control->stream.fd, &event);
+}
+
+static void close_control(struct cddpi_carrier *tcp, struct tcp_control *control)
+{
+    if (control->is_open) {
+        control->is_open = false;
+        (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, control->stream.fd, NULL);
+        (void)shutdown(control->stream.fd, SHUT_RDWR); /* a forked process may have a copy */
+        close(control->stream.fd);
+    }
+}
+
+/* Send what waits. What goes wrong shows when it is received. */
+static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
+{
+    bool blocked = false;
+
+    while (control->out_begin < control->out_end && !blocked) {
+        struct iovec parts[2] = {
+            {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
+        ssize_t sent = cddpi_tcp_stream_send(&control->stream, parts);
+
+        if (sent > 0) {
+            control->out_begin += (size_t)sent;
+        } else {
+            blocked = true;
+        }
+    }
+    blocked = !cddpi_tcp_stream_flush(&control->stream) || blocked;
+    blocked = blocked && (errno == EAGAIN || errno == EWOULDBLOCK);
+    watch(tcp, control, EPOLL_CTL_MOD, EPOLLIN | (blocked ? EPOLLOUT : 0));
+}
+
+/* A message is sent whole or, when the peer has long taken nothing, not at all. */
+static void say(struct cddpi_carrier *tcp, struct tcp_control *control, const uint8_t *data,
+                size_t bytes)
+{
+    if (!control->is_open) {
+        return;
+    }
+    memmove(control->out, control->out + control->out_begin, control->out_end - control->out_begin);
+    control->out_end -= control->out_begin;
+    control->out_begin = 0;
+    if (bytes <= sizeof control->out - control->out_end) {
+        memcpy(control->out + control->out_end, data, bytes);
+        control->out_end += bytes;
+    }
+    flush(tcp, control);
+}
+
+static void get_abort(struct cddpi_carrier *tcp, struct tcp_pair *pair, const uint8_t *data)
+{
+    struct cddpi_failure failure;
+
+    if (!cddpi_tcp_abort_get(data, &failure)) {
+        cddpi_tcp_pair_lost(tcp, pair, "sent a failure that makes no sense");
+        return;
+    }
+    if (!atomic_load(&tcp->is_aborted)) {
+        tcp->abort_failure = failure;
+        atomic_store(&tcp->is_aborted, true);
+        tcp->needs_wake = true;
+    }
+}
+
+/* Take the messages that are complete. */
+static void parse(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+{
+    struct tcp_control *control = pair->control;
+    size_t at = 0;
+
+    for (;;) {
+        int bytes = cddpi_tcp_control_bytes(control->in + at, control->in_bytes - at);
+
+        if (bytes < 0) {
+            cddpi_tcp_pair_lost(tcp, pair, "sent what is no control message");
+            close_control(tcp, control);
+            return;
+        }
+        if (bytes == 0 || (size_t)bytes > control->in_bytes - at) {
+            break;
+        }
+        if (control->in[at] == TCP_CONTROL_ABORT) {
+            get_abort(tcp, pair, control->in + at);
+        } else if (control->in[at] == TCP_CONTROL_GOODBYE) {
+            atomic_store(&pair->left, true);
+        }
+        at += (size_t)bytes;
+    }
+    memmove(control->in, control->in + at, control->in_bytes - at);
+    control->in_bytes -= at;
+}
+
+static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int error)
+{
+    close_control(tcp, pair->control);
+    if (atomic_load(&pair->left)) {
+        return;
+    }
+    if (error == 0 || error == ECONNRESET || error == EPIPE) {
+        cddpi_tcp_pair_lost(tcp, pair, "has ended without leaving the group: the connection was %s",
+                            error == 0 ? "closed" : "reset");
+    } else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+        cddpi_tcp_pair_lost(tcp, pair,
+                            "cannot be reached any more: its host has answered nothing for %u ms "
+                            "(CDDP_HEARTBEAT_MS)",
+                            tcp->limit_ms);
+    } else {
+        cddpi_tcp_pair_lost(tcp, pair, "is lost: %s",
+                            error == EBADMSG ? "what came was changed on the way"
+                                             : strerror(error));
+    }
+}
+
+void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t events)
+{
+    struct tcp_control *control = pair->control;
+
+    if (control->is_open && (events & EPOLLOUT) != 0) {
+        flush(tcp, control);
+    }
+    while (control->is_open) {
+        struct iovec parts[2] = {
+            {control->in + control->in_bytes, sizeof control->in - control->in_bytes}, {NULL, 0}};
+        ssize_t got = cddpi_tcp_stream_recv(&control->stream, parts);
+
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return;
+        }
+        if (got <= 0) {
+            end_of_stream(tcp, pair, got < 0 ? errno : 0);
+            return;
+        }
+        control->in_bytes += (size_t)got;
+        atomic_store(&pair->heard_ns, cddpi_now_ns());
+        parse(tcp, pair);
+    }
+}
+
+static void beat(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns, int64_t *next_ns)
+{
+    static const uint8_t heartbeat = TCP_CONTROL_HEARTBEAT;
+    struct tcp_control *control = pair->control;
+    int64_t interval_ns = (int64_t)tcp->limit_ms * 1000000 / BEATS;
+    int64_t silent_ns = now_ns - atomic_load(&pair->heard_ns);
+
+    if (!control->is_open) {
+        return;
+    }
+    if (interval_ns < SHORTEST_BEAT_MS * INT64_C(1000000)) {
+        interval_ns = SHORTEST_BEAT_MS * INT64_C(1000000);
+    }
+    if (silent_ns > (int64_t)SILENT_NS * SILENT_S && interval_ns < (int64_t)SILENT_NS * SILENT_S) {
+        interval_ns = (int64_t)SILENT_NS * SILENT_S;
+    }
+    if (now_ns - control->beat_ns >= interval_ns) {
+        control->beat_ns = now_ns;
+        say(tcp, control, &heartbeat, 1);
+    }
+    if (control->beat_ns + interval_ns < *next_ns) {
+        *next_ns = control->beat_ns + interval_ns;
+    }
+}
+
+/* A broken data connection becomes a lost peer, unless its reason comes first. */
+static void judge_suspicion(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
+                            int64_t *next_ns)
+{
+    bool left = atomic_load(&pair->left);
+    int64_t due_ns = pair->suspected_ns + (left ? TCP_GONE_MS : TCP_WHY_MS) * INT64_C(1000000);
+
+    if (now_ns < due_ns) {
+        *next_ns = due_ns < *next_ns ? due_ns : *next_ns;
+        return;
+    }
+    pair->suspected_ns = 0;
+    if (!left) {
+        cddpi_tcp_pair_lost(tcp, pair, "is lost: %s", pair->suspicion);
+    } else if (pair->is_needed) {
+        cddpi_tcp_pair_lost(tcp, pair, "has left the group, while this rank still waits for it");
+    }
+}
+
+static void send_aborts(struct cddpi_carrier *tcp)
+{
+    uint8_t message[TCP_CONTROL_MAX_BYTES];
+    size_t bytes = cddpi_tcp_abort_put(&tcp->own_abort, message);
+
+    for (int host = 0; host < tcp->params.host_count; host++) {
+        struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
+
+        if (pair != NULL && pair->control != NULL) {
+            say(tcp, pair->control, message, bytes);
+        }
+    }
+}
+
+void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
+{
+    if (tcp->must_abort) {
+        tcp->must_abort = false;
+        send_aborts(tcp);
+    }
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        struct tcp_pair *pair = tcp->pairs[rank];
+
+        if (pair != NULL && pair->control != NULL) {
+            beat(tcp, pair, now_ns, next_ns);
+        }
+        if (pair != NULL && pair->suspected_ns != 0) {
+            judge_suspicion(tcp, pair, now_ns, next_ns);
+        }
+    }
+}
+
+/* Let what was said go out, for a moment. */
+static void drain(struct tcp_control *control, int64_t deadline_ns)
+{
+    struct pollfd entry = {.fd = control->stream.fd, .events = POLLOUT};
+
+    for (;;) {
+        struct iovec parts[2] = {
+            {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
+        ssize_t sent = parts[0].iov_len > 0 ? cddpi_tcp_stream_send(&control->stream, parts) : 0;
+
+        if (sent > 0) {
+            control->out_begin += (size_t)sent;
+        } else if ((sent == 0 && cddpi_tcp_stream_flush(&control->stream)) ||
+                   (errno != EAGAIN && errno != EWOULDBLOCK) ||
+                   poll(&entry, 1, cddpi_left_ms(deadline_ns)) <= 0) {
+            return;
+        }
+    }
+}
+
+void cddpi_tcp_control_goodbye(struct cddpi_carrier *tcp)
+{
+    static const uint8_t goodbye = TCP_CONTROL_GOODBYE;
+    int64_t deadline_ns = cddpi_deadline_ns(GOODBYE_MS);
+
+    if (tcp->must_abort) {
+        tcp->must_abort = false;
+        send_aborts(tcp);
+    }
+    for (int host = 0; host < tcp->params.host_count; host++) {
+        struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
+
+        if (pair != NULL && pair->control != NULL && pair->control->is_open) {
+            say(tcp, pair->control, &goodbye, 1);
+            drain(pair->control, deadline_ns);
+            (void)shutdown(pair->control->stream.fd, SHUT_WR);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+/* data.c - the caller's side of the carrier: starts transfers, moves what can be moved, and looks
+ * after the data connections. One thread at a time, without the lock but where it says so. */
+#include "group/net/tcp/ops.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { EVENTS = 32 };
+
+static struct tcp_link *link_of(struct cddpi_carrier *tcp, int peer, enum cddpi_net_channel channel)
+{
+    struct tcp_pair *pair;
+    struct tcp_link *link;
+
+    pthread_mutex_lock(&tcp->lock);
+    pair = cddpi_tcp_pair(tcp, peer);
+    pthread_mutex_unlock(&tcp->lock);
+    if (pair == NULL || pair->links[channel] != NULL) {
+        return pair != NULL ? pair->links[channel] : NULL;
+    }
+    link = cddpi_zalloc(sizeof *link);
+    if (link == NULL) {
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for rank %d", peer);
+        return NULL;
+    }
+    link->pair = pair;
+    link->channel = channel;
+    pair->links[channel] = link;
+    return link;
+}
+
+static cddp_status keep(struct cddpi_carrier *tcp, cddp_status status)
+{
+    if (status != CDDP_OK && tcp->data_status == CDDP_OK) {
+        tcp->data_status = status;
+        tcp->data_failure = *cddpi_last_failure();
+    }
+    return status;
+}
+
+/* Give a connection that has arrived its place. */
+static cddp_status place(struct cddpi_carrier *tcp, struct tcp_socket *socket)
+{
+    enum cddpi_net_channel channel = (enum cddpi_net_channel)((socket->slot - 1) / tcp->sockets);
+    bool any = false;
+
+    socket->next = tcp->all_sockets;
+    tcp->all_sockets = socket;
+    socket->link = link_of(tcp, socket->pair->peer, channel);
+    if (socket->link == NULL) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    socket->link->sockets[(socket->slot - 1) % tcp->sockets] = socket;
+    cddpi_tcp_socket_watch(tcp, socket, EPOLLIN);
+    return cddpi_tcp_socket_send(tcp, socket, &any);
+}
+
+static cddp_status take_arrived(struct cddpi_carrier *tcp)
+{
+    struct tcp_socket *arrived;
+    eventfd_t count;
+    cddp_status status = CDDP_OK;
+
+    pthread_mutex_lock(&tcp->lock);
+    arrived = tcp->arrived;
+    tcp->arrived = NULL;
+    atomic_store(&tcp->has_arrived, false);
+    (void)eventfd_read(tcp->data_wake_fd, &count);
+    pthread_mutex_unlock(&tcp->lock);
+    while (arrived != NULL) {
+        struct tcp_socket *socket = arrived;
+        cddp_status placed;
+
+        arrived = socket->next;
+        placed = place(tcp, socket);
+        status = status == CDDP_OK ? placed : status;
+    }
+    return status;
+}
+
+/* Connect a channel that has its first transfer. */
+static void want(struct cddpi_carrier *tcp, struct tcp_link *link)
+{
+    pthread_mutex_lock(&tcp->lock);
+    link->pair->wanted |= tcp_slots_of(tcp, link->channel);
+    pthread_mutex_unlock(&tcp->lock);
+    link->is_wanted = true;
+    cddpi_tcp_wake(tcp);
+}
+
+/* A peer that has left takes part in nothing new. */
+static void look_for_life(struct cddpi_carrier *tcp, struct tcp_link *link)
+{
+    bool is_dead = atomic_load(&link->pair->left);
+
+    for (unsigned i = 0; i < tcp->sockets; i++) {
+        is_dead = is_dead || (link->sockets[i] != NULL && link->sockets[i]->is_dead);
+    }
+    if (is_dead && cddpi_tcp_link_has_transfers(link)) {
+        pthread_mutex_lock(&tcp->lock);
+        cddpi_tcp_pair_suspect(tcp, link->pair, true, "its connection is closed");
+        pthread_mutex_unlock(&tcp->lock);
+    }
+}
+
+static cddp_status fail_again(const struct cddpi_carrier *tcp)
+{
+    if (tcp->is_forgotten) {
+        return cddpi_fail(CDDP_ERR_CLOSED, "tcp: the group has failed");
+    }
+    return cddpi_fail_again(tcp->data_status, &tcp->data_failure);
+}
+
+cddp_status cddpi_tcp_start(struct cddpi_carrier *tcp, struct cddpi_transfer *transfer)
+{
+    struct tcp_link *link;
+    cddp_status status;
+
+    if (tcp->is_forgotten || tcp->data_status != CDDP_OK) {
+        return fail_again(tcp);
+    }
+    link = link_of(tcp, transfer->peer, transfer->channel);
+    if (link == NULL) {
+        return keep(tcp, CDDP_ERR_NO_MEMORY);
+    }
+    memset(transfer->state, 0, sizeof transfer->state);
+    transfer->is_done = false;
+    if (!link->is_wanted) {
+        want(tcp, link);
+    }
+    status = transfer->is_send ? cddpi_tcp_send(tcp, link, transfer)
+                               : cddpi_tcp_recv(tcp, link, transfer);
+    if (status == CDDP_OK && !transfer->is_done) {
+        look_for_life(tcp, link);
+    }
+    return keep(tcp, status);
+}
+
+static cddp_status handle_event(struct cddpi_carrier *tcp, const struct epoll_event *event,
+                                bool *out_any)
+{
+    struct tcp_socket *socket = event->data.ptr;
+    cddp_status status = CDDP_OK;
+
+    if (socket == NULL || socket->is_dead) { /* NULL: a connection has arrived */
+        return CDDP_OK;
+    }
+    if ((event->events & EPOLLOUT) != 0) {
+        status = cddpi_tcp_socket_send(tcp, socket, out_any);
+    }
+    if (status == CDDP_OK && (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 &&
+        !socket->is_dead) {
+        int64_t now_ns = cddpi_now_ns();
+
+        status = cddpi_tcp_socket_recv(tcp, socket, out_any);
+        atomic_store(&socket->pair->heard_ns, now_ns);
+    }
+    return status;
+}
+
+cddp_status cddpi_tcp_progress(struct cddpi_carrier *tcp, bool *out_any)
+{
+    struct epoll_event events[EVENTS];
+    cddp_status status = CDDP_OK;
+    int count;
+
+    *out_any = false;
+    if (tcp->is_forgotten || tcp->data_status != CDDP_OK) {
+        return fail_again(tcp);
+    }
+    if (atomic_load(&tcp->has_arrived)) {
+        status = take_arrived(tcp);
+        *out_any = true; /* a transfer may be done */
+    }
+    count = epoll_wait(tcp->data_epoll_fd, events, EVENTS, 0);
+    for (int i = 0; i < count && status == CDDP_OK; i++) {
+        status = handle_event(tcp, &events[i], out_any);
+    }
+    return keep(tcp, status);
+}
+
+void cddpi_tcp_forget(struct cddpi_carrier *tcp)
+{
+    tcp->is_forgotten = true;
+    for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {
+        /* what comes in the middle of a message means nothing any more */
+        cddpi_tcp_socket_watch(tcp, socket, 0);
+        socket->is_dead = true;
+        socket->out = NULL;
+        socket->in = NULL;
+        if (socket->link != NULL) {
+            memset(&socket->link->sends, 0, sizeof socket->link->sends);
+            memset(&socket->link->recvs, 0, sizeof socket->link->recvs);
+        }
+    }
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        for (int channel = 0; tcp->pairs[rank] != NULL && channel < CDDPI_NET_CHANNELS; channel++) {
+            struct tcp_link *link = tcp->pairs[rank]->links[channel];
+
+            if (link != NULL) {
+                memset(&link->sends, 0, sizeof link->sends);
+                memset(&link->recvs, 0, sizeof link->recvs);
+            }
+        }
+    }
+}
+
+int cddpi_tcp_descriptor(struct cddpi_carrier *tcp)
+{
+    return tcp->data_epoll_fd;
+}
+
+void cddpi_tcp_prepare_sleep(struct cddpi_carrier *tcp)
+{
+    (void)tcp; /* what each connection waits for is always known to epoll */
+}
+
+/* Say goodbye where no piece is cut short by it, so that the end is no surprise. */
+static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
+{
+    struct tcp_frame goodbye = {.kind = TCP_FRAME_GOODBYE};
+    uint8_t frame[TCP_FRAME_BYTES];
+    struct iovec parts[2] = {{frame, sizeof frame}, {NULL, 0}};
+    uint8_t rest[4096];
+
+    if (!socket->is_dead && socket->out == NULL && tcp->owner == getpid()) {
+        cddpi_tcp_frame_put(&goodbye, frame);
+        (void)!cddpi_tcp_stream_send(&socket->stream, parts);
+        (void)shutdown(socket->stream.fd, SHUT_WR);
+        /* unread data would make the kernel reset the connection, and drop what is on its way */
+        while (recv(socket->stream.fd, rest, sizeof rest, MSG_DONTWAIT) > 0) {
+            continue;
+        }
+    }
+}
+
+void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
+{
+    if (tcp->has_arrived) {
+        (void)take_arrived(tcp);
+    }
+    while (tcp->all_sockets != NULL) {
+        struct tcp_socket *socket = tcp->all_sockets;
+
+        tcp->all_sockets = socket->next;
+        leave(tcp, socket);
+        close(socket->stream.fd);
+        cddpi_tcp_cipher_destroy(socket->stream.cipher);
+        cddpi_free(socket);
+    }
+}

@@ -1,0 +1,118 @@
+/* frame.c - writes and reads what goes over an open connection; no I/O. */
+#include "group/net/tcp/frame.h"
+
+#include "group/net/carrier.h"
+#include "store/wire.h"
+
+#include <string.h>
+
+void cddpi_tcp_frame_put(const struct tcp_frame *frame, uint8_t out[TCP_FRAME_BYTES])
+{
+    cddpi_put_u32(out, (uint32_t)frame->kind << 24 | frame->tag);
+    cddpi_put_u32(out + 4, frame->number);
+    cddpi_put_u64(out + 8, frame->total);
+    cddpi_put_u64(out + 16, frame->offset);
+    cddpi_put_u64(out + 24, frame->bytes);
+}
+
+bool cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_frame *out)
+{
+    uint32_t first = cddpi_get_u32(from);
+    struct tcp_frame frame = {.tag = first & 0xffffff,
+                              .number = cddpi_get_u32(from + 4),
+                              .total = cddpi_get_u64(from + 8),
+                              .offset = cddpi_get_u64(from + 16),
+                              .bytes = cddpi_get_u64(from + 24)};
+
+    if (first >> 24 == TCP_FRAME_GOODBYE) {
+        frame.kind = TCP_FRAME_GOODBYE;
+    } else if (first >> 24 == TCP_FRAME_PIECE && frame.tag < 1u << CDDPI_NET_TAG_BITS &&
+               frame.total <= TCP_MESSAGE_MAX && frame.offset <= frame.total &&
+               frame.bytes <= frame.total - frame.offset && (frame.bytes > 0 || frame.total == 0)) {
+        frame.kind = TCP_FRAME_PIECE;
+    } else {
+        return false;
+    }
+    *out = frame;
+    return true;
+}
+
+size_t cddpi_tcp_abort_put(const struct cddpi_failure *failure, uint8_t out[TCP_CONTROL_MAX_BYTES])
+{
+    size_t operation_bytes = strnlen(failure->operation, sizeof failure->operation - 1);
+    size_t text_bytes = strnlen(failure->text, sizeof failure->text - 1);
+    uint8_t *at = out;
+
+    *at++ = TCP_CONTROL_ABORT;
+    cddpi_put_u32(at, (uint32_t)failure->status);
+    cddpi_put_u32(at + 4, (uint32_t)failure->rank);
+    cddpi_put_u32(at + 8, (uint32_t)failure->culprit);
+    cddpi_put_u32(at + 12, (uint32_t)failure->error_number);
+    cddpi_put_u32(at + 16, failure->is_stopped != 0);
+    cddpi_put_u32(at + 20, failure->unnamed);
+    cddpi_put_u16(at + 24, (uint16_t)operation_bytes);
+    cddpi_put_u16(at + 26, (uint16_t)text_bytes);
+    at += TCP_FAILURE_HEAD_BYTES;
+    memcpy(at, failure->operation, operation_bytes);
+    memcpy(at + operation_bytes, failure->text, text_bytes);
+    return (size_t)(at - out) + operation_bytes + text_bytes;
+}
+
+int cddpi_tcp_control_bytes(const uint8_t *data, size_t bytes)
+{
+    unsigned operation_bytes;
+    unsigned text_bytes;
+
+    if (bytes == 0) {
+        return 0;
+    }
+    if (data[0] == TCP_CONTROL_HEARTBEAT || data[0] == TCP_CONTROL_GOODBYE) {
+        return 1;
+    }
+    if (data[0] != TCP_CONTROL_ABORT) {
+        return -1;
+    }
+    if (bytes < 1 + TCP_FAILURE_HEAD_BYTES) {
+        return 0;
+    }
+    operation_bytes = cddpi_get_u16(data + 1 + 24);
+    text_bytes = cddpi_get_u16(data + 1 + 26);
+    if (operation_bytes >= CDDPI_FAILURE_OPERATION_BYTES ||
+        text_bytes >= CDDPI_FAILURE_TEXT_BYTES) {
+        return -1;
+    }
+    return (int)(1 + TCP_FAILURE_HEAD_BYTES + operation_bytes + text_bytes);
+}
+
+/* Text for people, whoever sent it: no escape sequences, no lines of its own. */
+static void get_text(const uint8_t *from, size_t bytes, char *out)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        out[i] = (char)(from[i] < 0x20 || from[i] == 0x7f ? (from[i] == '\n' ? '\n' : '?')
+                                                          : from[i]);
+    }
+    out[bytes] = '\0';
+}
+
+bool cddpi_tcp_abort_get(const uint8_t *data, struct cddpi_failure *out)
+{
+    const uint8_t *at = data + 1;
+    unsigned operation_bytes = cddpi_get_u16(at + 24);
+    unsigned text_bytes = cddpi_get_u16(at + 26);
+    struct cddpi_failure failure = {.status = (int32_t)cddpi_get_u32(at),
+                                    .rank = (int32_t)cddpi_get_u32(at + 4),
+                                    .culprit = (int32_t)cddpi_get_u32(at + 8),
+                                    .error_number = (int32_t)cddpi_get_u32(at + 12),
+                                    .is_stopped = cddpi_get_u32(at + 16) != 0,
+                                    .unnamed = cddpi_get_u32(at + 20)};
+
+    if (failure.status >= 0 || failure.status < CDDP_ERR_DEVICE || failure.rank < -1 ||
+        failure.culprit < -1 || failure.error_number < 0 || failure.unnamed > text_bytes) {
+        return false;
+    }
+    at += TCP_FAILURE_HEAD_BYTES;
+    get_text(at, operation_bytes, failure.operation);
+    get_text(at + operation_bytes, text_bytes, failure.text);
+    *out = failure;
+    return true;
+}

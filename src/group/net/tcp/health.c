@@ -1,0 +1,61 @@
+/* health.c - what a rank asks about its peers, and tells them when it fails. Any thread. */
+#include "group/net/tcp/ops.h"
+
+#include "base/clock.h"
+#include "group/net/tcp/attempt.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp)
+{
+    if (!atomic_load(&tcp->has_failed)) {
+        return CDDP_OK;
+    }
+    return cddpi_fail_again((cddp_status)tcp->failure.status, &tcp->failure);
+}
+
+void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes)
+{
+    const struct tcp_pair *pair;
+    char name[TCP_TEXT_BYTES];
+    size_t length = strlen(out);
+
+    out += length;
+    bytes -= length;
+    pthread_mutex_lock(&tcp->lock);
+    pair = tcp->pairs[peer];
+    if (pair == NULL || pair->filled == 0) {
+        snprintf(out, bytes, "rank %d on host %s is not connected%s%s", peer,
+                 tcp->offers[peer].host, pair != NULL && pair->search != NULL ? " yet: " : "",
+                 pair != NULL && pair->search != NULL ? pair->search->last : "");
+    } else {
+        cddpi_tcp_pair_name(pair, name, sizeof name);
+        snprintf(out, bytes, "%s was last heard of %.1f s ago%s", name,
+                 (double)(cddpi_now_ns() - atomic_load(&pair->heard_ns)) * 1e-9,
+                 pair->control != NULL ? "; its host answers" : "");
+    }
+    pthread_mutex_unlock(&tcp->lock);
+}
+
+void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *failure)
+{
+    if (tcp->owner != getpid()) {
+        return; /* a forked process: the group is its parent's */
+    }
+    pthread_mutex_lock(&tcp->lock);
+    tcp->own_abort = *failure;
+    tcp->must_abort = true;
+    pthread_mutex_unlock(&tcp->lock);
+    cddpi_tcp_wake(tcp);
+}
+
+bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
+{
+    if (!atomic_load(&tcp->is_aborted)) {
+        return false;
+    }
+    *out = tcp->abort_failure;
+    return true;
+}

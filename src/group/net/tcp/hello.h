@@ -1,0 +1,84 @@
+/* hello.h - the first messages of every connection between hosts, by which both sides prove the
+ * job's token and say what the connection is for. Numbers are little-endian, lengths are fixed:
+ *
+ *   who listens    HELLO    magic, version, nonce
+ *   who connects   ANSWER   magic, version, what it is for, job, nonce, proof, cipher header
+ *   who listens    WELCOME  reply, proof, cipher header
+ *   who connects   one byte, if it is the one to decide (see connect.c): the connection is used
+ *
+ * The proof is store/auth.h's, with a key that stands for the token and everything that ANSWER
+ * says.
+ */
+#ifndef CDDPI_GROUP_NET_TCP_HELLO_H
+#define CDDPI_GROUP_NET_TCP_HELLO_H
+
+#include "store/auth.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TCP_MAGIC UINT64_C(0x0a74656e70646463) /* "cddpnet\n" */
+enum {
+    TCP_VERSION = 1,
+    TCP_JOB_BYTES = 32,
+    TCP_CIPHER_HEADER_BYTES = 24,
+    TCP_HELLO_BYTES = 12 + CDDPI_NONCE_BYTES,
+    TCP_ANSWER_BYTES = 12 + 6 * 4 + TCP_JOB_BYTES + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES +
+                       TCP_CIPHER_HEADER_BYTES,
+    TCP_WELCOME_BYTES = 4 + CDDPI_AUTH_BYTES + TCP_CIPHER_HEADER_BYTES,
+    TCP_USED = 'Y' /* the last byte */
+};
+
+/* What a connection is for. */
+struct tcp_purpose {
+    uint32_t from, to; /* ranks: who connects, who listens */
+    uint32_t generation;
+    uint32_t slot; /* see tcp.h */
+    uint32_t sockets;
+    uint32_t encrypts;
+    uint8_t job[TCP_JOB_BYTES]; /* a hash of its id */
+};
+
+enum tcp_reply {
+    TCP_WELCOME,
+    TCP_HAVE_ONE, /* another connection for the same was quicker: this one is closed */
+    TCP_WRONG_TOKEN,
+    TCP_WRONG_JOB, /* or generation, or rank */
+    TCP_WRONG_SETTINGS,
+    TCP_REPLIES
+};
+
+struct tcp_answer {
+    struct tcp_purpose purpose;
+    uint8_t nonce[CDDPI_NONCE_BYTES];
+    uint8_t proof[CDDPI_AUTH_BYTES];
+    uint8_t cipher_header[TCP_CIPHER_HEADER_BYTES];
+};
+
+struct tcp_welcome {
+    enum tcp_reply reply;
+    uint8_t proof[CDDPI_AUTH_BYTES];
+    uint8_t cipher_header[TCP_CIPHER_HEADER_BYTES];
+};
+
+void cddpi_tcp_job(const char *job, uint8_t out[TCP_JOB_BYTES]);
+/** The key of a connection. */
+void cddpi_tcp_key(const char *token, const struct tcp_purpose *purpose,
+                   uint8_t out[CDDPI_AUTH_KEY_BYTES]);
+
+void cddpi_tcp_hello_put(const uint8_t nonce[CDDPI_NONCE_BYTES], uint8_t out[TCP_HELLO_BYTES]);
+void cddpi_tcp_answer_put(const struct tcp_answer *answer, uint8_t out[TCP_ANSWER_BYTES]);
+void cddpi_tcp_welcome_put(const struct tcp_welcome *welcome, uint8_t out[TCP_WELCOME_BYTES]);
+
+/* What the beginning of a greeting shows. */
+enum tcp_greeting { TCP_GREETING_OK, TCP_GREETING_STRANGE, TCP_GREETING_OTHER_VERSION };
+
+/** Whether the first @p bytes bytes, of a hello or an answer, may be of this version's. */
+enum tcp_greeting cddpi_tcp_greeting_check(const uint8_t *data, size_t bytes);
+/** Read a whole one that was checked. */
+void cddpi_tcp_answer_get(const uint8_t from[TCP_ANSWER_BYTES], struct tcp_answer *out);
+/** False: there is no such reply. */
+bool cddpi_tcp_welcome_get(const uint8_t from[TCP_WELCOME_BYTES], struct tcp_welcome *out);
+
+#endif

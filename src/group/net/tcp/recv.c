@@ -1,0 +1,225 @@
+/* recv.c - receives messages into the caller's memory. The caller's thread's.
+ *
+ * A piece whose message nobody wants yet stays where it is, and its connection is not read until
+ * somebody does. Messages of a channel begin in the order in which they were sent, over whichever
+ * connection their pieces come. */
+#include "group/net/tcp/tcp.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+enum { CALLS_AT_ONCE = 8 /* then others have their turn */ };
+
+static cddp_status fail_mismatch(struct tcp_socket *socket, const struct cddpi_transfer *transfer)
+{
+    char name[TCP_TEXT_BYTES];
+
+    cddpi_tcp_pair_name(socket->pair, name, sizeof name);
+    return cddpi_fail(CDDP_ERR_MISMATCH,
+                      "%s sends %" PRIu64 " bytes where this rank receives %zu bytes (%s, tag %u)",
+                      name, socket->in_frame.total, transfer->bytes,
+                      transfer->channel == CDDPI_NET_MESSAGES ? "messages" : "collectives",
+                      transfer->tag);
+}
+
+/* The transfer that wants the piece whose head has come; NULL: none yet. A new message goes to the
+ * first with its tag, and only after all messages before it have begun. */
+static struct cddpi_transfer *find(const struct tcp_link *link, const struct tcp_frame *frame)
+{
+    bool is_new = frame->number == link->received;
+
+    for (struct cddpi_transfer *at = link->recvs.first; at != NULL; at = tcp_progress(at)->next) {
+        const struct tcp_progress *progress = tcp_progress(at);
+
+        if (progress->is_matched ? progress->number == frame->number
+                                 : is_new && at->tag == frame->tag) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* Let @p bytes more of the piece have arrived. */
+static void advance(struct tcp_socket *socket, size_t bytes, bool *out_any)
+{
+    struct cddpi_transfer *transfer = socket->in;
+
+    socket->in_at += bytes;
+    tcp_progress(transfer)->moved += bytes;
+    if (socket->in_at == socket->in_end) {
+        socket->in = NULL;
+        if (tcp_progress(transfer)->moved == transfer->bytes) {
+            cddpi_tcp_list_remove(&socket->link->recvs, transfer);
+            transfer->is_done = true;
+            *out_any = true;
+        }
+    }
+}
+
+/* Find out where the piece goes whose head has come. */
+static cddp_status begin_piece(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+{
+    const struct tcp_frame *frame = &socket->in_frame;
+    struct cddpi_transfer *transfer = find(socket->link, frame);
+    struct tcp_progress *progress;
+
+    if (transfer == NULL) {
+        socket->is_stalled = true;
+        if ((int32_t)(frame->number - socket->link->received) < 0) {
+            cddpi_tcp_socket_lost(tcp, socket, EPROTO); /* a message that was complete */
+        }
+        return CDDP_OK;
+    }
+    progress = tcp_progress(transfer);
+    if (frame->total != transfer->bytes) {
+        return fail_mismatch(socket, transfer);
+    }
+    if (!progress->is_matched) {
+        progress->is_matched = true;
+        progress->number = frame->number;
+        socket->link->received++;
+    } else if (frame->bytes > transfer->bytes - progress->moved) {
+        cddpi_tcp_socket_lost(tcp, socket, EPROTO);
+        return CDDP_OK;
+    }
+    socket->is_stalled = false;
+    socket->in = transfer;
+    socket->in_at = frame->offset;
+    socket->in_end = frame->offset + frame->bytes;
+    advance(socket, 0, out_any);
+    return CDDP_OK;
+}
+
+static void get_goodbye(struct tcp_socket *socket)
+{
+    atomic_store(&socket->pair->left, true);
+}
+
+/* Use what is in the buffer, as far as it goes. */
+static cddp_status parse(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+{
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && !socket->is_dead && !socket->is_stalled) {
+        size_t have = socket->end - socket->begin;
+
+        if (socket->in != NULL) {
+            uint64_t left = socket->in_end - socket->in_at;
+            size_t bytes = have < left ? have : (size_t)left;
+
+            if (bytes == 0) {
+                break;
+            }
+            memcpy((uint8_t *)socket->in->data + socket->in_at, socket->buffer + socket->begin,
+                   bytes);
+            socket->begin += bytes;
+            advance(socket, bytes, out_any);
+        } else if (have < TCP_FRAME_BYTES) {
+            break;
+        } else if (!cddpi_tcp_frame_get(socket->buffer + socket->begin, &socket->in_frame)) {
+            cddpi_tcp_socket_lost(tcp, socket, EPROTO);
+        } else {
+            socket->begin += TCP_FRAME_BYTES;
+            if (socket->in_frame.kind == TCP_FRAME_GOODBYE) {
+                get_goodbye(socket);
+            } else {
+                status = begin_piece(tcp, socket, out_any);
+            }
+        }
+    }
+    return status;
+}
+
+/* Receive some more: into the caller's memory what belongs there, what follows into the buffer.
+ * False: there is no more for now. */
+static bool receive(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+{
+    struct iovec parts[2];
+    size_t direct = socket->in != NULL ? (size_t)(socket->in_end - socket->in_at) : 0;
+    ssize_t got;
+
+    memmove(socket->buffer, socket->buffer + socket->begin, socket->end - socket->begin);
+    socket->end -= socket->begin;
+    socket->begin = 0;
+    parts[0].iov_base = direct > 0 ? (uint8_t *)socket->in->data + socket->in_at : NULL;
+    parts[0].iov_len = direct;
+    parts[1].iov_base = socket->buffer + socket->end;
+    parts[1].iov_len = sizeof socket->buffer - socket->end;
+    got = cddpi_tcp_stream_recv(&socket->stream, parts);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        return false;
+    }
+    if (got <= 0) {
+        cddpi_tcp_socket_lost(tcp, socket, got < 0 ? errno : 0);
+        return false;
+    }
+    if (direct > 0) {
+        direct = (size_t)got < direct ? (size_t)got : direct;
+        advance(socket, direct, out_any);
+    }
+    socket->end += (size_t)got - direct;
+    return tcp->encrypts || (size_t)got == parts[0].iov_len + parts[1].iov_len;
+}
+
+static cddp_status pump(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+{
+    cddp_status status = parse(tcp, socket, out_any);
+    bool more = true;
+
+    /* what a cipher holds back epoll knows nothing of, so it is read to the end */
+    for (int call = 0; status == CDDP_OK && more && !socket->is_dead && !socket->is_stalled &&
+                       (tcp->encrypts || call < CALLS_AT_ONCE);
+         call++) {
+        more = receive(tcp, socket, out_any);
+        status = parse(tcp, socket, out_any);
+    }
+    if (!socket->is_dead) {
+        cddpi_tcp_socket_watch(tcp, socket,
+                               (socket->events & EPOLLOUT) | (socket->is_stalled ? 0 : EPOLLIN));
+    }
+    return status;
+}
+
+/* Go on with the pieces of this channel that waited for a transfer, or for an earlier message. */
+static cddp_status resume(struct cddpi_carrier *tcp, struct tcp_link *link, bool *out_any)
+{
+    cddp_status status = CDDP_OK;
+    bool any = true;
+
+    while (any && status == CDDP_OK) {
+        any = false;
+        for (unsigned i = 0; i < tcp->sockets && status == CDDP_OK; i++) {
+            struct tcp_socket *socket = link->sockets[i];
+
+            if (socket != NULL && socket->is_stalled && !socket->is_dead &&
+                find(link, &socket->in_frame) != NULL) {
+                socket->is_stalled = false;
+                status = begin_piece(tcp, socket, out_any);
+                if (status == CDDP_OK) {
+                    status = pump(tcp, socket, out_any);
+                }
+                any = true;
+            }
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_tcp_socket_recv(struct cddpi_carrier *tcp, struct tcp_socket *socket,
+                                  bool *out_any)
+{
+    cddp_status status = socket->is_stalled ? CDDP_OK : pump(tcp, socket, out_any);
+
+    return status == CDDP_OK ? resume(tcp, socket->link, out_any) : status;
+}
+
+cddp_status cddpi_tcp_recv(struct cddpi_carrier *tcp, struct tcp_link *link,
+                           struct cddpi_transfer *transfer)
+{
+    bool any = false;
+
+    cddpi_tcp_list_append(&link->recvs, transfer);
+    return resume(tcp, link, &any);
+}

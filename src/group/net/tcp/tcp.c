@@ -1,0 +1,298 @@
+/* tcp.c - the tcp carrier: opens and closes it. Ranks tell each other their addresses, leaders
+ * connect at once. */
+#include "group/net/tcp/ops.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/env.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { DEFAULT_LIMIT_MS = 2000, DEFAULT_SOCKETS = 2 };
+
+static cddp_status probe(void)
+{
+    return CDDP_OK; /* every machine has TCP */
+}
+
+/* Listen on a port that the kernel chooses, at all addresses; connections to one that was not
+ * offered are closed. */
+static cddp_status start_listening(struct cddpi_carrier *tcp)
+{
+    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+    struct sockaddr_in any4 = {.sin_family = AF_INET};
+    struct sockaddr_storage bound = {0};
+    socklen_t bytes = sizeof bound;
+    int off = 0;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0 && (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0 ||
+                    bind(fd, (const struct sockaddr *)&any6, sizeof any6) != 0)) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0) { /* a kernel without IPv6 */
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && bind(fd, (const struct sockaddr *)&any4, sizeof any4) != 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    if (fd < 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "tcp: a socket to listen on");
+    }
+    tcp->listen_fd = fd;
+    if (listen(fd, SOMAXCONN) != 0 || getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "tcp: listen");
+    }
+    tcp->own.port = ntohs(bound.ss_family == AF_INET6
+                              ? ((const struct sockaddr_in6 *)(const void *)&bound)->sin6_port
+                              : ((const struct sockaddr_in *)(const void *)&bound)->sin_port);
+    return CDDP_OK;
+}
+
+static cddp_status make_descriptors(struct cddpi_carrier *tcp)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+
+    tcp->net_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    tcp->data_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    tcp->net_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    tcp->data_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (tcp->net_epoll_fd < 0 || tcp->data_epoll_fd < 0 || tcp->net_wake_fd < 0 ||
+        tcp->data_wake_fd < 0 ||
+        epoll_ctl(tcp->data_epoll_fd, EPOLL_CTL_ADD, tcp->data_wake_fd, &event) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "tcp: event loops");
+    }
+    return CDDP_OK;
+}
+
+static cddp_status read_settings(struct cddpi_carrier *tcp)
+{
+    tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
+                                               DEFAULT_SOCKETS);
+    tcp->encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
+    tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
+                                                DEFAULT_LIMIT_MS);
+    if (tcp->encrypts && tcp->params.token[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "tcp: CDDP_ENCRYPT=1 needs a secret: CDDP_TOKEN is not set");
+    }
+    return CDDP_OK;
+}
+
+/* What this rank can do alone. */
+static cddp_status prepare(struct cddpi_carrier *tcp)
+{
+    size_t ranks = (size_t)tcp->params.world_size;
+    cddp_status status = read_settings(tcp);
+
+    if (status == CDDP_OK) {
+        tcp->offers = cddpi_zalloc_array(ranks, sizeof *tcp->offers);
+        tcp->pairs = cddpi_zalloc_array(ranks, sizeof *tcp->pairs);
+        if (tcp->offers == NULL || tcp->pairs == NULL) {
+            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for %zu ranks", ranks);
+        }
+    }
+    if (status == CDDP_OK) {
+        status = make_descriptors(tcp);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_tcp_offer_make(&tcp->own);
+    }
+    if (status == CDDP_OK) {
+        status = start_listening(tcp);
+    }
+    tcp->own.version = TCP_VERSION;
+    tcp->own.sockets = tcp->sockets;
+    tcp->own.encrypts = tcp->encrypts;
+    return status;
+}
+
+static cddp_status compare_offer(const struct cddpi_carrier *tcp, int rank)
+{
+    const struct tcp_offer *other = &tcp->offers[rank];
+
+    if (other->version != tcp->own.version || !cddpi_tcp_offer_is_valid(other)) {
+        return cddpi_fail(CDDP_ERR_MISMATCH,
+                          "tcp: rank %d speaks version %u of the protocol between hosts, not %u",
+                          rank, other->version, tcp->own.version);
+    }
+    if (other->sockets != tcp->own.sockets || other->encrypts != tcp->own.encrypts) {
+        return cddpi_fail(CDDP_ERR_MISMATCH,
+                          "tcp: rank %d on host %s has CDDP_SOCKETS=%u and CDDP_ENCRYPT=%u, rank "
+                          "%d on host %s has CDDP_SOCKETS=%u and CDDP_ENCRYPT=%u",
+                          rank, other->host, other->sockets, other->encrypts, tcp->params.rank,
+                          tcp->own.host, tcp->own.sockets, tcp->own.encrypts);
+    }
+    return CDDP_OK;
+}
+
+/* Tell all ranks this one's addresses, and get theirs. */
+static cddp_status exchange_offers(struct cddpi_carrier *tcp)
+{
+    const struct cddpi_exchange *exchange = tcp->params.exchange;
+    cddp_status status = exchange->all_gather(exchange->context, &tcp->own, sizeof tcp->own,
+                                              tcp->offers);
+
+    for (int rank = 0; status == CDDP_OK && rank < tcp->params.world_size; rank++) {
+        status = compare_offer(tcp, rank);
+    }
+    return status;
+}
+
+static void want_leaders(struct cddpi_carrier *tcp)
+{
+    for (int host = 0; tcp->leads && host < tcp->params.host_count; host++) {
+        int leader = tcp->params.leaders[host];
+
+        if (leader != tcp->params.rank) {
+            struct tcp_pair *pair = cddpi_tcp_pair(tcp, leader);
+
+            if (pair == NULL) {
+                return;
+            }
+            pair->wanted = 1u << TCP_CONTROL_SLOT | tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
+        }
+    }
+}
+
+static bool is_connected(const struct cddpi_carrier *tcp)
+{
+    for (int host = 0; tcp->leads && host < tcp->params.host_count; host++) {
+        const struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
+
+        if (tcp->params.leaders[host] != tcp->params.rank &&
+            (pair == NULL || (pair->wanted & ~pair->filled) != 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Wait until all leaders are connected; the thread does it. */
+static cddp_status connect_leaders(struct cddpi_carrier *tcp)
+{
+    /* the search ends first, and says more */
+    int64_t deadline_ns = cddpi_deadline_ns(tcp->params.timeout_ms) + INT64_C(2000000000);
+    struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    int error = 0;
+    cddp_status status = CDDP_OK;
+
+    pthread_mutex_lock(&tcp->lock);
+    while (!is_connected(tcp) && !atomic_load(&tcp->has_failed) && error == 0) {
+        error = pthread_cond_timedwait(&tcp->opened, &tcp->lock, &until);
+    }
+    if (!is_connected(tcp)) {
+        status = atomic_load(&tcp->has_failed)
+                     ? cddpi_tcp_check(tcp)
+                     : cddpi_fail(CDDP_ERR_TIMEOUT, "tcp: hosts did not connect for %u ms",
+                                  tcp->params.timeout_ms);
+    }
+    pthread_mutex_unlock(&tcp->lock);
+    return status;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void close_carrier(struct cddpi_carrier *tcp)
+{
+    if (tcp == NULL) {
+        return;
+    }
+    if (tcp->owner == getpid()) {
+        cddpi_tcp_thread_stop(tcp);
+        if (tcp->pairs != NULL) {
+            cddpi_tcp_control_goodbye(tcp);
+        }
+    }
+    cddpi_tcp_attempts_close(tcp);
+    cddpi_tcp_data_close(tcp);
+    for (int rank = 0; tcp->pairs != NULL && rank < tcp->params.world_size; rank++) {
+        cddpi_tcp_pair_destroy(tcp->pairs[rank]);
+    }
+    close_fd(tcp->listen_fd);
+    close_fd(tcp->net_epoll_fd);
+    close_fd(tcp->net_wake_fd);
+    close_fd(tcp->data_epoll_fd);
+    close_fd(tcp->data_wake_fd);
+    pthread_cond_destroy(&tcp->opened);
+    pthread_mutex_destroy(&tcp->lock);
+    cddpi_free(tcp->pairs);
+    cddpi_free(tcp->offers);
+    cddpi_free(tcp);
+}
+
+static struct cddpi_carrier *create(const struct cddpi_carrier_params *params)
+{
+    struct cddpi_carrier *tcp = cddpi_zalloc(sizeof *tcp);
+    pthread_condattr_t attributes;
+
+    if (tcp == NULL) {
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory");
+        return NULL;
+    }
+    tcp->params = *params;
+    tcp->owner = getpid();
+    tcp->leads = params->leaders[params->host_of[params->rank]] == params->rank;
+    tcp->listen_fd = tcp->net_epoll_fd = tcp->net_wake_fd = -1;
+    tcp->data_epoll_fd = tcp->data_wake_fd = -1;
+    cddpi_tcp_job(params->job, tcp->job);
+    pthread_mutex_init(&tcp->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&tcp->opened, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return tcp;
+}
+
+static cddp_status open_carrier(const struct cddpi_carrier_params *params,
+                                struct cddpi_carrier **out)
+{
+    struct cddpi_carrier *tcp = create(params);
+    cddp_status status = tcp != NULL ? prepare(tcp) : CDDP_ERR_NO_MEMORY;
+
+    status = cddpi_agree_by(params->exchange, status);
+    if (status == CDDP_OK) {
+        status = exchange_offers(tcp);
+        if (status == CDDP_OK) {
+            want_leaders(tcp);
+            status = cddpi_tcp_thread_start(tcp);
+        }
+        if (status == CDDP_OK) {
+            status = connect_leaders(tcp);
+        }
+        status = cddpi_agree_by(params->exchange, status);
+    }
+    if (status != CDDP_OK) {
+        close_carrier(tcp);
+        return status;
+    }
+    *out = tcp;
+    return CDDP_OK;
+}
+
+const struct cddpi_carrier_ops cddpi_tcp_carrier = {.name = "tcp",
+                                                    .probe = probe,
+                                                    .open = open_carrier,
+                                                    .close = close_carrier,
+                                                    .start = cddpi_tcp_start,
+                                                    .progress = cddpi_tcp_progress,
+                                                    .forget = cddpi_tcp_forget,
+                                                    .descriptor = cddpi_tcp_descriptor,
+                                                    .prepare_sleep = cddpi_tcp_prepare_sleep,
+                                                    .check = cddpi_tcp_check,
+                                                    .describe = cddpi_tcp_describe,
+                                                    .abort = cddpi_tcp_abort,
+                                                    .aborted = cddpi_tcp_aborted};

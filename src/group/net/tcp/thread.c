@@ -1,0 +1,192 @@
+/* thread.c - the thread "cddp-net": listens, and sleeps until something is to be done. Everything
+ * it does is short and never waits, so others may ask for the lock at any time. */
+#include "group/net/tcp/attempt.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    EVENTS = 64,
+    ACCEPTS_AT_ONCE = 64,
+    STRANGERS_MAX = 256, /* connections without a proof; all leaders may come at once */
+    ACCEPT_PAUSE_MS = 50,
+    STACK_BYTES = 256 << 10
+};
+
+static void watch_listener(struct cddpi_carrier *tcp, bool on)
+{
+    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &tcp->watched_listener};
+
+    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_MOD, tcp->listen_fd, &event);
+}
+
+static void accept_one(struct cddpi_carrier *tcp, int fd, const struct sockaddr_storage *address)
+{
+    struct sockaddr_storage local = {0};
+    socklen_t bytes = sizeof local;
+
+    if (getsockname(fd, (struct sockaddr *)&local, &bytes) != 0 ||
+        !cddpi_tcp_offer_has(&tcp->own, &local)) {
+        close(fd); /* by an interface that CDDP_SOCKET_IFNAME leaves out */
+        return;
+    }
+    if (tcp->strangers >= STRANGERS_MAX) {
+        cddpi_tcp_attempts_drop_oldest(tcp);
+    }
+    cddpi_tcp_attempt_accept(tcp, fd, address);
+}
+
+static void accept_all(struct cddpi_carrier *tcp)
+{
+    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        struct sockaddr_storage address = {0};
+        socklen_t bytes = sizeof address;
+        int fd = accept4(tcp->listen_fd, (struct sockaddr *)&address, &bytes,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0) {
+            accept_one(tcp, fd, &address);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return;
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            /* epoll would report the listener again at once: leave it alone for a moment */
+            if (tcp->strangers > 0) {
+                cddpi_tcp_attempts_drop_oldest(tcp);
+            }
+            watch_listener(tcp, false);
+            tcp->listen_again_ns = cddpi_deadline_ns(ACCEPT_PAUSE_MS);
+            return;
+        }
+    }
+}
+
+/* What is due by the clock. Returns how long nothing else is. */
+static int handle_clocks(struct cddpi_carrier *tcp)
+{
+    int64_t now_ns = cddpi_now_ns();
+    int64_t next_ns = INT64_MAX;
+
+    if (tcp->listen_again_ns != 0 && now_ns >= tcp->listen_again_ns) {
+        tcp->listen_again_ns = 0;
+        watch_listener(tcp, true);
+    } else if (tcp->listen_again_ns != 0) {
+        next_ns = tcp->listen_again_ns;
+    }
+    cddpi_tcp_control_tick(tcp, now_ns, &next_ns);
+    cddpi_tcp_pairs_connect(tcp, now_ns, &next_ns);
+    return next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
+}
+
+static void handle_event(struct cddpi_carrier *tcp, const struct epoll_event *event)
+{
+    eventfd_t count;
+
+    switch (*(enum tcp_watched *)event->data.ptr) {
+    case TCP_WATCHED_WAKE:
+        (void)eventfd_read(tcp->net_wake_fd, &count);
+        break;
+    case TCP_WATCHED_LISTENER:
+        accept_all(tcp);
+        break;
+    case TCP_WATCHED_ATTEMPT:
+        cddpi_tcp_attempt_event(tcp, event->data.ptr);
+        break;
+    case TCP_WATCHED_CONTROL:
+        cddpi_tcp_control_event(tcp, ((struct tcp_control *)event->data.ptr)->pair, event->events);
+        break;
+    }
+}
+
+static void *run(void *argument)
+{
+    struct cddpi_carrier *tcp = argument;
+    struct epoll_event events[EVENTS];
+
+    pthread_mutex_lock(&tcp->lock);
+    while (!tcp->is_closing) {
+        int timeout_ms = handle_clocks(tcp);
+        bool needs_wake = tcp->needs_wake;
+        int count;
+
+        tcp->needs_wake = false;
+        pthread_mutex_unlock(&tcp->lock);
+        if (needs_wake) {
+            tcp->params.wake(tcp->params.wake_context);
+        }
+        count = epoll_wait(tcp->net_epoll_fd, events, EVENTS, timeout_ms);
+        pthread_mutex_lock(&tcp->lock);
+        for (int i = 0; i < count && !tcp->is_closing; i++) {
+            handle_event(tcp, &events[i]);
+        }
+    }
+    pthread_mutex_unlock(&tcp->lock);
+    return NULL;
+}
+
+static cddp_status add_to_epoll(struct cddpi_carrier *tcp, int fd, enum tcp_watched *watched)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
+
+    if (epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "tcp: epoll");
+    }
+    return CDDP_OK;
+}
+
+/* The thread takes no signals: they are for the program's own threads. */
+static cddp_status create_thread(struct cddpi_carrier *tcp)
+{
+    sigset_t all;
+    sigset_t before;
+    pthread_attr_t attributes;
+    size_t stack = STACK_BYTES > PTHREAD_STACK_MIN ? STACK_BYTES : (size_t)PTHREAD_STACK_MIN;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, stack);
+    error = pthread_create(&tcp->thread, &attributes, run, tcp);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, error, "tcp: start a thread");
+    }
+    (void)pthread_setname_np(tcp->thread, "cddp-net");
+    tcp->has_thread = true;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp)
+{
+    cddp_status status;
+
+    tcp->watched_wake = TCP_WATCHED_WAKE;
+    tcp->watched_listener = TCP_WATCHED_LISTENER;
+    status = add_to_epoll(tcp, tcp->net_wake_fd, &tcp->watched_wake);
+    if (status == CDDP_OK) {
+        status = add_to_epoll(tcp, tcp->listen_fd, &tcp->watched_listener);
+    }
+    return status == CDDP_OK ? create_thread(tcp) : status;
+}
+
+void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp)
+{
+    if (!tcp->has_thread) {
+        return;
+    }
+    pthread_mutex_lock(&tcp->lock);
+    tcp->is_closing = true;
+    pthread_mutex_unlock(&tcp->lock);
+    cddpi_tcp_wake(tcp);
+    pthread_join(tcp->thread, NULL);
+    tcp->has_thread = false;
+}
