@@ -151,11 +151,11 @@ def best_schedule(path, wire, bytes_per_s):
     for line in map(json.loads, open(path)):
         if "gradient" in line:
             gradients.append((line["ready_s"], line["bytes"]))
-        elif "backward_s" in line:
+        elif "backward_end_s" in line:
             totals = line
     for ready, size in sorted(gradients):
         free = max(free, ready) + size * wire / bytes_per_s
-    return max(0.0, free - totals["backward_s"]) * 1000, sum(size for _, size in gradients)
+    return max(0.0, free - totals["backward_end_s"]) * 1000, sum(size for _, size in gradients)
 
 
 def measure_training(hosts, bench, model, conf, words, wire, bytes_per_s):

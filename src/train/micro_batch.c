@@ -93,6 +93,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     int64_t forwarded;
     cddp_status status = mark(trainer, step, CDDPI_MARK_FORWARD);
 
+    cddpi_arrivals_begin(trainer->arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches takes its time */
     sync.weight = (double)micro_batch->share;
     sync.no_sync = !micro_batch->last;
@@ -104,7 +105,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
-    cddpi_arrivals_begin(trainer->arrivals, forwarded - begun);
+    cddpi_arrivals_forward_end(trainer->arrivals);
     if (status == CDDP_OK) {
         status = mark(trainer, step, CDDPI_MARK_BACKWARD);
     }

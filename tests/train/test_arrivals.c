@@ -56,8 +56,9 @@ static void look_at(const json_t *line, struct seen *seen)
         assert_true(seconds(line, "done_s") >= 0);
     } else {
         seen->totals++;
-        assert_true(seconds(line, "forward_s") > 0);
-        assert_true(seconds(line, "backward_s") >= seen->last_gradient);
+        assert_true(seconds(line, "forward_end_s") > 0);
+        assert_true(seconds(line, "backward_end_s") >= seen->last_gradient);
+        assert_true(seconds(line, "step_s") > 0);
         (void)seconds(line, "exposed_s");
         assert_int_equal(json_integer_value(json_object_get(line, "steps")), 64);
     }

@@ -16,7 +16,7 @@ enum { STEPS = 64 };
 
 /* Of one step, in seconds; NaN: not there. */
 struct times {
-    double forward, backward, exposed;
+    double forward_end, backward_end, step, exposed;
     double *ready;                      /* by parameter */
     double *bucket_start, *bucket_done; /* by bucket: there are no more than parameters */
 };
@@ -29,7 +29,8 @@ struct cddpi_arrivals {
     uint64_t step_count;  /* kept so far: the last STEPS of them are there */
     size_t bucket_count;  /* in all steps that are there */
     size_t *bucket_bytes; /* likewise */
-    int64_t begin_ns;     /* of the backward at hand */
+    int64_t begin_ns;     /* of the forward at hand */
+    int64_t end_ns;       /* of the last step; 0: there was none */
 };
 
 static struct times *present(struct cddpi_arrivals *arrivals)
@@ -70,12 +71,11 @@ void cddpi_arrivals_close(struct cddpi_arrivals *arrivals)
     }
 }
 
-void cddpi_arrivals_begin(struct cddpi_arrivals *arrivals, int64_t forward_ns)
+void cddpi_arrivals_begin(struct cddpi_arrivals *arrivals)
 {
     if (arrivals == NULL) {
         return;
     }
-    present(arrivals)->forward = (double)forward_ns / 1e9;
     for (size_t i = 0; i < arrivals->param_count; i++) {
         present(arrivals)->ready[i] = NAN;
     }
@@ -85,6 +85,13 @@ void cddpi_arrivals_begin(struct cddpi_arrivals *arrivals, int64_t forward_ns)
 static double since_begin(const struct cddpi_arrivals *arrivals)
 {
     return (double)(cddpi_now_ns() - arrivals->begin_ns) / 1e9;
+}
+
+void cddpi_arrivals_forward_end(struct cddpi_arrivals *arrivals)
+{
+    if (arrivals != NULL) {
+        present(arrivals)->forward_end = since_begin(arrivals);
+    }
 }
 
 void cddpi_arrivals_note(struct cddpi_arrivals *arrivals, size_t index)
@@ -97,7 +104,7 @@ void cddpi_arrivals_note(struct cddpi_arrivals *arrivals, size_t index)
 void cddpi_arrivals_backward_end(struct cddpi_arrivals *arrivals)
 {
     if (arrivals != NULL) {
-        present(arrivals)->backward = since_begin(arrivals);
+        present(arrivals)->backward_end = since_begin(arrivals);
     }
 }
 
@@ -126,6 +133,7 @@ static void forget_steps(struct cddpi_arrivals *arrivals, size_t bucket_count)
 cddp_status cddpi_arrivals_end(struct cddpi_arrivals *arrivals, const cddp_ddp *ddp)
 {
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    int64_t now_ns = cddpi_now_ns();
     cddp_status status;
 
     if (arrivals == NULL) {
@@ -136,6 +144,10 @@ cddp_status cddpi_arrivals_end(struct cddpi_arrivals *arrivals, const cddp_ddp *
         forget_steps(arrivals, stats.buckets);
     }
     present(arrivals)->exposed = (double)stats.exposed_ns / 1e9;
+    present(arrivals)->step = arrivals->end_ns > 0 ? (double)(now_ns - arrivals->end_ns) / 1e9 -
+                                                         present(arrivals)->exposed
+                                                   : NAN;
+    arrivals->end_ns = now_ns;
     for (size_t b = 0; b < stats.buckets && status == CDDP_OK; b++) {
         struct times *times = present(arrivals);
         double first = first_ready(times, arrivals->param_count);
@@ -177,7 +189,7 @@ static double median(double *values, size_t count)
     return there > 0 ? values[there / 2] : NAN;
 }
 
-enum what { FORWARD, BACKWARD, EXPOSED, READY, BUCKET_START, BUCKET_DONE };
+enum what { FORWARD_END, BACKWARD_END, STEP, EXPOSED, READY, BUCKET_START, BUCKET_DONE };
 
 static double median_of(const struct cddpi_arrivals *arrivals, enum what what, size_t index)
 {
@@ -186,8 +198,9 @@ static double median_of(const struct cddpi_arrivals *arrivals, enum what what, s
     for (size_t i = 0; i < kept(arrivals); i++) {
         const struct times *times = &arrivals->steps[i];
 
-        values[i] = what == FORWARD        ? times->forward
-                    : what == BACKWARD     ? times->backward
+        values[i] = what == FORWARD_END    ? times->forward_end
+                    : what == BACKWARD_END ? times->backward_end
+                    : what == STEP         ? times->step
                     : what == EXPOSED      ? times->exposed
                     : what == READY        ? times->ready[index]
                     : what == BUCKET_START ? times->bucket_start[index]
@@ -233,9 +246,12 @@ static cddp_status put_all(void *context, struct cddpi_writer *writer)
                                             "done_s", median_of(arrivals, BUCKET_DONE, b)));
     }
     if (status == CDDP_OK) {
-        status = put_json(writer, json_pack("{s:f, s:f, s:f, s:I}", "forward_s",
-                                            median_of(arrivals, FORWARD, 0), "backward_s",
-                                            median_of(arrivals, BACKWARD, 0), "exposed_s",
+        double backward_end = median_of(arrivals, BACKWARD_END, 0);
+        double step = fmax(median_of(arrivals, STEP, 0), backward_end); /* of other steps */
+
+        status = put_json(writer, json_pack("{s:f, s:f, s:f, s:f, s:I}", "forward_end_s",
+                                            median_of(arrivals, FORWARD_END, 0), "backward_end_s",
+                                            backward_end, "step_s", step, "exposed_s",
                                             median_of(arrivals, EXPOSED, 0), "steps",
                                             (json_int_t)kept(arrivals)));
     }
@@ -244,7 +260,7 @@ static cddp_status put_all(void *context, struct cddpi_writer *writer)
 
 cddp_status cddpi_arrivals_write(const struct cddpi_arrivals *arrivals)
 {
-    if (arrivals == NULL || arrivals->step_count == 0) {
+    if (arrivals == NULL || arrivals->step_count < 2) { /* a step lasts until the next one */
         return CDDP_OK;
     }
     return cddpi_file_replace(arrivals->path, put_all, (void *)arrivals);
