@@ -4,9 +4,10 @@
 Hosts are network namespaces (scripts/hosts; root only). Each rate's rows are measured by turns in one call:
   link       a TCP stream in both directions at once, and the round trip of 4 KiB messages (peers/tcp_link.c)
   all_reduce 4 KiB and 64 MiB of f32; with two hosts each sends and receives as many bytes as the data has
-  training   the MLP and the mini GPT-2 of the other parts. The best possible schedule for them sends each gradient as
-             soon as it is ready (as recorded in that run: CDDP_ARRIVALS) and the link is free, at the rate of the
-             stream, while all else takes what it took.
+  training   the MLP and the mini GPT-2 of the other parts. The best possible schedule for them takes as long as the same
+             work on both hosts at once without a link, where it is recorded when each gradient is ready
+             (CDDP_ARRIVALS), and then until the last of them is over: each is sent as soon as it is ready and the
+             link is free, at the link's rate, and communication takes no time of the processor.
 """
 import json, os, shutil, subprocess, sys, time
 
@@ -51,13 +52,14 @@ class Hosts:
         extra = dict(CDDP_HOST_ID=f"bench-{i}") if self.rate == "loopback" else {}
         return dict(os.environ, RANK=str(i), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
                     MASTER_ADDR=self.address(0), MASTER_PORT=str(self.port), GLOO_SOCKET_IFNAME=name,
-                    TP_SOCKET_IFNAME=name, CDDP_THREADS="1", CDDP_PROGRESS="off", OMP_NUM_THREADS="1",
+                    TP_SOCKET_IFNAME=name, CDDP_TOKEN="scripts/bench", CDDP_THREADS="1", CDDP_PROGRESS="off", OMP_NUM_THREADS="1",
                     OPENBLAS_NUM_THREADS="1", **extra)
 
     def both(self, argv, seconds, environment=None, pin=True):
         """Run argv(i) as rank i on host i, and on core i; rank 0's output, or None with the reason on stderr."""
         self.port += 1
-        ranks = [subprocess.Popen(self.on(i, argv(i), pin), env=dict(self.environment(i), **(environment or {})), cwd=ROOT,
+        more = environment or (lambda i: {})
+        ranks = [subprocess.Popen(self.on(i, argv(i), pin), env=dict(self.environment(i), **more(i)), cwd=ROOT,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                  for i in (0, 1)]
         end = time.monotonic() + seconds
@@ -158,21 +160,40 @@ def best_schedule(path, wire, bytes_per_s):
     return max(0.0, free - totals["backward_end_s"]) * 1000, sum(size for _, size in gradients)
 
 
-def measure_training(hosts, bench, model, conf, words, wire, bytes_per_s):
+def train(hosts, bench, model, conf, words, environment):
+    """Rank 0's lines of metrics behind the warm-up, and the file of arrivals."""
     steps, log = STEPS[model].get(hosts.rate, STEPS[model]["none"])
-    run_dir, path = os.path.join(bench.BUILD, "run-net"), os.path.join(bench.BUILD, "arrivals.jsonl")
-    shutil.rmtree(run_dir, ignore_errors=True)
-    out = hosts.both(lambda i: [f"{bench.BUILD}/src/cddp-train", conf, f"train.run_dir={run_dir}", f"train.max_steps={steps}",
+    run_dir = os.path.join(bench.BUILD, "run-net")
+    for i in (0, 1):
+        shutil.rmtree(f"{run_dir}{i}", ignore_errors=True)
+    out = hosts.both(lambda i: [f"{bench.BUILD}/src/cddp-train", conf, f"train.run_dir={run_dir}{i}", f"train.max_steps={steps}",
                                 f"train.log_steps={log}", "train.epochs=1000000", "train.eval_epochs=1000000",
-                                "train.tensorboard=false", f"ddp.wire={wire}", *words], 300, {"CDDP_ARRIVALS": path})
+                                "train.tensorboard=false", *words], 300,
+                     lambda i: dict(CDDP_ARRIVALS=f"{run_dir}{i}.arrivals", **environment))
     if out is None:
         return None
-    lines = [json.loads(line) for line in open(os.path.join(run_dir, "metrics.jsonl"))]
-    rows = [line for line in lines if "loss" in line and "step_ms" in line][2:]
-    step = bench.med([row["step_ms"] for row in rows])
-    exposed = bench.med([row["exposed_comm_ms"] for row in rows])
-    tail, size = best_schedule(path, 0.5 if wire == "bf16" else 1, bytes_per_s)
-    return {"step_ms": step, "exposed_ms": exposed, "best_ms": step - exposed + tail, "bytes": size}
+    lines = [json.loads(line) for line in open(f"{run_dir}0/metrics.jsonl")]
+    return [line for line in lines if "loss" in line and "step_ms" in line][2:], f"{run_dir}0.arrivals"
+
+
+def measure_alone(hosts, bench, model, conf, words, batch, bytes_per_s):
+    """Both hosts with half of the work each, as two jobs of one rank: what no communication can make faster."""
+    result = train(hosts, bench, model, conf, [*words, f"train.batch_size={batch}"],
+                   dict(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1"))
+    if result is None:
+        return {}
+    rows, arrivals = result
+    alone = bench.med([row["step_ms"] for row in rows])
+    return {"alone_ms": alone, "f32 best_ms": alone + best_schedule(arrivals, 1, bytes_per_s)[0],
+            "bf16 best_ms": alone + best_schedule(arrivals, 0.5, bytes_per_s)[0]}
+
+
+def measure_training(hosts, bench, model, conf, words, batch, wire):
+    result = train(hosts, bench, model, conf, [*words, f"train.batch_size={2 * batch}", f"ddp.wire={wire}"], {})
+    if result is None:
+        return {}
+    return {f"{wire} {key}": bench.med([row[name] for row in result[0]])
+            for key, name in (("step_ms", "step_ms"), ("exposed_ms", "exposed_comm_ms"))}
 
 
 def measure_torch(hosts, torch, model, tokens, batch):
@@ -183,6 +204,12 @@ def measure_torch(hosts, torch, model, tokens, batch):
                                 "--blocks", "3", "--warmup", "3", "--modes", "ddp"], 400)
     row = last_json(out)
     return row["modes"]["ddp"]["block_mean_ms"]["med"] if row else None
+
+
+def link_rate(rate, stream):
+    """Bytes of data a second. A stream that is all but as fast as Ethernet's frames and TCP's headers permit was disturbed."""
+    most = (megabit(rate) or 0) / 1000 * 1448 / 1514
+    return (most if 0.9 * most < stream < most else stream) * 1e9 / 8
 
 
 # ---------------------------------------------------------------- rates
@@ -212,10 +239,11 @@ def measure_rate(bench, hosts, link, torch, mpi, models, rounds):
             for size, us in result.items():
                 add(rows, f"{who} {size}", us)
         for model, (conf, words, tokens, batch) in models.items() if at else ():
+            row = measure_alone(hosts, bench, model, conf, words, batch, link_rate(hosts.rate, at["gbit_per_s"]))
             for wire in ("f32", "bf16"):
-                row = measure_training(hosts, bench, model, conf, words, wire, at["gbit_per_s"] * 1e9 / 8)
-                for key, value in (row or {}).items():
-                    add(rows, f"{model} {wire} {key}", value)
+                row.update(measure_training(hosts, bench, model, conf, words, batch, wire))
+            for key, value in row.items():
+                add(rows, f"{model} {key}", value)
             if torch:
                 add(rows, f"{model} torch step_ms", measure_torch(hosts, torch, model, tokens, batch))
     return {key: bench.med(values) for key, values in rows.items()}
@@ -223,10 +251,10 @@ def measure_rate(bench, hosts, link, torch, mpi, models, rounds):
 
 def models_of(bench):
     conf, train = bench.setup_gpt()
-    mlp = ["train.batch_size=256", "data.crop_padding=0", "data.flip=false", "optimizer.schedule.type=constant",
+    mlp = ["data.crop_padding=0", "data.flip=false", "optimizer.schedule.type=constant",
            "optimizer.schedule.warmup_steps=0", "optimizer.nesterov=false", *bench.SAME["mlp"]]
     return {"mlp": (bench.CONF["mlp"], mlp, None, 128),
-            "gpt2": (conf, [f"train.batch_size={2 * bench.GPT_BATCH}"], train, bench.GPT_BATCH)}
+            "gpt2": (conf, [], train, bench.GPT_BATCH)}
 
 
 def run(bench, torch, mpi, rounds, rates):
@@ -262,8 +290,8 @@ def table(result, number):
     if "skipped" in result:
         print(f"network: skipped: {result['skipped']}\n")
         return
-    print("| all-reduce, 2 hosts | stream Gbit/s, both ways | 64 MiB cddp ms | % of the rate, of the stream | gloo ms | Open MPI ms | "
-          "4 KiB cddp us | gloo us | Open MPI us | round trip us (spinning, asleep) | cddp / round trip |")
+    print("| all-reduce, 2 hosts | stream Gbit/s, both ways | 64 MiB cddp ms | % of the rate, of the stream | gloo ms | "
+          "Open MPI ms | 4 KiB cddp us | gloo us | Open MPI us | round trip us (spinning, asleep) | cddp / round trip |")
     print("|---" * 11 + "|")
     for rate, row in result.items():
         get = row.get
@@ -273,17 +301,17 @@ def table(result, number):
               f"{number(large[2] and large[2] / 1e3)} | {number(get(f'cddp {SMALL}'))} | {number(get(f'gloo {SMALL}'))} | "
               f"{number(get(f'Open MPI {SMALL}'))} | {number(get('rtt_us'))}, {number(get('rtt_asleep_us'))} | "
               f"{ratio(get(f'cddp {SMALL}'), get('rtt_us'))} |")
-    print("\n| step, 2 hosts | f32 ms | best possible ms | over it | exposed ms | bf16 wire ms | best possible ms | over it | PyTorch ms | "
-          "f32 / PyTorch | bf16 wire / PyTorch |")
-    print("|---" * 11 + "|")
+    print("\n| step, 2 hosts | without link ms | f32 ms | best possible ms | over it | exposed ms | bf16 wire ms | "
+          "best possible ms | over it | PyTorch ms | f32 / PyTorch | bf16 wire / PyTorch |")
+    print("|---" * 12 + "|")
     for rate, row in result.items():
         for model, name in (("mlp", "MLP"), ("gpt2", "mini GPT-2")):
             f32, bf16 = ({key: row.get(f"{model} {wire} {key}") for key in ("step_ms", "best_ms", "exposed_ms")}
                          for wire in ("f32", "bf16"))
             theirs = row.get(f"{model} torch step_ms")
             if f32["step_ms"] or theirs:
-                print(f"| {name}, {NAMES[rate]} | {number(f32['step_ms'])} | {number(f32['best_ms'])} | "
-                      f"{ratio(f32['step_ms'], f32['best_ms'])} | {number(f32['exposed_ms'])} | {number(bf16['step_ms'])} | "
+                print(f"| {name}, {NAMES[rate]} | {number(row.get(f'{model} alone_ms'))} | {number(f32['step_ms'])} | "
+                      f"{number(f32['best_ms'])} | {ratio(f32['step_ms'], f32['best_ms'])} | {number(f32['exposed_ms'])} | {number(bf16['step_ms'])} | "
                       f"{number(bf16['best_ms'])} | {ratio(bf16['step_ms'], bf16['best_ms'])} | {number(theirs)} | "
                       f"{ratio(f32['step_ms'], theirs)} | {ratio(bf16['step_ms'], theirs)} |")
     print()

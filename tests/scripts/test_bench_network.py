@@ -30,5 +30,8 @@ near("nothing is exposed", best([(0.1, 100), (0.2, 100)], 1.0, 1e6)[0], 0)
 near("bytes", best([(0.1, 100), (0.2, 100)], 1.0, 1e6)[1], 200)
 near("a rate", bench_network.megabit("10gbit"), 10000)
 near("a slow rate", bench_network.megabit("100mbit"), 100)
+near("a rate that frames permit", bench_network.link_rate("1gbit", 0.91), 1e9 / 8 * 1448 / 1514)
+near("a rate that the processor does not reach", bench_network.link_rate("10gbit", 5), 5e9 / 8)
+near("no nominal rate", bench_network.link_rate("none", 13), 13e9 / 8)
 near("few calls on a slow link", bench_network.calls_of("100mbit", bench_network.LARGE), 3)
 assert bench_network.percent_of_link("1gbit", 64 * 1024 * 1024 * 8 / 0.95 / 1e3, 0.95) == "95.0, 100.0"
