@@ -60,8 +60,8 @@ bool cddpi_call_same(const struct cddpi_call *a, const struct cddpi_call *b)
            a->weighted == b->weighted && a->root == b->root && a->count == b->count;
 }
 
-void cddpi_call_describe_all(cddpi_call_fn call_of, const void *context, int size, char *out,
-                             size_t bytes)
+void cddpi_call_describe_all(cddpi_call_fn call_of, const void *context, const int *names, int size,
+                             char *out, size_t bytes)
 {
     size_t used = 0;
 
@@ -81,10 +81,12 @@ void cddpi_call_describe_all(cddpi_call_fn call_of, const void *context, int siz
             others += cddpi_call_same(what, call_of(context, r));
         }
         used += (size_t)snprintf(out + used, bytes - used, "%s%s %d", used > 0 ? "; " : "",
-                                 others > 0 ? "ranks" : "rank", first);
+                                 others > 0 ? "ranks" : "rank",
+                                 names != NULL ? names[first] : first);
         for (int r = first + 1; r < size && used < bytes - 200; r++) {
             if (cddpi_call_same(what, call_of(context, r))) {
-                used += (size_t)snprintf(out + used, bytes - used, ", %d", r);
+                used += (size_t)snprintf(out + used, bytes - used, ", %d",
+                                         names != NULL ? names[r] : r);
             }
         }
         cddpi_call_describe(what, text, sizeof text);

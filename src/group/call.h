@@ -19,9 +19,9 @@ void cddpi_call_describe(const struct cddpi_call *call, char *out, size_t bytes)
 
 /* What rank @p rank called. */
 typedef const struct cddpi_call *(*cddpi_call_fn)(const void *context, int rank);
-/** Ranks that called the same are named together: "ranks 0, 2: barrier; rank 1: ..." @p bytes is
- *  more than 200. */
-void cddpi_call_describe_all(cddpi_call_fn call_of, const void *context, int size, char *out,
-                             size_t bytes);
+/** Ranks that called the same are named together: "ranks 0, 2: barrier; rank 1: ..." @p names are
+ *  what the @p size ranks are called; NULL: 0, 1 ... @p bytes is more than 200. */
+void cddpi_call_describe_all(cddpi_call_fn call_of, const void *context, const int *names, int size,
+                             char *out, size_t bytes);
 
 #endif

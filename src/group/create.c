@@ -16,7 +16,8 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
     struct cddpi_backend *backend;
     cddp_status status;
 
-    if (transport == NULL) {
+    if (transport == NULL ||
+        (transport == &cddpi_shm_transport && members->host_count > 1)) { /* "host" is both */
         transport = cddpi_transport_choose(members);
         status = transport != NULL ? CDDP_OK : CDDP_ERR_UNAVAILABLE;
     } else {
@@ -29,8 +30,10 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
         status = cddpi_group_build(&params, transport, backend, out);
     }
     if (status == CDDP_OK) {
-        (*out)->local_rank = env->local_rank;
-        (*out)->local_world_size = env->local_world_size;
+        bool is_known = members->host_count == 1; /* to launchers, which may not know of hosts */
+
+        (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
+        (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
         (*out)->generation = env->generation;
     }
     return status;
@@ -42,7 +45,7 @@ static cddp_status create(const struct cddpi_launch_env *env,
 {
     struct cddpi_rendezvous rendezvous;
     bool alone = env->world_size == 1;
-    struct cddpi_members members = {.env = env, .host_count = 1};
+    struct cddpi_members members = {.env = env, .host_count = 1}; /* as far as is known */
     cddp_status status = CDDP_OK;
 
     if (transport != NULL) {

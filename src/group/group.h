@@ -96,6 +96,9 @@ struct cddpi_backend_ops {
     bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
                   const void **out);
     void (*free_memory)(struct cddpi_backend *backend, void *memory);
+    /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
+     * that see each other's by peers(); 0: nowhere. NULL: never. */
+    uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
 };
 
 struct cddp_work {

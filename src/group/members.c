@@ -1,7 +1,8 @@
 /* members.c - owns the first exchange of ranks that join: who is on which host.
  *
  * Keys of the rendezvous: "member/R" holds "world size|host id"; "members" holds rank 0's answer,
- * "ok SIZE HOST:RUN ..." (the host of each rank, as runs of ranks) or "no STATUS RANK TEXT". */
+ * "ok SIZE NONCE HOST:RUN ..." (the host of each rank, as runs of ranks) or "no STATUS RANK TEXT".
+ */
 #include "group/members.h"
 
 #include "base/alloc.h"
@@ -10,6 +11,8 @@
 #include "base/error.h"
 #include "base/machine.h"
 
+#include <inttypes.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +117,8 @@ static cddp_status take_members(struct cddpi_members *members)
     return status;
 }
 
-/* "ok 6 0:2 1:4" */
-static cddp_status give_members(const struct cddpi_members *members)
+/* "ok 6 00c0ffee00c0ffee 0:2 1:4" */
+static cddp_status give_members(struct cddpi_members *members)
 {
     int size = members->env->world_size;
     size_t bytes = (size_t)size * RUN_BYTES + 64;
@@ -126,7 +129,8 @@ static cddp_status give_members(const struct cddpi_members *members)
     if (text == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
     }
-    used = (size_t)snprintf(text, bytes, "ok %d", size);
+    randombytes_buf(&members->nonce, sizeof members->nonce);
+    used = (size_t)snprintf(text, bytes, "ok %d %016" PRIx64, size, members->nonce);
     for (int rank = 0; rank < size;) {
         int first = rank;
 
@@ -167,7 +171,7 @@ static cddp_status read_members(struct cddpi_members *members, const char *text)
     int size;
     int at = 0;
 
-    if (sscanf(text, "ok %d%n", &size, &at) != 1 || at == 0) {
+    if (sscanf(text, "ok %d %" SCNx64 "%n", &size, &members->nonce, &at) != 2 || at == 0) {
         return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
     }
     if (size != env->world_size) {

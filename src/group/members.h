@@ -10,6 +10,7 @@
 struct cddpi_members {
     const struct cddpi_launch_env *env;
     struct cddpi_rendezvous *rendezvous; /* open until all have joined; NULL: this rank is alone */
+    uint64_t nonce;                      /* the same on all ranks, and no other group's */
     int host_count;
     int *host_of; /* by rank */
 

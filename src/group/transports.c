@@ -9,8 +9,9 @@
 enum { MOST = 16 };
 
 static const struct cddpi_transport *rows[MOST] = {&cddpi_solo_transport, &cddpi_shm_transport,
+                                                   &cddpi_net_transport,
                                                    &cddpi_solo_device_transport};
-static int count = 3;
+static int count = 4;
 
 #define NAME(name) #name,
 static const char *const in_module[] = {CDDPI_CUDA_TRANSPORTS(NAME)};

@@ -80,6 +80,8 @@ CDDP_CHECKED cddp_status cddpi_transport_add(const struct cddpi_transport *row);
 extern const struct cddpi_transport cddpi_solo_transport;
 extern const struct cddpi_transport cddpi_solo_device_transport;
 /* shm/block.c */
-extern const struct cddpi_transport cddpi_shm_transport; /* ranks of one machine */
+extern const struct cddpi_transport cddpi_shm_transport; /* ranks of one host */
+/* net/transport.c */
+extern const struct cddpi_transport cddpi_net_transport; /* ranks of several hosts */
 
 #endif

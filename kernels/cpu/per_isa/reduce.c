@@ -152,6 +152,7 @@ struct operands {
     const struct cddpi_reduce_merges *how;
     const struct plan *plan;
     size_t at, n;
+    int fused; /* merges that are done with the finish */
     char (*memory)[BLOCK_BYTES];
     unsigned char unused[TEMPORARIES]; /* blocks of memory, counted from 1 */
     int unused_count;
@@ -249,35 +250,73 @@ static void merge_two(struct operands *all, const struct cddpi_reduce_merge *mer
     all->value[merge->left] = only == NULL ? NULL : target;
 }
 
-/* The last merge and the finish in one pass. */
-static bool merge_and_finish(struct operands *all, const struct cddpi_reduce_merge *merge,
-                             void *const *dst)
+/* How many of the last merges are done with the finish in one pass: the common sums of two or four,
+ * as in reduce_fast(). */
+static int fused_merges(const struct cddpi_reduce_merges *how)
+{
+    bool is_sum = how->op == CDDP_OP_SUM || how->op == CDDP_OP_MEAN;
+    const struct cddpi_reduce_merge *last = how->merges + how->merge_count - 1;
+
+    if (how->destinations == 0 || how->merge_count == 0 || !is_sum ||
+        (how->type != CDDP_F32 && how->type != CDDP_F64) || last->left != how->root ||
+        last->out != NULL) {
+        return 0;
+    }
+    if (how->merge_count >= 3 && last[-2].left == last->left && last[-1].left == last->right &&
+        last[-2].out == NULL && last[-1].out == NULL) {
+        return 3;
+    }
+    return 1;
+}
+
+/* Returns how many destinations were written: none when an operand adds nothing. */
+static int merge_and_finish(struct operands *all, void *const *dst)
 {
     const struct plan *plan = all->plan;
-    bool is_sum = all->how->op == CDDP_OP_SUM || all->how->op == CDDP_OP_MEAN;
-    const void *src[2];
+    const struct cddpi_reduce_merge *merges = all->how->merges + all->how->merge_count;
+    const void *src[4] = {NULL, NULL, NULL, NULL};
+    bool is_f32 = plan->type == CDDP_F32;
+    int values = 0;
 
-    if (merge->out != NULL || merge->left != all->how->root || !is_sum ||
-        (plan->type != CDDP_F32 && plan->type != CDDP_F64)) {
-        return false;
+    merges -= all->fused;
+    for (int m = 0; m < (all->fused == 3 ? 2 : 1); m++) {
+        src[values++] = value_of(all, merges[m].left);
+        src[values++] = value_of(all, merges[m].right);
+        if (src[values - 2] == NULL || src[values - 1] == NULL) {
+            return 0;
+        }
     }
-    src[0] = value_of(all, merge->left);
-    src[1] = value_of(all, merge->right);
-    if (src[0] == NULL || src[1] == NULL) {
-        return false;
+    if (values == 4) {
+        if (is_f32) {
+            f32_sum4(dst[0], src, 0, (f32)plan->scale, all->n);
+        } else {
+            f64_sum4(dst[0], src, 0, plan->scale, all->n);
+        }
+        return 1;
     }
-    if (plan->type == CDDP_F32) {
-        if (all->how->destinations == 2) {
+    if (all->how->destinations == 2) {
+        if (is_f32) {
             f32_sum2x2(dst[0], dst[1], src, 0, (f32)plan->scale, all->n);
         } else {
-            f32_sum2(dst[0], src, 0, (f32)plan->scale, all->n);
+            f64_sum2x2(dst[0], dst[1], src, 0, plan->scale, all->n);
         }
-    } else if (all->how->destinations == 2) {
-        f64_sum2x2(dst[0], dst[1], src, 0, plan->scale, all->n);
+        return 2;
+    }
+    if (is_f32) {
+        f32_sum2(dst[0], src, 0, (f32)plan->scale, all->n);
     } else {
         f64_sum2(dst[0], src, 0, plan->scale, all->n);
     }
-    return true;
+    return 1;
+}
+
+static void finish_root(struct operands *all, void *out)
+{
+    const void *value = value_of(all, all->how->root);
+    int place = all->place[all->how->root];
+
+    place = place == IS_RAW || place == IS_OUT ? take_block(all) : place;
+    finish(all->plan, out, value, all->memory[place - 1], all->n);
 }
 
 static void merge_block(struct operands *all)
@@ -285,34 +324,33 @@ static void merge_block(struct operands *all)
     const struct cddpi_reduce_merges *how = all->how;
     size_t bytes = cddp_type_bytes(how->type);
     void *dst[2] = {NULL, NULL};
-    int last = how->merge_count - 1;
-    bool is_done = false;
+    int written = 0;
+    int m = 0;
 
-    all->unused_count = 0;
-    for (int i = TEMPORARIES; i > 0; i--) {
-        give_back(all, i);
+    if (all->unused_count < TEMPORARIES) {
+        all->unused_count = 0;
+        for (int i = TEMPORARIES; i > 0; i--) {
+            give_back(all, i);
+        }
     }
     memset(all->place, IS_RAW, (size_t)how->operand_count);
     for (int d = 0; d < how->destinations && d < 2; d++) {
         dst[d] = (char *)how->dst[d] + all->at * bytes;
     }
-    for (int m = 0; m < how->merge_count; m++) {
-        is_done = m == last && how->destinations > 0 && merge_and_finish(all, &how->merges[m], dst);
-        if (!is_done) {
-            merge_two(all, &how->merges[m]);
-        }
+    for (; m < how->merge_count - all->fused; m++) {
+        merge_two(all, &how->merges[m]);
     }
-    if (how->destinations == 0) {
-        return;
+    if (all->fused > 0) {
+        written = merge_and_finish(all, dst);
     }
-    if (!is_done) {
-        const void *value = value_of(all, how->root);
-        int place = all->place[how->root];
-
-        place = place == IS_RAW || place == IS_OUT ? take_block(all) : place;
-        finish(all->plan, dst[0], value, all->memory[place - 1], all->n);
+    for (; written == 0 && m < how->merge_count; m++) {
+        merge_two(all, &how->merges[m]);
     }
-    for (int d = is_done && how->destinations == 2 ? 2 : 1; d < how->destinations; d++) {
+    if (written == 0 && how->destinations > 0) {
+        finish_root(all, dst[0]);
+        written = 1;
+    }
+    for (int d = written; d < how->destinations; d++) {
         copy_block((char *)how->dst[d] + all->at * bytes, dst[0], all->n * bytes);
     }
 }
@@ -327,6 +365,8 @@ static void reduce_merges(const struct cddpi_reduce_merges *how, size_t count)
     all.how = how;
     all.plan = &plan;
     all.memory = memory;
+    all.fused = fused_merges(how);
+    all.unused_count = 0;
     for (size_t at = 0; at < count; at += plan.block) {
         all.at = at;
         all.n = count - at < plan.block ? count - at : plan.block;

@@ -83,7 +83,7 @@ cddp_status cddpi_calls_compare(struct cddpi_group_device *dev)
     for (row.number = cddpi_own_calls(dev)->compared + 1; row.number <= all; row.number++) {
         for (int r = 1; r < size; r++) {
             if (!cddpi_call_same(call_in_row(&row, 0), call_in_row(&row, r))) {
-                cddpi_call_describe_all(call_in_row, &row, size, text, sizeof text);
+                cddpi_call_describe_all(call_in_row, &row, NULL, size, text, sizeof text);
                 return cddpi_fail(CDDP_ERR_MISMATCH,
                                   "ranks disagree at operation #%llu on their devices: %s",
                                   (unsigned long long)row.number, text);

@@ -25,7 +25,12 @@ enum cddpi_net_channel {
     CDDPI_NET_CHANNELS
 };
 
-enum { CDDPI_NET_TAG_BITS = 22 }; /* what MPI_TAG_UB surely allows, with a bit for the channel */
+/* A carrier may leave out all but the low bits of a tag, which tell apart what both sides mean; the
+ * others keep calls that differ from being taken for each other. */
+enum {
+    CDDPI_NET_TAG_BITS = 30,
+    CDDPI_NET_TAG_LOW_BITS = 22 /* what MPI's libraries allow, with a bit for the channel */
+};
 
 /* One message. The caller's memory, like what `data` points to: both stay until `is_done` is set or
  * forget() was called. All but `is_done` and `state` are the caller's to fill. */

@@ -131,6 +131,10 @@ double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi
     return cost.latency_s + cost.wire_s + cost.merge_s;
 }
 
+/* Of n pieces one passes alone; each other one adds what the busier of wire and core takes for it,
+ * or its own time by how many are under way, where that is not enough to hide the waiting. Hosts of
+ * several ranks also reduce each piece before and copy it afterwards: every rank a share of it, so
+ * that all of them together are as fast as one core with one array. */
 double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
                             enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
                             size_t piece_bytes)
@@ -138,9 +142,14 @@ double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_li
     double pieces = piece_bytes < leaf_bytes ? ceil((double)leaf_bytes / (double)piece_bytes) : 1;
     struct cost piece = cost_of(tree, link, algorithm, (double)leaf_bytes / pieces,
                                 (double)sum_bytes / pieces);
+    double alone_s;
 
-    return piece.latency_s + piece.wire_s + piece.merge_s +
-           (pieces - 1) * fmax(piece.wire_s, piece.merge_s);
+    if (tree->ranks > tree->hosts) {
+        piece.merge_s += 2 * (double)leaf_bytes / pieces / link->reduce_bytes_per_s;
+    }
+    alone_s = piece.latency_s + piece.wire_s + piece.merge_s;
+    return alone_s +
+           (pieces - 1) * fmax(fmax(piece.wire_s, piece.merge_s), alone_s / CDDPI_PIECES_UNDER_WAY);
 }
 
 enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
@@ -149,10 +158,11 @@ enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
 {
     enum cddpi_algorithm best = CDDPI_ALGORITHM_EXCHANGE;
     double best_s = INFINITY;
+    size_t piece_bytes = cddpi_piece_bytes(link, tree->hosts, leaf_bytes);
 
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
-        double seconds = cddpi_algorithm_seconds(tree, link, (enum cddpi_algorithm)a, leaf_bytes,
-                                                 sum_bytes);
+        double seconds = cddpi_pieces_seconds(tree, link, (enum cddpi_algorithm)a, leaf_bytes,
+                                              sum_bytes, piece_bytes);
 
         if (seconds < best_s) {
             best = (enum cddpi_algorithm)a;
@@ -168,8 +178,8 @@ enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
 /* A piece of p bytes costs its messages, o seconds; and p bytes are alone at both ends, where they
  * are reduced within the host before the wire begins and copied when it has ended, 2 p / r seconds
  * in all. So n bytes take n / p o + 2 p / r more than their time on the wire, least at
- * p = sqrt(n o r / 2). No piece is shorter than what the wire takes in one round's waiting, so that
- * two of them hide each other's. */
+ * p = sqrt(n o r / 2). No piece is shorter than what the wire takes in the waiting of two rounds,
+ * so that two of them hide each other's. */
 size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes)
 {
     const double least = 64 << 10;

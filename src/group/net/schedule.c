@@ -57,7 +57,7 @@ static void send(struct build *build, int to, struct span span)
 {
     for (int i = 0; i < build->own_count; i++) {
         add(build, (struct cddpi_step){CDDPI_STEP_SEND, span.round, to, build->own[i].slot, 0,
-                                       span.begin, span.end});
+                                       span.begin, span.end, build->own[i].node.count});
     }
 }
 
@@ -69,7 +69,7 @@ static void receive(struct build *build, int from, int first_host, int end_host,
     for (int i = 0; i < count; i++) {
         build->own[build->own_count++] = build->other[i];
         add(build, (struct cddpi_step){CDDPI_STEP_RECV, span.round, from, build->other[i].slot, 0,
-                                       span.begin, span.end});
+                                       span.begin, span.end, build->other[i].node.count});
     }
 }
 
@@ -83,7 +83,7 @@ static void add_merge(void *context, int slot, int other)
     struct merging *merging = context;
 
     add(merging->build, (struct cddpi_step){CDDPI_STEP_MERGE, merging->span.round, -1, slot, other,
-                                            merging->span.begin, merging->span.end});
+                                            merging->span.begin, merging->span.end, 0});
 }
 
 static void merge(struct build *build, struct span span)
@@ -98,13 +98,13 @@ static void finish(struct build *build, struct span span)
 {
     assert(build->own_count == 1 && build->own[0].node.count == build->tree->ranks);
     add(build, (struct cddpi_step){CDDPI_STEP_FINISH, span.round, -1, build->own[0].slot, 0,
-                                   span.begin, span.end});
+                                   span.begin, span.end, 0});
 }
 
 static void done(struct build *build, enum cddpi_step_kind kind, int host, struct span span)
 {
     add(build,
-        (struct cddpi_step){kind, span.round, host, build->root_slot, 0, span.begin, span.end});
+        (struct cddpi_step){kind, span.round, host, build->root_slot, 0, span.begin, span.end, 0});
 }
 
 /* To @p root, or to all hosts: everything. */

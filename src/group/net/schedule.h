@@ -106,6 +106,7 @@ struct cddpi_step {
     int host;  /* -1 where there is none */
     int slot, other; /* of the result's sends and recvs: the root's slot */
     int begin, end;  /* shares of the data */
+    int ranks;       /* of a sum that is sent or received: how many it is over */
 };
 
 struct cddpi_schedule {
@@ -145,22 +146,27 @@ struct cddpi_link {
     double reduce_bytes_per_s; /* how fast one core adds two arrays */
 };
 
-/** The seconds that @p algorithm takes in one piece: its rounds one after the other. */
+enum { CDDPI_PIECES_UNDER_WAY = 4 }; /* of an operation, at a time */
+
+/** The seconds that @p algorithm takes in one piece between hosts: its rounds one after the other.
+ *  @param leaf_bytes  Size of the data in the caller's type.
+ *  @param sum_bytes   The same as partial sums, which are wider for 16-bit types. */
 double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
                                enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes);
-/** The same in pieces of @p piece_bytes (of leaf_bytes), several of which are under way at a time:
- *  what is slowest, wire or processor, is always busy. */
+
+/** In how many bytes a large operation is best cut, so that its pieces overlap: whole 64 bytes. */
+size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes);
+
+/** The seconds of an all-reduce, within the hosts and between them, in pieces of @p piece_bytes (of
+ *  leaf_bytes), of which CDDPI_PIECES_UNDER_WAY overlap. */
 double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
                             enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
                             size_t piece_bytes);
 
-/** The algorithm that takes the shortest time for @p bytes on @p link, and how long.
- *  @param leaf_bytes  Size of the data in the caller's type.
- *  @param sum_bytes   The same as partial sums, which are wider for 16-bit types. */
+/** The algorithm that takes the shortest time, in pieces of cddpi_piece_bytes(), and how long.
+ *  @param out_s  May be NULL. */
 enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
                                             const struct cddpi_link *link, size_t leaf_bytes,
                                             size_t sum_bytes, double *out_s);
-/** In how many bytes a large operation is best cut, so that its pieces overlap: whole 64 bytes. */
-size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes);
 
 #endif

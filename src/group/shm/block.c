@@ -239,7 +239,8 @@ const struct cddpi_backend_ops cddpi_shm_ops = {.close = leave,
                                                 .abort = cddpi_shm_abort,
                                                 .broken = cddpi_shm_broken,
                                                 .peers = cddpi_shm_peers,
-                                                .free_memory = cddpi_shm_free};
+                                                .free_memory = cddpi_shm_free,
+                                                .place = cddpi_shm_place};
 
 static cddp_status probe(const struct cddpi_members *members)
 {

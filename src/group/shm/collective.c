@@ -29,7 +29,7 @@ static cddp_status mismatch(struct cddpi_backend *shm, const struct cddpi_group_
     struct call_row row = {shm, op->number};
     char text[SHM_TEXT_BYTES - 64];
 
-    cddpi_call_describe_all(call_in_row, &row, shm->size, text, sizeof text);
+    cddpi_call_describe_all(call_in_row, &row, shm->names, shm->size, text, sizeof text);
     return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree at collective #%llu: %s",
                       (unsigned long long)op->number, text);
 }

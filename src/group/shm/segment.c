@@ -167,6 +167,17 @@ bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes
     return segment != NULL;
 }
 
+uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t bytes)
+{
+    enum { OFFSET_BITS = 44 };
+    const struct shm_segment *segment = cddpi_shm_find(shm, memory, bytes);
+
+    return segment == NULL
+               ? 0
+               : (uint64_t)segment->id << OFFSET_BITS |
+                     (uint64_t)((const char *)memory - (const char *)segment->at[shm->rank]);
+}
+
 void cddpi_shm_free(struct cddpi_backend *shm, void *memory)
 {
     struct shm_segment **link;

@@ -174,6 +174,7 @@ void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op);
 /** See struct cddpi_backend_ops. */
 bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes, const void **out);
 void cddpi_shm_free(struct cddpi_backend *shm, void *memory);
+uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t bytes);
 void cddpi_shm_segments_fini(struct cddpi_backend *shm);
 
 /* futex.c */

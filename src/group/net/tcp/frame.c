@@ -8,7 +8,7 @@
 
 void cddpi_tcp_frame_put(const struct tcp_frame *frame, uint8_t out[TCP_FRAME_BYTES])
 {
-    cddpi_put_u32(out, (uint32_t)frame->kind << 24 | frame->tag);
+    cddpi_put_u32(out, (uint32_t)frame->kind << CDDPI_NET_TAG_BITS | frame->tag);
     cddpi_put_u32(out + 4, frame->number);
     cddpi_put_u64(out + 8, frame->total);
     cddpi_put_u64(out + 16, frame->offset);
@@ -18,17 +18,17 @@ void cddpi_tcp_frame_put(const struct tcp_frame *frame, uint8_t out[TCP_FRAME_BY
 bool cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_frame *out)
 {
     uint32_t first = cddpi_get_u32(from);
-    struct tcp_frame frame = {.tag = first & 0xffffff,
+    struct tcp_frame frame = {.tag = first & ((1u << CDDPI_NET_TAG_BITS) - 1),
                               .number = cddpi_get_u32(from + 4),
                               .total = cddpi_get_u64(from + 8),
                               .offset = cddpi_get_u64(from + 16),
                               .bytes = cddpi_get_u64(from + 24)};
 
-    if (first >> 24 == TCP_FRAME_GOODBYE) {
+    if (first >> CDDPI_NET_TAG_BITS == TCP_FRAME_GOODBYE) {
         frame.kind = TCP_FRAME_GOODBYE;
-    } else if (first >> 24 == TCP_FRAME_PIECE && frame.tag < 1u << CDDPI_NET_TAG_BITS &&
-               frame.total <= TCP_MESSAGE_MAX && frame.offset <= frame.total &&
-               frame.bytes <= frame.total - frame.offset && (frame.bytes > 0 || frame.total == 0)) {
+    } else if (first >> CDDPI_NET_TAG_BITS == TCP_FRAME_PIECE && frame.total <= TCP_MESSAGE_MAX &&
+               frame.offset <= frame.total && frame.bytes <= frame.total - frame.offset &&
+               (frame.bytes > 0 || frame.total == 0)) {
         frame.kind = TCP_FRAME_PIECE;
     } else {
         return false;

@@ -1,0 +1,247 @@
+/* exchange.c - owns how ranks tell each other small structs while their group is made: those of a
+ * host by the inner transport, leaders by the rendezvous' store, or, for a part of a group, by that
+ * group's messages. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { SLICE_MS = 500, KEY_BYTES = 64, SPINS = 200, PAUSE_NS = 100000, CHECK_NS = 50000000 };
+
+cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op)
+{
+    int64_t check_at = 0;
+
+    op->number = ++net->inner_collectives;
+    op->start_ns = cddpi_now_ns();
+    op->deadline_ns = cddpi_deadline_ns(net->timeout_ms);
+    for (int round = 0;; round++) {
+        struct timespec pause = {0, PAUSE_NS};
+        bool done = false;
+        cddp_status status = net->inner_ops->advance(net->inner, op, &done);
+
+        if (status == CDDP_OK && done) {
+            return CDDP_OK;
+        }
+        if (status == CDDP_OK && cddpi_now_ns() > check_at) {
+            status = net->inner_ops->check(net->inner, op, true);
+            check_at = cddpi_now_ns() + CHECK_NS;
+        }
+        if (status == CDDP_OK && cddpi_now_ns() > op->deadline_ns) {
+            status = net->inner_ops->expired(net->inner, op);
+        }
+        if (status != CDDP_OK) {
+            if (net->inner_ops->drop != NULL) {
+                net->inner_ops->drop(net->inner, op);
+            }
+            return status;
+        }
+        if (round > SPINS) {
+            nanosleep(&pause, NULL);
+        }
+    }
+}
+
+void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status status)
+{
+    struct cddpi_failure failure;
+    char text[1200];
+
+    (void)cddpi_fail_name(status, rank);
+    failure = *cddpi_last_failure();
+    snprintf(text, sizeof text, "%d %.1100s", failure.rank, failure.text + failure.unnamed);
+    cddpi_rendezvous_set(rendezvous, "net/refused", text);
+    (void)cddpi_fail_again(status, &failure);
+}
+
+/* CDDP_ERR_PEER once another rank has said that it fails. */
+static cddp_status look_for_refusal(struct cddpi_rendezvous *rendezvous)
+{
+    void *value;
+    int rank;
+    int at = 0;
+
+    if (cddp_store_try_get(rendezvous->store, "net/refused", &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (sscanf(value, "%d %n", &rank, &at) == 1 && at > 0) {
+        (void)cddpi_fail_rank(CDDP_ERR_PEER, rank, "%.1100s", (const char *)value + at);
+        cddpi_error_blame(rank);
+    } else {
+        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal is none");
+    }
+    cddp_free(value);
+    return CDDP_ERR_PEER;
+}
+
+static void write_key(const struct net_exchange *exchange, int number, int host,
+                      char out[KEY_BYTES])
+{
+    snprintf(out, KEY_BYTES, "net/%016llx/%d/%d", (unsigned long long)exchange->nonce, number,
+             host);
+}
+
+/* Wait for what @p host's leader has put into the store: @p bytes bytes. */
+static cddp_status take_of_host(struct net_exchange *exchange, int host, void *out, size_t bytes)
+{
+    struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
+    char key[KEY_BYTES];
+
+    write_key(exchange, exchange->number, host, key);
+    for (;;) {
+        size_t length = 0;
+        void *value;
+        int left = cddpi_left_ms(rendezvous->deadline_ns);
+        int slice = left > SLICE_MS ? SLICE_MS : left > 0 ? left : 1;
+        cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value,
+                                            &length);
+
+        if (status == CDDP_OK) {
+            bool fits = length == bytes;
+
+            if (fits) {
+                memcpy(out, value, bytes);
+            }
+            cddp_free(value);
+            return fits ? CDDP_OK
+                        : cddpi_fail(CDDP_ERR_FORMAT,
+                                     "joining: rank %d says %zu bytes, not %zu: another version "
+                                     "of cddp?",
+                                     exchange->net->leaders[host], length, bytes);
+        }
+        if (status != CDDP_ERR_TIMEOUT) {
+            return status;
+        }
+        status = look_for_refusal(rendezvous);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        if (left <= slice) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT, "joining: rank %d did not come to %s within %u ms",
+                              exchange->net->leaders[host], rendezvous->env->store,
+                              rendezvous->env->timeout_ms);
+        }
+    }
+}
+
+static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned char *all,
+                                     size_t bytes)
+{
+    struct cddpi_backend *net = exchange->net;
+    char key[KEY_BYTES];
+    cddp_status status;
+
+    write_key(exchange, exchange->number, net->host, key);
+    status = cddp_store_set(exchange->rendezvous->store, key,
+                            all + (size_t)net->first[net->host] * bytes,
+                            (size_t)net->local_size * bytes);
+    for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
+        if (host != net->host) {
+            status = take_of_host(exchange, host, all + (size_t)net->first[host] * bytes,
+                                  (size_t)net_host_size(net, host) * bytes);
+        }
+    }
+    if (status == CDDP_OK && exchange->number > 1) { /* all have come further than that */
+        write_key(exchange, exchange->number - 1, net->host, key);
+        cddpi_rendezvous_delete(exchange->rendezvous, key);
+    }
+    return status;
+}
+
+static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned char *all,
+                                        size_t bytes)
+{
+    struct cddpi_backend *net = exchange->net;
+    cddp_work **works = cddpi_zalloc_array((size_t)net->host_count, sizeof *works);
+    cddp_status status = works != NULL ? CDDP_OK
+                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
+
+    for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
+        if (host != net->host) {
+            status = cddp_send(exchange->parent, all + (size_t)net->first[net->host] * bytes,
+                               (size_t)net->local_size * bytes, CDDP_U8,
+                               exchange->ranks_of_parent[net->leaders[host]], &works[host]);
+        }
+    }
+    for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
+        if (host != net->host) {
+            status = cddp_recv(exchange->parent, all + (size_t)net->first[host] * bytes,
+                               (size_t)net_host_size(net, host) * bytes, CDDP_U8,
+                               exchange->ranks_of_parent[net->leaders[host]], NULL);
+        }
+    }
+    for (int host = 0; works != NULL && host < net->host_count; host++) {
+        if (works[host] != NULL) {
+            cddp_status sent = cddp_work_wait(works[host], 0);
+
+            status = status == CDDP_OK ? sent : status;
+            cddp_work_destroy(works[host]);
+        }
+    }
+    cddpi_free(works);
+    return status;
+}
+
+/* Among leaders: all[] is in by_host's order, and holds this host's part. */
+static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned char *all,
+                                       size_t bytes)
+{
+    struct cddpi_backend *net = exchange->net;
+    cddp_status status = CDDP_OK;
+
+    if (net->host_count > 1) {
+        status = exchange->rendezvous != NULL ? exchange_by_store(exchange, all, bytes)
+                                              : exchange_by_messages(exchange, all, bytes);
+    }
+    if (status != CDDP_OK) {
+        if (exchange->rendezvous != NULL) {
+            cddpi_net_refuse(exchange->rendezvous, net->rank, status);
+        }
+        net->inner_ops->abort(net->inner, cddpi_last_failure()); /* the host's ranks wait for us */
+    }
+    return status;
+}
+
+static cddp_status all_gather(void *context, const void *own, size_t bytes, void *out_all)
+{
+    struct net_exchange *exchange = context;
+    struct cddpi_backend *net = exchange->net;
+    size_t total = bytes * (size_t)net->size;
+    unsigned char *all = cddpi_zalloc(total);
+    struct cddpi_group_op gather = {.kind = CDDPI_GATHER, .type = CDDP_U8, .count = bytes};
+    struct cddpi_group_op give = {.kind = CDDPI_BROADCAST, .type = CDDP_U8, .count = total};
+    cddp_status status;
+
+    if (all == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %zu bytes", total);
+        net->inner_ops->abort(net->inner, cddpi_last_failure());
+        return status;
+    }
+    exchange->number++;
+    gather.in = own;
+    gather.out = all + (size_t)net->first[net->host] * bytes;
+    give.in = give.out = all;
+    status = cddpi_net_run_inner(net, &gather);
+    if (status == CDDP_OK && net_is_leader(net)) {
+        status = exchange_of_leaders(exchange, all, bytes);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_net_run_inner(net, &give);
+    }
+    for (int i = 0; i < net->size && status == CDDP_OK; i++) {
+        memcpy((unsigned char *)out_all + (size_t)net->by_host[i] * bytes, all + (size_t)i * bytes,
+               bytes);
+    }
+    cddpi_free(all);
+    return status;
+}
+
+void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net)
+{
+    *exchange = (struct net_exchange){.net = net};
+    exchange->base = (struct cddpi_exchange){exchange, net->size, all_gather};
+}

@@ -1,0 +1,169 @@
+/* heads.c - owns the comparison of calls: each rank's with those of its host, and each host's with
+ * those of other hosts, whose leaders send each other one fingerprint a collective. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* With more hosts each compares with those 1, 2, 4 ... hosts away, which connects all of them. */
+enum { ALL_HOSTS = 8 };
+
+enum { INDEX_HEAD, INDEX_WEIGHTS };
+
+static bool is_partner(const struct cddpi_backend *net, const struct net_collective *collective,
+                       int host)
+{
+    int distance = host - net->host;
+
+    if (distance == 0) {
+        return false;
+    }
+    if (net->host_count <= ALL_HOSTS || collective->op->weighted ||
+        collective->op->kind == CDDPI_BARRIER) {
+        return true;
+    }
+    distance = distance < 0 ? distance + net->host_count : distance;
+    if ((distance & (distance - 1)) == 0) {
+        return true;
+    }
+    distance = net->host_count - distance;
+    return (distance & (distance - 1)) == 0;
+}
+
+static struct cddpi_transfer transfer_of(const struct cddpi_backend *net,
+                                         const struct net_collective *collective, int host,
+                                         bool is_send, unsigned index, void *data, size_t bytes)
+{
+    return (struct cddpi_transfer){
+        .peer = net->leaders[host],
+        .channel = CDDPI_NET_COLLECTIVES,
+        .tag = cddpi_net_tag(collective->op->number, 0, NET_HEAD_ROUND, index),
+        .is_send = is_send,
+        .data = data,
+        .bytes = bytes};
+}
+
+static cddp_status start_weights(struct cddpi_backend *net, struct net_collective *collective,
+                                 int host)
+{
+    struct cddpi_transfer *send = &collective->head_sends[2 * host + 1];
+    struct cddpi_transfer *recv = &collective->head_recvs[2 * host + 1];
+    double *weights = collective->weights;
+    size_t own = (size_t)net_host_size(net, net->host) * sizeof *weights;
+    size_t theirs = (size_t)net_host_size(net, host) * sizeof *weights;
+    cddp_status status;
+
+    *send = transfer_of(net, collective, host, true, INDEX_WEIGHTS, weights + net->first[net->host],
+                        own);
+    *recv = transfer_of(net, collective, host, false, INDEX_WEIGHTS, weights + net->first[host],
+                        theirs);
+    status = cddpi_net_start(net, send);
+    return status == CDDP_OK ? cddpi_net_start(net, recv) : status;
+}
+
+cddp_status cddpi_net_heads_begin(struct cddpi_backend *net, struct net_collective *collective)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int host = 0; host < 2 * net->host_count; host++) {
+        collective->head_sends[host].is_done = collective->head_recvs[host].is_done = true;
+    }
+    for (int i = 0; i < net->local_size && collective->op->weighted; i++) {
+        collective->weights[net->first[net->host] + i] = collective->heads[i].weight;
+    }
+    for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
+        struct cddpi_transfer *send = &collective->head_sends[2 * host];
+        struct cddpi_transfer *recv = &collective->head_recvs[2 * host];
+
+        if (!is_partner(net, collective, host)) {
+            continue;
+        }
+        *send = transfer_of(net, collective, host, true, INDEX_HEAD, &collective->mine,
+                            sizeof collective->mine);
+        *recv = transfer_of(net, collective, host, false, INDEX_HEAD, &collective->peer_heads[host],
+                            sizeof collective->mine);
+        status = cddpi_net_start(net, send);
+        if (status == CDDP_OK) {
+            status = cddpi_net_start(net, recv);
+        }
+        if (status == CDDP_OK && collective->op->weighted) {
+            status = start_weights(net, collective, host);
+        }
+    }
+    return status;
+}
+
+static cddp_status mismatch(const struct net_collective *collective, const char *text)
+{
+    return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree at collective #%llu: %s",
+                      (unsigned long long)collective->op->number, text);
+}
+
+static const struct cddpi_call *call_of_head(const void *context, int rank)
+{
+    const struct net_head *heads = context;
+
+    return &heads[rank].call;
+}
+
+cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collective *collective)
+{
+    const int *names = net->by_host + net->first[net->host];
+    char text[900];
+
+    for (int i = 0; i < net->local_size; i++) {
+        if (!cddpi_call_same(&collective->heads[i].call, &collective->mine.call)) {
+            cddpi_call_describe_all(call_of_head, collective->heads, names, net->local_size, text,
+                                    sizeof text);
+            return mismatch(collective, text);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Whether @p host's leader called the same as this one. */
+static cddp_status compare_host(const struct cddpi_backend *net,
+                                const struct net_collective *collective, int host)
+{
+    struct net_head pair[2] = {collective->mine, collective->peer_heads[host]};
+    int names[2] = {net->leaders[net->host], net->leaders[host]};
+    char text[400];
+
+    if (cddpi_call_same(&pair[0].call, &pair[1].call)) {
+        return CDDP_OK;
+    }
+    if (names[0] > names[1]) {
+        pair[0] = collective->peer_heads[host];
+        pair[1] = collective->mine;
+        names[0] = net->leaders[host];
+        names[1] = net->leaders[net->host];
+    }
+    cddpi_call_describe_all(call_of_head, pair, names, 2, text, sizeof text);
+    return mismatch(collective, text);
+}
+
+cddp_status cddpi_net_heads_advance(struct cddpi_backend *net, struct net_collective *collective,
+                                    bool *out_done)
+{
+    bool all = cddpi_net_are_done(collective->head_sends, 2 * (size_t)net->host_count);
+
+    for (int host = 0; host < net->host_count; host++) {
+        struct cddpi_transfer *recv = &collective->head_recvs[2 * host];
+
+        if (!recv->is_done || !recv[1].is_done) {
+            all = false;
+        }
+        if (recv->is_done && recv->bytes > 0) {
+            cddp_status status = compare_host(net, collective, host);
+
+            if (status != CDDP_OK) {
+                return status;
+            }
+            recv->bytes = 0; /* compared */
+        }
+    }
+    *out_done = all;
+    return CDDP_OK;
+}

@@ -1,0 +1,164 @@
+/* measure.c - owns the measurement of the link between hosts when a group forms: a few milliseconds
+ * of small and of large messages between neighbours, of which the slowest pair counts. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+#include <string.h>
+#include <time.h>
+
+enum {
+    ROUND_TRIPS = 24,
+    SMALL_BYTES = 64,
+    LARGE_BYTES = 512 << 10,
+    REDUCE_COUNT = 64 << 10,
+    MEASURE_ROUND = 30, /* in tags, with number 0: no collective is under way yet */
+    CHECK_NS = 1000000,
+    PAUSE_NS = 20000
+};
+
+/* What each leader has measured. */
+struct measured {
+    double latency_s, bytes_per_s, reduce_bytes_per_s;
+    bool is_measured;
+};
+
+static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transfer *transfers,
+                            size_t count)
+{
+    int64_t deadline = cddpi_deadline_ns(net->timeout_ms);
+    int64_t pause_from = cddpi_now_ns() + CHECK_NS;
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && !cddpi_net_are_done(transfers, count)) {
+        int64_t now = cddpi_now_ns();
+
+        status = cddpi_net_progress(net);
+        if (status == CDDP_OK && now > pause_from) {
+            struct timespec pause = {0, PAUSE_NS};
+
+            status = net->carrier_ops->check(net->carrier);
+            nanosleep(&pause, NULL);
+        }
+        if (status == CDDP_OK && now > deadline) {
+            status = cddpi_fail(CDDP_ERR_TIMEOUT, "net: rank %d did not answer within %u ms",
+                                transfers[0].peer, net->timeout_ms);
+        }
+    }
+    return status;
+}
+
+/* Send and receive @p bytes, both at once or, where @p answers, one after the other. */
+static cddp_status swap(struct cddpi_backend *net, int peer, unsigned index, unsigned char *buffer,
+                        size_t bytes)
+{
+    struct cddpi_transfer both[2];
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; i < 2; i++) {
+        both[i] = (struct cddpi_transfer){
+            .peer = peer,
+            .channel = CDDPI_NET_COLLECTIVES,
+            .tag = cddpi_net_tag(0, index / 256, MEASURE_ROUND, index % 256),
+            .is_send = i == 0,
+            .data = buffer + (size_t)i * bytes,
+            .bytes = bytes};
+    }
+    for (int i = 0; i < 2 && status == CDDP_OK; i++) {
+        status = cddpi_net_start(net, &both[i]);
+    }
+    return status == CDDP_OK ? wait_for(net, both, 2) : status;
+}
+
+/* With the leader of @p host, which does the same. */
+static cddp_status measure_pair(struct cddpi_backend *net, int host, unsigned char *buffer,
+                                struct measured *out)
+{
+    int peer = net->leaders[host];
+    int64_t least = INT64_MAX;
+    int64_t begin;
+    cddp_status status = CDDP_OK;
+
+    for (unsigned i = 0; i < ROUND_TRIPS && status == CDDP_OK; i++) {
+        begin = cddpi_now_ns();
+        status = swap(net, peer, i, buffer, SMALL_BYTES);
+        least = cddpi_now_ns() - begin < least ? cddpi_now_ns() - begin : least;
+    }
+    for (unsigned i = 0; i < 2 && status == CDDP_OK; i++) { /* the first opens the windows */
+        begin = cddpi_now_ns();
+        status = swap(net, peer, ROUND_TRIPS + i, buffer, LARGE_BYTES);
+        out->bytes_per_s = (double)LARGE_BYTES / ((double)(cddpi_now_ns() - begin) * 1e-9);
+    }
+    out->latency_s = (double)least * 1e-9;
+    out->is_measured = true;
+    return status;
+}
+
+/* How fast one core adds. */
+static double measure_reduce(unsigned char *buffer)
+{
+    struct cddpi_reduce how = {CDDP_F32, CDDP_OP_SUM, 2, 1, NULL};
+    const void *sources[2] = {buffer, buffer + REDUCE_COUNT * sizeof(float)};
+    void *out = buffer;
+    int64_t begin = cddpi_now_ns();
+
+    cddpi_reduce(&how, &out, sources, REDUCE_COUNT);
+    begin = cddpi_now_ns();
+    cddpi_reduce(&how, &out, sources, REDUCE_COUNT);
+    return (double)(REDUCE_COUNT * sizeof(float)) / ((double)(cddpi_now_ns() - begin + 1) * 1e-9);
+}
+
+/* Leaders with their neighbours: first 0 with 1, 2 with 3 ..., so that each is asked once. */
+static cddp_status measure(struct cddpi_backend *net, struct measured *out)
+{
+    unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)LARGE_BYTES);
+    int neighbour = net->host ^ 1;
+    cddp_status status = CDDP_OK;
+
+    if (buffer == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory to measure the link");
+    }
+    memset(buffer, 0, 2 * (size_t)LARGE_BYTES);
+    if (neighbour < net->host_count) {
+        status = measure_pair(net, neighbour, buffer, out);
+    }
+    out->reduce_bytes_per_s = measure_reduce(buffer);
+    cddpi_free(buffer);
+    return status;
+}
+
+cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange)
+{
+    struct measured *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
+    struct measured mine = {0};
+    struct cddpi_link link = {0};
+    cddp_status status = all != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory");
+
+    if (status == CDDP_OK && net_is_leader(net)) {
+        status = measure(net, &mine);
+    }
+    status = cddpi_agree_by(exchange, status);
+    if (status == CDDP_OK) {
+        status = exchange->all_gather(exchange->context, &mine, sizeof mine, all);
+    }
+    for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {
+        const struct measured *one = &all[rank];
+
+        if (!one->is_measured) {
+            continue;
+        }
+        if (link.bytes_per_s == 0 || one->bytes_per_s < link.bytes_per_s) {
+            link.bytes_per_s = one->bytes_per_s;
+        }
+        if (link.reduce_bytes_per_s == 0 || one->reduce_bytes_per_s < link.reduce_bytes_per_s) {
+            link.reduce_bytes_per_s = one->reduce_bytes_per_s;
+        }
+        link.latency_s = one->latency_s > link.latency_s ? one->latency_s : link.latency_s;
+    }
+    cddpi_free(all);
+    if (status == CDDP_OK) {
+        net->link = link;
+    }
+    return status;
+}

@@ -1,0 +1,166 @@
+/* transfer.c - owns what all operations between hosts need: transfers with their tags, and memory
+ * for the pieces. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+enum {
+    NUMBER_BITS = 4, /* no host is more collectives ahead of another: they compare their calls */
+    PIECE_BITS = 4,
+    ROUND_BITS = 5,
+    INDEX_BITS = 9,
+    CALL_BITS = CDDPI_NET_TAG_BITS - CDDPI_NET_TAG_LOW_BITS,
+    BLOCK_BYTES = 256 << 10
+};
+_Static_assert(NUMBER_BITS + PIECE_BITS + ROUND_BITS + INDEX_BITS == CDDPI_NET_TAG_LOW_BITS,
+               "it fits");
+_Static_assert(NET_WINDOW <= 1 << PIECE_BITS, "pieces under way have different tags");
+
+struct net_block {
+    struct net_block *next;
+    size_t bytes;
+    unsigned char *data;
+};
+
+uint32_t cddpi_net_tag(uint64_t number, size_t piece, int round, unsigned index)
+{
+    uint32_t tag = (uint32_t)(number & ((1U << NUMBER_BITS) - 1));
+
+    tag = tag << PIECE_BITS | (uint32_t)(piece & ((1U << PIECE_BITS) - 1));
+    tag = tag << ROUND_BITS | ((uint32_t)round & ((1U << ROUND_BITS) - 1));
+    return tag << INDEX_BITS | (index & ((1U << INDEX_BITS) - 1));
+}
+
+cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer)
+{
+    transfer->is_done = false;
+    net->uses_carrier = true;
+    return net->carrier_ops->start(net->carrier, transfer);
+}
+
+cddp_status cddpi_net_progress(struct cddpi_backend *net)
+{
+    bool any;
+
+    return net->carrier != NULL ? net->carrier_ops->progress(net->carrier, &any) : CDDP_OK;
+}
+
+bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!transfers[i].is_done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void *cddpi_net_take(struct net_arena *arena, size_t bytes)
+{
+    size_t whole = (bytes + 63) / 64 * 64;
+    struct net_block *newest = arena->blocks;
+    void *taken;
+
+    if (newest == NULL || newest->bytes - arena->used < whole) {
+        size_t least = newest != NULL ? 2 * newest->bytes : BLOCK_BYTES;
+        struct net_block *block = cddpi_zalloc(sizeof *block);
+
+        if (block != NULL) {
+            block->bytes = whole > least ? whole : least;
+            block->data = cddpi_alloc_aligned(block->bytes);
+        }
+        if (block == NULL || block->data == NULL) {
+            cddpi_free(block);
+            (void)cddpi_fail(CDDP_ERR_NO_MEMORY,
+                             "no memory for a collective between hosts: %zu "
+                             "bytes",
+                             whole);
+            return NULL;
+        }
+        block->next = newest;
+        arena->blocks = newest = block;
+        arena->used = 0;
+    }
+    taken = newest->data + arena->used;
+    arena->used += whole;
+    return taken;
+}
+
+static void free_blocks(struct net_block *block)
+{
+    while (block != NULL) {
+        struct net_block *next = block->next;
+
+        cddpi_free(block->data);
+        cddpi_free(block);
+        block = next;
+    }
+}
+
+/* Only the newest block, the largest, is kept. */
+void cddpi_net_arena_reset(struct net_arena *arena)
+{
+    arena->used = 0;
+    if (arena->blocks != NULL) {
+        free_blocks(arena->blocks->next);
+        arena->blocks->next = NULL;
+    }
+}
+
+void cddpi_net_arena_fini(struct net_arena *arena)
+{
+    free_blocks(arena->blocks);
+    *arena = (struct net_arena){0};
+}
+
+/* A few bits of what was called. */
+static uint32_t hash_of_call(const struct cddpi_group_op *op)
+{
+    uint64_t hash = (uint64_t)op->count * 31 + (uint64_t)op->kind * 1000003 +
+                    (uint64_t)op->type * 8191 + (uint64_t)op->op * 127;
+
+    hash *= 0x9e3779b97f4a7c15; /* Fibonacci hashing: Knuth, volume 3, 6.4 */
+    return (uint32_t)(hash >> (64 - CALL_BITS)) << CDDPI_NET_TAG_LOW_BITS;
+}
+
+static cddp_status add(struct cddpi_backend *net, struct net_collective *collective,
+                       struct net_piece *piece, int host, unsigned index, bool is_send, void *data,
+                       size_t bytes)
+{
+    struct cddpi_transfer *transfer;
+
+    if (index >= 1U << INDEX_BITS) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "net: two hosts exchange more than %d parts of a sum: let neighbouring "
+                          "ranks be on the same host",
+                          1 << INDEX_BITS);
+    }
+    if (piece->transfer_count == piece->transfer_room) {
+        return cddpi_fail(CDDP_ERR_STATE, "a piece has more than %zu transfers",
+                          piece->transfer_room);
+    }
+    transfer = &piece->transfers[piece->transfer_count++];
+    *transfer = (struct cddpi_transfer){
+        .peer = cddpi_net_acting(net, collective->op, host),
+        .channel = CDDPI_NET_COLLECTIVES,
+        .tag = hash_of_call(collective->op) |
+               cddpi_net_tag(collective->op->number, piece->index, piece->round, index),
+        .is_send = is_send,
+        .data = data,
+        .bytes = bytes};
+    return cddpi_net_start(net, transfer);
+}
+
+cddp_status cddpi_net_piece_send(struct cddpi_backend *net, struct net_collective *collective,
+                                 struct net_piece *piece, int host, unsigned index,
+                                 const void *data, size_t bytes)
+{
+    return add(net, collective, piece, host, index, true, (void *)(uintptr_t)data, bytes);
+}
+
+cddp_status cddpi_net_piece_recv(struct cddpi_backend *net, struct net_collective *collective,
+                                 struct net_piece *piece, int host, unsigned index, void *data,
+                                 size_t bytes)
+{
+    return add(net, collective, piece, host, index, false, data, bytes);
+}

@@ -1,0 +1,249 @@
+/* transport.c - the row "net" and its table of functions: what a group over several hosts is to the
+ * queue that drives it. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LOOK_NS = 500000, /* how long a rank sleeps that waits for its host and for others */
+    /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
+       wait for another host, then those who wait for their leader. */
+    AFAR_MS = 1000,
+    NEAR_MS = 2000
+};
+
+static void leave(struct cddpi_backend *net)
+{
+    cddpi_net_release(net);
+}
+
+/* Let this host's ranks, and other hosts, fail. Those that have done so before keep theirs. */
+static void abort_net(struct cddpi_backend *net, const struct cddpi_failure *failure)
+{
+    struct cddpi_failure kept = *cddpi_last_failure();
+    struct cddpi_failure named;
+
+    (void)cddpi_fail_again((cddp_status)failure->status, failure);
+    if (failure->status != CDDP_ERR_MISMATCH) { /* which has no culprit */
+        (void)cddpi_fail_name((cddp_status)failure->status, net->rank);
+    }
+    named = *cddpi_last_failure();
+    (void)cddpi_fail_again((cddp_status)kept.status, &kept);
+    net->inner_ops->abort(net->inner, failure);
+    if (net->carrier != NULL && !atomic_exchange(&net->is_told, true)) {
+        net->carrier_ops->abort(net->carrier, &named);
+    }
+}
+
+/* Another host's failure becomes this host's. */
+static bool take_abort(struct cddpi_backend *net, struct cddpi_failure *out)
+{
+    if (net->carrier == NULL || !net->carrier_ops->aborted(net->carrier, out)) {
+        return false;
+    }
+    if (!atomic_exchange(&net->is_told, true)) {
+        net->inner_ops->abort(net->inner, out);
+        atomic_store(&net->is_from_afar, true);
+    }
+    return true;
+}
+
+static cddp_status broken(struct cddpi_backend *net)
+{
+    struct cddpi_failure failure;
+    bool came = take_abort(net, &failure);
+    cddp_status status = net->inner_ops->broken(net->inner);
+
+    if (status == CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (came && atomic_load(&net->is_from_afar)) {
+        status = failure.status == CDDP_ERR_MISMATCH ? CDDP_ERR_MISMATCH : CDDP_ERR_PEER;
+        return cddpi_fail_again(status, &failure);
+    }
+    if (net->carrier != NULL && !atomic_exchange(&net->is_told, true)) {
+        net->carrier_ops->abort(net->carrier, cddpi_last_failure());
+    }
+    return status;
+}
+
+/* "rank 4 (host b, 10.0.0.2, heard of 3.1 s ago), rank 8 ..." */
+struct late {
+    struct cddpi_backend *net;
+    char *text;
+    size_t used, bytes;
+};
+
+static void note_late(void *context, int rank)
+{
+    struct late *late = context;
+    char more[240] = "";
+
+    if (late->used < late->bytes - sizeof more) {
+        late->net->carrier_ops->describe(late->net->carrier, rank, more, sizeof more);
+        late->used += (size_t)snprintf(late->text + late->used, late->bytes - late->used, "%s%s",
+                                       late->used > 0 ? ", " : "", more);
+    }
+}
+
+static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_op *op)
+{
+    const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    char text[900] = "";
+    struct late late = {net, text, 0, sizeof text};
+
+    if (net->carrier != NULL) {
+        int grace_ms = inside == NULL ? AFAR_MS : net_is_leader(net) ? 0 : NEAR_MS;
+
+        if (cddpi_now_ns() < op->deadline_ns + (int64_t)grace_ms * 1000000) {
+            return CDDP_OK;
+        }
+    }
+    if (inside != NULL) {
+        return net->inner_ops->expired(net->inner, inside);
+    }
+    if (net->carrier != NULL) {
+        cddpi_net_waits_for(net, op, note_late, &late);
+    }
+    return cddpi_fail(CDDP_ERR_TIMEOUT, "%s #%llu: waited %lld ms for %s",
+                      cddpi_kind_name(op->kind), (unsigned long long)op->number,
+                      (long long)((cddpi_now_ns() - op->start_ns) / 1000000),
+                      late.used > 0 ? text : "its turn");
+}
+
+static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op *op, bool thorough)
+{
+    const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    cddp_status status = CDDP_OK;
+
+    if (inside != NULL) {
+        struct cddpi_failure failure;
+
+        (void)take_abort(net, &failure);
+        status = net->inner_ops->check(net->inner, inside, thorough);
+    }
+    if (status == CDDP_OK && inside == NULL) {
+        status = broken(net);
+    }
+    if (status == CDDP_OK && net->carrier != NULL) {
+        status = net->carrier_ops->check(net->carrier);
+    }
+    return status;
+}
+
+static uint32_t prepare_sleep(struct cddpi_backend *net, const struct cddpi_group_op *op)
+{
+    uint32_t ticket = net->inner_ops->prepare_sleep(net->inner,
+                                                    op != NULL ? cddpi_net_inside(op) : NULL);
+
+    atomic_store(&net->sleeps_on, net->waits_inside ? NET_ON_INNER : NET_ON_DESCRIPTOR);
+    if (net->carrier != NULL) {
+        net->carrier_ops->prepare_sleep(net->carrier);
+    }
+    return ticket;
+}
+
+/* Sleep until a descriptor has news, or the carrier has none. */
+static bool sleep_on_descriptors(struct cddpi_backend *net, int64_t ns)
+{
+    int carrier_fd = net->carrier != NULL ? net->carrier_ops->descriptor(net->carrier) : -1;
+    struct pollfd entries[2] = {{net->wake_fd, POLLIN, 0}, {carrier_fd, POLLIN, 0}};
+    bool blind = net->carrier != NULL && carrier_fd < 0;
+    int64_t limit = blind && ns > LOOK_NS ? LOOK_NS : ns;
+    struct timespec time = {limit / 1000000000, limit % 1000000000};
+    bool woken = ppoll(entries, 2, &time, NULL) != 0 || blind;
+
+    if ((entries[0].revents & POLLIN) != 0) {
+        uint64_t count;
+
+        (void)!read(net->wake_fd, &count, sizeof count);
+    }
+    return woken;
+}
+
+static bool sleep_net(struct cddpi_backend *net, uint32_t ticket, int64_t ns)
+{
+    int64_t until = cddpi_now_ns() + ns;
+
+    if (!net->waits_inside) {
+        return sleep_on_descriptors(net, ns);
+    }
+    if (!net->uses_carrier) {
+        return net->inner_ops->sleep(net->inner, ticket, ns);
+    }
+    for (int64_t left = ns; left > 0; left = until - cddpi_now_ns()) {
+        if (net->inner_ops->sleep(net->inner, ticket, left < LOOK_NS ? left : LOOK_NS) ||
+            sleep_on_descriptors(net, 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_sleep(struct cddpi_backend *net)
+{
+    atomic_store(&net->sleeps_on, NET_AWAKE);
+    net->inner_ops->end_sleep(net->inner);
+}
+
+static void wake(struct cddpi_backend *net)
+{
+    uint64_t one = 1;
+
+    net->inner_ops->wake(net->inner);
+    if (atomic_load(&net->sleeps_on) == NET_ON_DESCRIPTOR) {
+        (void)!write(net->wake_fd, &one, sizeof one);
+    }
+}
+
+static void free_memory(struct cddpi_backend *net, void *memory)
+{
+    net->inner_ops->free_memory(net->inner, memory);
+}
+
+static void cores(const struct cddpi_backend *net, int *out_all, int *out_own)
+{
+    net->inner_transport->cpu.cores(net->inner, out_all, out_own);
+}
+
+void cddpi_net_wake(void *context)
+{
+    struct cddpi_backend *net = context;
+    struct cddpi_failure failure;
+
+    (void)take_abort(net, &failure);
+    wake(net);
+}
+
+const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
+                                                .advance = cddpi_net_advance,
+                                                .check = check,
+                                                .drop = cddpi_net_drop,
+                                                .expired = expired,
+                                                .prepare_sleep = prepare_sleep,
+                                                .sleep = sleep_net,
+                                                .end_sleep = end_sleep,
+                                                .wake = wake,
+                                                .abort = abort_net,
+                                                .broken = broken,
+                                                .free_memory = free_memory};
+
+static cddp_status probe(const struct cddpi_members *members)
+{
+    (void)members;
+    return CDDP_OK;
+}
+
+const struct cddpi_transport cddpi_net_transport = {.name = "net",
+                                                    .carries = CDDPI_MEMORY_CPU,
+                                                    .cpu = {.ops = &cddpi_net_ops,
+                                                            .probe = probe,
+                                                            .open = cddpi_net_open,
+                                                            .split = cddpi_net_split,
+                                                            .cores = cores}};
