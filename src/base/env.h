@@ -1,5 +1,6 @@
 /* env.h - every environment variable that cddp itself reads, one row each; `cddp-run --env` prints
- * the table. (Variables of torchrun, Open MPI and Slurm are read in src/group/launch_env.c.) */
+ * the table. (Variables of torchrun, Open MPI, Slurm and Kubernetes are read in
+ * src/group/launch_env.c and the files beside it.) */
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 
@@ -14,7 +15,8 @@
     X(LOCAL_WORLD_SIZE, "CDDP_LOCAL_WORLD_SIZE", "",                                               \
       "number of ranks on this machine; set by cddp-run")                                          \
     X(STORE, "CDDP_STORE", "",                                                                     \
-      "where ranks meet: tcp://host:port or file:///path; set by cddp-run")                        \
+      "where ranks meet: tcp://host:port or file:///path; set by cddp-run, or by you for rank 0 "  \
+      "of a Slurm step on several nodes or of an indexed Job")                                     \
     X(TOKEN, "CDDP_TOKEN", "",                                                                     \
       "the job's secret: whoever joins the store must know it; set by cddp-run")                   \
     X(JOB, "CDDP_JOB", "", "the job's id, part of every key in the store; set by cddp-run")        \
@@ -65,6 +67,11 @@
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
       "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
+    X(MPI_MODULE, "CDDP_MPI_MODULE", "",                                                           \
+      "file of the MPI module; unset: libcddp-mpi.so beside the program or the library")           \
+    X(CARRIER, "CDDP_CARRIER", "",                                                                 \
+      "what carries data between machines: tcp or mpi; unset: mpi where the module is there and "  \
+      "mpirun started the ranks, else tcp")                                                        \
     X(MIXED_LIBRARIES, "CDDP_MIXED_LIBRARIES", "0",                                                \
       "1: cuBLASLt, cuDNN and NCCL may come some from the system and some from Python's wheels; "  \
       "else that is an error")                                                                     \

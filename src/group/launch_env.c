@@ -1,10 +1,13 @@
 /* launch_env.c - reads who this process is: from options, or from the environment of cddp-run,
- * torchrun, Open MPI or Slurm. */
+ * torchrun, Open MPI, MPICH's and Intel MPI's Hydra, Slurm or Kubernetes. */
 #include "group/launch_env.h"
 
 #include "base/env.h"
 #include "base/error.h"
-#include "base/number.h"
+#include "group/launch_kubernetes.h"
+#include "group/launch_slurm.h"
+#include "group/launch_token.h"
+#include "group/launch_variable.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -18,30 +21,6 @@
 
 enum { MAX_RANKS = 1 << 20 };
 
-static const char *variable(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
-
-static cddp_status number(const char *origin, const char *name, int64_t low, int64_t high, int *out)
-{
-    const char *text = variable(name);
-    int64_t value;
-
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s is not set (the rest of %s's variables are)",
-                          name, origin);
-    }
-    if (!cddpi_parse_integer(text, low, high, &value)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s=%s is not a whole number from %lld to %lld",
-                          name, text, (long long)low, (long long)high);
-    }
-    *out = (int)value;
-    return CDDP_OK;
-}
-
 /* One launcher's names. `local_*` may be missing: then all ranks are on this machine. */
 struct names {
     const char *origin;
@@ -54,27 +33,32 @@ static const struct names torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_R
                                       "LOCAL_WORLD_SIZE"};
 static const struct names open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                       "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
-/* SLURM_NTASKS_PER_NODE is only set when it was asked for, so the local size is not read */
+/* MPICH's and Intel MPI's mpirun */
+static const struct names hydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                                   "MPI_LOCALNRANKS"};
+/* the local size is one of a list: launch_slurm.c */
 static const struct names slurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL};
 
 static cddp_status read_ranks(const struct names *names, struct cddpi_launch_env *env)
 {
-    cddp_status status = number(names->origin, names->world_size, 1, MAX_RANKS, &env->world_size);
+    cddp_status status = cddpi_launch_number(names->origin, names->world_size, 1, MAX_RANKS,
+                                             &env->world_size);
 
     env->origin = names->origin;
     if (status == CDDP_OK) {
-        status = number(names->origin, names->rank, 0, env->world_size - 1, &env->rank);
+        status = cddpi_launch_number(names->origin, names->rank, 0, env->world_size - 1,
+                                     &env->rank);
     }
     env->local_rank = env->rank;
     env->local_world_size = env->world_size;
     if (status == CDDP_OK && names->local_world_size != NULL &&
-        variable(names->local_world_size) != NULL) {
-        status = number(names->origin, names->local_world_size, 1, env->world_size,
-                        &env->local_world_size);
+        cddpi_launch_variable(names->local_world_size) != NULL) {
+        status = cddpi_launch_number(names->origin, names->local_world_size, 1, env->world_size,
+                                     &env->local_world_size);
     }
-    if (status == CDDP_OK && variable(names->local_rank) != NULL) {
-        status = number(names->origin, names->local_rank, 0, env->local_world_size - 1,
-                        &env->local_rank);
+    if (status == CDDP_OK && cddpi_launch_variable(names->local_rank) != NULL) {
+        status = cddpi_launch_number(names->origin, names->local_rank, 0, env->local_world_size - 1,
+                                     &env->local_rank);
     }
     return status;
 }
@@ -100,7 +84,7 @@ static void clean(char *text)
  * joined. One for each rendezvous, so that no job removes another's. */
 static cddp_status own_folder(const char *name, char *out, size_t bytes)
 {
-    const char *base = variable("TMPDIR");
+    const char *base = cddpi_launch_variable("TMPDIR");
     struct stat stat_of;
 
     if (base == NULL) {
@@ -141,10 +125,10 @@ static cddp_status use_file(struct cddpi_launch_env *env, const char *folder, co
 
 static cddp_status use_torchrun(struct cddpi_launch_env *env)
 {
-    const char *host = variable("MASTER_ADDR");
-    const char *run = variable("TORCHELASTIC_RUN_ID");
-    const char *restart = variable("TORCHELASTIC_RESTART_COUNT");
-    const char *agent = variable("TORCHELASTIC_USE_AGENT_STORE");
+    const char *host = cddpi_launch_variable("MASTER_ADDR");
+    const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
+    const char *restart = cddpi_launch_variable("TORCHELASTIC_RESTART_COUNT");
+    const char *agent = cddpi_launch_variable("TORCHELASTIC_USE_AGENT_STORE");
     int restarts = 0;
     int port = 0;
     cddp_status status;
@@ -152,9 +136,10 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
     if (host == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: RANK and WORLD_SIZE are set, MASTER_ADDR not");
     }
-    status = number("torchrun", "MASTER_PORT", 1, 65535, &port);
+    status = cddpi_launch_number("torchrun", "MASTER_PORT", 1, 65535, &port);
     if (status == CDDP_OK && restart != NULL) {
-        status = number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, &restarts);
+        status = cddpi_launch_number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX,
+                                     &restarts);
     }
     if (status != CDDP_OK) {
         return status;
@@ -165,7 +150,9 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
     if (env->job[0] == '\0' && run != NULL) {
         snprintf(env->job, sizeof env->job, "%s", run);
     }
-    if (agent != NULL && strcmp(agent, "True") == 0) { /* torch's own store has the port */
+    if (agent != NULL && strcmp(agent, "True") == 0 && env->local_world_size < env->world_size) {
+        port = port < 65535 ? port + 1 : port - 1; /* torch's own store has the port */
+    } else if (agent != NULL && strcmp(agent, "True") == 0) {
         char name[300];
 
         snprintf(name, sizeof name, "torchrun-%.80s-%d-%.120s-%d", host, port,
@@ -182,41 +169,116 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
     return CDDP_OK;
 }
 
+/* Where the user says that ranks of an mpirun meet: rank 0 serves the store there. */
+static bool use_given_store(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_env(CDDPI_ENV_STORE);
+
+    if (store == NULL) {
+        return false;
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
+    env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    return true;
+}
+
 static cddp_status use_open_mpi(struct cddpi_launch_env *env)
 {
-    const char *space = variable("PMIX_NAMESPACE");
-    const char *folder = variable("PMIX_SERVER_TMPDIR");
+    const char *space = cddpi_launch_variable("PMIX_NAMESPACE");
+    const char *folder = cddpi_launch_variable("PMIX_SERVER_TMPDIR");
     char name[160];
 
     if (space == NULL) {
-        space = variable("OMPI_MCA_ess_base_jobid");
+        space = cddpi_launch_variable("OMPI_MCA_ess_base_jobid");
     }
     if (space == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: Open MPI's variables are set, but neither "
                                              "PMIX_NAMESPACE nor OMPI_MCA_ess_base_jobid");
     }
     if (!is_directory(folder)) {
-        folder = variable("OMPI_FILE_LOCATION");
+        folder = cddpi_launch_variable("OMPI_FILE_LOCATION");
     }
     snprintf(name, sizeof name, "openmpi-%.120s", space);
     clean(name);
     if (env->job[0] == '\0') {
         snprintf(env->job, sizeof env->job, "%s", name);
     }
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (env->local_world_size < env->world_size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
     return use_file(env, is_directory(folder) ? folder : NULL, name);
 }
 
-static cddp_status use_slurm(struct cddpi_launch_env *env)
+/* Of process @p pid: its parent, when it was started (in the kernel's ticks), and whether it is a
+ * proxy of Hydra's. */
+static bool read_process(long pid, long *out_parent, char *out_start, size_t bytes)
 {
-    const char *job = variable("SLURM_JOB_ID");
-    const char *step = variable("SLURM_STEP_ID");
-    char name[160];
+    char path[64];
+    char line[1024] = "";
+    char state;
+    char start[24] = "";
+    const char *name_end;
+    FILE *file;
 
-    if (job == NULL || step == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: SLURM_PROCID is set, %s not",
-                          job == NULL ? "SLURM_JOB_ID" : "SLURM_STEP_ID");
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
     }
-    snprintf(name, sizeof name, "slurm-%.60s.%.60s", job, step);
+    (void)!fgets(line, sizeof line, file);
+    (void)fclose(file);
+    name_end = strrchr(line, ')');
+    if (name_end == NULL ||
+        sscanf(name_end + 1,
+               " %c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %23s",
+               &state, out_parent, start) != 3) {
+        return false;
+    }
+    snprintf(out_start, bytes, "%s", start);
+    return strstr(line, "(hydra_pmi_proxy)") != NULL;
+}
+
+/* The proxy by which Hydra has started the ranks of this machine, which names the job here: it
+ * gives no variable that does. Its parents are looked through, since a script may lie between; the
+ * direct one if none has the name. */
+static long find_proxy(char *out_start, size_t bytes)
+{
+    long direct = (long)getppid();
+    long pid = direct;
+
+    for (int depth = 0; depth < 16 && pid > 1; depth++) {
+        long parent = 0;
+        bool is_proxy = read_process(pid, &parent, out_start, bytes);
+
+        if (is_proxy) {
+            return pid;
+        }
+        pid = parent;
+    }
+    (void)read_process(direct, &pid, out_start, bytes);
+    return direct;
+}
+
+static cddp_status use_hydra(struct cddpi_launch_env *env)
+{
+    char start[32] = "";
+    char name[96];
+    long proxy;
+
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (cddpi_launch_variable(hydra.local_world_size) == NULL ||
+        env->local_world_size < env->world_size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
+    proxy = find_proxy(start, sizeof start);
+    snprintf(name, sizeof name, "hydra-%ld-%s", proxy, start);
     clean(name);
     if (env->job[0] == '\0') {
         snprintf(env->job, sizeof env->job, "%s", name);
@@ -224,11 +286,34 @@ static cddp_status use_slurm(struct cddpi_launch_env *env)
     return use_file(env, NULL, name);
 }
 
+static cddp_status use_slurm(struct cddpi_launch_env *env)
+{
+    const char *job = cddpi_launch_variable("SLURM_JOB_ID");
+    const char *step = cddpi_launch_variable("SLURM_STEP_ID");
+    char name[160];
+    bool one_node;
+    cddp_status status;
+
+    if (job == NULL || step == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: SLURM_PROCID is set, %s",
+                          job == NULL ? "SLURM_JOB_ID not"
+                                      : "SLURM_STEP_ID not: a batch script starts ranks by srun");
+    }
+    snprintf(name, sizeof name, "slurm-%.60s.%.60s", job, step);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    status = cddpi_launch_slurm(env, name, &one_node);
+    return status == CDDP_OK && one_node ? use_file(env, NULL, name) : status;
+}
+
 static cddp_status from_environment(struct cddpi_launch_env *env)
 {
     cddp_status status;
 
-    if (cddpi_env(CDDPI_ENV_WORLD_SIZE) != NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
+    if (cddpi_env(CDDPI_ENV_RANK) != NULL ||
+        (cddpi_env(CDDPI_ENV_WORLD_SIZE) != NULL && !cddpi_launch_is_indexed_job())) {
         const char *store = cddpi_env(CDDPI_ENV_STORE);
 
         status = read_ranks(&cddp_run, env);
@@ -240,17 +325,33 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
         }
         return status;
     }
-    if (variable("RANK") != NULL && variable("WORLD_SIZE") != NULL) {
+    if (cddpi_launch_variable("RANK") != NULL && cddpi_launch_variable("WORLD_SIZE") != NULL) {
         status = read_ranks(&torchrun, env);
+        if (status == CDDP_OK) {
+            status = cddpi_launch_pod(env);
+        }
         return status == CDDP_OK && env->world_size > 1 ? use_torchrun(env) : status;
     }
-    if (variable("OMPI_COMM_WORLD_RANK") != NULL) {
+    if (cddpi_launch_variable("OMPI_COMM_WORLD_RANK") != NULL) {
         status = read_ranks(&open_mpi, env);
         return status == CDDP_OK && env->world_size > 1 ? use_open_mpi(env) : status;
     }
-    if (variable("SLURM_PROCID") != NULL) {
+    /* srun sets PMI's variables, too, where it serves them, but not these */
+    if (cddpi_launch_variable("PMI_RANK") != NULL && cddpi_launch_variable("PMI_SIZE") != NULL &&
+        (cddpi_launch_variable("MPI_LOCALRANKID") != NULL ||
+         cddpi_launch_variable("SLURM_PROCID") == NULL)) {
+        status = read_ranks(&hydra, env);
+        return status == CDDP_OK && env->world_size > 1 ? use_hydra(env) : status;
+    }
+    if (cddpi_launch_variable("SLURM_PROCID") != NULL) {
         status = read_ranks(&slurm, env);
         return status == CDDP_OK && env->world_size > 1 ? use_slurm(env) : status;
+    }
+    if (cddpi_launch_is_indexed_job()) {
+        return cddpi_launch_indexed_job(env);
+    }
+    if (cddpi_launch_is_elastic_job()) {
+        return cddpi_launch_elastic_job(env);
     }
     env->origin = "a lone process";
     env->world_size = env->local_world_size = 1;
@@ -339,14 +440,18 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
             return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the rendezvous is too long");
         }
         snprintf(env.store, sizeof env.store, "%s", options->rendezvous);
+        env.rendezvous_by_mpi = false;
         env.hosts_store = strncmp(env.store, "tcp://", 6) == 0;
         env.removes_file = false;
     }
     if (env.job[0] == '\0') {
         snprintf(env.job, sizeof env.job, "cddp");
     }
-    *out = env;
-    return CDDP_OK;
+    status = env.hosts_store ? cddpi_launch_need_token(&env) : CDDP_OK;
+    if (status == CDDP_OK) {
+        *out = env;
+    }
+    return status;
 }
 
 cddp_status cddpi_launch_env_ranks(int *rank, int *world_size, int *local_rank,

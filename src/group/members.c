@@ -1,8 +1,9 @@
 /* members.c - owns the first exchange of ranks that join: who is on which host.
  *
  * Keys of the rendezvous: "member/R" holds "world size|host id"; "members" holds rank 0's answer,
- * "ok SIZE NONCE HOST:RUN ..." (the host of each rank, as runs of ranks) or "no STATUS RANK TEXT".
- */
+ * "ok SIZE NONCE HOST:RUN*HOSTS ..." (the host of each rank: RUN ranks on each of HOSTS hosts from
+ * HOST on; a few words for the usual jobs, however large, since every rank reads them) or "no
+ * STATUS RANK TEXT". */
 #include "group/members.h"
 
 #include "base/alloc.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HOST_ID_BYTES = 320, RUN_BYTES = 24, POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
+enum { HOST_ID_BYTES = 320, RUN_BYTES = 32, POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
 
 /* The same for processes that can share memory. */
 static void write_host_id(char out[HOST_ID_BYTES])
@@ -117,7 +118,18 @@ static cddp_status take_members(struct cddpi_members *members)
     return status;
 }
 
-/* "ok 6 00c0ffee00c0ffee 0:2 1:4" */
+/* How many ranks from @p first on are on one host. */
+static int run_at(const struct cddpi_members *members, int first)
+{
+    int rank = first;
+
+    while (rank < members->env->world_size && members->host_of[rank] == members->host_of[first]) {
+        rank++;
+    }
+    return rank - first;
+}
+
+/* "ok 7 00c0ffee00c0ffee 0:2*3 3:1*1" */
 static cddp_status give_members(struct cddpi_members *members)
 {
     int size = members->env->world_size;
@@ -132,13 +144,16 @@ static cddp_status give_members(struct cddpi_members *members)
     randombytes_buf(&members->nonce, sizeof members->nonce);
     used = (size_t)snprintf(text, bytes, "ok %d %016" PRIx64, size, members->nonce);
     for (int rank = 0; rank < size;) {
-        int first = rank;
+        int host = members->host_of[rank];
+        int run = run_at(members, rank);
+        int hosts = 0;
 
-        while (rank < size && members->host_of[rank] == members->host_of[first]) {
-            rank++;
+        while (rank < size && members->host_of[rank] == host + hosts &&
+               run_at(members, rank) == run) {
+            rank += run;
+            hosts++;
         }
-        used += (size_t)snprintf(text + used, bytes - used, " %d:%d", members->host_of[first],
-                                 rank - first);
+        used += (size_t)snprintf(text + used, bytes - used, " %d:%d*%d", host, run, hosts);
     }
     status = cddp_store_set(members->rendezvous->store, "members", text, used);
     cddpi_free(text);
@@ -180,15 +195,16 @@ static cddp_status read_members(struct cddpi_members *members, const char *text)
     while (rank < size) {
         int host;
         int run;
+        int hosts;
         int length = 0;
 
-        if (sscanf(text + at, " %d:%d%n", &host, &run, &length) != 2 || host < 0 || host >= size ||
-            run < 1 || run > size - rank) {
+        if (sscanf(text + at, " %d:%d*%d%n", &host, &run, &hosts, &length) != 3 || host < 0 ||
+            run < 1 || hosts < 1 || host > size - hosts || run > (size - rank) / hosts) {
             return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
         }
         at += length;
-        while (run-- > 0) {
-            members->host_of[rank++] = host;
+        for (int i = 0; i < run * hosts; i++) {
+            members->host_of[rank++] = host + i / run;
         }
     }
     return CDDP_OK;

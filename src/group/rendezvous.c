@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 500, /* between two looks at what the launcher says */
-    OWN_FILES = 64 /* open files that a rank with the store's server needs for itself */
+    LOOK_MS = 500,      /* between two looks at what the launcher says, */
+    LOOK_PER_RANKS = 4, /* and as many ms more as there are ranks, divided by this: all look */
+    OWN_FILES = 64      /* open files that a rank with the store's server needs for itself */
 };
 
 static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
@@ -22,9 +23,10 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
     const struct cddpi_launch_env *env = rendezvous->env;
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
     char prefix[320];
+    char own[40];
     cddp_status status;
 
-    if (env->hosts_store && env->rank == 0) {
+    if (env->hosts_store && env->rank == 0 && env->server == NULL) {
         struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
         char host[1200];
         const char *colon = strrchr(env->store, ':');
@@ -41,6 +43,7 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
         }
         server.host = host;
         server.port = (uint16_t)port;
+        server.other_hosts = env->local_world_size < env->world_size;
         status = cddpi_store_server_create(&server, &rendezvous->server);
         if (status != CDDP_OK) {
             return status;
@@ -48,10 +51,22 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
     }
     snprintf(prefix, sizeof prefix, "%s/%u/", env->job, env->generation);
     options.url = env->store;
+    if (rendezvous->server != NULL && cddpi_store_server_is_everywhere(rendezvous->server)) {
+        snprintf(own, sizeof own, "tcp://127.0.0.1:%u",
+                 cddpi_store_server_port(rendezvous->server)); /* the name may not be known here */
+        options.url = own;
+    }
     options.token = env->token;
     options.prefix = prefix;
     options.timeout_ms = env->timeout_ms;
-    return cddp_store_open(&options, &rendezvous->store);
+    status = cddp_store_open(&options, &rendezvous->store);
+    if (status == CDDP_ERR_AUTH && env->token_file[0] != '\0') {
+        return cddpi_fail_suffix(status,
+                                 "; it is from %s, which the nodes do not share: set CDDP_TOKEN to "
+                                 "the same text for all ranks",
+                                 env->token_file);
+    }
+    return status;
 }
 
 cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
@@ -59,6 +74,8 @@ cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env, struct cdd
     cddp_status status;
 
     *out = (struct cddpi_rendezvous){.env = env, .deadline_ns = cddpi_deadline_ns(env->timeout_ms)};
+    cddpi_log(CDDPI_LOG_INFO, "joining job %s as rank %d of %d (%s), through %s", env->job,
+              env->rank, env->world_size, env->origin, env->store);
     status = open_store(out);
     if (status != CDDP_OK) {
         cddpi_rendezvous_close(out, false);
@@ -118,7 +135,8 @@ cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const ch
 {
     for (;;) {
         int left = cddpi_left_ms(deadline_ns);
-        int slice = left > LOOK_MS ? LOOK_MS : left > 0 ? left : 1;
+        int look = LOOK_MS + rendezvous->env->world_size / LOOK_PER_RANKS;
+        int slice = left > look ? look : left > 0 ? left : 1;
         void *value;
         cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value, NULL);
 
@@ -175,6 +193,9 @@ void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
     }
     cddp_store_close(rendezvous->store);
     cddpi_store_server_destroy(rendezvous->server);
+    if (rendezvous->env->token_file[0] != '\0' && rendezvous->env->rank == 0) {
+        (void)unlink(rendezvous->env->token_file);
+    }
     if (rendezvous->env->removes_file && rendezvous->env->rank == 0) {
         (void)unlink(rendezvous->env->store + strlen("file://"));
         if (rendezvous->env->folder[0] != '\0') {

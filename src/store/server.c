@@ -9,6 +9,7 @@
 #include "store/server_client.h"
 #include "store/server_listener.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -23,14 +24,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, AUTH_TIMEOUT_MS = 20000 };
+enum {
+    EVENTS = 256,
+    AUTH_TIMEOUT_MS = 20000,
+    QUEUE = 1 << 14 /* of connections not yet accepted; the kernel's limit is net.core.somaxconn */
+};
 
 struct cddpi_store_server {
     struct cddpi_client_host host;
     pthread_mutex_t lock; /* of host: the thread releases it only while it waits for events */
     pthread_t thread;
     bool running;
-    pid_t owner; /* a forked process has no such thread */
+    bool everywhere; /* listens on all interfaces */
+    pid_t owner;     /* a forked process has no such thread */
     struct cddpi_listener listener;
     int stop_fd; /* written to: the thread ends */
 };
@@ -58,7 +64,7 @@ static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out
     if (address->ai_family == AF_INET6) {
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     }
-    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0 ||
+    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, QUEUE) != 0 ||
         getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0) {
         return errno;
     }
@@ -79,28 +85,12 @@ static cddp_status refuse_strangers(const struct addrinfo *address, const char *
     return CDDP_OK;
 }
 
-static cddp_status start_listening(struct cddpi_store_server *server, const char *host,
-                                   uint16_t port, const char *token)
+/* Bind one of @p addresses; 0 or the last one's errno. */
+static int listen_on(struct cddpi_store_server *server, const struct addrinfo *addresses)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                             .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *addresses = NULL;
-    char service[8];
-    int error;
-    cddp_status status = CDDP_OK;
+    int error = EADDRNOTAVAIL;
 
-    snprintf(service, sizeof service, "%u", port);
-    error = getaddrinfo(host, service, &hints, &addresses);
-    if (error != 0) {
-        return cddpi_fail(CDDP_ERR_IO, "store server: address %s: %s", host, gai_strerror(error));
-    }
-    for (struct addrinfo *a = addresses; a != NULL && status == CDDP_OK; a = a->ai_next) {
-        status = refuse_strangers(a, host, token);
-    }
-    error = EADDRNOTAVAIL;
-    for (struct addrinfo *a = addresses; a != NULL && status == CDDP_OK && error != 0;
-         a = a->ai_next) {
+    for (const struct addrinfo *a = addresses; a != NULL && error != 0; a = a->ai_next) {
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
         error = fd < 0 ? errno : bind_and_listen(fd, a, &server->listener.port);
@@ -110,10 +100,117 @@ static cddp_status start_listening(struct cddpi_store_server *server, const char
             close(fd);
         }
     }
-    freeaddrinfo(addresses);
-    if (status == CDDP_OK && error != 0) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, error, "store server: listen on %s port %u", host,
-                                  port);
+    return error;
+}
+
+/* On "::", which takes IPv4, too; on 0.0.0.0 where the kernel has no IPv6. */
+static int listen_everywhere(struct cddpi_store_server *server, uint16_t port)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    struct addrinfo second = {
+        .ai_family = AF_INET, .ai_addr = (struct sockaddr *)(void *)&v4, .ai_addrlen = sizeof v4};
+    struct addrinfo first = {.ai_family = AF_INET6,
+                             .ai_addr = (struct sockaddr *)(void *)&v6,
+                             .ai_addrlen = sizeof v6,
+                             .ai_next = &second};
+
+    server->everywhere = true;
+    return listen_on(server, &first);
+}
+
+/* Why clients on other hosts would not find this server at @p host; NULL if they may. */
+static const char *unreachable(const char *host, const struct addrinfo *addresses, int error)
+{
+    struct in6_addr numeric;
+
+    if (inet_pton(AF_INET, host, &numeric) == 1 || inet_pton(AF_INET6, host, &numeric) == 1) {
+        return NULL; /* what was asked for */
+    }
+    if (error != 0) {
+        return gai_strerror(error);
+    }
+    for (const struct addrinfo *a = addresses; a != NULL; a = a->ai_next) {
+        if (!is_loopback(a->ai_addr)) {
+            return NULL;
+        }
+    }
+    return "here it means this machine's loopback";
+}
+
+static cddp_status bind_host(struct cddpi_store_server *server,
+                             const struct cddpi_store_server_options *options, const char *host,
+                             const char *token, const struct addrinfo *addresses)
+{
+    cddp_status status = CDDP_OK;
+    int error;
+
+    for (const struct addrinfo *a = addresses; a != NULL && status == CDDP_OK; a = a->ai_next) {
+        status = refuse_strangers(a, host, token);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    error = listen_on(server, addresses);
+    if (error == EADDRNOTAVAIL && options->other_hosts && token[0] != '\0') {
+        /* a service's address, which leads here */
+        cddpi_log(CDDPI_LOG_WARN,
+                  "store server: %s is not an address of this machine, so it listens on all "
+                  "interfaces, port %u",
+                  host, options->port);
+        error = listen_everywhere(server, options->port);
+    }
+    return error == 0 ? CDDP_OK
+                      : cddpi_fail_errno(CDDP_ERR_IO, error, "store server: listen on %s port %u",
+                                         host, options->port);
+}
+
+static cddp_status bind_everywhere(struct cddpi_store_server *server, const char *host,
+                                   uint16_t port, const char *token, const char *why)
+{
+    int error;
+
+    if (token[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "store server: clients on other hosts come to %s (%s), which needs a "
+                          "token",
+                          host, why);
+    }
+    cddpi_log(CDDPI_LOG_WARN, "store server: %s: %s, so it listens on all interfaces, port %u",
+              host, why, port);
+    error = listen_everywhere(server, port);
+    return error == 0 ? CDDP_OK
+                      : cddpi_fail_errno(CDDP_ERR_IO, error,
+                                         "store server: listen on all interfaces, port %u", port);
+}
+
+static cddp_status start_listening(struct cddpi_store_server *server,
+                                   const struct cddpi_store_server_options *options,
+                                   const char *host, const char *token)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *addresses = NULL;
+    const char *why = NULL;
+    char service[8];
+    int error;
+    cddp_status status;
+
+    snprintf(service, sizeof service, "%u", options->port);
+    error = getaddrinfo(host, service, &hints, &addresses);
+    if (options->other_hosts) {
+        why = unreachable(host, addresses, error);
+    }
+    if (why != NULL) {
+        status = bind_everywhere(server, host, options->port, token, why);
+    } else if (error != 0) {
+        status = cddpi_fail(CDDP_ERR_IO, "store server: address %s: %s", host, gai_strerror(error));
+    } else {
+        status = bind_host(server, options, host, token, addresses);
+    }
+    if (error == 0) {
+        freeaddrinfo(addresses);
     }
     return status;
 }
@@ -121,13 +218,13 @@ static cddp_status start_listening(struct cddpi_store_server *server, const char
 /* Drop clients that did not prove the token in time. Returns how long until the next one is due. */
 static int handle_clocks(struct cddpi_store_server *server)
 {
-    int64_t next = INT64_MAX;
+    int64_t next = cddpi_listener_drop_silent(&server->listener, &server->host);
 
     while (server->host.authenticating.first != NULL) {
         struct cddpi_client *oldest = server->host.authenticating.first;
 
         if (cddpi_left_ms(oldest->auth_deadline_ns) > 0) {
-            next = oldest->auth_deadline_ns;
+            next = oldest->auth_deadline_ns < next ? oldest->auth_deadline_ns : next;
             break;
         }
         cddpi_client_close(&server->host, oldest);
@@ -232,13 +329,18 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     server->listener.auth_timeout_ms = options->auth_timeout_ms > 0 ? options->auth_timeout_ms
                                                                     : AUTH_TIMEOUT_MS;
     server->listener.reserved = options->reserved;
-    cddpi_auth_key(token, "cddp tcp store", server->host.key);
+    status = cddpi_encryption(token, &server->host.encrypts);
+    if (status != CDDP_OK) {
+        status = cddpi_fail_prefix(status, "store server");
+        goto fail;
+    }
+    cddpi_store_key(token, server->host.encrypts, server->host.key);
     server->host.table = cddpi_table_create();
     if (server->host.table == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
         goto fail;
     }
-    status = start_listening(server, host, options->port, token);
+    status = start_listening(server, options, host, token);
     if (status != CDDP_OK) {
         goto fail;
     }
@@ -342,6 +444,11 @@ void cddpi_store_server_reserve(struct cddpi_store_server *server, int descripto
     }
     server->listener.reserved = descriptors;
     pthread_mutex_unlock(&server->lock);
+}
+
+bool cddpi_store_server_is_everywhere(const struct cddpi_store_server *server)
+{
+    return server->everywhere;
 }
 
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server)

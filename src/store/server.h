@@ -5,6 +5,8 @@
 
 #include <cddp/store.h>
 
+#include <stdbool.h>
+
 struct cddpi_store_server;
 
 struct cddpi_store_server_options {
@@ -14,6 +16,10 @@ struct cddpi_store_server_options {
     uint32_t auth_timeout_ms; /* a client that has not proved the token by then is dropped; 0:
                                * 20000 */
     int reserved;             /* see cddpi_store_server_reserve() */
+    bool other_hosts;         /* clients on other hosts come to `host`, too. Where that name means
+                               * this machine's loopback here (127.0.1.1 in Debian's /etc/hosts), is
+                               * not known here, or not one of this machine's addresses: listen on
+                               * all interfaces, and say so in the log */
 };
 
 /** Bind, listen and start the thread. When clients outnumber the process's limit of open files, the
@@ -39,6 +45,9 @@ void cddpi_store_server_reserve(struct cddpi_store_server *server, int descripto
 
 /** The port that it listens on. */
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server);
+
+/** Whether it listens on all interfaces, so that this machine's own clients may use loopback. */
+bool cddpi_store_server_is_everywhere(const struct cddpi_store_server *server);
 
 /** A new random token of 32 hexadecimal digits and a NUL byte. */
 void cddpi_store_token(char out[33]);

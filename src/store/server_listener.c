@@ -14,8 +14,11 @@
 #include <unistd.h>
 
 enum {
-    ACCEPTS_AT_ONCE = 64,      /* then clients that were accepted have their turn */
-    UNAUTHENTICATED_MAX = 400, /* clients without a proof; many ranks may start at once */
+    ACCEPTS_AT_ONCE = 1024, /* then clients that were accepted have their turn */
+    SILENT_MAX = 400,       /* clients whose proof should have come by now */
+    NEW_MAX = 4096,         /* clients without a proof in all: many ranks may start at once */
+    PROOF_MS = 300,         /* within which a rank's proof comes, unless its machine is very busy */
+    CROWD_PAUSE_MS = 5,
     ACCEPT_PAUSE_MS = 50
 };
 
@@ -52,7 +55,7 @@ static void reject(int fd)
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
     uint8_t nonce[CDDPI_NONCE_BYTES] = {0};
 
-    cddpi_client_hello(hello, 1, nonce);
+    cddpi_client_hello(hello, CDDPI_WIRE_FULL, nonce);
     (void)send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(fd);
 }
@@ -130,10 +133,37 @@ static void admit(struct cddpi_listener *listener, struct cddpi_client_host *hos
             fd = lower;
         }
     }
-    while (host->authenticating.count >= UNAUTHENTICATED_MAX && drop_oldest(host)) {
-        continue;
-    }
     cddpi_client_accept(host, fd, cddpi_deadline_ns(listener->auth_timeout_ms));
+}
+
+/* Let newcomers wait in the queue for @p ms: epoll would report them again at once. */
+static void pause_accepting(struct cddpi_listener *listener, struct cddpi_client_host *host,
+                            uint32_t ms)
+{
+    cddpi_listener_watch(listener, host, false);
+    listener->listen_again_ns = cddpi_deadline_ns(ms);
+}
+
+/* When @p client, which has proved nothing, counts as silent. */
+static int64_t silent_from_ns(const struct cddpi_listener *listener,
+                              const struct cddpi_client *client)
+{
+    int64_t patience_ms = (int64_t)listener->auth_timeout_ms - PROOF_MS;
+
+    return client->auth_deadline_ns - patience_ms * 1000000;
+}
+
+int64_t cddpi_listener_drop_silent(struct cddpi_listener *listener, struct cddpi_client_host *host)
+{
+    while (host->authenticating.count > SILENT_MAX) {
+        int64_t from_ns = silent_from_ns(listener, host->authenticating.first);
+
+        if (cddpi_left_ms(from_ns) > 0) {
+            return from_ns;
+        }
+        (void)drop_oldest(host);
+    }
+    return INT64_MAX;
 }
 
 /* False if accepting is over for now. */
@@ -154,9 +184,7 @@ static bool survive_accept_error(struct cddpi_listener *listener, struct cddpi_c
         return false;
     }
     if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-        /* epoll would report the listener again at once: stop watching it for a moment */
-        cddpi_listener_watch(listener, host, false);
-        listener->listen_again_ns = cddpi_deadline_ns(ACCEPT_PAUSE_MS);
+        pause_accepting(listener, host, ACCEPT_PAUSE_MS);
         return false;
     }
     return true; /* the connection was gone already: the next one */
@@ -165,8 +193,13 @@ static bool survive_accept_error(struct cddpi_listener *listener, struct cddpi_c
 void cddpi_listener_accept(struct cddpi_listener *listener, struct cddpi_client_host *host)
 {
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
-        int fd = accept4(listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd;
 
+        if (host->authenticating.count >= NEW_MAX) { /* they are as new: no one pushes them out */
+            pause_accepting(listener, host, CROWD_PAUSE_MS);
+            return;
+        }
+        fd = accept4(listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             admit(listener, host, fd);
         } else if (!survive_accept_error(listener, host, errno)) {

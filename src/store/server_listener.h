@@ -19,6 +19,10 @@ struct cddpi_listener {
 /** Accept new connections, a bounded number of them. */
 void cddpi_listener_accept(struct cddpi_listener *listener, struct cddpi_client_host *host);
 
+/** Drop clients that should have proved the token by now, the oldest first, until as many are left
+ * as may be silent. Returns when there may be more to drop; INT64_MAX: not before others come. */
+int64_t cddpi_listener_drop_silent(struct cddpi_listener *listener, struct cddpi_client_host *host);
+
 /** Let epoll report new connections, or not. */
 void cddpi_listener_watch(struct cddpi_listener *listener, struct cddpi_client_host *host, bool on);
 

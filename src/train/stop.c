@@ -7,9 +7,9 @@
 #include <signal.h>
 #include <time.h>
 
-/* What a terminal, a service manager or a user sends. SIGHUP and SIGQUIT come from a terminal that
- * is closed, or from Ctrl-\. */
-static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+/* What a terminal, a service manager, a batch system or a user sends. SIGHUP and SIGQUIT come from
+ * a terminal that is closed, or from Ctrl-\; SIGUSR1 from Slurm before the time limit. */
+static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
 
 enum {
     SAME_REQUEST_MS = 200
@@ -37,8 +37,8 @@ static void ask(int number)
         return;
     }
     /* SIGHUP never counts as a second request: when a terminal closes, the kernel and the shell
-     * send one each. */
-    if (number != SIGHUP && !is_same_request()) {
+     * send one each. SIGUSR1 only says that time runs out. */
+    if (number != SIGHUP && number != SIGUSR1 && !is_same_request()) {
         (void)signal(number, SIG_DFL);
         (void)raise(number); /* once the handler has returned */
     }

@@ -52,6 +52,30 @@ def store():
     put("store_client", "full", b"\1" + struct.pack("<QII", 0x31726F7473706463, 1, 1) + bytes(32))
 
 
+def net_tcp():
+    begin = b"cddpnet\n" + struct.pack("<I", 1)
+
+    def frame(tag, data, number=0, total=None, offset=0, kind=1):
+        return struct.pack("<IIQQQ", kind << 24 | tag, number, len(data) if total is None else total, offset, len(data)) + data
+
+    def abort(text, operation=b"all_reduce #12", status=-3):
+        return b"a" + struct.pack("<iiiiIIHH", status, 1, 1, 104, 0, 8, len(operation), len(text)) + operation + text
+
+    put("net_tcp", "stranger", pieces((0, b"GET / HTTP/1.1\r\n\r\n"), (1, begin + bytes(144)), who=0))
+    put("net_tcp", "answer", pieces(
+        (0, begin + struct.pack("<6I", 1, 0, 1, 0, 2, 0) + bytes(120)), (1, begin[:8]), (1, begin[8:]), who=0))
+    put("net_tcp", "hello", pieces((0, begin + bytes(32)), (0, struct.pack("<I", 2) + bytes(56)),
+                                   (1, begin + bytes(32)), (1, bytes(60)), who=1))
+    put("net_tcp", "control", pieces((0, b"hh"), (0, abort(b"rank 1: gone")[:20]), (0, abort(b"rank 1: gone")[20:]),
+                                     (1, frame(1, b"0123456789")), (0, b"hg"), who=2))
+    put("net_tcp", "frames", pieces(
+        (0, frame(1, b"0123456789") + frame(2, b"", 1)), (1, frame(3, bytes(100), 2, 1000, 900)),
+        (0, frame(4, b"x" * 33, 4)), (1, frame(3, bytes(200), 2, 1000, 0)), (0, frame(0, b"", kind=2)), who=3))
+    put("net_tcp", "mismatch", pieces((0, frame(1, b"012345678")), (1, frame(9, b"1", 7)), who=3))
+    put("net_tcp", "records", pieces((0, struct.pack("<I", 50) + bytes(50)), (1, struct.pack("<I", 70000)), who=11))
+    put("net_tcp", "encrypted", pieces((0, begin + struct.pack("<6I", 1, 0, 1, 1, 2, 1) + bytes(120)), who=8))
+
+
 def safetensors():
     def file(header, data):
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -123,9 +147,46 @@ def tokenizer():
                   "vocab": {**names, **end}, "merges": merges}}, separators=space).encode())
 
 
+def slurm():
+    for name, text in {"hosts": "node[01-03,7],gpu[1-2]", "one": "login", "brackets": "r[1-2]n[1-3],x", "suffix": "n[008-011]-ib",
+                       "tasks": "2(x3),1", "tasks_one": "4", "backwards": "n[3-1]", "many": "a[1-2000]b[1-2000]",
+                       "many_tasks": "1000000(x99)", "open": "n[1-", "tasks_open": "2(x3", "no_tasks": "2(x0)"}.items():
+        put("slurm_list", name, text.encode())
+
+
+def hostfile():
+    put("hostfile", "open_mpi", b"\0# two\nalpha slots=4 max_slots=8\nbeta slots=2\n\ngamma\n")
+    put("hostfile", "horovod", b"\0alpha:4\nuser@beta:2 # fast\r\n[fd00::1]:3\nalpha:1\n")
+    put("hostfile", "wrong", b"\0alpha slots=4\nbeta speed=3\n")
+    put("hostfile", "list", b"\1alpha:4,beta,[fd00::1]:2,alpha:1")
+
+
+def nodes():
+    def text(words):
+        return struct.pack("<I", len(words)) + words.encode()
+
+    def numbers(*values):
+        return struct.pack(f"<{len(values)}q", *values)
+
+    put("nodes", "failure", b"\0" + numbers(2, 1, 1, 3, 0, 7, 1, 0) + text("rank 3 (pid 7) exited with status 7"))
+    put("nodes", "start", b"\0" + numbers(1, 0, 0, -1, 41234, 0, 0, 0) + text(""))
+    put("nodes", "record", b"\1" + text("0.1.0") + text("alpha") + numbers(4, 3, 0) + text("300000") +
+        text("train.conf train.epochs=1") + numbers(25))
+    put("nodes", "plan", b"\2" + text("") + text("10.0.0.7") + numbers(3) + text("alpha") + numbers(4) +
+        text("beta") + numbers(2) + text("gamma") + numbers(1))
+    put("nodes", "refusal", b"\2" + text("node 1 (beta) was started with --nnodes 3") + text("") + numbers(0))
+    put("nodes", "addresses", b"\3" + b"10.0.0.7:4242,[fd00::7]:4242,127.0.0.1:4242")
+    put("nodes", "parcel", b"\4" + text("0123456789abcdef") + text("/home/user") + text("alpha") + numbers(2) +
+        text("CDDP_LOG=info") + text("FLAVOUR=a b"))
+
+
+hostfile()
+nodes()
 store()
+net_tcp()
 safetensors()
 config()
 idx()
 tokens()
 tokenizer()
+slurm()

@@ -397,6 +397,34 @@ static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **sta
     free(large);
 }
 
+/* Whether a server for clients on other hosts, too, listens on all interfaces at @p host. */
+static bool is_everywhere(const char *host)
+{
+    struct cddpi_store_server_options options = {.host = host, .token = TOKEN, .other_hosts = true};
+    struct cddpi_store_server *server;
+    bool everywhere;
+
+    assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_OK);
+    everywhere = cddpi_store_server_is_everywhere(server);
+    cddpi_store_server_destroy(server);
+    return everywhere;
+}
+
+static void a_name_that_means_loopback_does_not_keep_other_hosts_out(void **state)
+{
+    struct cddpi_store_server_options options = {.host = "localhost", .other_hosts = true};
+    struct cddpi_store_server *server = NULL;
+
+    (void)state;
+    setenv("CDDP_LOG", "off", 1);
+    assert_true(is_everywhere("localhost"));
+    assert_false(is_everywhere("127.0.0.1")); /* what was asked for */
+    assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_ERR_ARGUMENT);
+    assert_true(last_error_has("needs a token"));
+    assert_null(server);
+    unsetenv("CDDP_LOG");
+}
+
 static void tokens_are_random_text(void **state)
 {
     char a[33];
@@ -426,6 +454,7 @@ int main(void)
         cmocka_unit_test(without_a_token_only_loopback_is_bound),
         cmocka_unit_test(addresses_of_both_families_work),
         cmocka_unit_test(a_stopped_server_costs_a_request_its_deadline_and_no_more),
+        cmocka_unit_test(a_name_that_means_loopback_does_not_keep_other_hosts_out),
         cmocka_unit_test(tokens_are_random_text),
     };
 

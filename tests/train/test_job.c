@@ -55,11 +55,11 @@ static void run_command(struct launched *job, const char *command, unsigned long
 
 static void a_stopped_job_goes_on_by_the_command_it_prints(void **state)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-    static const char *const names[] = {"term it", "int it", "hup it", "quit it"};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
+    static const char *const names[] = {"term it", "int it", "hup it", "quit it", "usr1 it"};
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct launched job = {0};
         unsigned long long step;
         char *command = stop_in_the_middle(&job, names[i], numbers[i], &step);

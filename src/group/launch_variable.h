@@ -1,0 +1,15 @@
+/* launch_variable.h - how the files that read launchers' variables (launch_*.c) read one. */
+#ifndef CDDPI_GROUP_LAUNCH_VARIABLE_H
+#define CDDPI_GROUP_LAUNCH_VARIABLE_H
+
+#include <cddp/status.h>
+
+/** The variable's value; NULL when it is not set or is set to "". */
+const char *cddpi_launch_variable(const char *name);
+
+/** The same as a whole number in [@p low, @p high]. CDDP_ERR_ARGUMENT names @p name, and
+ *  @p origin, the launcher that sets it. */
+cddp_status cddpi_launch_number(const char *origin, const char *name, int64_t low, int64_t high,
+                                int *out);
+
+#endif

@@ -1,0 +1,480 @@
+/* bench_rendezvous.c - what a rendezvous of N ranks costs, all of which start at once. Light
+ * clients, thousands in a process, do what a rank does when it joins: prove the token, set
+ * "member/R", count itself, wait for the key that is set when all have come, read what rank 0 has
+ * set (once it has waited for all members), and pass a barrier made of a counter and a key.
+ * Usage: bench_rendezvous [ranks [processes]]. Prints one line of JSON. */
+#include "base/clock.h"
+#include "store/server.h"
+#include "store/wire.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    RANKS = 1000,
+    PROCESSES = 4,
+    SECONDS = 300,
+    EVENTS = 512,
+    REPLY_BYTES = 4096,
+    PAUSE_MS = 50
+};
+
+/* What a rank waits for. */
+enum phase {
+    CONNECT, /* the hello */
+    GREET,   /* the welcome */
+    MEMBER,
+    GATHER, /* rank 0 alone */
+    OFFER,  /* rank 0 alone */
+    REPLY,
+    BARRIER,
+    OPEN, /* the last one alone */
+    PASS,
+    DONE
+};
+
+struct rank {
+    int fd;
+    int number;
+    enum phase phase;
+    int64_t again_ns; /* 0, or when it connects again */
+    uint8_t welcome[CDDPI_AUTH_BYTES];
+    uint8_t in[REPLY_BYTES];
+    size_t have;
+    size_t sent; /* of what does not go at once */
+    struct cddpi_buffer out;
+};
+
+/* Counted by all processes. */
+struct totals {
+    uint64_t bytes;
+    uint64_t messages;
+    uint64_t retries;
+};
+
+struct process {
+    struct totals totals;
+    struct rank *ranks;
+    int count;
+    int world_size;
+    int done;
+    int epoll_fd;
+    struct sockaddr_in server;
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
+};
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "bench_rendezvous: %s (errno %d)\n", what, errno);
+    _exit(1);
+}
+
+static void watch(struct process *process, struct rank *rank, int operation)
+{
+    struct epoll_event event = {
+        .events = rank->sent < rank->out.bytes ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = rank};
+
+    if (epoll_ctl(process->epoll_fd, operation, rank->fd, &event) != 0) {
+        fail("epoll_ctl");
+    }
+}
+
+static void begin(struct process *process, struct rank *rank)
+{
+    int on = 1;
+
+    rank->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (rank->fd < 0) {
+        fail("socket");
+    }
+    (void)setsockopt(rank->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(rank->fd, (struct sockaddr *)&process->server, sizeof process->server) != 0 &&
+        errno != EINPROGRESS) {
+        fail("connect");
+    }
+    rank->phase = CONNECT;
+    rank->have = rank->sent = rank->out.bytes = 0;
+    rank->again_ns = 0;
+    watch(process, rank, EPOLL_CTL_ADD);
+}
+
+/* Give the port back at once: thousands of them would be missing in the next run. */
+static void drop(struct rank *rank)
+{
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+
+    (void)setsockopt(rank->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(rank->fd);
+    rank->fd = -1;
+}
+
+/* Refused, or pushed out by those behind it: come again after a random moment, as ranks do. */
+static void retry(struct process *process, struct rank *rank)
+{
+    if (rank->phase > GREET) {
+        fail("a connection was lost");
+    }
+    process->totals.retries++;
+    drop(rank);
+    rank->again_ns = cddpi_deadline_ns((uint32_t)(PAUSE_MS / 2 + rand() % PAUSE_MS));
+}
+
+static void flush(struct process *process, struct rank *rank)
+{
+    bool waited = rank->sent > 0;
+
+    while (rank->sent < rank->out.bytes) {
+        ssize_t sent = send(rank->fd, rank->out.data + rank->sent, rank->out.bytes - rank->sent,
+                            MSG_NOSIGNAL);
+
+        if (sent < 0 && errno == EAGAIN) {
+            watch(process, rank, EPOLL_CTL_MOD);
+            return;
+        }
+        if (sent < 0) {
+            retry(process, rank);
+            return;
+        }
+        process->totals.bytes += (uint64_t)sent;
+        rank->sent += (size_t)sent;
+    }
+    rank->sent = rank->out.bytes = 0;
+    if (waited) {
+        watch(process, rank, EPOLL_CTL_MOD);
+    }
+}
+
+static struct cddpi_slice slice(const char *text)
+{
+    return (struct cddpi_slice){(const uint8_t *)text, strlen(text)};
+}
+
+static void ask(struct process *process, struct rank *rank, enum phase phase,
+                const struct cddpi_store_request *request)
+{
+    rank->phase = phase;
+    process->totals.messages++;
+    if (!cddpi_wire_encode(request, (uint32_t)phase, &rank->out)) {
+        fail("no memory");
+    }
+    flush(process, rank);
+}
+
+static void answer(struct process *process, struct rank *rank)
+{
+    uint8_t out[CDDPI_WIRE_ANSWER_BYTES] = {0};
+    uint8_t *nonce = out + 16;
+
+    if (cddpi_get_u32(rank->in + 12) != 0) {
+        retry(process, rank);
+        return;
+    }
+    cddpi_put_u64(out, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(out + 8, CDDPI_WIRE_VERSION);
+    cddpi_random_bytes(nonce, CDDPI_NONCE_BYTES);
+    cddpi_auth_make(process->key, "client", rank->in + 16, nonce, nonce + CDDPI_NONCE_BYTES);
+    cddpi_auth_make(process->key, "server", rank->in + 16, nonce, rank->welcome);
+    if (!cddpi_buffer_reserve(&rank->out, sizeof out)) {
+        fail("no memory");
+    }
+    cddpi_buffer_append(&rank->out, out, sizeof out);
+    rank->phase = GREET;
+    flush(process, rank);
+}
+
+static void set(struct process *process, struct rank *rank, enum phase phase, const char *key,
+                const char *value)
+{
+    struct cddpi_store_request request = {
+        .op = CDDPI_STORE_SET, .key = slice(key), .value = slice(value)};
+
+    ask(process, rank, phase, &request);
+}
+
+static void get(struct process *process, struct rank *rank, enum phase phase, const char *key)
+{
+    struct cddpi_store_request request = {.op = CDDPI_STORE_GET, .key = slice(key)};
+
+    ask(process, rank, phase, &request);
+}
+
+/* Rank 0 waits for all members by one message. */
+static void gather(struct process *process, struct rank *rank)
+{
+    size_t room = (size_t)process->world_size * 40;
+    struct cddpi_store_request request = {.op = CDDPI_STORE_WAIT};
+    uint8_t *keys = malloc(room);
+    size_t used = 0;
+
+    for (int r = 0; r < process->world_size; r++) {
+        char key[32];
+        int bytes = snprintf(key, sizeof key, "bench/0/member/%d", r);
+
+        cddpi_put_u16(keys + used, (uint16_t)bytes);
+        memcpy(keys + used + 2, key, (size_t)bytes);
+        used += 2 + (size_t)bytes;
+    }
+    request.value = (struct cddpi_slice){keys, used};
+    ask(process, rank, GATHER, &request);
+    free(keys);
+}
+
+/* The reply that @p rank waited for is there: the next step. */
+static void advance(struct process *process, struct rank *rank, const char *value)
+{
+    static const char member[] = "10000|0d1f0b9a-0000-0000-0000-000000000000|node0001|pid:[402653]";
+    struct cddpi_store_request add = {
+        .op = CDDPI_STORE_ADD, .key = slice("bench/0/count"), .amount = 1};
+    char key[32];
+
+    switch (rank->phase) {
+    case GREET:
+        snprintf(key, sizeof key, "bench/0/member/%d", rank->number);
+        set(process, rank, MEMBER, key, member);
+        break;
+    case MEMBER:
+        if (rank->number == 0) {
+            gather(process, rank);
+        } else {
+            get(process, rank, REPLY, "bench/0/reply");
+        }
+        break;
+    case GATHER:
+        set(process, rank, OFFER, "bench/0/reply", "ok");
+        break;
+    case OFFER:
+    case REPLY:
+        ask(process, rank, BARRIER, &add);
+        break;
+    case BARRIER:
+        if (atoi(value) == process->world_size) {
+            set(process, rank, OPEN, "bench/0/go", "1");
+        } else {
+            get(process, rank, PASS, "bench/0/go");
+        }
+        break;
+    case OPEN:
+    case PASS:
+        rank->phase = DONE;
+        process->done++;
+        break;
+    case CONNECT:
+    case DONE:
+        fail("a reply that nobody asked for");
+    }
+}
+
+/* How many bytes the message at hand has, as far as that is known. */
+static size_t wanted(const struct rank *rank)
+{
+    if (rank->phase == CONNECT) {
+        return CDDPI_WIRE_HELLO_BYTES;
+    }
+    if (rank->phase == GREET) {
+        return CDDPI_WIRE_WELCOME_BYTES;
+    }
+    return rank->have < CDDPI_WIRE_HEAD_BYTES ? CDDPI_WIRE_HEAD_BYTES
+                                              : CDDPI_WIRE_HEAD_BYTES + cddpi_get_u32(rank->in);
+}
+
+/* A whole message is there. */
+static void take(struct process *process, struct rank *rank)
+{
+    enum phase phase = rank->phase;
+    struct cddpi_wire_head head;
+
+    rank->in[rank->have] = '\0';
+    rank->have = 0;
+    if (phase == CONNECT) {
+        answer(process, rank);
+        return;
+    }
+    if (phase == GREET) {
+        if (cddpi_get_u32(rank->in) != 0 ||
+            memcmp(rank->in + 4, rank->welcome, sizeof rank->welcome) != 0) {
+            fail("the token was refused");
+        }
+    } else {
+        cddpi_wire_get_head(rank->in, &head);
+        if (head.id != (uint32_t)phase || head.code != 0) {
+            fail("an operation failed");
+        }
+    }
+    advance(process, rank, (const char *)rank->in + CDDPI_WIRE_HEAD_BYTES);
+}
+
+static void receive(struct process *process, struct rank *rank)
+{
+    while (rank->fd >= 0) {
+        size_t more = wanted(rank) - rank->have;
+        ssize_t got;
+
+        if (rank->have + more >= sizeof rank->in) {
+            fail("a reply is too long");
+        }
+        got = recv(rank->fd, rank->in + rank->have, more, 0);
+        if (got < 0 && errno == EAGAIN) {
+            return;
+        }
+        if (got <= 0) {
+            retry(process, rank);
+            return;
+        }
+        process->totals.bytes += (uint64_t)got;
+        rank->have += (size_t)got;
+        if (rank->have == wanted(rank)) {
+            take(process, rank);
+        }
+    }
+}
+
+/* Those that were turned away come again. */
+static void begin_again(struct process *process)
+{
+    for (int i = 0; i < process->count; i++) {
+        struct rank *rank = &process->ranks[i];
+
+        if (rank->fd < 0 && rank->again_ns != 0 && cddpi_left_ms(rank->again_ns) == 0) {
+            begin(process, rank);
+        }
+    }
+}
+
+static void join(struct process *process, int first)
+{
+    struct epoll_event events[EVENTS];
+    int64_t deadline_ns = cddpi_deadline_ns(SECONDS * 1000);
+
+    process->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    process->ranks = calloc((size_t)process->count, sizeof *process->ranks);
+    for (int i = 0; i < process->count; i++) {
+        process->ranks[i].number = first + i;
+        begin(process, &process->ranks[i]);
+    }
+    while (process->done < process->count) {
+        int count = epoll_wait(process->epoll_fd, events, EVENTS, 5);
+
+        for (int i = 0; i < count; i++) {
+            struct rank *rank = events[i].data.ptr;
+
+            if ((events[i].events & EPOLLOUT) != 0 && rank->fd >= 0) {
+                flush(process, rank);
+            }
+            receive(process, rank);
+        }
+        begin_again(process);
+        if (cddpi_left_ms(deadline_ns) == 0) {
+            fprintf(stderr, "bench_rendezvous: %d of %d ranks joined\n", process->done,
+                    process->count);
+            _exit(1);
+        }
+    }
+}
+
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* Fork the processes, ranks spread evenly, and wait for them. */
+static int join_all(int ranks, int processes, uint16_t port, const char *token,
+                    struct totals *totals)
+{
+    int first = 0;
+    int failed = 0;
+
+    for (int i = 0; i < processes; i++) {
+        struct process process = {.count = ranks / processes + (i < ranks % processes),
+                                  .world_size = ranks,
+                                  .server = {.sin_family = AF_INET,
+                                             .sin_port = htons(port),
+                                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            raise_file_limit();
+            srand((unsigned)i);
+            cddpi_auth_key(token, "cddp tcp store", process.key);
+            join(&process, first);
+            totals[i] = process.totals;
+            _exit(0);
+        }
+        first += process.count;
+        failed += pid < 0;
+    }
+    for (int i = 0; i < processes; i++) {
+        int status;
+
+        failed += wait(&status) < 0 || status != 0;
+    }
+    return failed;
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+int main(int argc, char **argv)
+{
+    int ranks = argc > 1 ? atoi(argv[1]) : RANKS;
+    int processes = argc > 2 ? atoi(argv[2]) : PROCESSES;
+    struct cddpi_store_server_options options = {0};
+    struct cddpi_store_server *server = NULL;
+    struct totals *totals;
+    struct totals all = {0};
+    char token[33];
+    int64_t start_ns;
+    double seconds;
+    double cpu_s;
+    int failed;
+
+    if (ranks < 2 || processes < 1 || processes > ranks) {
+        fprintf(stderr, "usage: bench_rendezvous [ranks [processes]]\n");
+        return 2;
+    }
+    totals = mmap(NULL, (size_t)processes * sizeof *totals, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cddpi_store_token(token);
+    options.token = token;
+    if (totals == MAP_FAILED || cddpi_store_server_create(&options, &server) != CDDP_OK) {
+        fprintf(stderr, "%s\n", cddp_last_error());
+        return 1;
+    }
+    start_ns = cddpi_now_ns();
+    cpu_s = cpu_seconds();
+    failed = join_all(ranks, processes, cddpi_store_server_port(server), token, totals);
+    seconds = (double)(cddpi_now_ns() - start_ns) * 1e-9;
+    cpu_s = cpu_seconds() - cpu_s;
+    cddpi_store_server_destroy(server);
+    for (int i = 0; i < processes; i++) {
+        all.bytes += totals[i].bytes;
+        all.messages += totals[i].messages;
+        all.retries += totals[i].retries;
+    }
+    if (failed == 0) {
+        printf("{\"bench\":\"rendezvous\",\"ranks\":%d,\"processes\":%d,\"seconds\":%.3f,"
+               "\"server_cpu_s\":%.3f,\"messages\":%llu,\"bytes\":%llu,\"retries\":%llu}\n",
+               ranks, processes, seconds, cpu_s, (unsigned long long)all.messages,
+               (unsigned long long)all.bytes, (unsigned long long)all.retries);
+    }
+    return failed != 0;
+}
