@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Symbols point down the layers, as includes do, and the CUDA module is what lies in its folders.
+"""Symbols point down the layers, as includes do, and the CUDA and MPI modules are what lies in their folders.
 Usage: check_symbols.py BUILD_ROOT SOURCE_ROOT < layers, a line each: FOLDER ALLOWED... (tests/check_layers.sh
 has them). What an object leaves undefined must be defined in its own layer or in one that it may use, or
 not by us at all: so no declaration of one's own reaches where no include may. Objects that are not built
@@ -8,10 +8,13 @@ import collections, glob, json, os, subprocess, sys
 
 build, root = (os.path.realpath(folder) for folder in sys.argv[1:3])
 MODULE = ("src/device/cuda/libcddp-cuda.so.p/", "tests/fake_cuda/libcddp-cuda-emulated.so.p/",
-          "tests/fake_cuda/libemulated_kernels.a.p/", "kernels/cuda/")  # the last one: what nvcc makes
-FILES = ("src/device/cuda/libcddp-cuda.so", "tests/fake_cuda/libcddp-cuda-emulated.so")
+          "tests/fake_cuda/libemulated_kernels.a.p/", "kernels/cuda/",  # this one: what nvcc makes
+          "src/group/net/mpi/libcddp-mpi.so.p/")
+# The modules, and all that each may show; the emulated one also shows what tests ask it.
+FILES = {"src/device/cuda/libcddp-cuda.so": "cddpi_cuda_module", "tests/fake_cuda/libcddp-cuda-emulated.so": None,
+         "src/group/net/mpi/libcddp-mpi.so": "cddpi_mpi_module"}
+FOLDERS = {"cuda", "mpi"}
 CORE = "src/libcddp.a.p/"
-ENTRY = "cddpi_cuda_module"  # all that the module shows
 problems = []
 
 
@@ -83,34 +86,34 @@ for world in (source_of.keys() - in_module, in_module):
                 problems.append(f"{source} uses {symbol} of {', '.join(sorted(places))}: "
                                 f"{folder} may use only: {' '.join(sorted(layers[folder]))}")
 
-# The module's boundary: its folders.
+# The modules' boundary: their folders.
 module_folders = {os.path.dirname(source_of[output]) for output in in_module}
 for folder in sorted(module_folders):
-    if "cuda" not in folder.split("/"):
-        problems.append(f"{folder} has sources of the CUDA module, but lies in no folder cuda/")
+    if not FOLDERS & set(folder.split("/")):
+        problems.append(f"{folder} has sources of a module, but lies in no folder cuda/ or mpi/")
 for output in sorted(source_of.keys() - in_module):
     source = source_of[output]
     folder = os.path.dirname(source)
-    if "cuda" in folder.split("/") and (folder in module_folders or output.startswith(CORE)):
-        problems.append(f"{source} is linked into {output.split('.p/')[0]}, but {folder} is the CUDA module's")
+    if FOLDERS & set(folder.split("/")) and (folder in module_folders or output.startswith(CORE)):
+        problems.append(f"{source} is linked into {output.split('.p/')[0]}, but {folder} is a module's")
 
 # What it needs, and what it shows.
 ours = {symbol for output in source_of.keys() - in_module for symbol, kind in table[output] if not is_undefined(kind)}
-for path in FILES:
+for path, entry in FILES.items():
     if not os.path.exists(os.path.join(build, path)):
         continue
     for symbol, kind in symbols([path], "-D")[path]:
         if is_undefined(kind) and (symbol.startswith("cddp") or symbol in ours):
             problems.append(f"{path} needs {symbol} of libcddp: the module calls it by a table (src/base/module.h)")
-        elif path == FILES[0] and not is_undefined(kind) and symbol != ENTRY:
-            problems.append(f"{path} shows {symbol}, and should show {ENTRY} alone")
+        elif entry is not None and not is_undefined(kind) and symbol != entry:
+            problems.append(f"{path} shows {symbol}, and should show {entry} alone")
 
 # A layer none of whose objects was found was not checked.
 seen = {layer_of(source) for source in source_of.values()}
 for folder in layers.keys() - seen - {"kernels/cuda"}:
     if glob.glob(os.path.join(root, folder, "**/*.c"), recursive=True):
         problems.append(f"no object of {folder} is in {build}: build first")
-print(f"{len(source_of) - len(in_module)} objects of libraries and programs, {len(in_module)} of the CUDA module")
+print(f"{len(source_of) - len(in_module)} objects of libraries and programs, {len(in_module)} of modules")
 for problem in problems:
     print(problem)
 sys.exit(1 if problems else 0)

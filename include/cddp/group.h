@@ -93,7 +93,9 @@ typedef struct cddp_group_options {
 
 /** Join the group. Collective: every rank succeeds or every rank fails. Where rank and size come
  * from, in this order: the options; cddp-run's environment; torchrun's (RANK, WORLD_SIZE,
- * LOCAL_RANK, MASTER_ADDR, MASTER_PORT); Open MPI's; Slurm's; Kubernetes's; else alone.
+ * LOCAL_RANK, MASTER_ADDR, MASTER_PORT); Open MPI's; that of MPICH's and Intel MPI's mpirun;
+ * Slurm's; Kubernetes's; else this process is alone. Ranks that an mpirun has started on several hosts meet by
+ * MPI, or at CDDP_STORE if it is set.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (also for variables of a launcher that make no sense);
@@ -102,6 +104,42 @@ typedef struct cddp_group_options {
  *          CDDP_ERR_TIMEOUT when a rank did not come: the text says which; CDDP_ERR_NO_MEMORY;
  *          what cddp_store_open() gives for the rendezvous. */
 CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out);
+
+/** What processes that are connected already can do together: enough to meet. Both functions are
+ *  collective, return 0 or an error's number, and are called only within the call that gets this.
+ *  A program of MPI has them in cddp/mpi.h. */
+typedef struct cddp_bootstrap {
+    /** Set by the initialiser: which fields the caller knows. */
+    size_t struct_size;
+    /** What the functions get; may be NULL. */
+    void *context;
+    /** In [0, world_size). */
+    int rank;
+    /** How many processes there are. */
+    int world_size;
+    /** Every process's @p bytes bytes of @p data become rank 0's. */
+    int (*broadcast)(void *context, void *data, size_t bytes);
+    /** @p out_all gets every process's @p bytes bytes of @p own, in rank order. */
+    int (*all_gather)(void *context, const void *own, size_t bytes, void *out_all);
+
+} cddp_bootstrap;
+#define CDDP_BOOTSTRAP_INIT                                                                        \
+    {                                                                                              \
+        sizeof(cddp_bootstrap), NULL, 0, 0, NULL, NULL                                             \
+    }
+
+/** Join a group of exactly the processes that @p bootstrap connects, with its ranks, whatever the
+ *  environment says of a job. They meet in a store that rank 0 serves as long as this call lasts,
+ *  on one machine at its loopback, else at all its addresses, with a random token that
+ *  bootstrap->broadcast() carries. Collective: every rank succeeds or every rank fails, but for an
+ *  error of bootstrap's functions.
+ *  @param options  NULL for all defaults; rendezvous, rank and sizes in it are not read. The same
+ *                  job, token, generation and deadline everywhere.
+ *  @param out      Release with cddp_group_destroy(), which accepts NULL.
+ *  @return as cddp_group_create(); CDDP_ERR_PEER where a function of @p bootstrap failed;
+ *          CDDP_ERR_UNAVAILABLE: a rank reaches no address of rank 0's host. */
+CDDP_CHECKED cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap,
+                                              const cddp_group_options *options, cddp_group **out);
 
 /** Leave. Not collective, does not wait: peers that still need this rank get CDDP_ERR_PEER. Pending
  *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. On a device: first waits

@@ -67,6 +67,11 @@
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
       "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
+    X(MPI_MODULE, "CDDP_MPI_MODULE", "",                                                           \
+      "file of the MPI module; unset: libcddp-mpi.so beside the program or the library")           \
+    X(CARRIER, "CDDP_CARRIER", "",                                                                 \
+      "what carries data between machines: tcp or mpi; unset: mpi where the module is there and "  \
+      "mpirun started the ranks, else tcp")                                                        \
     X(MIXED_LIBRARIES, "CDDP_MIXED_LIBRARIES", "0",                                                \
       "1: cuBLASLt, cuDNN and NCCL may come some from the system and some from Python's wheels; "  \
       "else that is an error")                                                                     \

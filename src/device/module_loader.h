@@ -2,14 +2,12 @@
 #ifndef CDDPI_DEVICE_MODULE_LOADER_H
 #define CDDPI_DEVICE_MODULE_LOADER_H
 
+#include "base/module_loader.h"
 #include "device/module.h"
 
 /** The module, opened once a process; it is never closed. CDDP_ERR_UNAVAILABLE: where it was looked
  *  for and why that failed. Opening it calls nothing of CUDA. Any thread. */
 cddp_status cddpi_module_open(const struct cddpi_module **out);
-
-/** The table that is handed to it. */
-const struct cddpi_module_host *cddpi_module_host(void);
 
 /** Run @p probe in a child process, and read the text that it writes to @p fd: a driver must not
  *  be touched before a fork, and may hang or crash. Release the text with cddpi_free(). NULL, with

@@ -1,6 +1,8 @@
-/* create.c - cddp_group_create(): who this rank is, which transport, and on which device. */
+/* create.c - cddp_group_create() and cddp_group_create_by(): who this rank is, which transport, and
+ * on which device. */
 #include "base/env.h"
 #include "base/error.h"
+#include "group/bootstrap.h"
 #include "group/device/device.h"
 #include "group/transports.h"
 
@@ -71,15 +73,65 @@ static cddp_status create(const struct cddpi_launch_env *env,
     return status;
 }
 
+/* What the caller and the environment choose. */
+struct choice {
+    const struct cddpi_transport *transport; /* NULL: the best, or one of the device's memory */
+    const char *name;                        /* of the backend; NULL: none was named */
+    const char *device;
+    bool on_device;
+};
+
+static cddp_status choose(const cddp_group_options *options, struct choice *out)
+{
+    const char *name = options->backend != NULL ? options->backend : cddpi_env(CDDPI_ENV_BACKEND);
+    const char *device = options->device != NULL ? options->device : cddpi_env(CDDPI_ENV_DEVICE);
+    struct choice choice = {NULL, name, device, strcmp(device, "cpu") != 0};
+
+    if (name != NULL) {
+        cddp_status status = cddpi_transport_find(name, &choice.transport);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (options->stream != NULL && !choice.on_device) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "options.stream is for CUDA devices, not for cpu");
+    }
+    if (name != NULL && choice.transport == NULL && !choice.on_device) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "backend %s reduces a GPU's memory: it needs options.device or "
+                          "CDDP_DEVICE to be cuda, not cpu",
+                          name);
+    }
+    *out = choice;
+    return CDDP_OK;
+}
+
+/* Join as @p env says. */
+static cddp_status join(const cddp_group_options *options, const struct choice *choice,
+                        struct cddpi_launch_env *env, cddp_group **out)
+{
+    cddp_group *group = NULL;
+    cddp_status status = create(env, choice->transport, &group);
+
+    status = cddpi_bootstrap_end(env, status);
+    if (status == CDDP_OK && choice->on_device) {
+        status = cddpi_group_device_open(group, choice->device, choice->name,
+                                         options->deterministic, options->stream);
+    }
+    if (status != CDDP_OK) {
+        cddp_group_destroy(group);
+        return status;
+    }
+    *out = group;
+    return CDDP_OK;
+}
+
 cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out)
 {
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
     struct cddpi_launch_env env;
-    cddp_group *group = NULL;
-    const struct cddpi_transport *transport = NULL;
-    const char *device;
-    const char *name;
-    bool on_device;
+    struct choice choice;
     cddp_status status;
 
     if (out == NULL) {
@@ -89,35 +141,70 @@ cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **ou
     if (status == CDDP_OK) {
         status = cddpi_launch_env_read(options, &env);
     }
-    if (status != CDDP_OK) {
-        return status;
+    if (status == CDDP_OK) {
+        status = choose(&read, &choice);
     }
-    name = read.backend != NULL ? read.backend : cddpi_env(CDDPI_ENV_BACKEND);
-    device = read.device != NULL ? read.device : cddpi_env(CDDPI_ENV_DEVICE);
-    on_device = strcmp(device, "cpu") != 0;
-    if (name != NULL) {
-        status = cddpi_transport_find(name, &transport);
-        if (status != CDDP_OK) {
-            return status;
-        }
+    if (status == CDDP_OK && env.rendezvous_by_mpi) {
+        status = cddpi_bootstrap_rendezvous_by_mpi(&env);
     }
-    if (read.stream != NULL && !on_device) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "options.stream is for CUDA devices, not for cpu");
+    return status == CDDP_OK ? join(&read, &choice, &env, out) : status;
+}
+
+static cddp_status check_bootstrap(const cddp_bootstrap *bootstrap)
+{
+    if (bootstrap == NULL || bootstrap->struct_size < sizeof *bootstrap) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap is NULL or without its initialiser");
     }
-    if (name != NULL && transport == NULL && !on_device) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "backend %s reduces a GPU's memory: it needs options.device or "
-                          "CDDP_DEVICE to be cuda, not cpu",
-                          name);
+    if (bootstrap->world_size < 1 || bootstrap->rank < 0 ||
+        bootstrap->rank >= bootstrap->world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: rank %d of %d", bootstrap->rank,
+                          bootstrap->world_size);
     }
-    status = create(&env, transport, &group);
-    if (status == CDDP_OK && on_device) {
-        status = cddpi_group_device_open(group, device, name, read.deterministic, read.stream);
+    if (bootstrap->broadcast == NULL || bootstrap->all_gather == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap lacks a function");
     }
-    if (status != CDDP_OK) {
-        cddp_group_destroy(group);
-        return status;
-    }
-    *out = group;
     return CDDP_OK;
+}
+
+/* All but where the ranks meet, which is found out later. */
+static cddp_status read_bootstrap(const cddp_bootstrap *bootstrap,
+                                  const cddp_group_options *options, struct cddpi_launch_env *out)
+{
+    cddp_group_options read = *options;
+    cddp_status status;
+
+    read.rendezvous = "bootstrap";
+    read.rank = read.local_rank = bootstrap->rank;
+    read.world_size = read.local_world_size = bootstrap->world_size;
+    status = cddpi_launch_env_read(&read, out);
+    if (status == CDDP_OK) {
+        out->origin = "a bootstrap";
+    }
+    return status;
+}
+
+cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap, const cddp_group_options *options,
+                                 cddp_group **out)
+{
+    cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
+    struct cddpi_launch_env env;
+    struct choice choice;
+    cddp_status status = check_bootstrap(bootstrap);
+
+    if (status == CDDP_OK && out == NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_group_options_read(options, &read);
+    }
+    if (status == CDDP_OK) {
+        status = read_bootstrap(bootstrap, &read, &env);
+    }
+    if (status == CDDP_OK) {
+        status = choose(&read, &choice);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_bootstrap_rendezvous(bootstrap, &env);
+    }
+    return status == CDDP_OK ? join(&read, &choice, &env, out) : status;
 }

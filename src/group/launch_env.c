@@ -1,9 +1,10 @@
 /* launch_env.c - reads who this process is: from options, or from the environment of cddp-run,
- * torchrun, Open MPI, Slurm or Kubernetes. */
+ * torchrun, Open MPI, MPICH's and Intel MPI's Hydra, Slurm or Kubernetes. */
 #include "group/launch_env.h"
 
 #include "base/env.h"
 #include "base/error.h"
+#include "group/launch_hydra.h"
 #include "group/launch_kubernetes.h"
 #include "group/launch_slurm.h"
 #include "group/launch_token.h"
@@ -33,6 +34,9 @@ static const struct names torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_R
                                       "LOCAL_WORLD_SIZE"};
 static const struct names open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                       "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+/* MPICH's and Intel MPI's mpirun */
+static const struct names hydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                                   "MPI_LOCALNRANKS"};
 /* the local size is one of a list: launch_slurm.c */
 static const struct names slurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL};
 
@@ -166,6 +170,19 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
     return CDDP_OK;
 }
 
+/* Where the user says that ranks of an mpirun meet: rank 0 serves the store there. */
+static bool use_given_store(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_env(CDDPI_ENV_STORE);
+
+    if (store == NULL) {
+        return false;
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
+    env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    return true;
+}
+
 static cddp_status use_open_mpi(struct cddpi_launch_env *env)
 {
     const char *space = cddpi_launch_variable("PMIX_NAMESPACE");
@@ -187,7 +204,37 @@ static cddp_status use_open_mpi(struct cddpi_launch_env *env)
     if (env->job[0] == '\0') {
         snprintf(env->job, sizeof env->job, "%s", name);
     }
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (env->local_world_size < env->world_size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
     return use_file(env, is_directory(folder) ? folder : NULL, name);
+}
+
+static cddp_status use_hydra(struct cddpi_launch_env *env)
+{
+    char start[32] = "";
+    char name[96];
+    long proxy;
+
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (cddpi_launch_variable(hydra.local_world_size) == NULL ||
+        env->local_world_size < env->world_size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
+    proxy = cddpi_launch_hydra_proxy(start, sizeof start);
+    snprintf(name, sizeof name, "hydra-%ld-%s", proxy, start);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    return use_file(env, NULL, name);
 }
 
 static cddp_status use_slurm(struct cddpi_launch_env *env)
@@ -239,6 +286,13 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
     if (cddpi_launch_variable("OMPI_COMM_WORLD_RANK") != NULL) {
         status = read_ranks(&open_mpi, env);
         return status == CDDP_OK && env->world_size > 1 ? use_open_mpi(env) : status;
+    }
+    /* srun sets PMI's variables, too, where it serves them, but not these */
+    if (cddpi_launch_variable("PMI_RANK") != NULL && cddpi_launch_variable("PMI_SIZE") != NULL &&
+        (cddpi_launch_variable("MPI_LOCALRANKID") != NULL ||
+         cddpi_launch_variable("SLURM_PROCID") == NULL)) {
+        status = read_ranks(&hydra, env);
+        return status == CDDP_OK && env->world_size > 1 ? use_hydra(env) : status;
     }
     if (cddpi_launch_variable("SLURM_PROCID") != NULL) {
         status = read_ranks(&slurm, env);
@@ -337,6 +391,7 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
             return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the rendezvous is too long");
         }
         snprintf(env.store, sizeof env.store, "%s", options->rendezvous);
+        env.rendezvous_by_mpi = false;
         env.hosts_store = strncmp(env.store, "tcp://", 6) == 0;
         env.removes_file = false;
     }

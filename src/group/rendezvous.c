@@ -26,7 +26,7 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
     char own[40];
     cddp_status status;
 
-    if (env->hosts_store && env->rank == 0) {
+    if (env->hosts_store && env->rank == 0 && env->server == NULL) {
         struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
         char host[1200];
         const char *colon = strrchr(env->store, ':');

@@ -329,7 +329,12 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     server->listener.auth_timeout_ms = options->auth_timeout_ms > 0 ? options->auth_timeout_ms
                                                                     : AUTH_TIMEOUT_MS;
     server->listener.reserved = options->reserved;
-    cddpi_auth_key(token, "cddp tcp store", server->host.key);
+    status = cddpi_encryption(token, &server->host.encrypts);
+    if (status != CDDP_OK) {
+        status = cddpi_fail_prefix(status, "store server");
+        goto fail;
+    }
+    cddpi_store_key(token, server->host.encrypts, server->host.key);
     server->host.table = cddpi_table_create();
     if (server->host.table == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");

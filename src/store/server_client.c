@@ -58,12 +58,14 @@ void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *cli
     cddpi_table_unpark(host->table, &client->waiter);
     /* A forked process may hold a copy of the descriptor, so closing is not enough: shut the
      * connection down, and take it out of epoll, which reports it while there is a copy. */
-    (void)epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, client->fd, NULL);
-    (void)shutdown(client->fd, SHUT_RDWR);
-    close(client->fd);
+    (void)epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, client->stream.fd, NULL);
+    (void)shutdown(client->stream.fd, SHUT_RDWR);
+    close(client->stream.fd);
     cddpi_buffer_fini(&client->in);
     cddpi_value_release(client->body);
     client->body = NULL;
+    cddpi_cipher_destroy(client->stream.cipher);
+    client->stream.cipher = NULL;
     list_remove(client);
     list_add(&host->closed, client);
 }
@@ -82,7 +84,7 @@ static void watch(struct cddpi_client_host *host, struct cddpi_client *client, u
 {
     struct epoll_event event = {.events = events, .data.ptr = client};
 
-    if (epoll_ctl(host->epoll_fd, EPOLL_CTL_MOD, client->fd, &event) != 0) {
+    if (epoll_ctl(host->epoll_fd, EPOLL_CTL_MOD, client->stream.fd, &event) != 0) {
         cddpi_client_close(host, client);
     }
 }
@@ -123,10 +125,11 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
         return;
     }
     prepare_socket(fd);
-    client->fd = fd;
+    client->stream.fd = fd;
     client->auth_deadline_ns = auth_deadline_ns;
     cddpi_random_bytes(client->nonce, sizeof client->nonce);
-    cddpi_client_hello(hello, 0, client->nonce);
+    cddpi_client_hello(hello, host->encrypts ? CDDPI_WIRE_ENCRYPTS : CDDPI_WIRE_READY,
+                       client->nonce);
     if (!send_small(fd, hello, sizeof hello) ||
         epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         close(fd);
@@ -136,13 +139,30 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
     list_add(&host->authenticating, client);
 }
 
+static size_t header_bytes(const struct cddpi_client_host *host)
+{
+    return host->encrypts ? CDDPI_CIPHER_HEADER_BYTES : 0;
+}
+
+/* What follows will be encrypted. False: without memory, or the client's header is none. */
+static bool begin_cipher(struct cddpi_client_host *host, struct cddpi_client *client,
+                         const uint8_t *nonce, uint8_t *out_header)
+{
+    struct cddpi_cipher *cipher = cddpi_cipher_create(host->key, "server", client->nonce, nonce,
+                                                      out_header);
+
+    client->stream.cipher = cipher;
+    return cipher != NULL && cddpi_cipher_accept(cipher, host->key, "client", client->nonce, nonce,
+                                                 nonce + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES);
+}
+
 /* The client's proof is in the buffer: accept the client or refuse it. */
 static void check_auth(struct cddpi_client_host *host, struct cddpi_client *client)
 {
     const uint8_t *answer = client->in.data;
     const uint8_t *nonce = answer + 16;
     uint8_t wanted[CDDPI_AUTH_BYTES];
-    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES] = {0};
+    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES + CDDPI_CIPHER_HEADER_BYTES] = {0};
     bool right;
 
     cddpi_auth_make(host->key, "client", client->nonce, nonce, wanted);
@@ -151,7 +171,11 @@ static void check_auth(struct cddpi_client_host *host, struct cddpi_client *clie
     if (right) {
         cddpi_auth_make(host->key, "server", client->nonce, nonce, welcome + 4);
     }
-    if (!send_small(client->fd, welcome, sizeof welcome) || !right) {
+    if (right && host->encrypts) {
+        right = begin_cipher(host, client, nonce, welcome + CDDPI_WIRE_WELCOME_BYTES);
+    }
+    if (!send_small(client->stream.fd, welcome, CDDPI_WIRE_WELCOME_BYTES + header_bytes(host)) ||
+        !right) {
         cddpi_client_close(host, client);
         return;
     }
@@ -175,8 +199,19 @@ static void continue_auth(struct cddpi_client_host *host, struct cddpi_client *c
 {
     if (!may_be_answer(client->in.data, client->in.bytes)) {
         cddpi_client_close(host, client);
-    } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES) {
+    } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES + header_bytes(host)) {
         check_auth(host, client);
+    }
+}
+
+/* The reply cannot go on: wait until it can, unless the client is gone. */
+static void reply_blocked(struct cddpi_client_host *host, struct cddpi_client *client, int error)
+{
+    if (error != EAGAIN && error != EWOULDBLOCK) {
+        cddpi_client_close(host, client);
+    } else if (!client->replying) {
+        client->replying = true;
+        watch(host, client, EPOLLOUT);
     }
 }
 
@@ -192,24 +227,17 @@ static void send_reply(struct cddpi_client_host *host, struct cddpi_client *clie
         struct iovec parts[2] = {
             {client->head + of_head, sizeof client->head - of_head},
             {body_bytes > 0 ? client->body->data + of_body : NULL, body_bytes - of_body}};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-        ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = cddpi_stream_send(&client->stream, parts);
 
-        if (sent < 0 && errno == EINTR) {
-            continue;
-        }
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            if (!client->replying) {
-                client->replying = true;
-                watch(host, client, EPOLLOUT);
-            }
-            return;
-        }
         if (sent < 0) {
-            cddpi_client_close(host, client);
+            reply_blocked(host, client, errno);
             return;
         }
         client->sent += (size_t)sent;
+    }
+    if (!cddpi_stream_flush(&client->stream)) {
+        reply_blocked(host, client, errno);
+        return;
     }
     cddpi_value_release(client->body);
     client->body = NULL;
@@ -432,12 +460,12 @@ static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woke
 
 /* Room for what may come next: before the proof no more than the answer, then more only as fast as
  * bytes really arrive. */
-static size_t room_for_read(struct cddpi_client *client)
+static size_t room_for_read(const struct cddpi_client_host *host, struct cddpi_client *client)
 {
     size_t room;
 
     if (!client->authenticated) {
-        room = CDDPI_WIRE_ANSWER_BYTES - client->in.bytes;
+        room = CDDPI_WIRE_ANSWER_BYTES + header_bytes(host) - client->in.bytes;
     } else {
         room = client->in.bytes > READ_BYTES ? client->in.bytes : READ_BYTES;
     }
@@ -446,12 +474,11 @@ static size_t room_for_read(struct cddpi_client *client)
 
 static void read_some(struct cddpi_client_host *host, struct cddpi_client *client)
 {
-    size_t room = room_for_read(client);
-    ssize_t got = room > 0
-                      ? recv(client->fd, client->in.data + client->in.bytes, room, MSG_DONTWAIT)
-                      : 0;
+    size_t room = room_for_read(host, client);
+    struct iovec parts[2] = {{client->in.data + client->in.bytes, room}, {NULL, 0}};
+    ssize_t got = room > 0 ? cddpi_stream_recv(&client->stream, parts) : 0;
 
-    if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) {
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         return;
     }
     if (got <= 0) {
@@ -479,5 +506,8 @@ void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *cli
         }
     } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
         read_some(host, client);
+    }
+    while (!client->closed && !client->replying && cddpi_stream_has_more(&client->stream)) {
+        read_some(host, client); /* epoll knows nothing of what a cipher has */
     }
 }

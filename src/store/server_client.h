@@ -3,6 +3,7 @@
 #ifndef CDDPI_STORE_SERVER_CLIENT_H
 #define CDDPI_STORE_SERVER_CLIENT_H
 
+#include "store/stream.h"
 #include "store/table.h"
 #include "store/wire.h"
 
@@ -10,7 +11,7 @@ struct cddpi_client {
     struct cddpi_client *next; /* of the list it is in */
     struct cddpi_client *previous;
     struct cddpi_clients *list;
-    int fd;
+    struct cddpi_stream stream;
     bool authenticated;
     bool replying; /* a reply is not sent completely: nothing is read until it is */
     bool closed;   /* closed, and freed once the present events are done */
@@ -41,6 +42,7 @@ struct cddpi_clients {
 struct cddpi_client_host {
     int epoll_fd;
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    bool encrypts;
     struct cddpi_table *table;
     struct cddpi_clients authenticating;
     struct cddpi_clients authenticated;

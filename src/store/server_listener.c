@@ -55,7 +55,7 @@ static void reject(int fd)
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
     uint8_t nonce[CDDPI_NONCE_BYTES] = {0};
 
-    cddpi_client_hello(hello, 1, nonce);
+    cddpi_client_hello(hello, CDDPI_WIRE_FULL, nonce);
     (void)send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(fd);
 }

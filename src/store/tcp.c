@@ -20,7 +20,7 @@ enum {
 
 struct client {
     struct cddpi_store_backend base;
-    int fd;
+    struct cddpi_stream stream;
     uint32_t id; /* of the present request */
     bool broken;
     struct cddpi_buffer out;
@@ -34,6 +34,9 @@ struct client {
 
 static cddp_status lost(struct client *client, int error)
 {
+    if (error == ENOMEM) { /* of encryption, which has changed nothing yet */
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a message");
+    }
     client->broken = true;
     if (error == 0) {
         return cddpi_fail(CDDP_ERR_IO, "the server closed the connection");
@@ -41,19 +44,25 @@ static cddp_status lost(struct client *client, int error)
     return cddpi_fail_errno(CDDP_ERR_IO, error, "connection to the server");
 }
 
+static cddp_status send_blocked(struct client *client, int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK ? CDDP_OK : lost(client, error);
+}
+
 static cddp_status send_some(struct client *client)
 {
     while (client->sent < client->out.bytes) {
-        ssize_t sent = send(client->fd, client->out.data + client->sent,
-                            client->out.bytes - client->sent, MSG_NOSIGNAL);
+        struct iovec parts[2] = {
+            {client->out.data + client->sent, client->out.bytes - client->sent}, {NULL, 0}};
+        ssize_t sent = cddpi_stream_send(&client->stream, parts);
 
-        if (sent >= 0) {
-            client->sent += (size_t)sent;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return CDDP_OK;
-        } else if (errno != EINTR) {
-            return lost(client, errno);
+        if (sent < 0) {
+            return send_blocked(client, errno);
         }
+        client->sent += (size_t)sent;
+    }
+    if (!cddpi_stream_flush(&client->stream)) {
+        return send_blocked(client, errno);
     }
     cddpi_buffer_drop(&client->out, client->out.bytes);
     client->sent = 0;
@@ -94,6 +103,7 @@ static cddp_status receive_some(struct client *client, struct cddpi_wire_head *h
     for (;;) {
         uint8_t *to = NULL;
         size_t bytes = 0;
+        struct iovec parts[2] = {{NULL, 0}, {NULL, 0}};
         ssize_t got;
         cddp_status status = next_part(client, head, &to, &bytes);
 
@@ -104,14 +114,15 @@ static cddp_status receive_some(struct client *client, struct cddpi_wire_head *h
             *out_complete = true;
             return CDDP_OK;
         }
-        got = recv(client->fd, to, bytes, 0);
+        parts[0] = (struct iovec){to, bytes};
+        got = cddpi_stream_recv(&client->stream, parts);
         if (got > 0) {
             client->have += (size_t)got;
         } else if (got == 0) {
             return lost(client, 0);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return CDDP_OK;
-        } else if (errno != EINTR) {
+        } else {
             return lost(client, errno);
         }
     }
@@ -141,7 +152,7 @@ static cddp_status exchange(struct client *client, int64_t deadline_ns,
                             struct cddpi_store_reply *out)
 {
     for (;;) {
-        struct pollfd entry = {.fd = client->fd, .events = POLLIN};
+        struct pollfd entry = {.fd = client->stream.fd, .events = POLLIN};
         struct cddpi_wire_head head;
         bool complete = false;
         cddp_status status = send_some(client);
@@ -152,7 +163,8 @@ static cddp_status exchange(struct client *client, int64_t deadline_ns,
         if (client->out.bytes > 0) {
             entry.events |= POLLOUT;
         }
-        if (poll(&entry, 1, cddpi_left_ms(deadline_ns)) < 0 && errno != EINTR) {
+        if (!cddpi_stream_has_more(&client->stream) &&
+            poll(&entry, 1, cddpi_left_ms(deadline_ns)) < 0 && errno != EINTR) {
             return lost(client, errno);
         }
         status = receive_some(client, &head, &complete);
@@ -218,9 +230,10 @@ static void close_client(struct cddpi_store_backend *backend, bool forked)
     struct client *client = (struct client *)backend;
 
     if (!forked) {
-        (void)shutdown(client->fd, SHUT_RDWR); /* a forked process may hold a copy */
+        (void)shutdown(client->stream.fd, SHUT_RDWR); /* a forked process may hold a copy */
     }
-    close(client->fd);
+    close(client->stream.fd);
+    cddpi_cipher_destroy(client->stream.cipher);
     cddpi_buffer_fini(&client->out);
     cddpi_free(client->body);
     cddpi_free(client);
@@ -238,7 +251,7 @@ cddp_status cddpi_store_open_tcp(const char *address, const char *token, int64_t
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
     }
     client->base.ops = &tcp_ops;
-    status = cddpi_tcp_connect(address, token, deadline_ns, &client->fd);
+    status = cddpi_tcp_connect(address, token, deadline_ns, &client->stream);
     if (status != CDDP_OK) {
         cddpi_free(client);
         return status;

@@ -32,6 +32,12 @@ struct address {
     int64_t unknown_since_ns; /* that the name has not resolved; 0: it has */
 };
 
+/* What both sides know, and whether this one wants what follows encrypted. */
+struct secret {
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    bool encrypts;
+};
+
 /* How an attempt ended, and whether another may succeed. */
 enum attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_HOPELESS };
 
@@ -149,8 +155,10 @@ static enum attempt read_exactly(int fd, uint8_t *to, size_t bytes, int64_t dead
     return ATTEMPT_OK;
 }
 
-static enum attempt check_hello(const uint8_t *hello, cddp_status *out)
+static enum attempt check_hello(const uint8_t *hello, bool encrypts, cddp_status *out)
 {
+    uint32_t state = cddpi_get_u32(hello + 12);
+
     if (cddpi_get_u64(hello) != CDDPI_WIRE_MAGIC) {
         *out = cddpi_fail(CDDP_ERR_IO, "what listens there is not a cddp store");
         return ATTEMPT_HOPELESS;
@@ -160,7 +168,13 @@ static enum attempt check_hello(const uint8_t *hello, cddp_status *out)
                           cddpi_get_u32(hello + 8), CDDPI_WIRE_VERSION);
         return ATTEMPT_HOPELESS;
     }
-    if (cddpi_get_u32(hello + 12) != 0) {
+    if (state == (encrypts ? CDDPI_WIRE_READY : CDDPI_WIRE_ENCRYPTS)) {
+        *out = cddpi_fail(CDDP_ERR_CONFIG,
+                          "the server has CDDP_ENCRYPT=%d, this rank CDDP_ENCRYPT=%d", !encrypts,
+                          encrypts);
+        return ATTEMPT_HOPELESS;
+    }
+    if (state != CDDPI_WIRE_READY && state != CDDPI_WIRE_ENCRYPTS) {
         (void)cddpi_fail(CDDP_ERR_IO,
                          "the server is at its limit of open files (ulimit -n) and takes no more "
                          "clients");
@@ -184,19 +198,22 @@ static enum attempt check_welcome(const uint8_t *welcome, const uint8_t *wanted,
 }
 
 /* @p out is written for ATTEMPT_HOPELESS only; the text is there for all failures. */
-static enum attempt greet(int fd, const uint8_t key[CDDPI_AUTH_KEY_BYTES], int64_t deadline_ns,
-                          cddp_status *out)
+static enum attempt greet(struct cddpi_stream *stream, const struct secret *secret,
+                          int64_t deadline_ns, cddp_status *out)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
-    uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
-    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES];
+    uint8_t answer[CDDPI_WIRE_ANSWER_BYTES + CDDPI_CIPHER_HEADER_BYTES] = {0};
+    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES + CDDPI_CIPHER_HEADER_BYTES];
     uint8_t wanted[CDDPI_AUTH_BYTES];
     const uint8_t *server_nonce = hello + 16;
+    const uint8_t *key = secret->key;
+    size_t header_bytes = secret->encrypts ? CDDPI_CIPHER_HEADER_BYTES : 0;
     uint8_t *nonce = answer + 16;
+    int fd = stream->fd;
     enum attempt attempt = read_exactly(fd, hello, sizeof hello, deadline_ns);
 
     if (attempt == ATTEMPT_OK) {
-        attempt = check_hello(hello, out);
+        attempt = check_hello(hello, secret->encrypts, out);
     }
     if (attempt != ATTEMPT_OK) {
         return attempt;
@@ -206,12 +223,30 @@ static enum attempt greet(int fd, const uint8_t key[CDDPI_AUTH_KEY_BYTES], int64
     cddpi_random_bytes(nonce, CDDPI_NONCE_BYTES);
     cddpi_auth_make(key, "client", server_nonce, nonce, nonce + CDDPI_NONCE_BYTES);
     cddpi_auth_make(key, "server", server_nonce, nonce, wanted);
-    if (send(fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
+    if (secret->encrypts) {
+        stream->cipher = cddpi_cipher_create(key, "client", server_nonce, nonce,
+                                             answer + CDDPI_WIRE_ANSWER_BYTES);
+        if (stream->cipher == NULL) {
+            (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for encryption");
+            return ATTEMPT_FAILED;
+        }
+    }
+    if (send(fd, answer, CDDPI_WIRE_ANSWER_BYTES + header_bytes, MSG_NOSIGNAL) !=
+        (ssize_t)(CDDPI_WIRE_ANSWER_BYTES + header_bytes)) {
         (void)cddpi_fail_errno(CDDP_ERR_IO, errno, "greeting");
         return ATTEMPT_FAILED;
     }
-    attempt = read_exactly(fd, welcome, sizeof welcome, deadline_ns);
-    return attempt == ATTEMPT_OK ? check_welcome(welcome, wanted, out) : attempt;
+    attempt = read_exactly(fd, welcome, CDDPI_WIRE_WELCOME_BYTES + header_bytes, deadline_ns);
+    if (attempt == ATTEMPT_OK) {
+        attempt = check_welcome(welcome, wanted, out);
+    }
+    if (attempt == ATTEMPT_OK && secret->encrypts &&
+        !cddpi_cipher_accept(stream->cipher, key, "server", server_nonce, nonce,
+                             welcome + CDDPI_WIRE_WELCOME_BYTES)) {
+        *out = cddpi_fail(CDDP_ERR_IO, "the server's encryption does not begin properly");
+        attempt = ATTEMPT_HOPELESS;
+    }
+    return attempt;
 }
 
 static enum attempt fail_name(struct address *address, int error)
@@ -227,8 +262,9 @@ static enum attempt fail_name(struct address *address, int error)
     return ATTEMPT_FAILED;
 }
 
-static enum attempt try_address(struct address *address, const uint8_t *key, int64_t deadline_ns,
-                                int *out_fd, cddp_status *out)
+static enum attempt try_address(struct address *address, const struct secret *secret,
+                                int64_t deadline_ns, struct cddpi_stream *out_stream,
+                                cddp_status *out)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *infos = NULL;
@@ -242,18 +278,19 @@ static enum attempt try_address(struct address *address, const uint8_t *key, int
     address->unknown_since_ns = 0;
     for (const struct addrinfo *info = infos; info != NULL && attempt == ATTEMPT_FAILED;
          info = info->ai_next) {
-        int fd = -1;
+        struct cddpi_stream stream = {.fd = -1};
 
-        error = connect_one(info, deadline_ns, &fd);
+        error = connect_one(info, deadline_ns, &stream.fd);
         if (error != 0) {
             (void)cddpi_fail_errno(CDDP_ERR_IO, error, "connect");
             continue;
         }
-        attempt = greet(fd, key, deadline_ns, out);
+        attempt = greet(&stream, secret, deadline_ns, out);
         if (attempt == ATTEMPT_OK) {
-            *out_fd = fd;
+            *out_stream = stream;
         } else {
-            close(fd);
+            cddpi_cipher_destroy(stream.cipher);
+            close(stream.fd);
         }
     }
     freeaddrinfo(infos);
@@ -278,20 +315,24 @@ static void pause_ms(uint32_t ms, int64_t deadline_ns)
     nanosleep(&pause, NULL);
 }
 
-cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns, int *out_fd)
+cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns,
+                              struct cddpi_stream *out)
 {
     struct address address = {0};
-    uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    struct secret secret;
     cddp_status status = parse_address(text, &address);
     uint32_t pause = FIRST_PAUSE_MS;
     int64_t log_ns = cddpi_deadline_ns(LOG_MS);
 
+    if (status == CDDP_OK) {
+        status = cddpi_encryption(token, &secret.encrypts);
+    }
     if (status != CDDP_OK) {
         return status;
     }
-    cddpi_auth_key(token, "cddp tcp store", key);
+    cddpi_store_key(token, secret.encrypts, secret.key);
     for (;;) {
-        enum attempt attempt = try_address(&address, key, deadline_ns, out_fd, &status);
+        enum attempt attempt = try_address(&address, &secret, deadline_ns, out, &status);
 
         if (attempt == ATTEMPT_OK) {
             return CDDP_OK;

@@ -1,9 +1,10 @@
 /* wire.h - the TCP store's messages. All numbers are little-endian, every length is bounded.
  *
- *   server: hello    magic u64, version u32, state u32 (0, or 1 if it can take no more clients),
- *                    server's nonce
+ *   server: hello    magic u64, version u32, state u32 (enum cddpi_wire_state), server's nonce
  *   client: answer   magic u64, version u32, 0 u32, client's nonce, proof (auth.h)
  *   server: welcome  refused u32 (0, or 1 for a wrong token), proof
+ *
+ * where answer and welcome end with a cipher's header if all that follows is encrypted (stream.h),
  *
  * then any number of requests, one at a time, except that CANCEL may follow one that waits:
  *
@@ -29,12 +30,25 @@ enum {
     CDDPI_WIRE_HEAD_BYTES = 12
 };
 
+enum cddpi_wire_state {
+    CDDPI_WIRE_READY,
+    CDDPI_WIRE_FULL,    /* it can take no more clients */
+    CDDPI_WIRE_ENCRYPTS /* ready, and has CDDP_ENCRYPT=1: the client must have it, too */
+};
+
 struct cddpi_wire_head {
     uint32_t body_bytes;
     uint32_t id;
     uint8_t code;  /* request: op; reply: minus the status */
     uint8_t flags; /* request: 1 if COMPARE_SET wants the value; reply: the flag */
 };
+
+/** The key with which both sides prove the token. */
+static inline void cddpi_store_key(const char *token, bool encrypts,
+                                   uint8_t out[CDDPI_AUTH_KEY_BYTES])
+{
+    cddpi_auth_key(token, encrypts ? "cddp tcp store encrypted" : "cddp tcp store", out);
+}
 
 static inline void cddpi_put_u16(uint8_t *to, uint16_t number)
 {

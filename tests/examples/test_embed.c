@@ -41,35 +41,6 @@ static void two_runs_give_the_same_bits(void **state)
     assert_same_losses(&first, &second, 0);
 }
 
-/* Write the trainer without what cddp added, to @p path. Returns the number of lines left out. */
-static int strip(const char *path)
-{
-    char line[1024];
-    int added = 0;
-    bool inside = false;
-    FILE *from;
-    FILE *to = fopen(path, "w");
-
-    snprintf(line, sizeof line, "%s/examples/embed/trainer.c", getenv("CDDP_TEST_SOURCE"));
-    from = fopen(line, "r");
-    assert_non_null(from);
-    assert_non_null(to);
-    while (fgets(line, sizeof line, from) != NULL) {
-        bool begins = strstr(line, "/* cddp: begin */") != NULL;
-        bool ends = strstr(line, "/* cddp: end */") != NULL;
-
-        inside = (inside || begins) && !ends;
-        added += inside && !begins;
-        if (!inside && !ends) {
-            fputs(line, to);
-        }
-    }
-    assert_false(inside);
-    fclose(from);
-    fclose(to);
-    return added;
-}
-
 static void without_the_marked_lines_it_is_a_serial_trainer(void **state)
 {
     struct place *place = *state;
@@ -82,7 +53,7 @@ static void without_the_marked_lines_it_is_a_serial_trainer(void **state)
 
     snprintf(source, sizeof source, "%s/serial.c", place->folder);
     snprintf(program, sizeof program, "%s/serial", place->folder);
-    assert_in_range(strip(source), 1, 40);
+    assert_in_range(embed_strip("embed/trainer.c", source), 1, 40);
     if (system("cc --version >/dev/null 2>&1") != 0) {
         skip();
     }

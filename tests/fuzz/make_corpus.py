@@ -52,6 +52,30 @@ def store():
     put("store_client", "full", b"\1" + struct.pack("<QII", 0x31726F7473706463, 1, 1) + bytes(32))
 
 
+def net_tcp():
+    begin = b"cddpnet\n" + struct.pack("<I", 1)
+
+    def frame(tag, data, number=0, total=None, offset=0, kind=1):
+        return struct.pack("<IIQQQ", kind << 24 | tag, number, len(data) if total is None else total, offset, len(data)) + data
+
+    def abort(text, operation=b"all_reduce #12", status=-3):
+        return b"a" + struct.pack("<iiiiIIHH", status, 1, 1, 104, 0, 8, len(operation), len(text)) + operation + text
+
+    put("net_tcp", "stranger", pieces((0, b"GET / HTTP/1.1\r\n\r\n"), (1, begin + bytes(144)), who=0))
+    put("net_tcp", "answer", pieces(
+        (0, begin + struct.pack("<6I", 1, 0, 1, 0, 2, 0) + bytes(120)), (1, begin[:8]), (1, begin[8:]), who=0))
+    put("net_tcp", "hello", pieces((0, begin + bytes(32)), (0, struct.pack("<I", 2) + bytes(56)),
+                                   (1, begin + bytes(32)), (1, bytes(60)), who=1))
+    put("net_tcp", "control", pieces((0, b"hh"), (0, abort(b"rank 1: gone")[:20]), (0, abort(b"rank 1: gone")[20:]),
+                                     (1, frame(1, b"0123456789")), (0, b"hg"), who=2))
+    put("net_tcp", "frames", pieces(
+        (0, frame(1, b"0123456789") + frame(2, b"", 1)), (1, frame(3, bytes(100), 2, 1000, 900)),
+        (0, frame(4, b"x" * 33, 4)), (1, frame(3, bytes(200), 2, 1000, 0)), (0, frame(0, b"", kind=2)), who=3))
+    put("net_tcp", "mismatch", pieces((0, frame(1, b"012345678")), (1, frame(9, b"1", 7)), who=3))
+    put("net_tcp", "records", pieces((0, struct.pack("<I", 50) + bytes(50)), (1, struct.pack("<I", 70000)), who=11))
+    put("net_tcp", "encrypted", pieces((0, begin + struct.pack("<6I", 1, 0, 1, 1, 2, 1) + bytes(120)), who=8))
+
+
 def safetensors():
     def file(header, data):
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -131,6 +155,7 @@ def slurm():
 
 
 store()
+net_tcp()
 safetensors()
 config()
 idx()

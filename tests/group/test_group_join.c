@@ -34,7 +34,11 @@ static const char *const variables[] = {"CDDP_RANK",
                                         "OMPI_COMM_WORLD_LOCAL_RANK",
                                         "TORCHELASTIC_USE_AGENT_STORE",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                        "PMIX_SERVER_TMPDIR"};
+                                        "PMIX_SERVER_TMPDIR",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS"};
 
 static int clear_environment(void **state)
 {
@@ -298,6 +302,23 @@ static void open_mpi_environment(int rank, int n)
     setenv("PMIX_SERVER_TMPDIR", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp", 1);
 }
 
+/* MPICH's and Intel MPI's; without a proxy the ranks' parent names the job. */
+static void hydra_environment(int rank, int n)
+{
+    support_setenv_number("PMI_RANK", rank);
+    support_setenv_number("PMI_SIZE", n);
+    support_setenv_number("MPI_LOCALRANKID", rank);
+    support_setenv_number("MPI_LOCALNRANKS", n);
+}
+
+/* Hydra's ranks are also some of a Slurm step, whose rank is that of their proxy. */
+static void hydra_in_slurm_environment(int rank, int n)
+{
+    hydra_environment(rank, n);
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "1", 1);
+}
+
 static void slurm_environment(int rank, int n)
 {
     support_setenv_number("SLURM_PROCID", rank);
@@ -310,13 +331,14 @@ static void slurm_environment(int rank, int n)
 static void every_launcher_s_variables_lead_to_one_group(void **state)
 {
     void (*environments[])(int, int) = {torchrun_environment, agent_environment,
-                                        open_mpi_environment, slurm_environment};
+                                        open_mpi_environment, slurm_environment,
+                                        hydra_environment,    hydra_in_slurm_environment};
     char *folder = support_mkdtemp();
     char *before = getenv("TMPDIR") != NULL ? strdup(getenv("TMPDIR")) : NULL;
 
     (void)state;
     setenv("TMPDIR", folder, 1);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         port = support_free_port();
         assert_int_equal(run_ranks(3, default_rank, &environments[i]), 0);
         assert_true(is_empty(folder));
@@ -328,6 +350,41 @@ static void every_launcher_s_variables_lead_to_one_group(void **state)
     }
     free(before);
     support_rmdir(folder);
+}
+
+/* Rank @p rank of 4, two on each host. */
+static void assert_needs_mpi(int rank, const char *origin)
+{
+    struct cddpi_launch_env env;
+
+    assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_OK);
+    assert_string_equal(env.origin, origin);
+    assert_int_equal(env.rank, rank);
+    assert_int_equal(env.local_rank, rank % 2);
+    assert_int_equal(env.local_world_size, 2);
+    assert_true(env.rendezvous_by_mpi);
+    assert_string_equal(env.store, "");
+    assert_string_equal(env.folder, "");
+    setenv("CDDP_STORE", "tcp://10.0.0.7:4242", 1);
+    setenv("CDDP_TOKEN", "secret", 1);
+    assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_OK);
+    assert_false(env.rendezvous_by_mpi);
+    assert_true(env.hosts_store);
+    assert_string_equal(env.store, "tcp://10.0.0.7:4242");
+}
+
+static void ranks_of_mpirun_on_several_hosts_need_mpi_or_a_store(void **state)
+{
+    (void)state;
+    open_mpi_environment(3, 4);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+    assert_needs_mpi(3, "Open MPI");
+    (void)clear_environment(NULL);
+    hydra_environment(2, 4);
+    setenv("MPI_LOCALRANKID", "0", 1);
+    setenv("MPI_LOCALNRANKS", "2", 1);
+    assert_needs_mpi(2, "Hydra");
 }
 
 static void a_lone_process_is_rank_0_of_1(void **state)
@@ -395,6 +452,9 @@ static void a_bad_variable_is_named(void **state)
     open_mpi_environment(0, 2);
     refused("OMPI_COMM_WORLD_LOCAL_RANK", "-1");
     (void)clear_environment(NULL);
+    hydra_environment(0, 2);
+    refused("PMI_RANK", "2");
+    (void)clear_environment(NULL);
     slurm_environment(0, 2);
     refused("SLURM_NTASKS", "many");
     (void)clear_environment(NULL);
@@ -426,6 +486,7 @@ int main(void)
         CASE(a_rank_that_does_not_come_is_named),
         CASE(a_failure_that_the_launcher_tells_ends_the_wait),
         CASE(every_launcher_s_variables_lead_to_one_group),
+        CASE(ranks_of_mpirun_on_several_hosts_need_mpi_or_a_store),
         CASE(a_lone_process_is_rank_0_of_1),
         CASE(a_bad_variable_is_named),
         CASE(an_unknown_backend_is_unavailable),

@@ -1,97 +1,10 @@
 /* test_net_tcp.c - the tcp carrier between ranks that each have a host of their own. */
-#include "base/clock.h"
+#include "group/net/tcp/address.h"
 #include "support/carrier.h"
 #include "support/test.h"
 
 #define TOKEN "a secret of this test"
-enum { WAIT_MS = SUPPORT_TIMEOUT_MS, MANY = 24, LARGE = 8 << 20 };
-
-static uint8_t pattern(int from, int to, uint32_t tag, size_t at)
-{
-    return (uint8_t)((size_t)from * 131 + (size_t)to * 31 + tag * 17 + at * 7 + (at >> 12));
-}
-
-static uint64_t random_of(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
-
-/* Sizes that both sides of a pair know, from nothing to LARGE. */
-static size_t size_of(int from, int to, uint32_t tag, int round)
-{
-    static const size_t odd[] = {0, 1, 31, 32, 4064, 4096, 4097, 65536, 1 << 20, (1 << 20) + 1};
-    uint64_t state = (uint64_t)(from * 100 + to) * 1000 + tag * 10 + (uint64_t)round;
-
-    (void)random_of(&state);
-    if (random_of(&state) % 2 == 0) {
-        return odd[random_of(&state) % (sizeof odd / sizeof odd[0])];
-    }
-    if (random_of(&state) % 8 == 0) {
-        return random_of(&state) % LARGE;
-    }
-    return random_of(&state) % 20000;
-}
-
-static void fill(int from, int to, uint32_t tag, uint8_t *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        data[i] = pattern(from, to, tag, i);
-    }
-}
-
-static int count_wrong(int from, int to, uint32_t tag, const uint8_t *data, size_t bytes)
-{
-    int wrong = 0;
-
-    for (size_t i = 0; i < bytes; i++) {
-        wrong += data[i] != pattern(from, to, tag, i);
-    }
-    return wrong;
-}
-
-/* One transfer each way with every peer, in both channels, with several tags at once. */
-static int exchange(struct carrier_rank *self, int tags, int round)
-{
-    int world_size = self->job->world_size;
-    int count = 0;
-    struct cddpi_transfer *all = calloc((size_t)(world_size * tags * CDDPI_NET_CHANNELS * 2),
-                                        sizeof *all);
-
-    CHECK(all != NULL);
-    for (int step = 1; step < world_size; step++) {
-        int peer = (self->rank + step) % world_size;
-
-        for (int i = 0; i < tags * CDDPI_NET_CHANNELS * 2; i++) {
-            bool is_send = i % 2 == 0;
-            enum cddpi_net_channel channel = (enum cddpi_net_channel)(i / 2 % CDDPI_NET_CHANNELS);
-            uint32_t tag = (uint32_t)(i / 2 / CDDPI_NET_CHANNELS);
-            int from = is_send ? self->rank : peer;
-            int to = is_send ? peer : self->rank;
-            size_t bytes = size_of(from, to, tag, round);
-            uint8_t *data = malloc(bytes + 1);
-
-            if (is_send) {
-                fill(from, to, tag, data, bytes);
-            }
-            data[bytes] = 0xa5;
-            all[count] = carrier_transfer(peer, is_send, channel, tag, data, bytes);
-            CHECK(self->ops->start(self->carrier, &all[count]) == CDDP_OK);
-            count++;
-        }
-    }
-    CHECK(carrier_wait(self, all, count, WAIT_MS) == CDDP_OK);
-    for (int i = 0; i < count; i++) {
-        uint8_t *data = all[i].data;
-
-        CHECK(data[all[i].bytes] == 0xa5);
-        CHECK(all[i].is_send ||
-              count_wrong(all[i].peer, self->rank, all[i].tag, data, all[i].bytes) == 0);
-        free(data);
-    }
-    free(all);
-    return 0;
-}
+enum { WAIT_MS = SUPPORT_TIMEOUT_MS, MANY = 24 };
 
 struct job {
     struct carrier_job *shared;
@@ -110,7 +23,7 @@ static int exchange_rank(int rank, int world_size, void *argument)
     setenv("CDDP_ENCRYPT", job->encrypt, 1);
     CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self) == CDDP_OK);
     for (int round = 0; round < job->rounds; round++) {
-        CHECK(exchange(&self, MANY / self.job->world_size, round) == 0);
+        CHECK(carrier_exchange(&self, MANY / self.job->world_size, round) == 0);
     }
     CHECK(self.ops->check(self.carrier) == CDDP_OK);
     CHECK(carrier_meet(self.job));
@@ -153,6 +66,265 @@ static void encrypted_transfers_arrive(void **state)
     run_exchange(2, NULL, "3", "1");
 }
 
+/* Ranks 0 and 1 on one host, 2 to 4 on another: only 0 and 2 are connected from the beginning. */
+static void ranks_that_are_no_leaders_connect_with_their_first_transfer(void **state)
+{
+    static const int host_of[] = {0, 0, 1, 1, 1};
+
+    (void)state;
+    run_exchange(5, host_of, "2", "0");
+}
+
+static cddp_status open_two(struct job *job, int rank, struct carrier_rank *out)
+{
+    setenv("CDDP_SOCKETS", job->sockets, 1);
+    return carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, out);
+}
+
+static cddp_status run_one(struct carrier_rank *self, struct cddpi_transfer *transfer)
+{
+    cddp_status status = self->ops->start(self->carrier, transfer);
+
+    return status == CDDP_OK ? carrier_wait(self, transfer, 1, WAIT_MS) : status;
+}
+
+static int backpressure_rank(int rank, int world_size, void *argument)
+{
+    enum { BYTES = 32 << 20 };
+    struct carrier_rank self;
+    uint8_t *data = malloc(BYTES);
+    uint8_t small[2] = {7, 0};
+    struct cddpi_transfer large = carrier_transfer(1 - rank, rank == 0, CDDPI_NET_MESSAGES, 5, data,
+                                                   BYTES);
+    struct cddpi_transfer note = carrier_transfer(1 - rank, rank == 0, CDDPI_NET_COLLECTIVES, 5,
+                                                  small + rank, 1);
+
+    (void)world_size;
+    CHECK(open_two(argument, rank, &self) == CDDP_OK);
+    if (rank == 0) {
+        carrier_fill(0, 1, 5, data, BYTES);
+        CHECK(self.ops->start(self.carrier, &large) == CDDP_OK);
+    }
+    /* the large message is not taken yet, and the channel beside it works */
+    CHECK(run_one(&self, &note) == CDDP_OK);
+    CHECK(rank == 0 || small[1] == 7);
+    CHECK(rank == 1 || !large.is_done);
+    CHECK(carrier_meet(self.job));
+    if (rank == 1) {
+        CHECK(self.ops->start(self.carrier, &large) == CDDP_OK);
+    }
+    CHECK(carrier_wait(&self, &large, 1, WAIT_MS) == CDDP_OK);
+    CHECK(rank == 0 || carrier_count_wrong(0, 1, 5, data, BYTES) == 0);
+    CHECK(carrier_meet(self.job));
+    carrier_close(&self);
+    free(data);
+    return 0;
+}
+
+static void a_message_that_nobody_takes_stops_no_other_channel(void **state)
+{
+    (void)state;
+    for (int sockets = 1; sockets <= 3; sockets += 2) {
+        char text[2] = {(char)('0' + sockets), '\0'};
+        struct job job = {carrier_job_create(2, NULL), text, "0", 1};
+
+        assert_int_equal(run_ranks(2, backpressure_rank, &job), 0);
+        carrier_job_free(job.shared);
+    }
+}
+
+/* Large and small messages with one tag, sent before any is received: over several connections the
+ * later ones may come first. */
+static int same_tag_rank(int rank, int world_size, void *argument)
+{
+    enum { COUNT = 40 };
+    struct carrier_rank self;
+    struct cddpi_transfer all[COUNT];
+    uint8_t *data[COUNT];
+
+    (void)world_size;
+    CHECK(open_two(argument, rank, &self) == CDDP_OK);
+    for (int i = 0; i < COUNT; i++) {
+        size_t bytes = i % 3 == 0 ? 1500000 : 3000;
+
+        data[i] = malloc(bytes);
+        memset(data[i], rank == 0 ? i : 255, bytes);
+        all[i] = carrier_transfer(1 - rank, rank == 0, CDDPI_NET_MESSAGES, 9, data[i], bytes);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(run_one(&self, &all[i]) == CDDP_OK);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(data[i][0] == i && data[i][all[i].bytes - 1] == i);
+        free(data[i]);
+    }
+    CHECK(carrier_meet(self.job));
+    carrier_close(&self);
+    return 0;
+}
+
+static void messages_of_one_tag_arrive_in_order(void **state)
+{
+    struct job job = {carrier_job_create(2, NULL), "4", "0", 1};
+
+    (void)state;
+    assert_int_equal(run_ranks(2, same_tag_rank, &job), 0);
+    carrier_job_free(job.shared);
+}
+
+static int mismatch_rank(int rank, int world_size, void *argument)
+{
+    struct carrier_rank self;
+    uint8_t data[200] = {0};
+    struct cddpi_transfer transfer = carrier_transfer(1 - rank, rank == 0, CDDPI_NET_COLLECTIVES, 1,
+                                                      data, rank == 0 ? 200 : 120);
+
+    (void)world_size;
+    CHECK(open_two(argument, rank, &self) == CDDP_OK);
+    if (rank == 0) {
+        CHECK(run_one(&self, &transfer) == CDDP_OK);
+    } else {
+        CHECK(run_one(&self, &transfer) == CDDP_ERR_MISMATCH);
+        CHECK(strstr(cddp_last_error(), "rank 0") != NULL);
+        CHECK(strstr(cddp_last_error(), "200 bytes") != NULL);
+        CHECK(strstr(cddp_last_error(), "120 bytes") != NULL);
+    }
+    CHECK(carrier_meet(self.job));
+    self.ops->forget(self.carrier);
+    CHECK(self.ops->start(self.carrier, &transfer) != CDDP_OK);
+    carrier_close(&self);
+    return 0;
+}
+
+static void sizes_that_differ_are_an_error_with_both_numbers(void **state)
+{
+    struct job job = {carrier_job_create(2, NULL), "1", "0", 1};
+
+    (void)state;
+    assert_int_equal(run_ranks(2, mismatch_rank, &job), 0);
+    carrier_job_free(job.shared);
+}
+
+static int other_settings_rank(int rank, int world_size, void *argument)
+{
+    struct job *job = argument;
+    struct carrier_rank self;
+
+    (void)world_size;
+    setenv("CDDP_SOCKETS", rank == 0 ? "1" : "3", 1);
+    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self) ==
+          CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), "CDDP_SOCKETS=3") != NULL);
+    CHECK(self.carrier == NULL);
+    carrier_close(&self);
+    return 0;
+}
+
+static void settings_that_differ_are_an_error_on_all_ranks(void **state)
+{
+    struct job job = {carrier_job_create(2, NULL), "1", "0", 1};
+
+    (void)state;
+    assert_int_equal(run_ranks(2, other_settings_rank, &job), 0);
+    carrier_job_free(job.shared);
+}
+
+static int no_secret_rank(int rank, int world_size, void *argument)
+{
+    struct job *job = argument;
+    struct carrier_rank self;
+
+    (void)world_size;
+    setenv("CDDP_ENCRYPT", "1", 1);
+    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, "", WAIT_MS, &self) ==
+          CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "CDDP_TOKEN") != NULL);
+    carrier_close(&self);
+    return 0;
+}
+
+static void encryption_without_a_secret_is_refused(void **state)
+{
+    struct job job = {carrier_job_create(2, NULL), "1", "0", 1};
+
+    (void)state;
+    assert_int_equal(run_ranks(2, no_secret_rank, &job), 0);
+    carrier_job_free(job.shared);
+}
+
+static int no_interface_rank(int rank, int world_size, void *argument)
+{
+    struct job *job = argument;
+    struct carrier_rank self;
+
+    (void)world_size;
+    if (rank == 1) {
+        setenv("CDDP_SOCKET_IFNAME", "nothing_has_this_name", 1);
+    }
+    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self) ==
+          CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "rank 1") != NULL);
+    CHECK(strstr(cddp_last_error(), "lo") != NULL); /* one that there is */
+    carrier_close(&self);
+    return 0;
+}
+
+static void interfaces_that_do_not_exist_are_an_error_that_lists_what_there_is(void **state)
+{
+    struct job job = {carrier_job_create(2, NULL), "1", "0", 1};
+
+    (void)state;
+    assert_int_equal(run_ranks(2, no_interface_rank, &job), 0);
+    carrier_job_free(job.shared);
+}
+
+static void names_of_interfaces_match_as_nccl_has_it(void **state)
+{
+    (void)state;
+    assert_true(cddpi_tcp_interface_matches(NULL, "eth0"));
+    assert_true(cddpi_tcp_interface_matches("eth", "eth0"));
+    assert_true(cddpi_tcp_interface_matches("ib,eth1", "eth10"));
+    assert_false(cddpi_tcp_interface_matches("=ib,eth1", "eth10"));
+    assert_true(cddpi_tcp_interface_matches("=ib,eth1", "eth1"));
+    assert_false(cddpi_tcp_interface_matches("ib", "eth0"));
+    assert_true(cddpi_tcp_interface_matches("^docker,lo", "eth0"));
+    assert_false(cddpi_tcp_interface_matches("^docker,lo", "docker0"));
+    assert_false(cddpi_tcp_interface_matches("^=lo", "lo"));
+    assert_true(cddpi_tcp_interface_matches("^=lo", "lo2"));
+}
+
+static struct tcp_address address_of(const char *text, uint8_t bits, uint32_t speed, bool loopback)
+{
+    struct tcp_address address = {
+        .family = 4, .prefix_bits = bits, .speed = speed, .is_loopback = loopback};
+
+    assert_int_equal(inet_pton(AF_INET, text, address.bytes), 1);
+    return address;
+}
+
+static void addresses_are_tried_in_the_order_that_promises_most(void **state)
+{
+    struct tcp_offer own = {.network = "here", .count = 2};
+    struct tcp_offer peer = {.network = "there", .count = 5};
+    int order[TCP_MAX_ADDRESSES];
+
+    (void)state;
+    own.addresses[0] = address_of("10.1.0.1", 16, 1000, false);
+    own.addresses[1] = address_of("172.17.0.1", 16, 10000, false); /* a bridge of containers */
+    peer.addresses[0] = address_of("127.0.0.1", 8, 0, true);
+    peer.addresses[1] = address_of("172.17.0.1", 16, 10000, false);
+    peer.addresses[2] = address_of("192.168.0.2", 24, 400, false);
+    peer.addresses[3] = address_of("192.168.1.2", 24, 800, false);
+    peer.addresses[4] = address_of("10.1.0.2", 16, 100, false);
+    assert_int_equal(cddpi_tcp_offer_order(&own, &peer, order), 3);
+    assert_int_equal(order[0], 4);
+    assert_int_equal(order[1], 3);
+    assert_int_equal(order[2], 2);
+    strcpy(peer.network, "here"); /* one network namespace: loopback leads there, too */
+    assert_int_equal(cddpi_tcp_offer_order(&own, &peer, order), 5);
+    assert_int_equal(order[4], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +332,15 @@ int main(void)
         cmocka_unit_test(transfers_of_all_sizes_arrive_between_3_ranks_over_2_sockets),
         cmocka_unit_test(transfers_of_all_sizes_arrive_between_5_ranks_over_4_sockets),
         cmocka_unit_test(encrypted_transfers_arrive),
+        cmocka_unit_test(ranks_that_are_no_leaders_connect_with_their_first_transfer),
+        cmocka_unit_test(a_message_that_nobody_takes_stops_no_other_channel),
+        cmocka_unit_test(messages_of_one_tag_arrive_in_order),
+        cmocka_unit_test(sizes_that_differ_are_an_error_with_both_numbers),
+        cmocka_unit_test(settings_that_differ_are_an_error_on_all_ranks),
+        cmocka_unit_test(encryption_without_a_secret_is_refused),
+        cmocka_unit_test(interfaces_that_do_not_exist_are_an_error_that_lists_what_there_is),
+        cmocka_unit_test(names_of_interfaces_match_as_nccl_has_it),
+        cmocka_unit_test(addresses_are_tried_in_the_order_that_promises_most),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -279,6 +279,13 @@ static void handles_see_only_what_is_below_their_prefix(void **state)
     cddp_store_close(bare);
 }
 
+static bool encrypts(void)
+{
+    const char *text = getenv("CDDP_ENCRYPT");
+
+    return text != NULL && strcmp(text, "1") == 0;
+}
+
 static void a_wrong_token_is_refused(void **state)
 {
     struct place *place = *state;
@@ -293,8 +300,47 @@ static void a_wrong_token_is_refused(void **state)
     assert_int_equal(open_store(place->url, NULL, "job/0/", 5000, &store), CDDP_OK);
     unsetenv("CDDP_TOKEN");
     cddp_store_close(store);
-    assert_int_equal(open_store(place->url, "", "job/0/", 5000, &store), CDDP_ERR_AUTH);
+    assert_int_equal(open_store(place->url, "", "job/0/", 5000, &store),
+                     encrypts() && strncmp(place->url, "tcp", 3) == 0 ? CDDP_ERR_ARGUMENT
+                                                                      : CDDP_ERR_AUTH);
     assert_int_equal(cddp_store_set(place->store, "k", "v", 1), CDDP_OK);
+}
+
+static void both_sides_must_want_encryption(void **state)
+{
+    struct place *place = *state;
+    cddp_store *store = NULL;
+    bool before = encrypts();
+
+    setenv("CDDP_ENCRYPT", before ? "0" : "1", 1);
+    assert_int_equal(open_store(place->url, TOKEN, "job/0/", 5000, &store), CDDP_ERR_CONFIG);
+    assert_true(last_error_has("CDDP_ENCRYPT=1"));
+    setenv("CDDP_ENCRYPT", before ? "1" : "0", 1);
+    assert_int_equal(open_store(place->url, TOKEN, "job/0/", 5000, &store), CDDP_OK);
+    cddp_store_close(store);
+}
+
+/* Longer than a record, and longer than what a socket takes at once. */
+static void long_values_arrive(void **state)
+{
+    enum { BYTES = CDDP_STORE_VALUE_BYTES };
+    struct place *place = *state;
+    uint8_t *sent = malloc(BYTES);
+    void *got = NULL;
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < BYTES; i++) {
+        sent[i] = (uint8_t)(i * 31 + (i >> 9));
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(cddp_store_set(place->store, "k", sent, BYTES - (size_t)i * 70001),
+                         CDDP_OK);
+        assert_int_equal(cddp_store_get(place->store, "k", 5000, &got, &bytes), CDDP_OK);
+        assert_int_equal(bytes, BYTES - (size_t)i * 70001);
+        assert_memory_equal(sent, got, bytes);
+        cddp_free(got);
+    }
+    free(sent);
 }
 
 static void nonsense_options_are_refused(void **state)
@@ -562,6 +608,8 @@ int main(void)
         BOTH(handles_see_only_what_is_below_their_prefix),
         BOTH(a_wrong_token_is_refused),
         BOTH(want_of_memory_is_an_error_and_no_more),
+        BOTH(long_values_arrive),
+        PLACE_TEST("tcp", both_sides_must_want_encryption),
         BOTH(a_forked_process_cannot_disturb_its_parents_handle),
         BOTH(ranks_exchange_values),
         BOTH(seven_ranks_exchange_values),

@@ -8,6 +8,8 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
+enum { LARGE_BYTES = 8 << 20 };
+
 struct carrier_job *carrier_job_create(int world_size, const int *host_of)
 {
     struct carrier_job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE,
@@ -198,4 +200,93 @@ cddp_status carrier_wait_failure(struct carrier_rank *self, uint32_t timeout_ms)
         }
     }
     return status;
+}
+
+static uint8_t pattern(int from, int to, uint32_t tag, size_t at)
+{
+    return (uint8_t)((size_t)from * 131 + (size_t)to * 31 + tag * 17 + at * 7 + (at >> 12));
+}
+
+static uint64_t random_of(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* Sizes that both sides of a pair know, from nothing to LARGE. */
+static size_t size_of(int from, int to, uint32_t tag, int round)
+{
+    static const size_t odd[] = {0, 1, 31, 32, 4064, 4096, 4097, 65536, 1 << 20, (1 << 20) + 1};
+    uint64_t state = (uint64_t)(from * 100 + to) * 1000 + tag * 10 + (uint64_t)round;
+
+    (void)random_of(&state);
+    if (random_of(&state) % 2 == 0) {
+        return odd[random_of(&state) % (sizeof odd / sizeof odd[0])];
+    }
+    if (random_of(&state) % 8 == 0) {
+        return random_of(&state) % LARGE_BYTES;
+    }
+    return random_of(&state) % 20000;
+}
+
+void carrier_fill(int from, int to, uint32_t tag, uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        data[i] = pattern(from, to, tag, i);
+    }
+}
+
+int carrier_count_wrong(int from, int to, uint32_t tag, const uint8_t *data, size_t bytes)
+{
+    int wrong = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        wrong += data[i] != pattern(from, to, tag, i);
+    }
+    return wrong;
+}
+
+int carrier_exchange(struct carrier_rank *self, int tags, int round)
+{
+    int world_size = self->job->world_size;
+    int count = 0;
+    struct cddpi_transfer *all = calloc((size_t)(world_size * tags * CDDPI_NET_CHANNELS * 2),
+                                        sizeof *all);
+
+    CHECK(all != NULL);
+    for (int step = 1; step < world_size; step++) {
+        int peer = (self->rank + step) % world_size;
+
+        if (self->job->host_of[peer] == self->job->host_of[self->rank]) {
+            continue;
+        }
+        for (int i = 0; i < tags * CDDPI_NET_CHANNELS * 2; i++) {
+            bool is_send = i % 2 == 0;
+            enum cddpi_net_channel channel = (enum cddpi_net_channel)(i / 2 % CDDPI_NET_CHANNELS);
+            uint32_t tag = (uint32_t)(i / 2 / CDDPI_NET_CHANNELS);
+            int from = is_send ? self->rank : peer;
+            int to = is_send ? peer : self->rank;
+            size_t bytes = size_of(from, to, tag, round);
+            uint8_t *data = malloc(bytes + 1);
+
+            if (is_send) {
+                carrier_fill(from, to, tag, data, bytes);
+            }
+            data[bytes] = 0xa5;
+            all[count] = carrier_transfer(peer, is_send, channel, tag, data, bytes);
+            CHECK(self->ops->start(self->carrier, &all[count]) == CDDP_OK);
+            count++;
+        }
+    }
+    CHECK(carrier_wait(self, all, count, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    for (int i = 0; i < count; i++) {
+        uint8_t *data = all[i].data;
+
+        CHECK(data[all[i].bytes] == 0xa5);
+        CHECK(all[i].is_send ||
+              carrier_count_wrong(all[i].peer, self->rank, all[i].tag, data, all[i].bytes) == 0);
+        free(data);
+    }
+    free(all);
+    return 0;
 }

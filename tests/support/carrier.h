@@ -56,4 +56,13 @@ cddp_status carrier_wait(struct carrier_rank *self, struct cddpi_transfer *trans
  * thread's last. */
 cddp_status carrier_wait_failure(struct carrier_rank *self, uint32_t timeout_ms);
 
+/* What @p from sends to @p to under @p tag. */
+void carrier_fill(int from, int to, uint32_t tag, uint8_t *data, size_t bytes);
+int carrier_count_wrong(int from, int to, uint32_t tag, const uint8_t *data, size_t bytes);
+
+/* Transfers of all sizes from nothing to 8 MiB, each way with every peer on another host, in both
+ * channels, with several tags at once, whose contents are checked. 0, or prints why not: for a
+ * rank. */
+int carrier_exchange(struct carrier_rank *self, int tags, int round);
+
 #endif

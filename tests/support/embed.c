@@ -105,3 +105,31 @@ int tear_down(void **state)
     free(place);
     return 0;
 }
+
+int embed_strip(const char *example, const char *path)
+{
+    char line[1024];
+    int added = 0;
+    bool inside = false;
+    FILE *from;
+    FILE *to = fopen(path, "w");
+
+    snprintf(line, sizeof line, "%s/examples/%s", getenv("CDDP_TEST_SOURCE"), example);
+    from = fopen(line, "r");
+    assert_non_null(from);
+    assert_non_null(to);
+    while (fgets(line, sizeof line, from) != NULL) {
+        bool begins = strstr(line, "/* cddp: begin */") != NULL;
+        bool ends = strstr(line, "/* cddp: end */") != NULL;
+
+        inside = (inside || begins) && !ends;
+        added += inside && !begins;
+        if (!inside && !ends) {
+            fputs(line, to);
+        }
+    }
+    assert_false(inside);
+    fclose(from);
+    fclose(to);
+    return added;
+}

@@ -32,4 +32,8 @@ void assert_same_losses(const struct run *a, const struct run *b, double toleran
 int set_up_place(void **state, const char *built);
 int tear_down(void **state);
 
+/* Write @p example, a file below examples/, without what cddp added, to @p path. Returns the number
+ * of lines left out. */
+int embed_strip(const char *example, const char *path);
+
 #endif

@@ -4,12 +4,12 @@
 
 int friend(const struct place *place)
 {
-    int fd = -1;
+    struct cddpi_stream stream = {.fd = -1};
 
     assert_int_equal(cddpi_tcp_connect(place->url + strlen("tcp://"), TOKEN,
-                                       cddpi_deadline_ns(SUPPORT_TIMEOUT_MS), &fd),
+                                       cddpi_deadline_ns(SUPPORT_TIMEOUT_MS), &stream),
                      CDDP_OK);
-    return fd;
+    return stream.fd;
 }
 
 void works(const struct place *place)

@@ -245,3 +245,31 @@ void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend
     *exchange = (struct net_exchange){.net = net};
     exchange->base = (struct cddpi_exchange){exchange, net->size, all_gather};
 }
+
+/* Where rank 0 takes the store away, it waits until the leaders have read all. One that does not
+ * say so has failed, which the group will find out. */
+void cddpi_net_exchange_end(struct net_exchange *exchange)
+{
+    struct cddpi_backend *net = exchange->net;
+    struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
+    char key[KEY_BYTES];
+
+    if (!net_is_leader(net) || (!rendezvous->env->hosts_store && !rendezvous->env->removes_file)) {
+        return;
+    }
+    if (net->rank != 0) {
+        snprintf(key, sizeof key, "net/%016llx/left/%d", (unsigned long long)exchange->nonce,
+                 net->host);
+        (void)!cddp_store_set(rendezvous->store, key, "", 0); /* it may go before it answers */
+        return;
+    }
+    for (int host = 1; host < net->host_count; host++) {
+        char *value;
+
+        snprintf(key, sizeof key, "net/%016llx/left/%d", (unsigned long long)exchange->nonce, host);
+        if (cddpi_rendezvous_await(rendezvous, key, net->leaders[host], rendezvous->deadline_ns,
+                                   &value) == CDDP_OK) {
+            cddp_free(value);
+        }
+    }
+}

@@ -68,6 +68,7 @@ struct cddpi_backend {
     char token[256];                       /* the carrier borrows both */
     char job[320];
     bool uses_carrier; /* this rank has begun a transfer */
+    int64_t failed_ns; /* when it was first seen that a peer is gone or ended the group */
     struct cddpi_link link;
     struct cddpi_tree tree;
     struct net_plan plans[CDDPI_ALGORITHMS];
@@ -183,7 +184,7 @@ struct net_collective {
 /* transport.c */
 extern const struct cddpi_backend_ops cddpi_net_ops;
 
-/** News of the carrier: wakes the rank, and passes on another host's abort. Any thread. */
+/** News of the carrier: wakes the rank. Any thread. */
 void cddpi_net_wake(void *context);
 
 /* transfer.c */
@@ -227,6 +228,8 @@ struct net_exchange {
     int number;                          /* of exchanges so far */
 };
 void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net);
+/** All exchanges by the store are through, well. */
+void cddpi_net_exchange_end(struct net_exchange *exchange);
 /** Run one operation of the inner transport to its end. */
 cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op);
 /** Tell leaders that wait in the rendezvous why this rank fails. Keeps the thread's failure. */

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "group/net/carriers.h"
 #include "group/net/net.h"
 
 #include <errno.h>
@@ -157,8 +158,10 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
     if (net->host_count == 1) {
         return CDDP_OK;
     }
-    net->carrier_ops = &cddpi_tcp_carrier;
-    status = net->carrier_ops->open(&params, &carrier);
+    status = cddpi_carrier_agree(&exchange->base, &net->carrier_ops);
+    if (status == CDDP_OK) {
+        status = net->carrier_ops->open(&params, &carrier);
+    }
     if (status == CDDP_OK) {
         atomic_store(&net->carrier, carrier);
         status = cddpi_net_measure(net, &exchange->base);
@@ -195,6 +198,9 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
     if (status == CDDP_OK && members->rendezvous != NULL) {
         cddpi_members_joined(members); /* before anybody may begin to join another group */
         status = cddpi_agree_by(&exchange.base, CDDP_OK);
+        if (status == CDDP_OK) {
+            cddpi_net_exchange_end(&exchange);
+        }
     } else if (status != CDDP_OK && members->rendezvous != NULL) {
         cddpi_net_refuse(members->rendezvous, env->rank, status);
     }

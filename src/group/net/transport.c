@@ -15,7 +15,8 @@ enum {
     /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
        wait for another host, then those who wait for their leader. */
     AFAR_MS = 1000,
-    NEAR_MS = 2000
+    NEAR_MS = 2000,
+    LAST_WORDS_MS = 100 /* how long data of a peer that is gone are waited for */
 };
 
 static void leave(struct cddpi_backend *net)
@@ -117,22 +118,39 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
                       late.used > 0 ? text : "its turn");
 }
 
+/* A peer that is gone, or that ended the group, may have sent before all that this rank needs: that
+ * is taken first. @p failure: CDDP_OK if there is none. */
+static cddp_status after_last_words(struct cddpi_backend *net, cddp_status failure)
+{
+    int64_t now = cddpi_now_ns();
+
+    if (failure != CDDP_OK && net->failed_ns == 0) {
+        net->failed_ns = now;
+    }
+    return now - net->failed_ns < (int64_t)LAST_WORDS_MS * 1000000 ? CDDP_OK : failure;
+}
+
 static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op *op, bool thorough)
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    struct cddpi_failure failure;
+    bool is_over;
     cddp_status status = CDDP_OK;
 
     if (inside != NULL) {
-        struct cddpi_failure failure;
-
-        (void)take_abort(net, &failure);
         status = net->inner_ops->check(net->inner, inside, thorough);
     }
-    if (status == CDDP_OK && inside == NULL) {
-        status = broken(net);
+    is_over = net->inner_ops->broken(net->inner) != CDDP_OK ||
+              (net->carrier != NULL && net->carrier_ops->aborted(net->carrier, &failure));
+    if (status == CDDP_OK && is_over && after_last_words(net, CDDP_ERR_PEER) != CDDP_OK) {
+        return broken(net);
     }
     if (status == CDDP_OK && net->carrier != NULL) {
-        status = net->carrier_ops->check(net->carrier);
+        status = after_last_words(net, net->carrier_ops->check(net->carrier));
+        if (status != CDDP_OK) {
+            (void)cddpi_fail_prefix(status, "%s #%llu", cddpi_kind_name(op->kind),
+                                    (unsigned long long)op->number);
+        }
     }
     return status;
 }
@@ -214,11 +232,7 @@ static void cores(const struct cddpi_backend *net, int *out_all, int *out_own)
 
 void cddpi_net_wake(void *context)
 {
-    struct cddpi_backend *net = context;
-    struct cddpi_failure failure;
-
-    (void)take_abort(net, &failure);
-    wake(net);
+    wake(context);
 }
 
 const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,

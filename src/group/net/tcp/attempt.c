@@ -43,6 +43,9 @@ void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *at
     if (is_refusal && search->refused_ns == 0) {
         search->refused_ns = cddpi_now_ns();
     }
+    if (is_refusal) {
+        search->pause_ms = LONGEST_PAUSE_MS; /* it will hardly think otherwise */
+    }
     if (pair->knows_address) {
         cddpi_tcp_search_pause(search, cddpi_now_ns());
     }
@@ -161,7 +164,7 @@ void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attemp
         (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, attempt->fd, NULL);
         close(attempt->fd);
     }
-    cddpi_tcp_cipher_destroy(attempt->cipher);
+    cddpi_cipher_destroy(attempt->cipher);
     attempt->cipher = NULL;
     if (!attempt->came_in) {
         attempt->pair->search->active--;
@@ -217,7 +220,16 @@ void cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp)
 
 void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp)
 {
-    for (struct tcp_attempt *attempt = tcp->attempts; attempt != NULL; attempt = attempt->next) {
-        cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
+    while (tcp->attempts != NULL) {
+        struct tcp_attempt *attempt = tcp->attempts;
+
+        if (tcp->owner == getpid()) {
+            cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
+        } else if (!attempt->is_closed) { /* the epoll is the parent's, too */
+            close(attempt->fd);
+            cddpi_cipher_destroy(attempt->cipher);
+        }
+        tcp->attempts = attempt->next;
+        cddpi_free(attempt);
     }
 }

@@ -38,7 +38,7 @@ struct tcp_attempt {
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
     uint8_t server_nonce[CDDPI_NONCE_BYTES];
     uint8_t client_nonce[CDDPI_NONCE_BYTES];
-    struct tcp_cipher *cipher;
+    struct cddpi_cipher *cipher;
     size_t have;
     uint8_t data[TCP_ANSWER_BYTES];
     struct tcp_attempt *next;

@@ -37,7 +37,7 @@ static void describe_way(const struct tcp_attempt *attempt, struct tcp_pair *pai
 /* The connection is open: it is the pair's from now on. */
 static void use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 {
-    struct tcp_stream stream = {attempt->fd, attempt->cipher};
+    struct cddpi_stream stream = {attempt->fd, attempt->cipher};
 
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, attempt->fd, NULL);
     attempt->fd = -1;
@@ -68,8 +68,8 @@ static void get_hello(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     cddpi_auth_make(attempt->key, "client", attempt->server_nonce, attempt->client_nonce,
                     answer.proof);
     if (tcp->encrypts) {
-        attempt->cipher = cddpi_tcp_cipher_create(attempt->key, "client", attempt->server_nonce,
-                                                  attempt->client_nonce, answer.cipher_header);
+        attempt->cipher = cddpi_cipher_create(attempt->key, "client", attempt->server_nonce,
+                                              attempt->client_nonce, answer.cipher_header);
         if (attempt->cipher == NULL) {
             cddpi_tcp_attempt_end(tcp, attempt, "this rank has no memory for it", false);
             return;
@@ -99,8 +99,8 @@ static bool accept_cipher(struct cddpi_carrier *tcp, struct tcp_attempt *attempt
                           const uint8_t *header)
 {
     return !tcp->encrypts ||
-           cddpi_tcp_cipher_accept(attempt->cipher, attempt->key, side, attempt->server_nonce,
-                                   attempt->client_nonce, header);
+           cddpi_cipher_accept(attempt->cipher, attempt->key, side, attempt->server_nonce,
+                               attempt->client_nonce, header);
 }
 
 /* This address leads to the peer: other connections go there, too. */
@@ -200,8 +200,8 @@ static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt,
     if ((pair->filled & 1u << attempt->slot) != 0) {
         welcome.reply = TCP_HAVE_ONE;
     } else if (tcp->encrypts) {
-        attempt->cipher = cddpi_tcp_cipher_create(attempt->key, "server", attempt->server_nonce,
-                                                  attempt->client_nonce, welcome.cipher_header);
+        attempt->cipher = cddpi_cipher_create(attempt->key, "server", attempt->server_nonce,
+                                              attempt->client_nonce, welcome.cipher_header);
         if (attempt->cipher == NULL ||
             !accept_cipher(tcp, attempt, "client", answer->cipher_header)) {
             cddpi_tcp_attempt_end(tcp, attempt, "its encryption does not begin properly", false);

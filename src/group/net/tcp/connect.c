@@ -52,11 +52,15 @@ static struct tcp_search *search_of(struct cddpi_carrier *tcp, struct tcp_pair *
 
 static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
 {
-    cddpi_tcp_pair_lost(tcp, pair,
-                        "cannot be connected: %s. Nor has it connected to this host, %s; "
-                        "CDDP_SOCKET_IFNAME chooses the interfaces",
-                        pair->search->last[0] != '\0' ? pair->search->last : "it does not answer",
-                        tcp->own.host);
+    char why[2 * TCP_TEXT_BYTES];
+
+    snprintf(why, sizeof why,
+             "cannot be connected: %s. Nor has it connected to this host, %s; CDDP_SOCKET_IFNAME "
+             "chooses the interfaces",
+             pair->search->last[0] != '\0' ? pair->search->last : "it does not answer",
+             tcp->own.host);
+    cddpi_tcp_pair_failed(tcp, pair, pair->search->refused_ns != 0 ? CDDP_ERR_AUTH : CDDP_ERR_PEER,
+                          why);
 }
 
 /* One address after the other, until one answers. */

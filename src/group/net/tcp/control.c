@@ -17,8 +17,8 @@
 enum {
     BEATS = 8, /* within the limit */
     SHORTEST_BEAT_MS = 20,
-    SILENT_NS = 1000000000, /* times the next: a peer that was not heard for so long is stopped, */
-    SILENT_S = 10,          /* so heartbeats become rare: they fill its memory */
+    SILENT_S = 10, /* a peer that was not heard for so long is stopped, and heartbeats fill its
+                      memory: they become as rare */
     GOODBYE_MS = 200
 };
 
@@ -47,7 +47,7 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
     while (control->out_begin < control->out_end && !blocked) {
         struct iovec parts[2] = {
             {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
-        ssize_t sent = cddpi_tcp_stream_send(&control->stream, parts);
+        ssize_t sent = cddpi_stream_send(&control->stream, parts);
 
         if (sent > 0) {
             control->out_begin += (size_t)sent;
@@ -55,7 +55,7 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
             blocked = true;
         }
     }
-    blocked = !cddpi_tcp_stream_flush(&control->stream) || blocked;
+    blocked = !cddpi_stream_flush(&control->stream) || blocked;
     blocked = blocked && (errno == EAGAIN || errno == EWOULDBLOCK);
     watch(tcp, control, EPOLL_CTL_MOD, EPOLLIN | (blocked ? EPOLLOUT : 0));
 }
@@ -131,7 +131,7 @@ static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int 
                             error == 0 ? "closed" : "reset");
     } else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
         cddpi_tcp_pair_lost(tcp, pair,
-                            "cannot be reached any more: its host has answered nothing for %u ms "
+                            "cannot be reached any more: its host has not answered within %u ms "
                             "(CDDP_HEARTBEAT_MS)",
                             tcp->limit_ms);
     } else {
@@ -151,7 +151,7 @@ void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
     while (control->is_open) {
         struct iovec parts[2] = {
             {control->in + control->in_bytes, sizeof control->in - control->in_bytes}, {NULL, 0}};
-        ssize_t got = cddpi_tcp_stream_recv(&control->stream, parts);
+        ssize_t got = cddpi_stream_recv(&control->stream, parts);
 
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             return;
@@ -166,28 +166,16 @@ void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
     }
 }
 
-static void beat(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns, int64_t *next_ns)
+static void beat(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
 {
     static const uint8_t heartbeat = TCP_CONTROL_HEARTBEAT;
     struct tcp_control *control = pair->control;
-    int64_t interval_ns = (int64_t)tcp->limit_ms * 1000000 / BEATS;
-    int64_t silent_ns = now_ns - atomic_load(&pair->heard_ns);
+    bool is_silent = now_ns - atomic_load(&pair->heard_ns) > SILENT_S * INT64_C(1000000000);
 
-    if (!control->is_open) {
-        return;
-    }
-    if (interval_ns < SHORTEST_BEAT_MS * INT64_C(1000000)) {
-        interval_ns = SHORTEST_BEAT_MS * INT64_C(1000000);
-    }
-    if (silent_ns > (int64_t)SILENT_NS * SILENT_S && interval_ns < (int64_t)SILENT_NS * SILENT_S) {
-        interval_ns = (int64_t)SILENT_NS * SILENT_S;
-    }
-    if (now_ns - control->beat_ns >= interval_ns) {
+    if (control->is_open &&
+        (!is_silent || now_ns - control->beat_ns > SILENT_S * INT64_C(1000000000))) {
         control->beat_ns = now_ns;
         say(tcp, control, &heartbeat, 1);
-    }
-    if (control->beat_ns + interval_ns < *next_ns) {
-        *next_ns = control->beat_ns + interval_ns;
     }
 }
 
@@ -226,15 +214,27 @@ static void send_aborts(struct cddpi_carrier *tcp)
 
 void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
 {
+    uint32_t interval_ms = tcp->limit_ms / BEATS;
+    bool is_due;
+
     if (tcp->must_abort) {
         tcp->must_abort = false;
         send_aborts(tcp);
     }
+    is_due = tcp->leads && now_ns >= tcp->next_beat_ns;
+    if (is_due) {
+        tcp->next_beat_ns = now_ns + (int64_t)(interval_ms > SHORTEST_BEAT_MS ? interval_ms
+                                                                              : SHORTEST_BEAT_MS) *
+                                         1000000;
+    }
+    if (tcp->leads && tcp->next_beat_ns < *next_ns) {
+        *next_ns = tcp->next_beat_ns;
+    }
     for (int rank = 0; rank < tcp->params.world_size; rank++) {
         struct tcp_pair *pair = tcp->pairs[rank];
 
-        if (pair != NULL && pair->control != NULL) {
-            beat(tcp, pair, now_ns, next_ns);
+        if (is_due && pair != NULL && pair->control != NULL) {
+            beat(tcp, pair, now_ns);
         }
         if (pair != NULL && pair->suspected_ns != 0) {
             judge_suspicion(tcp, pair, now_ns, next_ns);
@@ -250,11 +250,11 @@ static void drain(struct tcp_control *control, int64_t deadline_ns)
     for (;;) {
         struct iovec parts[2] = {
             {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
-        ssize_t sent = parts[0].iov_len > 0 ? cddpi_tcp_stream_send(&control->stream, parts) : 0;
+        ssize_t sent = parts[0].iov_len > 0 ? cddpi_stream_send(&control->stream, parts) : 0;
 
         if (sent > 0) {
             control->out_begin += (size_t)sent;
-        } else if ((sent == 0 && cddpi_tcp_stream_flush(&control->stream)) ||
+        } else if ((sent == 0 && cddpi_stream_flush(&control->stream)) ||
                    (errno != EAGAIN && errno != EWOULDBLOCK) ||
                    poll(&entry, 1, cddpi_left_ms(deadline_ns)) <= 0) {
             return;

@@ -231,7 +231,7 @@ static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
 
     if (!socket->is_dead && socket->out == NULL && tcp->owner == getpid()) {
         cddpi_tcp_frame_put(&goodbye, frame);
-        (void)!cddpi_tcp_stream_send(&socket->stream, parts);
+        (void)!cddpi_stream_send(&socket->stream, parts);
         (void)shutdown(socket->stream.fd, SHUT_WR);
         /* unread data would make the kernel reset the connection, and drop what is on its way */
         while (recv(socket->stream.fd, rest, sizeof rest, MSG_DONTWAIT) > 0) {
@@ -242,7 +242,7 @@ static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
 
 void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
 {
-    if (tcp->has_arrived) {
+    if (tcp->owner == getpid() && atomic_load(&tcp->has_arrived)) {
         (void)take_arrived(tcp);
     }
     while (tcp->all_sockets != NULL) {
@@ -251,7 +251,7 @@ void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
         tcp->all_sockets = socket->next;
         leave(tcp, socket);
         close(socket->stream.fd);
-        cddpi_tcp_cipher_destroy(socket->stream.cipher);
+        cddpi_cipher_destroy(socket->stream.cipher);
         cddpi_free(socket);
     }
 }

@@ -55,14 +55,14 @@ void cddpi_tcp_answer_put(const struct tcp_answer *answer, uint8_t out[TCP_ANSWE
     memcpy(out, answer->nonce, CDDPI_NONCE_BYTES);
     out += CDDPI_NONCE_BYTES;
     memcpy(out, answer->proof, CDDPI_AUTH_BYTES);
-    memcpy(out + CDDPI_AUTH_BYTES, answer->cipher_header, TCP_CIPHER_HEADER_BYTES);
+    memcpy(out + CDDPI_AUTH_BYTES, answer->cipher_header, CDDPI_CIPHER_HEADER_BYTES);
 }
 
 void cddpi_tcp_welcome_put(const struct tcp_welcome *welcome, uint8_t out[TCP_WELCOME_BYTES])
 {
     cddpi_put_u32(out, welcome->reply);
     memcpy(out + 4, welcome->proof, CDDPI_AUTH_BYTES);
-    memcpy(out + 4 + CDDPI_AUTH_BYTES, welcome->cipher_header, TCP_CIPHER_HEADER_BYTES);
+    memcpy(out + 4 + CDDPI_AUTH_BYTES, welcome->cipher_header, CDDPI_CIPHER_HEADER_BYTES);
 }
 
 enum tcp_greeting cddpi_tcp_greeting_check(const uint8_t *data, size_t bytes)
@@ -95,7 +95,7 @@ void cddpi_tcp_answer_get(const uint8_t from[TCP_ANSWER_BYTES], struct tcp_answe
     memcpy(out->nonce, from, CDDPI_NONCE_BYTES);
     from += CDDPI_NONCE_BYTES;
     memcpy(out->proof, from, CDDPI_AUTH_BYTES);
-    memcpy(out->cipher_header, from + CDDPI_AUTH_BYTES, TCP_CIPHER_HEADER_BYTES);
+    memcpy(out->cipher_header, from + CDDPI_AUTH_BYTES, CDDPI_CIPHER_HEADER_BYTES);
 }
 
 bool cddpi_tcp_welcome_get(const uint8_t from[TCP_WELCOME_BYTES], struct tcp_welcome *out)
@@ -107,6 +107,6 @@ bool cddpi_tcp_welcome_get(const uint8_t from[TCP_WELCOME_BYTES], struct tcp_wel
     }
     out->reply = (enum tcp_reply)reply;
     memcpy(out->proof, from + 4, CDDPI_AUTH_BYTES);
-    memcpy(out->cipher_header, from + 4 + CDDPI_AUTH_BYTES, TCP_CIPHER_HEADER_BYTES);
+    memcpy(out->cipher_header, from + 4 + CDDPI_AUTH_BYTES, CDDPI_CIPHER_HEADER_BYTES);
     return true;
 }

@@ -13,6 +13,7 @@
 #define CDDPI_GROUP_NET_TCP_HELLO_H
 
 #include "store/auth.h"
+#include "store/stream.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,11 +23,10 @@
 enum {
     TCP_VERSION = 1,
     TCP_JOB_BYTES = 32,
-    TCP_CIPHER_HEADER_BYTES = 24,
     TCP_HELLO_BYTES = 12 + CDDPI_NONCE_BYTES,
     TCP_ANSWER_BYTES = 12 + 6 * 4 + TCP_JOB_BYTES + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES +
-                       TCP_CIPHER_HEADER_BYTES,
-    TCP_WELCOME_BYTES = 4 + CDDPI_AUTH_BYTES + TCP_CIPHER_HEADER_BYTES,
+                       CDDPI_CIPHER_HEADER_BYTES,
+    TCP_WELCOME_BYTES = 4 + CDDPI_AUTH_BYTES + CDDPI_CIPHER_HEADER_BYTES,
     TCP_USED = 'Y' /* the last byte */
 };
 
@@ -53,13 +53,13 @@ struct tcp_answer {
     struct tcp_purpose purpose;
     uint8_t nonce[CDDPI_NONCE_BYTES];
     uint8_t proof[CDDPI_AUTH_BYTES];
-    uint8_t cipher_header[TCP_CIPHER_HEADER_BYTES];
+    uint8_t cipher_header[CDDPI_CIPHER_HEADER_BYTES];
 };
 
 struct tcp_welcome {
     enum tcp_reply reply;
     uint8_t proof[CDDPI_AUTH_BYTES];
-    uint8_t cipher_header[TCP_CIPHER_HEADER_BYTES];
+    uint8_t cipher_header[CDDPI_CIPHER_HEADER_BYTES];
 };
 
 void cddpi_tcp_job(const char *job, uint8_t out[TCP_JOB_BYTES]);

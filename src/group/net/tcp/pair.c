@@ -43,7 +43,7 @@ void cddpi_tcp_pair_destroy(struct tcp_pair *pair)
         if (pair->control->is_open) {
             close(pair->control->stream.fd);
         }
-        cddpi_tcp_cipher_destroy(pair->control->stream.cipher);
+        cddpi_cipher_destroy(pair->control->stream.cipher);
         cddpi_free(pair->control);
     }
     for (int channel = 0; channel < CDDPI_NET_CHANNELS; channel++) {
@@ -62,25 +62,32 @@ void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes)
     }
 }
 
-void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
+void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+                           const char *why)
 {
     char name[TCP_TEXT_BYTES];
-    char why[2 * TCP_TEXT_BYTES];
-    va_list arguments;
 
     if (atomic_load(&tcp->has_failed) || tcp->is_closing) {
         return;
     }
-    va_start(arguments, format);
-    vsnprintf(why, sizeof why, format, arguments);
-    va_end(arguments);
     cddpi_tcp_pair_name(pair, name, sizeof name);
-    (void)cddpi_fail(CDDP_ERR_PEER, "%s %s", name, why);
+    (void)cddpi_fail(status, "%s %s", name, why);
     cddpi_error_blame(pair->peer);
     tcp->failure = *cddpi_last_failure();
     atomic_store(&tcp->has_failed, true);
     tcp->needs_wake = true;
     pthread_cond_broadcast(&tcp->opened);
+}
+
+void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
+{
+    char why[2 * TCP_TEXT_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    cddpi_tcp_pair_failed(tcp, pair, CDDP_ERR_PEER, why);
 }
 
 void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
@@ -106,18 +113,22 @@ static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
     int on = 1;
     int one_s = 1;
-    unsigned limit_ms = tcp->limit_ms;
+    /* a heartbeat comes first, the kernel counts from when it first repeats it, and looks only
+     * every half second where the cable is one of its own */
+    unsigned limit_ms = tcp->limit_ms / 2;
+    int priority = 6; /* before data, where queues know it */
 
     (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPIDLE, &one_s, sizeof one_s);
     (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPINTVL, &one_s, sizeof one_s);
     (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+    (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
     control->is_open = true;
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, control->stream.fd, &event);
 }
 
 static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
-                         struct tcp_stream *stream)
+                         struct cddpi_stream *stream)
 {
     struct tcp_control *control = cddpi_zalloc(sizeof *control);
 
@@ -134,7 +145,7 @@ static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
 
 /* Hand a data connection to the caller's thread. */
 static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                      struct tcp_stream *stream)
+                      struct cddpi_stream *stream)
 {
     struct tcp_socket *socket = cddpi_zalloc(sizeof *socket);
 
@@ -153,7 +164,7 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
 }
 
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct tcp_stream *stream)
+                         struct cddpi_stream *stream)
 {
     bool is_first = pair->filled == 0;
     bool filled = slot == TCP_CONTROL_SLOT ? fill_control(tcp, pair, stream)
@@ -161,7 +172,7 @@ void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsig
 
     if (!filled) {
         close(stream->fd);
-        cddpi_tcp_cipher_destroy(stream->cipher);
+        cddpi_cipher_destroy(stream->cipher);
         cddpi_tcp_pair_lost(tcp, pair, "cannot be connected: this rank has no memory for it");
         return;
     }

@@ -147,7 +147,7 @@ static bool receive(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *
     parts[0].iov_len = direct;
     parts[1].iov_base = socket->buffer + socket->end;
     parts[1].iov_len = sizeof socket->buffer - socket->end;
-    got = cddpi_tcp_stream_recv(&socket->stream, parts);
+    got = cddpi_stream_recv(&socket->stream, parts);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         return false;
     }

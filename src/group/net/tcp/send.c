@@ -83,7 +83,7 @@ cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *
         parts[1].iov_len = (size_t)(socket->out_end - socket->out_at);
         parts[1].iov_base = parts[1].iov_len > 0 ? (uint8_t *)socket->out->data + socket->out_at
                                                  : NULL;
-        taken = cddpi_tcp_stream_send(&socket->stream, parts);
+        taken = cddpi_stream_send(&socket->stream, parts);
         if (taken >= 0) {
             is_clear = tcp->encrypts || (size_t)taken == parts[0].iov_len + parts[1].iov_len;
             advance(socket, (size_t)taken, out_any);
@@ -94,7 +94,7 @@ cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *
         }
     }
     if (!socket->is_dead) {
-        bool is_flushed = cddpi_tcp_stream_flush(&socket->stream);
+        bool is_flushed = cddpi_stream_flush(&socket->stream);
 
         cddpi_tcp_socket_watch(
             tcp, socket,

@@ -77,14 +77,9 @@ static cddp_status read_settings(struct cddpi_carrier *tcp)
 {
     tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
                                                DEFAULT_SOCKETS);
-    tcp->encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
     tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
                                                 DEFAULT_LIMIT_MS);
-    if (tcp->encrypts && tcp->params.token[0] == '\0') {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "tcp: CDDP_ENCRYPT=1 needs a secret: CDDP_TOKEN is not set");
-    }
-    return CDDP_OK;
+    return cddpi_encryption(tcp->params.token, &tcp->encrypts);
 }
 
 /* What this rank can do alone. */
@@ -216,7 +211,7 @@ static void close_carrier(struct cddpi_carrier *tcp)
         if (tcp->pairs != NULL) {
             cddpi_tcp_control_goodbye(tcp);
         }
-    }
+    } /* else a forked process, which only closes its descriptors */
     cddpi_tcp_attempts_close(tcp);
     cddpi_tcp_data_close(tcp);
     for (int rank = 0; tcp->pairs != NULL && rank < tcp->params.world_size; rank++) {

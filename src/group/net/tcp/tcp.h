@@ -16,7 +16,7 @@
 #include "group/net/tcp/address.h"
 #include "group/net/tcp/frame.h"
 #include "group/net/tcp/hello.h"
-#include "group/net/tcp/stream.h"
+#include "store/stream.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -54,7 +54,7 @@ struct tcp_list {
 
 /* A data connection. The caller's thread's, once it has arrived. */
 struct tcp_socket {
-    struct tcp_stream stream;
+    struct cddpi_stream stream;
     struct tcp_pair *pair;
     unsigned slot;
     struct tcp_link *link;
@@ -98,12 +98,12 @@ enum tcp_watched {
 struct tcp_control {
     enum tcp_watched watched;
     struct tcp_pair *pair;
-    struct tcp_stream stream;
+    struct cddpi_stream stream;
     bool is_open;
     size_t in_bytes, out_begin, out_end;
     int64_t beat_ns; /* when a heartbeat was sent */
     uint8_t in[TCP_CONTROL_MAX_BYTES];
-    uint8_t out[2 * TCP_CONTROL_MAX_BYTES];
+    uint8_t out[TCP_CONTROL_MAX_BYTES + 64];
 };
 
 struct tcp_search; /* connect.c */
@@ -150,6 +150,9 @@ struct cddpi_carrier {
     struct tcp_pair **pairs;         /* by rank; NULL: nothing was between them */
     struct tcp_attempt *attempts;    /* greetings under way, of both directions */
     int strangers;                   /* attempts that came in and have not proved anything */
+    int64_t next_beat_ns;            /* when heartbeats are due */
+    int64_t clocks_ns;               /* when anything is due */
+    bool has_news;                   /* so that something may be due before */
     int64_t listen_again_ns;         /* 0, or when accepting is tried again */
     int64_t refusals_ns;             /* since when these are counted */
     int refusals;
@@ -193,19 +196,22 @@ void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes);
 /** The peer cannot be reached any more: the carrier fails, unless it has. */
 void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/** The same with another status than CDDP_ERR_PEER. */
+void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+                           const char *why);
 /** A data connection broke. The peer's control connection may say why; else it is lost soon. */
 void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
                             const char *why);
 /** Use an open connection for @p slot: this takes over @p stream. */
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct tcp_stream *stream);
+                         struct cddpi_stream *stream);
 
 /** Let the thread look at what has changed. Any thread, also without the lock. */
 void cddpi_tcp_wake(struct cddpi_carrier *tcp);
 
 /* thread.c */
 cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp);
-/** Say goodbye, and end it. */
+/** End it. */
 void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp);
 
 /* connect.c; the thread's, with the lock */

@@ -68,12 +68,17 @@ static void accept_all(struct cddpi_carrier *tcp)
     }
 }
 
-/* What is due by the clock. Returns how long nothing else is. */
+/* What is due by the clock. Returns how long nothing else is. With many hosts this takes a while,
+ * so not every heartbeat that comes in is a reason to look. */
 static int handle_clocks(struct cddpi_carrier *tcp)
 {
     int64_t now_ns = cddpi_now_ns();
     int64_t next_ns = INT64_MAX;
 
+    if (!tcp->has_news && now_ns < tcp->clocks_ns) {
+        return tcp->clocks_ns == INT64_MAX ? -1 : cddpi_left_ms(tcp->clocks_ns);
+    }
+    tcp->has_news = false;
     if (tcp->listen_again_ns != 0 && now_ns >= tcp->listen_again_ns) {
         tcp->listen_again_ns = 0;
         watch_listener(tcp, true);
@@ -82,6 +87,7 @@ static int handle_clocks(struct cddpi_carrier *tcp)
     }
     cddpi_tcp_control_tick(tcp, now_ns, &next_ns);
     cddpi_tcp_pairs_connect(tcp, now_ns, &next_ns);
+    tcp->clocks_ns = next_ns;
     return next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
 }
 
@@ -89,6 +95,7 @@ static void handle_event(struct cddpi_carrier *tcp, const struct epoll_event *ev
 {
     eventfd_t count;
 
+    tcp->has_news = tcp->has_news || *(enum tcp_watched *)event->data.ptr != TCP_WATCHED_CONTROL;
     switch (*(enum tcp_watched *)event->data.ptr) {
     case TCP_WATCHED_WAKE:
         (void)eventfd_read(tcp->net_wake_fd, &count);

@@ -1,0 +1,151 @@
+/* carriers.c - owns the list of carriers, and the MPI module's handle. */
+#include "group/net/carriers.h"
+
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/module_loader.h"
+#include "group/net/mpi_module.h"
+
+#include <string.h>
+
+static struct cddpi_module_file file = {
+    .title = "MPI",
+    .file = "libcddp-mpi.so",
+    .at = CDDPI_ENV_MPI_MODULE,
+    .symbol = CDDPI_MPI_MODULE_SYMBOL,
+    .built_in = "group/net/mpi/",
+    .build_with = "-Dmpi=enabled",
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+cddp_status cddpi_mpi_module_open(const struct cddpi_mpi_module **out)
+{
+    static struct cddpi_mpi_host host = {.agree = cddpi_agree_by};
+    const struct cddpi_mpi_module *module;
+    const void *table;
+    cddp_status status = cddpi_module_file_open(&file, &table);
+
+    if (status == CDDP_OK) {
+        module = table;
+        host.base = cddpi_module_host(); /* always the same */
+        module->use(&host);
+        *out = module;
+    }
+    return status;
+}
+
+/* The module's carrier, or NULL with the reason. */
+static const struct cddpi_carrier_ops *find_mpi(void)
+{
+    const struct cddpi_mpi_module *module;
+
+    return cddpi_mpi_module_open(&module) == CDDP_OK ? module->carrier : NULL;
+}
+
+static const struct cddpi_carrier_ops *find_tcp(void)
+{
+    return &cddpi_tcp_carrier;
+}
+
+/* Best first. */
+static const struct row {
+    const char *name;
+    const struct cddpi_carrier_ops *(*find)(void);
+} rows[] = {{"mpi", find_mpi}, {"tcp", find_tcp}};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static const struct cddpi_carrier_ops *probe(const struct row *row)
+{
+    const struct cddpi_carrier_ops *carrier = row->find();
+
+    return carrier != NULL && carrier->probe() == CDDP_OK ? carrier : NULL;
+}
+
+static const struct cddpi_carrier_ops *named(const char *name)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            const struct cddpi_carrier_ops *carrier = probe(&rows[i]);
+
+            if (carrier == NULL) {
+                (void)cddpi_fail_prefix((cddp_status)cddpi_last_failure()->status, "carrier %s",
+                                        name);
+            }
+            return carrier;
+        }
+    }
+    (void)cddpi_fail(CDDP_ERR_ARGUMENT, "there is no carrier %s: choose tcp or mpi", name);
+    return NULL;
+}
+
+const struct cddpi_carrier_ops *cddpi_carrier_choose(const char *name)
+{
+    if (name == NULL) {
+        name = cddpi_env(CDDPI_ENV_CARRIER);
+    }
+    if (name != NULL) {
+        return named(name);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        const struct cddpi_carrier_ops *carrier = probe(&rows[i]);
+
+        if (carrier != NULL) {
+            return carrier;
+        }
+        cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());
+    }
+    return NULL;
+}
+
+/* The carriers that this rank can use, a bit for each row. */
+static cddp_status find_usable(const struct cddpi_carrier_ops *found[ROWS], uint32_t *out)
+{
+    const char *name = cddpi_env(CDDPI_ENV_CARRIER);
+    uint32_t usable = 0;
+
+    if (name != NULL && named(name) == NULL) {
+        return (cddp_status)cddpi_last_failure()->status;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        found[i] = name == NULL || strcmp(rows[i].name, name) == 0 ? probe(&rows[i]) : NULL;
+        usable |= found[i] != NULL ? 1u << i : 0;
+        if (found[i] == NULL && name == NULL) {
+            cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());
+        }
+    }
+    *out = usable;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_carrier_agree(const struct cddpi_exchange *exchange,
+                                const struct cddpi_carrier_ops **out)
+{
+    const struct cddpi_carrier_ops *found[ROWS];
+    uint32_t own = 0;
+    uint32_t common = ~0u;
+    uint32_t *all = cddpi_zalloc_array((size_t)exchange->world_size, sizeof *all);
+    cddp_status status = all != NULL ? find_usable(found, &own)
+                                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %d ranks",
+                                                  exchange->world_size);
+
+    status = cddpi_agree_by(exchange, status);
+    if (status == CDDP_OK) {
+        status = exchange->all_gather(exchange->context, &own, sizeof own, all);
+    }
+    for (int rank = 0; status == CDDP_OK && rank < exchange->world_size; rank++) {
+        common &= all[rank];
+    }
+    cddpi_free(all);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        if ((common & 1u << i) != 0) {
+            *out = found[i];
+            return CDDP_OK;
+        }
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "net: CDDP_CARRIER is not the same on all ranks");
+}

@@ -1,0 +1,372 @@
+/* carrier.c - the carrier `mpi`: a transfer is an MPI_Isend() or MPI_Irecv(), or several in turn
+ * where an int cannot count its bytes. */
+#include "group/net/mpi/internal.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The most bytes of one message. Tests set less. */
+#ifndef CDDPI_MPI_PIECE_BYTES
+#define CDDPI_MPI_PIECE_BYTES ((size_t)1 << 30)
+#endif
+
+enum {
+    CHANNEL_SHIFT = CDDPI_NET_TAG_LOW_BITS,
+    TAG_MASK = (1 << CHANNEL_SHIFT) - 1, /* MPI's tags have no room for more */
+    ABORT_TAG = (int)CDDPI_NET_CHANNELS << CHANNEL_SHIFT,
+    DRAIN_MS = 1000
+};
+
+enum abort_state { ABORT_NONE, ABORT_WRITING, ABORT_WANTED, ABORT_SENT };
+
+/* What a transfer's `state` holds: its current message. */
+struct piece {
+    size_t from;
+    size_t bytes;
+};
+_Static_assert(sizeof(struct piece) <= sizeof(((struct cddpi_transfer *)0)->state), "state");
+
+static struct piece *piece_of(struct cddpi_transfer *transfer)
+{
+    return (struct piece *)(void *)transfer->state;
+}
+
+/* This thread's failure is the carrier's from now on, if it is the first. */
+static cddp_status fail_for_good(struct cddpi_carrier *carrier, cddp_status status)
+{
+    cddpi_mpi_give_up();
+    if (!atomic_load(&carrier->is_broken)) {
+        carrier->broken = *cddpi_last_failure();
+        atomic_store(&carrier->is_broken, true);
+    }
+    return status;
+}
+
+static const char *host_of(const struct cddpi_carrier *carrier, int rank)
+{
+    return carrier->hosts[carrier->params.host_of[rank]];
+}
+
+static cddp_status fail_transfer(struct cddpi_carrier *carrier,
+                                 const struct cddpi_transfer *transfer, int code)
+{
+    int error_class = MPI_ERR_OTHER;
+
+    (void)MPI_Error_class(code, &error_class);
+    (void)cddpi_mpi_fail(error_class == MPI_ERR_TRUNCATE ? CDDP_ERR_MISMATCH : CDDP_ERR_PEER, code,
+                         "%s rank %d on host %s, of %zu bytes, by MPI",
+                         transfer->is_send ? "send to" : "receive from", transfer->peer,
+                         host_of(carrier, transfer->peer), transfer->bytes);
+    cddpi_error_blame(transfer->peer);
+    return fail_for_good(carrier, cddpi_last_failure()->status);
+}
+
+/* Begin the message of piece_of(). */
+static cddp_status post(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer,
+                        MPI_Request *out)
+{
+    struct piece *piece = piece_of(transfer);
+    char *data = transfer->data != NULL ? (char *)transfer->data + piece->from : NULL;
+    int tag = (int)((transfer->tag & TAG_MASK) | (uint32_t)transfer->channel << CHANNEL_SHIFT);
+    size_t left = transfer->bytes - piece->from;
+    int code;
+
+    piece->bytes = left < CDDPI_MPI_PIECE_BYTES ? left : CDDPI_MPI_PIECE_BYTES;
+    code = transfer->is_send ? MPI_Isend(data, (int)piece->bytes, MPI_BYTE, transfer->peer, tag,
+                                         carrier->comm, out)
+                             : MPI_Irecv(data, (int)piece->bytes, MPI_BYTE, transfer->peer, tag,
+                                         carrier->comm, out);
+    return code == MPI_SUCCESS ? CDDP_OK : fail_transfer(carrier, transfer, code);
+}
+
+static cddp_status start_inside(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
+{
+    struct cddpi_mpi_requests *under_way = &carrier->under_way;
+    cddp_status status = cddpi_mpi_requests_reserve(under_way, under_way->count + 1);
+
+    if (status == CDDP_OK) {
+        *piece_of(transfer) = (struct piece){0, 0};
+        transfer->is_done = false;
+        status = post(carrier, transfer, &under_way->requests[under_way->count]);
+    }
+    if (status == CDDP_OK) {
+        under_way->transfers[under_way->count++] = transfer;
+    }
+    return status;
+}
+
+cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
+{
+    cddp_status status = cddpi_mpi_enter();
+
+    assert(transfer->tag < 1u << CDDPI_NET_TAG_BITS);
+    if (status == CDDP_OK) {
+        status = start_inside(carrier, transfer);
+        cddpi_mpi_leave();
+    }
+    return status;
+}
+
+/* Another host's abort, in abort_in. */
+static void take_abort(struct cddpi_carrier *carrier, const MPI_Status *mpi)
+{
+    struct cddpi_failure *in = &carrier->abort_in;
+    const int least = (int)offsetof(struct cddpi_failure, text);
+    int bytes = 0;
+
+    (void)MPI_Get_count(mpi, MPI_BYTE, &bytes);
+    if (bytes <= least || bytes > (int)sizeof *in || in->status == CDDP_OK) {
+        return; /* no failure of ours; cddp of one version sends none such */
+    }
+    in->operation[sizeof in->operation - 1] = '\0';
+    ((char *)in)[bytes - 1] = '\0';
+    if (in->unnamed > strlen(in->text)) {
+        in->unnamed = 0;
+    }
+    carrier->aborted = *in;
+    cddpi_mpi_give_up();
+    atomic_store(&carrier->is_aborted, true);
+}
+
+/* Request @p i has ended with @p code. */
+static cddp_status take_done(struct cddpi_carrier *carrier, int i, int code, const MPI_Status *mpi,
+                             bool *out_any)
+{
+    struct cddpi_transfer *transfer = carrier->under_way.transfers[i];
+    struct piece *piece;
+    int bytes = 0;
+
+    if (transfer == NULL) {
+        if (code == MPI_SUCCESS) {
+            take_abort(carrier, mpi);
+        }
+        return CDDP_OK;
+    }
+    if (code != MPI_SUCCESS) {
+        return fail_transfer(carrier, transfer, code);
+    }
+    piece = piece_of(transfer);
+    if (!transfer->is_send) {
+        atomic_store(&carrier->heard_ns[transfer->peer], cddpi_now_ns());
+        (void)MPI_Get_count(mpi, MPI_BYTE, &bytes);
+        if ((size_t)bytes != piece->bytes) {
+            (void)cddpi_fail(CDDP_ERR_MISMATCH,
+                             "rank %d on host %s sent %d bytes by MPI where %zu were expected",
+                             transfer->peer, host_of(carrier, transfer->peer), bytes, piece->bytes);
+            cddpi_error_blame(transfer->peer);
+            return fail_for_good(carrier, CDDP_ERR_MISMATCH);
+        }
+    }
+    piece->from += piece->bytes;
+    if (piece->from < transfer->bytes) {
+        return post(carrier, transfer, &carrier->under_way.requests[i]);
+    }
+    transfer->is_done = true;
+    *out_any = true;
+    return CDDP_OK;
+}
+
+/* Close the gaps that transfers which are done have left; the first place is the abort's. */
+static void compact(struct cddpi_mpi_requests *under_way)
+{
+    int kept = 1;
+
+    for (int i = 1; i < under_way->count; i++) {
+        if (!under_way->transfers[i]->is_done) {
+            under_way->requests[kept] = under_way->requests[i];
+            under_way->transfers[kept++] = under_way->transfers[i];
+        }
+    }
+    under_way->count = kept;
+}
+
+static cddp_status test_some(struct cddpi_carrier *carrier, bool *out_any)
+{
+    struct cddpi_mpi_requests *under_way = &carrier->under_way;
+    cddp_status status = CDDP_OK;
+    bool any = false;
+    int n = 0;
+    int code = MPI_Testsome(under_way->count, under_way->requests, &n, under_way->done,
+                            under_way->statuses);
+
+    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
+        (void)cddpi_mpi_fail(CDDP_ERR_PEER, code, "move messages by MPI");
+        return fail_for_good(carrier, CDDP_ERR_PEER);
+    }
+    for (int i = 0; n != MPI_UNDEFINED && i < n && status == CDDP_OK; i++) {
+        const MPI_Status *mpi = &under_way->statuses[i];
+
+        status = take_done(carrier, under_way->done[i],
+                           code == MPI_ERR_IN_STATUS ? mpi->MPI_ERROR : MPI_SUCCESS, mpi, &any);
+    }
+    if (any) {
+        compact(under_way);
+        *out_any = true;
+    }
+    return status;
+}
+
+/* Send what abort() was given, if it is not sent yet, without its text's unused bytes: so it is
+ * small enough to leave at once. What cannot be sent is left: a peer that cannot be reached finds
+ * that out itself. Inside. */
+static void send_abort(struct cddpi_carrier *carrier)
+{
+    const struct cddpi_carrier_params *params = &carrier->params;
+    int bytes = (int)(offsetof(struct cddpi_failure, text) + strlen(carrier->abort_out.text) + 1);
+
+    if (atomic_load(&carrier->abort_state) != ABORT_WANTED) {
+        return;
+    }
+    for (int host = 0; host < params->host_count; host++) {
+        if (host != params->host_of[params->rank]) {
+            (void)MPI_Isend(&carrier->abort_out, bytes, MPI_BYTE, params->leaders[host], ABORT_TAG,
+                            carrier->comm, &carrier->abort_sends[host]);
+        }
+    }
+    atomic_store(&carrier->abort_state, ABORT_SENT);
+}
+
+cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_any)
+{
+    cddp_status status = cddpi_mpi_enter();
+
+    *out_any = false;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    send_abort(carrier);
+    status = test_some(carrier, out_any);
+    cddpi_mpi_leave();
+    return status;
+}
+
+cddp_status cddpi_mpi_carrier_listen(struct cddpi_carrier *carrier)
+{
+    struct cddpi_mpi_requests *under_way = &carrier->under_way;
+    cddp_status status = cddpi_mpi_requests_reserve(under_way, 1);
+    int code;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    code = MPI_Irecv(&carrier->abort_in, (int)sizeof carrier->abort_in, MPI_BYTE, MPI_ANY_SOURCE,
+                     ABORT_TAG, carrier->comm, &under_way->requests[0]);
+    if (code != MPI_SUCCESS) {
+        return cddpi_mpi_fail(CDDP_ERR_PEER, code, "wait for other hosts' messages by MPI");
+    }
+    under_way->transfers[0] = NULL;
+    under_way->count = 1;
+    return CDDP_OK;
+}
+
+/* Done includes failed. */
+static bool all_done(MPI_Request *requests, int count)
+{
+    bool all = true;
+
+    for (int i = 0; i < count; i++) {
+        int flag = 0;
+
+        all = (MPI_Test(&requests[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || flag != 0) && all;
+    }
+    return all;
+}
+
+/* Of receives MPI can cancel those that nothing has come for. */
+static void cancel_receives(struct cddpi_mpi_requests *under_way, int from)
+{
+    for (int i = from; i < under_way->count; i++) {
+        if ((under_way->transfers[i] == NULL || !under_way->transfers[i]->is_send) &&
+            under_way->requests[i] != MPI_REQUEST_NULL) {
+            (void)MPI_Cancel(&under_way->requests[i]);
+        }
+    }
+}
+
+/* Until the requests from @p from on, and the abort's, are done. */
+static bool await(struct cddpi_carrier *carrier, int from)
+{
+    struct cddpi_mpi_requests *under_way = &carrier->under_way;
+    int64_t deadline_ns = cddpi_deadline_ns(DRAIN_MS);
+    bool is_done;
+
+    do {
+        is_done = all_done(under_way->requests + from, under_way->count - from) &&
+                  all_done(carrier->abort_sends, carrier->params.host_count);
+    } while (!is_done && cddpi_now_ns() < deadline_ns);
+    under_way->count = from;
+    return is_done;
+}
+
+bool cddpi_mpi_carrier_drain(struct cddpi_carrier *carrier)
+{
+    send_abort(carrier);
+    cancel_receives(&carrier->under_way, 0);
+    return await(carrier, 0);
+}
+
+/* A send, and a receive that has begun, cannot be taken back, and their memory may go now: they
+ * are given a second to end. Both ends forget, so one that lives takes part in that. */
+void cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier)
+{
+    cddpi_mpi_give_up();
+    if (cddpi_mpi_enter() == CDDP_OK) {
+        send_abort(carrier);
+        cancel_receives(&carrier->under_way, 1);
+        if (!await(carrier, 1)) {
+            atomic_store(&carrier->is_broken, true); /* close leaves the communicator */
+        }
+        cddpi_mpi_leave();
+    }
+}
+
+cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *carrier)
+{
+    return atomic_load(&carrier->is_broken)
+               ? cddpi_fail_again((cddp_status)carrier->broken.status, &carrier->broken)
+               : CDDP_OK;
+}
+
+void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes)
+{
+    int64_t heard_ns = atomic_load(&carrier->heard_ns[peer]);
+    size_t used = strnlen(out, bytes);
+
+    if (heard_ns == 0) {
+        snprintf(out + used, bytes - used, "rank %d on host %s has sent nothing by MPI yet", peer,
+                 host_of(carrier, peer));
+    } else {
+        snprintf(out + used, bytes - used,
+                 "rank %d on host %s sent its last message by MPI %.1f s ago", peer,
+                 host_of(carrier, peer), (double)(cddpi_now_ns() - heard_ns) * 1e-9);
+    }
+}
+
+void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure)
+{
+    int none = ABORT_NONE;
+
+    if (atomic_compare_exchange_strong(&carrier->abort_state, &none, ABORT_WRITING)) {
+        carrier->abort_out = *failure;
+        cddpi_mpi_give_up();
+        atomic_store(&carrier->abort_state, ABORT_WANTED);
+        if (cddpi_mpi_try_enter()) { /* the group's thread may have nothing to do */
+            send_abort(carrier);
+            cddpi_mpi_leave();
+        }
+        carrier->params.wake(carrier->params.wake_context);
+    }
+}
+
+bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
+{
+    if (!atomic_load(&carrier->is_aborted)) {
+        return false;
+    }
+    *out = carrier->aborted;
+    return true;
+}

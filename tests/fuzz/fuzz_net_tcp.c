@@ -1,0 +1,229 @@
+/* fuzz_net_tcp.c - what comes to a rank from other hosts, or from strangers. The first byte says as
+ * what: the greeting of one who connects (0) or listens (1), control messages (2), or messages on
+ * two connections (3); bit 3: encrypted. The rest are pieces: a byte with the connection (bit 0), a
+ * byte with a length, and so many bytes. */
+#include "fuzz/fuzz.h"
+#include "group/net/tcp/attempt.h"
+#include "group/net/tcp/ops.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define TOKEN "token"
+enum { COMES_IN, GOES_OUT, CONTROLS, SENDS, KINDS_MASK = 3, ENCRYPTED = 8, RECVS = 5 };
+
+static const int host_of[] = {0, 1};
+static const int leaders[] = {0, 1};
+static struct tcp_offer offers[2];
+static struct tcp_pair *pairs[2];
+static struct cddpi_carrier tcp;
+static int peers[2]; /* the other ends */
+static uint8_t memory[RECVS][1 << 10];
+static struct cddpi_transfer recvs[RECVS];
+
+static void wake(void *context)
+{
+    (void)context;
+}
+
+static void set_up(bool encrypts)
+{
+    (void)setenv("CDDP_LOG", "off", 0); /* a line for each stranger */
+    tcp = (struct cddpi_carrier){.params = {.rank = 0,
+                                            .world_size = 2,
+                                            .host_of = host_of,
+                                            .leaders = leaders,
+                                            .host_count = 2,
+                                            .job = "job",
+                                            .generation = 1,
+                                            .token = TOKEN,
+                                            .timeout_ms = 1000,
+                                            .wake = wake},
+                                 .owner = getpid(),
+                                 .sockets = 2,
+                                 .encrypts = encrypts,
+                                 .limit_ms = 1000,
+                                 .leads = true,
+                                 .offers = offers,
+                                 .pairs = pairs,
+                                 .listen_fd = -1};
+    cddpi_tcp_job("job", tcp.job);
+    pthread_mutex_init(&tcp.lock, NULL);
+    pthread_cond_init(&tcp.opened, NULL);
+    tcp.net_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    tcp.data_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    tcp.net_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    tcp.data_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fuzz_check(tcp.net_epoll_fd >= 0 && tcp.data_epoll_fd >= 0, "no epoll");
+    fuzz_check(cddpi_tcp_pair(&tcp, 1) != NULL, "no memory");
+}
+
+static void tear_down(void)
+{
+    tcp.is_closing = true;
+    cddpi_tcp_forget(&tcp);
+    cddpi_tcp_attempts_close(&tcp);
+    cddpi_tcp_data_close(&tcp);
+    cddpi_tcp_pair_destroy(pairs[1]);
+    pairs[1] = NULL;
+    close(tcp.net_epoll_fd);
+    close(tcp.data_epoll_fd);
+    close(tcp.net_wake_fd);
+    close(tcp.data_wake_fd);
+    for (int i = 0; i < 2; i++) {
+        close(peers[i]);
+    }
+    pthread_cond_destroy(&tcp.opened);
+    pthread_mutex_destroy(&tcp.lock);
+}
+
+/* Our end of connection @p i. */
+static int connect_end(int i)
+{
+    int ends[2];
+
+    fuzz_check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
+               "no sockets");
+    peers[i] = ends[1];
+    return ends[0];
+}
+
+static void make_attempt(int i, bool goes_out)
+{
+    struct sockaddr_storage address = {.ss_family = AF_INET};
+
+    cddpi_tcp_attempt_accept(&tcp, connect_end(i), &address);
+    if (goes_out) {
+        struct tcp_attempt *attempt = tcp.attempts;
+
+        if (pairs[1]->search == NULL) {
+            pairs[1]->search = cddpi_zalloc(sizeof *pairs[1]->search);
+        }
+        fuzz_check(pairs[1]->search != NULL, "no memory");
+        pairs[1]->search->active++;
+        tcp.strangers--;
+        attempt->came_in = false;
+        attempt->state = TCP_AWAITS_HELLO;
+        attempt->pair = pairs[1];
+        attempt->slot = 1 + (unsigned)i;
+    }
+}
+
+static void make_connection(int i, unsigned slot)
+{
+    static const uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    static const uint8_t nonce[CDDPI_NONCE_BYTES];
+    struct cddpi_stream stream = {.fd = connect_end(i)};
+    uint8_t header[CDDPI_CIPHER_HEADER_BYTES];
+
+    if (tcp.encrypts) {
+        stream.cipher = cddpi_cipher_create(key, "server", nonce, nonce, header);
+        fuzz_check(stream.cipher != NULL, "no memory");
+        fuzz_check(cddpi_cipher_accept(stream.cipher, key, "client", nonce, nonce, header),
+                   "no cipher");
+    }
+    cddpi_tcp_pair_fill(&tcp, pairs[1], slot, &stream);
+}
+
+static void start_recvs(void)
+{
+    static const size_t bytes[RECVS] = {10, 0, 1000, 1000, 33};
+    static const uint32_t tags[RECVS] = {1, 2, 3, 3, 4};
+
+    for (int i = 0; i < RECVS; i++) {
+        recvs[i] = (struct cddpi_transfer){.peer = 1,
+                                           .channel = CDDPI_NET_COLLECTIVES,
+                                           .tag = tags[i],
+                                           .data = memory[i],
+                                           .bytes = bytes[i]};
+        (void)cddpi_tcp_start(&tcp, &recvs[i]);
+    }
+}
+
+static void handle(const struct epoll_event *event)
+{
+    if (*(enum tcp_watched *)event->data.ptr == TCP_WATCHED_ATTEMPT) {
+        cddpi_tcp_attempt_event(&tcp, event->data.ptr);
+    } else {
+        cddpi_tcp_control_event(&tcp, ((struct tcp_control *)event->data.ptr)->pair, event->events);
+    }
+}
+
+/* Do what is to be done. */
+static void serve(void)
+{
+    struct epoll_event events[4];
+    int count = epoll_wait(tcp.net_epoll_fd, events, 4, 0);
+    int64_t next_ns = INT64_MAX;
+    bool any = true;
+
+    for (int i = 0; i < count; i++) {
+        handle(&events[i]);
+    }
+    cddpi_tcp_attempts_expire(&tcp, 0, &next_ns);
+    for (int i = 0; i < 100 && any; i++) {
+        if (cddpi_tcp_progress(&tcp, &any) != CDDP_OK) {
+            break;
+        }
+    }
+}
+
+static void set_up_kind(uint8_t kind)
+{
+    for (int i = 0; i < 2; i++) {
+        switch (kind) {
+        case COMES_IN:
+        case GOES_OUT:
+            make_attempt(i, kind == GOES_OUT);
+            break;
+        case CONTROLS:
+            make_connection(i, i == 0 ? TCP_CONTROL_SLOT : 1);
+            break;
+        default:
+            make_connection(i, 1 + (unsigned)i);
+            break;
+        }
+    }
+    if (kind >= CONTROLS) {
+        start_recvs();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct cddpi_failure failure;
+    char text[512] = "";
+
+    if (size < 1) {
+        return 0;
+    }
+    set_up((data[0] & ENCRYPTED) != 0);
+    set_up_kind(data[0] & KINDS_MASK);
+    for (size_t at = 1; at + 2 <= size;) {
+        int peer = peers[data[at] & 1];
+        size_t bytes = data[at + 1];
+
+        at += 2;
+        bytes = bytes < size - at ? bytes : size - at;
+        (void)!send(peer, data + at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        serve();
+        at += bytes;
+    }
+    fuzz_check(tcp.strangers >= 0 && tcp.strangers <= 2, "strangers are miscounted");
+    cddpi_tcp_describe(&tcp, 1, text, sizeof text);
+    if (cddpi_tcp_aborted(&tcp, &failure)) {
+        fuzz_check(failure.status < 0 && strlen(failure.text) < sizeof failure.text &&
+                       failure.unnamed <= strlen(failure.text),
+                   "a failure that makes no sense was taken");
+    }
+    for (int i = 0; i < RECVS; i++) {
+        fuzz_touch(memory[i], sizeof memory[i]);
+    }
+    tear_down();
+    return 0;
+}

@@ -1,0 +1,271 @@
+/* test_group_bootstrap.c - groups of processes that are connected already, here by a page of
+ * memory; MPI does the same in test_net_mpi and test_embed_mpi. */
+#include "base/clock.h"
+#include "group/net/tcp/reach.h"
+#include "support/test.h"
+
+#include <cddp/group.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+
+enum { MOST_RANKS = 4, MOST_BYTES = 8192 };
+
+/* What the ranks share. */
+struct table {
+    _Atomic uint32_t came, round;
+    unsigned char records[MOST_RANKS][MOST_BYTES];
+    bool breaks; /* the broadcast fails on all ranks */
+};
+
+struct me {
+    struct table *table;
+    int rank;
+    int world_size;
+};
+
+static bool barrier(struct me *me)
+{
+    uint32_t round = atomic_load(&me->table->round);
+    int64_t deadline_ns = cddpi_deadline_ns(SUPPORT_TIMEOUT_MS);
+
+    if (atomic_fetch_add(&me->table->came, 1) + 1 == (uint32_t)me->world_size) {
+        atomic_store(&me->table->came, 0);
+        atomic_store(&me->table->round, round + 1);
+        return true;
+    }
+    while (atomic_load(&me->table->round) == round) {
+        if (cddpi_now_ns() > deadline_ns) {
+            return false;
+        }
+        support_sleep_ms(1);
+    }
+    return true;
+}
+
+static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
+{
+    struct me *me = context;
+
+    if (bytes > MOST_BYTES) {
+        return 2;
+    }
+    memcpy(me->table->records[me->rank], own, bytes);
+    if (!barrier(me)) {
+        return 3;
+    }
+    for (int r = 0; r < me->world_size; r++) {
+        memcpy((char *)out_all + (size_t)r * bytes, me->table->records[r], bytes);
+    }
+    return barrier(me) ? 0 : 3;
+}
+
+static int broadcast(void *context, void *data, size_t bytes)
+{
+    struct me *me = context;
+
+    if (bytes > MOST_BYTES || me->table->breaks) {
+        return 15;
+    }
+    if (me->rank == 0) {
+        memcpy(me->table->records[0], data, bytes);
+    }
+    if (!barrier(me)) {
+        return 3;
+    }
+    memcpy(data, me->table->records[0], bytes);
+    return barrier(me) ? 0 : 3;
+}
+
+static cddp_bootstrap bootstrap_of(struct me *me)
+{
+    cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
+
+    bootstrap.context = me;
+    bootstrap.rank = me->rank;
+    bootstrap.world_size = me->world_size;
+    bootstrap.broadcast = broadcast;
+    bootstrap.all_gather = all_gather;
+    return bootstrap;
+}
+
+static struct table *table_create(void)
+{
+    struct table *table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(table != MAP_FAILED);
+    return table;
+}
+
+static int join_rank(int rank, int n, void *argument)
+{
+    struct me me = {argument, rank, n};
+    cddp_bootstrap bootstrap = bootstrap_of(&me);
+    cddp_group *group;
+    int32_t sum = 0;
+
+    for (int i = 0; i < 2; i++) { /* left, and made anew */
+        CHECK(cddp_group_create_by(&bootstrap, NULL, &group) == CDDP_OK);
+        CHECK(cddp_group_rank(group) == rank && cddp_group_world_size(group) == n);
+        CHECK(cddp_group_local_rank(group) == rank && cddp_group_local_world_size(group) == n);
+        CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+        CHECK(sum == n * (n - 1) / 2);
+        cddp_group_destroy(group);
+    }
+    return 0;
+}
+
+static void connected_processes_become_a_group_whatever_the_environment_says(void **state)
+{
+    struct table *table = table_create();
+
+    (void)state;
+    setenv("RANK", "17", 1); /* of a job that this one is a part of */
+    setenv("WORLD_SIZE", "99", 1);
+    for (int n = 1; n <= MOST_RANKS; n++) {
+        assert_int_equal(run_ranks(n, join_rank, table), 0);
+    }
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    munmap(table, sizeof *table);
+}
+
+/* With $CDDP_HOST_ID as on two hosts, so that the store is at all addresses. Where one transport
+ * cannot connect those, that is said; the store has been reached by then. */
+static int remote_rank(int rank, int n, void *argument)
+{
+    struct me me = {argument, rank, n};
+    cddp_bootstrap bootstrap = bootstrap_of(&me);
+    cddp_group *group = NULL;
+    cddp_status status;
+
+    support_setenv_number("CDDP_HOST_ID", rank % 2);
+    status = cddp_group_create_by(&bootstrap, NULL, &group);
+    if (status == CDDP_OK) {
+        CHECK(cddp_group_local_rank(group) == rank / 2);
+        CHECK(cddp_group_local_world_size(group) == (n + 1 - rank % 2) / 2);
+    } else {
+        CHECK(strstr(cddp_last_error(), "2 hosts") != NULL);
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void ranks_of_several_hosts_find_an_address_that_they_reach(void **state)
+{
+    struct tcp_offer own = {0};
+    struct table *table;
+
+    (void)state;
+    if (cddpi_tcp_offer_make(&own) != CDDP_OK) {
+        fprintf(stderr, "%s\n", cddp_last_error());
+        skip();
+    }
+    table = table_create();
+    assert_int_equal(run_ranks(3, remote_rank, table), 0);
+    munmap(table, sizeof *table);
+}
+
+static int broken_rank(int rank, int n, void *argument)
+{
+    struct me me = {argument, rank, n};
+    cddp_bootstrap bootstrap = bootstrap_of(&me);
+    cddp_group *group;
+
+    CHECK(cddp_group_create_by(&bootstrap, NULL, &group) == CDDP_ERR_PEER);
+    CHECK(strstr(cddp_last_error(), "the bootstrap's broadcast failed with code 15") != NULL);
+    return 0;
+}
+
+static void an_error_of_the_bootstrap_is_told_with_its_number(void **state)
+{
+    struct table *table = table_create();
+
+    (void)state;
+    table->breaks = true;
+    assert_int_equal(run_ranks(2, broken_rank, table), 0);
+    munmap(table, sizeof *table);
+}
+
+/* Rank 1 cannot: the interfaces that it may use do not exist. */
+static int cut_off_rank(int rank, int n, void *argument)
+{
+    struct me me = {argument, rank, n};
+    cddp_bootstrap bootstrap = bootstrap_of(&me);
+    cddp_group *group;
+
+    support_setenv_number("CDDP_HOST_ID", rank);
+    if (rank == 1) {
+        setenv("CDDP_SOCKET_IFNAME", "=nothing0", 1);
+    }
+    CHECK(cddp_group_create_by(&bootstrap, NULL, &group) == CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "rank 1: ") == cddp_last_error());
+    CHECK(strstr(cddp_last_error(), "CDDP_STORE=tcp://host:port") != NULL);
+    return 0;
+}
+
+static void all_ranks_fail_at_once_when_one_cannot_reach_the_store(void **state)
+{
+    struct tcp_offer own = {0};
+    struct table *table;
+
+    (void)state;
+    if (cddpi_tcp_offer_make(&own) != CDDP_OK) {
+        skip();
+    }
+    table = table_create();
+    assert_int_equal(run_ranks(3, cut_off_rank, table), 0);
+    munmap(table, sizeof *table);
+}
+
+static void addresses_that_do_not_answer_are_listed(void **state)
+{
+    struct tcp_offer offer = {0};
+    char host[TCP_HOST_TEXT_BYTES];
+
+    (void)state;
+    if (cddpi_tcp_offer_make(&offer) != CDDP_OK) {
+        skip();
+    }
+    offer.port = support_free_port(); /* nobody listens there */
+    assert_int_equal(cddpi_tcp_reachable(&offer, 5000, host), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "(Connection refused)"));
+}
+
+static void a_bootstrap_that_makes_no_sense_is_refused(void **state)
+{
+    struct me me = {NULL, 0, 1};
+    cddp_bootstrap bootstrap = bootstrap_of(&me);
+    cddp_group *group;
+
+    (void)state;
+    assert_int_equal(cddp_group_create_by(NULL, NULL, &group), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_group_create_by(&bootstrap, NULL, NULL), CDDP_ERR_ARGUMENT);
+    bootstrap.world_size = 0;
+    assert_int_equal(cddp_group_create_by(&bootstrap, NULL, &group), CDDP_ERR_ARGUMENT);
+    bootstrap = bootstrap_of(&me);
+    bootstrap.rank = 1;
+    assert_int_equal(cddp_group_create_by(&bootstrap, NULL, &group), CDDP_ERR_ARGUMENT);
+    bootstrap = bootstrap_of(&me);
+    bootstrap.broadcast = NULL;
+    assert_int_equal(cddp_group_create_by(&bootstrap, NULL, &group), CDDP_ERR_ARGUMENT);
+    bootstrap = bootstrap_of(&me);
+    bootstrap.struct_size = 8;
+    assert_int_equal(cddp_group_create_by(&bootstrap, NULL, &group), CDDP_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connected_processes_become_a_group_whatever_the_environment_says),
+        cmocka_unit_test(ranks_of_several_hosts_find_an_address_that_they_reach),
+        cmocka_unit_test(an_error_of_the_bootstrap_is_told_with_its_number),
+        cmocka_unit_test(all_ranks_fail_at_once_when_one_cannot_reach_the_store),
+        cmocka_unit_test(addresses_that_do_not_answer_are_listed),
+        cmocka_unit_test(a_bootstrap_that_makes_no_sense_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,96 @@
+/* mpirun.c - jobs that the real mpirun starts on this machine, as several hosts if need be: its ssh
+ * is a script that runs the daemon here, with temporary files of its own, and says to cddp, too,
+ * that it is another host.
+ */
+#include "support/mpirun.h"
+
+#include <stdbool.h>
+
+enum { MOST_WORDS = 32 };
+
+static const char agent[] =
+    "#!/bin/sh\nexport CDDP_HOST_ID=\"$1\" TMPDIR=\"${0%/*}/$1\"\nmkdir -p \"$TMPDIR\"\n"
+    "shift\nexec sh -c \"$*\"\n";
+
+int mpirun_is_here(void)
+{
+    if (access(launcher_path("src/group/net/mpi/libcddp-mpi.so"), R_OK) != 0) {
+        fprintf(stderr, "cddp was built without its MPI module\n");
+        return 0;
+    }
+    if (system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") != 0) {
+        fprintf(stderr, "there is no mpirun of Open MPI here\n");
+        return 0;
+    }
+    return 1;
+}
+
+/* What MPI leaves when it ends says nothing about us, and cannot be suppressed by name: its plugins
+ * are gone by then. Returns what was set before, for restore_leaks(). */
+static char *ignore_leaks(void)
+{
+    const char *before = getenv("ASAN_OPTIONS");
+    char *kept = before != NULL ? strdup(before) : NULL;
+    char options[1024];
+
+    snprintf(options, sizeof options, "%s%sdetect_leaks=0", before != NULL ? before : "",
+             before != NULL ? ":" : "");
+    setenv("ASAN_OPTIONS", options, 1);
+    return kept;
+}
+
+static void restore_leaks(char *kept)
+{
+    if (kept != NULL) {
+        setenv("ASAN_OPTIONS", kept, 1);
+    } else {
+        unsetenv("ASAN_OPTIONS");
+    }
+    free(kept);
+}
+
+void mpirun_start(struct launched *job, int ranks, const char *hosts, const char *program,
+                  const char *const *arguments)
+{
+    static char folder[4096];
+    static char path[4200];
+    static char number[16];
+    const char *words[MOST_WORDS] = {"--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
+    char *kept = ignore_leaks();
+    int n = 4;
+
+    if (hosts != NULL) {
+        if (folder[0] == '\0') {
+            char *made = support_mkdtemp();
+
+            snprintf(folder, sizeof folder, "%s", made);
+            free(made);
+        }
+        launcher_write(folder, "agent", agent);
+        snprintf(path, sizeof path, "%s/agent", folder);
+        words[n++] = "--mca";
+        words[n++] = "plm_rsh_agent";
+        words[n++] = path;
+        words[n++] = "--mca"; /* its shared memory has the machine's name, which all hosts have */
+        words[n++] = "btl";
+        words[n++] = "self,tcp";
+        words[n++] = "--host";
+        words[n++] = hosts;
+    }
+    snprintf(number, sizeof number, "%d", ranks);
+    words[n++] = "-np";
+    words[n++] = number;
+    words[n++] = program;
+    for (int i = 0; arguments[i] != NULL && n < MOST_WORDS - 1; i++) {
+        words[n++] = arguments[i];
+    }
+    launcher_start_program(job, "mpirun", words);
+    restore_leaks(kept);
+}
+
+void assert_mpirun_ended_well(const struct launched *job)
+{
+    if (job->exit_status != 0) {
+        fail_msg("mpirun: exit status %d: %s", job->exit_status, job->err);
+    }
+}

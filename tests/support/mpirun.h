@@ -1,0 +1,33 @@
+/* mpirun.h - jobs that the real mpirun starts on this machine. */
+#ifndef CDDP_TESTS_SUPPORT_MPIRUN_H
+#define CDDP_TESTS_SUPPORT_MPIRUN_H
+
+#include "support/launcher.h"
+
+/* In a case: skip it where there is no Open MPI, or cddp was built without its module. */
+#define NEED_MPIRUN()                                                                              \
+    do {                                                                                           \
+        if (!mpirun_is_here()) {                                                                   \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+/* Says why not. */
+int mpirun_is_here(void);
+
+/* Start @p program with @p arguments on @p ranks ranks. @p hosts: NULL, or a list of names for
+ * --host, "a:2,b:1", which mpirun then takes for several hosts: all of them are this machine. */
+void mpirun_start(struct launched *job, int ranks, const char *hosts, const char *program,
+                  const char *const *arguments);
+
+/* Start, and wait. */
+#define MPIRUN(job, ranks, hosts, program, ...)                                                    \
+    do {                                                                                           \
+        mpirun_start((job), (ranks), (hosts), (program),                                           \
+                     (const char *const[]){__VA_ARGS__, NULL});                                    \
+        launcher_wait((job));                                                                      \
+    } while (0)
+
+/* That it ended well. */
+void assert_mpirun_ended_well(const struct launched *job);
+
+#endif
