@@ -19,7 +19,7 @@ struct cddpi_reported_failure {
 };
 
 struct cddpi_deduplicator {
-    struct cddpi_reported_failure *failures; /* by rank */
+    struct cddpi_reported_failure *failures; /* by rank; here that is one's place on this machine */
     int world_size;
     int ranks; /* of which something was not shown */
     /* Take the reports that have come: before what a rank wrote after its report is looked at. */

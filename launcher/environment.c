@@ -1,6 +1,8 @@
 /* environment.c - owns the list of variables that a rank gets. */
 #include "environment.h"
 
+#include "nodes.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -49,10 +51,10 @@ static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
 
     add(list, "CDDP_RANK", "%d", rank);
     add(list, "CDDP_WORLD_SIZE", "%d", job->world_size);
-    add(list, "CDDP_LOCAL_RANK", "%d", rank);
-    add(list, "CDDP_LOCAL_WORLD_SIZE", "%d", job->world_size);
-    if (meet->server != NULL) {
-        add(list, "CDDP_STORE", "tcp://127.0.0.1:%u", cddpi_store_server_port(meet->server));
+    add(list, "CDDP_LOCAL_RANK", "%d", rank - job->first_rank);
+    add(list, "CDDP_LOCAL_WORLD_SIZE", "%d", job->local_world_size);
+    if (meet->store[0] != '\0') {
+        add(list, "CDDP_STORE", "%s", meet->store);
         add(list, "CDDP_TOKEN", "%s", meet->token);
         add(list, "CDDP_JOB", "%s", meet->job);
     } else {
@@ -63,6 +65,9 @@ static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
     add(list, "CDDP_GENERATION", "%d", job->generation);
     if (job->options.per_gpu && getenv("CDDP_DEVICE") == NULL) {
         add(list, "CDDP_DEVICE", "cuda");
+    }
+    if (job->options.network_interface != NULL) {
+        add(list, "CDDP_SOCKET_IFNAME", "%s", job->options.network_interface);
     }
     if (job->report_fd >= 0) {
         add(list, "CDDP_REPORT_FD", "%d", job->report_fd);
@@ -86,29 +91,29 @@ static void add_torchrun(struct list *list, const struct cddpi_job *job, int ran
 
     add(list, "RANK", "%d", rank);
     add(list, "WORLD_SIZE", "%d", job->world_size);
-    add(list, "LOCAL_RANK", "%d", rank);
-    add(list, "LOCAL_WORLD_SIZE", "%d", job->world_size);
-    add(list, "GROUP_RANK", "0");
-    add(list, "GROUP_WORLD_SIZE", "1");
+    add(list, "LOCAL_RANK", "%d", rank - job->first_rank);
+    add(list, "LOCAL_WORLD_SIZE", "%d", job->local_world_size);
+    add(list, "GROUP_RANK", "%d", job->nodes != NULL ? job->nodes->self : 0);
+    add(list, "GROUP_WORLD_SIZE", "%d", job->nodes != NULL ? job->nodes->count : 1);
     add(list, "ROLE_RANK", "%d", rank);
     add(list, "ROLE_WORLD_SIZE", "%d", job->world_size);
     add(list, "ROLE_NAME", "default");
-    add(list, "MASTER_ADDR", "127.0.0.1");
-    if (meet->server != NULL) {
+    add(list, "MASTER_ADDR", "%s", meet->store[0] != '\0' ? meet->master_host : "127.0.0.1");
+    if (meet->store[0] != '\0') {
         add(list, "MASTER_PORT", "%u", meet->master_port);
     } else {
         add(list, "MASTER_PORT", "(chosen at the start)");
     }
     add(list, "TORCHELASTIC_RESTART_COUNT", "%d", job->generation);
     add(list, "TORCHELASTIC_MAX_RESTARTS", "%d", job->options.max_restarts);
-    add(list, "TORCHELASTIC_RUN_ID", "%s", meet->server != NULL ? meet->job : "(random)");
+    add(list, "TORCHELASTIC_RUN_ID", "%s", meet->store[0] != '\0' ? meet->job : "(random)");
 }
 
 /* Without these each rank's BLAS would start as many threads as the machine has cores. */
 static void add_threads(struct list *list, const struct cddpi_job *job, int rank)
 {
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->world_size,
-                                                      job->bind);
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank - job->first_rank,
+                                                      job->local_world_size, job->bind);
 
     if (getenv("OMP_NUM_THREADS") != NULL) {
         return; /* OpenBLAS heeds it, too */

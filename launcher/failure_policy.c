@@ -2,6 +2,8 @@
  * deadline passes: who is told, who is to blame, and with which status cddp-run will exit. */
 #include "supervision.h"
 
+#include "nodes.h"
+
 #include "base/clock.h"
 
 #include <string.h>
@@ -46,8 +48,8 @@ static void explain_kill(const struct cddpi_supervision *run, int status, char *
              kills.counter);
 }
 
-static void describe(const struct cddpi_supervision *run, const struct cddpi_worker *worker,
-                     char *out, size_t bytes)
+void cddpi_supervision_describe(const struct cddpi_supervision *run,
+                                const struct cddpi_worker *worker, char *out, size_t bytes)
 {
     int status = worker->status;
     char cause[640];
@@ -70,8 +72,8 @@ static void describe(const struct cddpi_supervision *run, const struct cddpi_wor
 
 static void signal_all(struct cddpi_supervision *run, int number)
 {
-    for (int rank = 0; rank < run->job->world_size; rank++) {
-        cddpi_worker_signal(&run->workers[rank], number);
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        cddpi_worker_signal(&run->workers[i], number);
     }
 }
 
@@ -83,31 +85,63 @@ void cddpi_supervision_kill(struct cddpi_supervision *run)
     signal_all(run, SIGKILL);
 }
 
+/* Whether another cddp-run says what concerns all machines. */
+static bool is_silent(const struct cddpi_supervision *run)
+{
+    return run->job->nodes != NULL && run->job->nodes->is_silent;
+}
+
+/* Give the ranks that are left here the grace period. */
+static void ask_others(struct cddpi_supervision *run)
+{
+    const struct cddpi_launch_options *options = &run->job->options;
+
+    if (run->alive == 0) {
+        return;
+    }
+    if (options->grace_ms == 0) {
+        cddpi_supervision_kill(run);
+        return;
+    }
+    if (!is_silent(run)) {
+        cddpi_output_say(
+            run->output, "asking the other %d rank%s%s to end; in %g s they are killed", run->alive,
+            run->alive == 1 ? "" : "s", run->job->nodes != NULL ? " of this machine" : "",
+            (double)options->grace_ms / 1000);
+    }
+    signal_all(run, SIGTERM);
+    signal_all(run, SIGCONT); /* one that is stopped could not hear it */
+    run->deadline_ns = cddpi_deadline_ns((uint32_t)options->grace_ms);
+}
+
+void cddpi_supervision_end(struct cddpi_supervision *run, int exit_status, bool may_restart)
+{
+    if (run->phase != CDDPI_RUNNING) {
+        return;
+    }
+    run->secondary = NULL;
+    run->phase = CDDPI_FAILED;
+    run->outcome.exit_status = exit_status;
+    run->outcome.may_restart = may_restart;
+    ask_others(run);
+}
+
 /* The first failure: say it, tell the others, and give them the grace period. */
 static void fail(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
-    const struct cddpi_launch_options *options = &run->job->options;
     char text[1024];
 
-    describe(run, worker, text, sizeof text);
+    cddpi_supervision_describe(run, worker, text, sizeof text);
     cddpi_output_say(run->output, "%s", text);
     cddpi_tail_print(&worker->tail, worker->rank, run->output);
     run->outcome.exit_status = exit_status_of(worker->status);
     run->outcome.may_restart = run->asked_signal == 0;
     run->phase = CDDPI_FAILED;
-    if (run->alive == 0) {
-        return;
+    cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, worker->rank, text);
+    if (run->alive > 0 || run->job->nodes != NULL) {
+        cddpi_rendezvous_tell(&run->job->rendezvous, run->job->generation, text);
     }
-    cddpi_rendezvous_tell(&run->job->rendezvous, run->job->generation, text);
-    if (options->grace_ms == 0) {
-        cddpi_supervision_kill(run);
-        return;
-    }
-    cddpi_output_say(run->output, "asking the other %d rank%s to end; in %g s they are killed",
-                     run->alive, run->alive == 1 ? "" : "s", (double)options->grace_ms / 1000);
-    signal_all(run, SIGTERM);
-    signal_all(run, SIGCONT); /* one that is stopped could not hear it */
-    run->deadline_ns = cddpi_deadline_ns((uint32_t)options->grace_ms);
+    ask_others(run);
 }
 
 /* The rank whose end tells why @p worker failed, as far as that is said and it still runs. NULL:
@@ -115,9 +149,29 @@ static void fail(struct cddpi_supervision *run, struct cddpi_worker *worker)
 static struct cddpi_worker *cause_of(struct cddpi_supervision *run,
                                      const struct cddpi_worker *worker)
 {
-    struct cddpi_worker *cause = worker->culprit >= 0 ? &run->workers[worker->culprit] : NULL;
+    struct cddpi_worker *cause = cddpi_supervision_worker(run, worker->culprit);
 
     return cause != NULL && !cause->has_ended ? cause : NULL;
+}
+
+/* Whether that rank is another machine's, from where its end will be heard. */
+static bool is_caused_elsewhere(const struct cddpi_supervision *run,
+                                const struct cddpi_worker *worker)
+{
+    return worker->culprit >= 0 && cddpi_supervision_worker(run, worker->culprit) == NULL;
+}
+
+/* All ranks here have ended because of one elsewhere, whose end has not been heard of yet: say so,
+ * in case it never is. */
+static void tell_secondary(struct cddpi_supervision *run)
+{
+    char text[1024];
+
+    cddpi_supervision_describe(run, run->secondary, text, sizeof text);
+    run->outcome.exit_status = exit_status_of(run->secondary->status);
+    cddpi_supervision_publish(run, CDDPI_EVENT_FOLLOW, run->secondary->rank, text);
+    run->secondary = NULL;
+    run->phase = CDDPI_FAILED;
 }
 
 /* Name whoever is known to have failed first. */
@@ -125,6 +179,10 @@ static void name_secondary(struct cddpi_supervision *run)
 {
     struct cddpi_worker *secondary = run->secondary;
 
+    if (run->alive == 0 && is_caused_elsewhere(run, secondary)) {
+        tell_secondary(run);
+        return;
+    }
     run->secondary = NULL;
     fail(run, secondary);
 }
@@ -133,16 +191,20 @@ static void name_secondary(struct cddpi_supervision *run)
  * cause, which has as long as a rank that was asked to end. */
 static void take_failure(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
-    if (run->secondary != NULL && worker != &run->workers[run->secondary->culprit]) {
+    if (run->secondary != NULL &&
+        worker != cddpi_supervision_worker(run, run->secondary->culprit)) {
         if (run->alive == 0) {
             name_secondary(run);
         }
         return; /* another that follows */
     }
     if (run->secondary == NULL && run->phase == CDDPI_RUNNING && run->job->options.grace_ms > 0 &&
-        cause_of(run, worker) != NULL) {
+        (cause_of(run, worker) != NULL || is_caused_elsewhere(run, worker))) {
         run->secondary = worker;
         run->deadline_ns = cddpi_deadline_ns((uint32_t)run->job->options.grace_ms);
+        if (run->alive == 0) {
+            name_secondary(run);
+        }
         return;
     }
     run->secondary = NULL;
@@ -159,7 +221,7 @@ void cddpi_supervision_ended(struct cddpi_supervision *run, struct cddpi_worker 
 {
     worker->has_ended = true;
     run->alive--;
-    if (worker->status == 0 && run->alive > 0) {
+    if (worker->status == 0 && (run->alive > 0 || run->job->nodes != NULL)) {
         cddpi_rendezvous_tell_end(&run->job->rendezvous, run->job->generation, worker->rank);
     }
     if (worker->status == 0 && run->secondary != NULL && run->alive == 0) {
@@ -189,11 +251,13 @@ static void ask(struct cddpi_supervision *run, int number, int64_t now_ns)
     run->asked_ns = now_ns;
     run->phase = CDDPI_ASKED;
     run->deadline_ns = cddpi_deadline_ns((uint32_t)limit_ms);
-    cddpi_output_say(run->output,
-                     "SIG%s: asking %d rank%s to end; in %g s, or at a second signal, they are "
-                     "killed",
-                     signal_name(number), run->alive, run->alive == 1 ? "" : "s",
-                     (double)limit_ms / 1000);
+    if (!is_silent(run)) {
+        cddpi_output_say(run->output,
+                         "SIG%s: asking %d rank%s to end; in %g s, or at a second signal, they are "
+                         "killed",
+                         signal_name(number), run->alive, run->alive == 1 ? "" : "s",
+                         (double)limit_ms / 1000);
+    }
     signal_all(run, number);
     signal_all(run, SIGCONT);
 }
@@ -210,14 +274,14 @@ static void end_now(struct cddpi_supervision *run, int number)
     cddpi_supervision_kill(run);
 }
 
-void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t now_ns)
+void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int node, int64_t now_ns)
 {
     switch (number) {
     case SIGUSR1:
     case SIGUSR2: /* to the rank alone: what it started need not know them, and would die */
-        for (int rank = 0; rank < run->job->world_size; rank++) {
-            if (!run->workers[rank].has_ended) {
-                kill(run->workers[rank].pid, number);
+        for (int i = 0; i < run->job->local_world_size; i++) {
+            if (!run->workers[i].has_ended) {
+                kill(run->workers[i].pid, number);
             }
         }
         return;
@@ -237,9 +301,10 @@ void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t
         name_secondary(run);
     }
     if (run->phase == CDDPI_RUNNING) {
+        run->asked_node = node;
         ask(run, number, now_ns);
-    } else if (number == SIGHUP) {
-        return; /* a closed terminal sends it more than once */
+    } else if (number == SIGHUP || (run->asked_signal != 0 && node != run->asked_node)) {
+        return; /* a closed terminal sends it more than once; and each node may be sent the same */
     } else if (run->asked_signal == 0 ||
                now_ns - run->asked_ns > (int64_t)SAME_REQUEST_MS * 1000000) {
         end_now(run, number);
@@ -267,10 +332,16 @@ void cddpi_supervision_overdue(struct cddpi_supervision *run)
         name_secondary(run);
         return;
     }
-    for (int rank = 0; rank < run->job->world_size; rank++) {
-        if (!run->workers[rank].has_ended) {
+    if (run->phase == CDDPI_RUNNING) { /* the rank that another node waits for did not end */
+        cddpi_supervision_follow(run);
+        return;
+    }
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        const struct cddpi_worker *worker = &run->workers[i];
+
+        if (!worker->has_ended) {
             cddpi_output_say(run->output, "rank %d (pid %d) did not end within %g s: killing it",
-                             rank, (int)run->workers[rank].pid, (double)limit_ms / 1000);
+                             worker->rank, (int)worker->pid, (double)limit_ms / 1000);
         }
     }
     if (run->outcome.exit_status == 0) {

@@ -2,10 +2,14 @@
 #include "launch.h"
 
 #include "environment.h"
+#include "head.h"
 #include "job.h"
 #include "monitor.h"
+#include "nodes.h"
 #include "output.h"
+#include "parcel.h"
 #include "supervise.h"
+#include "wait.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -74,20 +78,22 @@ static cddp_status prepare(struct cddpi_job *job)
     if (status != CDDP_OK) {
         return status;
     }
-    job->world_size = job->options.nproc;
+    job->local_world_size = job->options.nproc;
     if (job->options.per_gpu) {
-        job->world_size = cddpi_device_count();
-        if (job->world_size == 0) {
+        job->local_world_size = cddpi_device_count();
+        if (job->local_world_size == 0) {
             return cddpi_fail_prefix(CDDP_ERR_UNAVAILABLE, "--nproc gpu");
         }
     }
-    if (job->world_size == 0) {
-        job->world_size = job->options.config != NULL
-                              ? cddpi_command_nproc(&job->command, job->cores.core_count)
-                              : job->cores.core_count;
+    if (job->local_world_size == 0) {
+        job->local_world_size = job->options.config != NULL
+                                    ? cddpi_command_nproc(&job->command, job->cores.core_count)
+                                    : job->cores.core_count;
     }
+    job->world_size = job->local_world_size; /* all there are, until other nodes have come */
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
-                (job->options.bind == CDDPI_BIND_AUTO && job->cores.core_count >= job->world_size);
+                (job->options.bind == CDDPI_BIND_AUTO &&
+                 job->cores.core_count >= job->local_world_size);
     return CDDP_OK;
 }
 
@@ -136,44 +142,83 @@ static int64_t pause_ms(int fruitless)
     return pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
 }
 
-/* Wait before a restart. False if a signal came that asks the job to end, whose status is then
- * *exit_status, or the launcher was killed. */
-static bool wait_to_restart(int64_t milliseconds, const struct cddpi_monitor *monitor,
-                            int signal_fd, int *exit_status)
+/* Wait before a restart. False if the job has to end instead, with *exit_status. */
+static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
+                            struct cddpi_output *output, int *exit_status)
 {
-    int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
-
-    for (int left = cddpi_left_ms(deadline_ns); left > 0; left = cddpi_left_ms(deadline_ns)) {
-        struct pollfd events[] = {{signal_fd, POLLIN, 0}, {monitor->lifeline, POLLIN, 0}};
-        struct signalfd_siginfo got;
-
-        if (poll(events, 2, left) <= 0) {
-            continue;
-        }
-        if (events[1].revents != 0) {
-            return false;
-        }
-        if (read(signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
-            sigismember(&monitor->ending, (int)got.ssi_signo) == 1) {
-            *exit_status = 128 + (int)got.ssi_signo;
-            return false;
-        }
+    if (job->nodes != NULL) {
+        return cddpi_nodes_pause(job, milliseconds, wait, output, exit_status);
     }
-    return true;
+    if (cddpi_wait_for(wait, -1, (int)milliseconds)) {
+        return true;
+    }
+    *exit_status = wait->number != 0 ? 128 + wait->number : *exit_status;
+    return false;
 }
 
-static int run_generations(struct cddpi_job *job, const struct cddpi_monitor *monitor,
-                           int signal_fd, struct cddpi_output *output)
+static void say_restart(const struct cddpi_job *job, struct cddpi_output *output)
 {
+    if (job->nodes == NULL || !job->nodes->is_silent || job->nodes->self == 0) {
+        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
+                         job->options.max_restarts, job->generation);
+    }
+}
+
+/* Several machines have met, so the number of ranks is known: whether the configuration is right
+ * for so many. */
+static bool is_valid(struct cddpi_job *job, struct cddpi_outcome *outcome)
+{
+    struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
+
+    if (job->nodes == NULL || job->options.config == NULL || job->generation > 0 ||
+        (job->options.is_agent && job->nodes->self != 0)) { /* what it says is shown once */
+        return true;
+    }
+    outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
+    if (outcome->exit_status == 0) {
+        return true;
+    }
+    event.node = job->nodes->self;
+    event.exit_status = outcome->exit_status & 255;
+    snprintf(event.text, sizeof event.text, "cddp-train refuses %.500s there", job->options.config);
+    cddpi_node_link_publish(job->nodes->link, &event);
+    return false;
+}
+
+/* One generation, on all machines. False: the job is over, with outcome->exit_status. */
+static bool run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
+                           struct cddpi_output *output, struct cddpi_outcome *outcome)
+{
+    if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
+        return false;
+    }
+    if (is_valid(job, outcome)) {
+        *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, output);
+    }
+    if (job->nodes != NULL) {
+        cddpi_nodes_finish(job, wait, output, outcome);
+    }
+    return outcome->may_restart;
+}
+
+static int run_generations(struct cddpi_job *job, struct cddpi_wait *wait,
+                           struct cddpi_output *output)
+{
+    bool decides = job->nodes == NULL || job->nodes->self == 0;
     int fruitless = 0;
 
-    for (;;) {
+    for (;; say_restart(job, output)) {
         int64_t began = cddpi_now_ns();
-        struct cddpi_outcome outcome = cddpi_supervise(job, monitor, signal_fd, output);
+        struct cddpi_outcome outcome = {.exit_status = 0};
+        bool may_restart = run_generation(job, wait, output, &outcome);
         bool was_short = cddpi_now_ns() - began < (int64_t)SHORT_LIFE_MS * 1000000;
 
-        if (!outcome.may_restart || job->generation == job->options.max_restarts) {
+        if (!may_restart || (decides && job->generation == job->options.max_restarts)) {
             return outcome.exit_status;
+        }
+        if (!decides) {
+            job->generation++;
+            continue;
         }
         fruitless = was_short && !outcome.has_saved ? fruitless + 1 : 0;
         if (fruitless == MOST_FRUITLESS) {
@@ -184,13 +229,65 @@ static int run_generations(struct cddpi_job *job, const struct cddpi_monitor *mo
                              SHORT_LIFE_MS / 1000);
             return outcome.exit_status;
         }
-        if (!wait_to_restart(pause_ms(fruitless), monitor, signal_fd, &outcome.exit_status)) {
+        if (!wait_to_restart(job, pause_ms(fruitless), wait, output, &outcome.exit_status)) {
             return outcome.exit_status;
         }
         job->generation++;
-        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
-                         job->options.max_restarts, job->generation);
     }
+}
+
+/* The job on this machine alone. */
+static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
+{
+    int exit_status = 1;
+
+    job->world_size = job->local_world_size;
+    if (cddpi_rendezvous_init(job->world_size, &job->rendezvous) != CDDP_OK) {
+        cddpi_output_say(output, "%s", cddp_last_error());
+    } else {
+        exit_status = run_generations(job, wait, output);
+        cddpi_rendezvous_fini(&job->rendezvous);
+    }
+    return exit_status;
+}
+
+/* This machine's part of a job on several. */
+static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
+{
+    struct cddpi_nodes nodes = {.self = -1};
+    cddp_status status = cddpi_nodes_meet(job, wait, output, &nodes);
+    int exit_status;
+
+    if (status == CDDP_OK) {
+        exit_status = run_generations(job, wait, output);
+        cddpi_nodes_leave(job, exit_status, wait, output);
+    } else {
+        /* where one cddp-run shows the output of all, what node 0 tells all is shown once, and
+           nobody reads what comes after that one's end */
+        if (!job->options.is_agent ||
+            (!wait->is_over && (job->options.node_rank == 0 || !nodes.is_refused))) {
+            cddpi_output_say(output, "%s", cddp_last_error());
+        }
+        exit_status = exit_status_of(status);
+    }
+    cddpi_nodes_fini(&nodes);
+    cddpi_rendezvous_fini(&job->rendezvous);
+    return exit_status;
+}
+
+/* What is said last is written before this process ends. */
+static int finish_output(struct cddpi_output *output, const struct cddpi_monitor *monitor,
+                         int signal_fd, int exit_status)
+{
+    flush_output(output, monitor, signal_fd);
+    if (output->out->error != 0 || output->out->lost > 0) {
+        cddpi_output_say(output, "standard output: %s: some output of the ranks is lost",
+                         strerror(output->out->error != 0 ? output->out->error : ENOMEM));
+        exit_status = exit_status != 0 ? exit_status : 1;
+        flush_output(output, monitor, signal_fd);
+    }
+    cddpi_output_fini(output);
+    return exit_status;
 }
 
 /* The supervising process. */
@@ -199,45 +296,81 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     struct cddpi_job *job = argument;
     struct cddpi_output output;
     int signal_fd = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct cddpi_wait wait = {.monitor = monitor,
+                              .signal_fd = signal_fd,
+                              .head_fd = job->head_fd,
+                              .began_ns = cddpi_now_ns()};
     int exit_status = 1;
     cddp_status status;
 
     cddpi_output_init(&output);
+    output.host = job->options.is_agent ? job->host : NULL;
+    if (job->options.is_agent && getenv("CDDP_PROGRESS") != NULL &&
+        strcmp(getenv("CDDP_PROGRESS"), "tty") == 0) {
+        output.err->is_terminal = true; /* which shows, far away, what comes here */
+    }
     raise_file_limit(job);
     status = signal_fd >= 0 ? cddpi_folder_make(job->log_dir)
                             : cddpi_fail_errno(CDDP_ERR_IO, errno, "opening a signalfd");
-    if (status == CDDP_OK) {
-        status = cddpi_rendezvous_init(job->world_size, &job->rendezvous);
-    }
-    if (status == CDDP_OK) {
-        exit_status = run_generations(job, monitor, signal_fd, &output);
-        cddpi_rendezvous_fini(&job->rendezvous);
-    } else {
+    if (status != CDDP_OK) {
         cddpi_output_say(&output, "%s", cddp_last_error());
+    } else {
+        exit_status = job->options.rdzv != NULL ? run_node(job, &wait, &output)
+                                                : run_alone(job, &wait, &output);
     }
-    flush_output(&output, monitor, signal_fd);
-    if (output.out->error != 0 || output.out->lost > 0) {
-        cddpi_output_say(&output, "standard output: %s: some output of the ranks is lost",
-                         strerror(output.out->error != 0 ? output.out->error : ENOMEM));
-        exit_status = exit_status != 0 ? exit_status : 1;
-        flush_output(&output, monitor, signal_fd);
+    return finish_output(&output, monitor, signal_fd, exit_status);
+}
+
+/* The supervising process of a job on a list of hosts. */
+static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
+{
+    struct cddpi_head *head = argument;
+    struct cddpi_output output;
+    int signal_fd = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    int exit_status = 1;
+
+    cddpi_output_init(&output);
+    head->monitor = monitor;
+    head->output = &output;
+    head->signal_fd = signal_fd;
+    if (signal_fd < 0) {
+        cddpi_output_say(&output, "opening a signalfd: %s", strerror(errno));
+    } else {
+        exit_status = cddpi_head_supervise(head);
     }
-    cddpi_output_fini(&output);
-    return exit_status;
+    return finish_output(&output, monitor, signal_fd, exit_status);
 }
 
 static void print_rank(const struct cddpi_job *job, int rank)
 {
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->world_size,
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->local_world_size,
                                                       job->bind);
     char cores[256];
 
     cddpi_cores_text(&job->cores, &share, cores, sizeof cores);
-    printf("rank %d: local rank %d, %s %s, threads %d, store tcp://127.0.0.1:(chosen at the start)",
-           rank, rank, share.bound ? "cores" : "not bound: any of", cores, share.threads);
-    if (job->log_dir[0] != '\0') {
+    if (job->options.rdzv == NULL) {
+        printf("rank %d: ", rank);
+    }
+    printf("local rank %d, %s %s, threads %d", rank, share.bound ? "cores" : "not bound: any of",
+           cores, share.threads);
+    if (job->options.rdzv == NULL) {
+        printf(", store tcp://127.0.0.1:(chosen at the start)");
+    }
+    if (job->log_dir[0] != '\0' && job->options.rdzv == NULL) {
         printf(", log %s/rank-%d.log", job->log_dir, rank);
     }
+}
+
+static void print_node(const struct cddpi_launch_options *options, int nproc)
+{
+    char node[32] = "(by order of arrival)";
+
+    if (options->node_rank >= 0) {
+        snprintf(node, sizeof node, "%d", options->node_rank);
+    }
+    printf("node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
+           "before it\n",
+           node, options->nnodes, options->rdzv, nproc);
 }
 
 static int print_dry_run(const struct cddpi_job *job)
@@ -255,11 +388,14 @@ static int print_dry_run(const struct cddpi_job *job)
         }
         putchar('\n');
     }
-    for (int rank = 0; rank < job->world_size; rank++) {
+    if (job->options.rdzv != NULL) {
+        print_node(&job->options, job->local_world_size);
+    }
+    for (int rank = 0; rank < job->local_world_size; rank++) {
         char **own = NULL;
 
         print_rank(job, rank);
-        if (job->options.config == NULL) {
+        if (job->options.config == NULL && job->options.rdzv == NULL) {
             if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
                 fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
                 return 1;
@@ -272,6 +408,29 @@ static int print_dry_run(const struct cddpi_job *job)
         putchar('\n');
     }
     return fflush(stdout) == 0 ? 0 : 1;
+}
+
+/* Other machines reach a store at tcp://, so that must not be open to everybody. */
+static cddp_status read_token(struct cddpi_job *job)
+{
+    const struct cddpi_launch_options *options = &job->options;
+    cddp_status status = options->rdzv != NULL || options->token_file != NULL
+                             ? cddpi_token_read(options->token_file, job->rendezvous.token)
+                             : CDDP_OK;
+
+    if (status == CDDP_OK && options->rdzv == NULL && options->token_file != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--token-file is for --rdzv: else cddp-run makes a token itself");
+    }
+    if (status == CDDP_OK && options->rdzv != NULL && strncmp(options->rdzv, "tcp://", 6) == 0 &&
+        job->rendezvous.token[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--rdzv %s: other machines can reach this store, so the job needs a "
+                          "secret. Make one (openssl rand -hex 16 >FILE; chmod 600 FILE), copy the "
+                          "file to all nodes and give --token-file FILE, or set CDDP_TOKEN",
+                          options->rdzv);
+    }
+    return status;
 }
 
 /* Let the ranks know how we were started, for the line that says how to go on. */
@@ -297,6 +456,30 @@ static void export_words(const struct cddpi_launch_options *options)
     free(text);
 }
 
+/* A job on a list of hosts. */
+static int launch_hosts(const struct cddpi_launch_options *options)
+{
+    static struct cddpi_head head;
+    cddp_status status = cddpi_head_init(&head, options);
+    int exit_status;
+
+    if (status == CDDP_OK && options->token_file != NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--token-file is for --rdzv: with a list of hosts "
+                                               "cddp-run makes a token itself");
+    }
+    if (status != CDDP_OK) {
+        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        exit_status = exit_status_of(status);
+    } else if (options->action == CDDPI_ACTION_DRY_RUN) {
+        exit_status = cddpi_head_dry_run(&head);
+    } else {
+        export_words(options);
+        exit_status = cddpi_monitor_run(supervise_hosts, &head);
+    }
+    cddpi_head_fini(&head);
+    return exit_status;
+}
+
 int cddpi_launch(const struct cddpi_launch_options *options)
 {
     static struct cddpi_job job; /* zeroed; too large for a small stack */
@@ -304,21 +487,37 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     cddp_status status;
 
     job.options = *options;
-    job.rendezvous.master_fd = -1;
+    cddpi_rendezvous_clear(&job.rendezvous);
     job.report_fd = -1;
+    job.head_fd = -1;
+    if (options->hosts != NULL || options->hostfile != NULL) {
+        return launch_hosts(options);
+    }
     if (options->run_dir != NULL) {
         setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
     }
-    status = prepare(&job);
+    status = options->is_agent && options->action != CDDPI_ACTION_DRY_RUN
+                 ? cddpi_parcel_receive(&job)
+                 : CDDP_OK;
+    if (status == CDDP_OK) {
+        status = prepare(&job);
+    }
+    if (status == CDDP_OK && !options->is_agent && options->action != CDDPI_ACTION_DRY_RUN) {
+        status = read_token(&job);
+    }
     if (status != CDDP_OK) {
-        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        fprintf(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
+                job.host != NULL ? job.host : "", cddp_last_error());
         exit_status = exit_status_of(status);
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
         exit_status = print_dry_run(&job);
     } else {
-        export_words(options);
-        exit_status = options->config != NULL ? cddpi_command_validate(&job.command, job.world_size)
-                                              : 0;
+        if (!options->is_agent) {
+            export_words(options);
+        }
+        exit_status = options->config != NULL && options->rdzv == NULL
+                          ? cddpi_command_validate(&job.command, job.world_size)
+                          : 0;
         if (exit_status == 0) {
             exit_status = cddpi_monitor_run(supervise, &job);
         }

@@ -1,6 +1,8 @@
 /* options.c - owns cddp-run's option table: what is parsed, helped with and suggested. */
 #include "options.h"
 
+#include "hosts.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/number.h"
@@ -31,11 +33,38 @@ enum { HELP_COLUMN = 26 };
       "give each rank cores of its own; auto (the default) does so unless ranks outnumber cores")  \
     X(TIMEOUT, "timeout", 0, "SECONDS",                                                            \
       "deadline of joining and of each collective, given to the ranks as CDDP_TIMEOUT_MS")         \
+    X(NNODES, "nnodes", 0, "K",                                                                    \
+      "the job has K machines, on each of which cddp-run is started with this option and --rdzv")  \
+    X(NODE_RANK, "node-rank", 0, "I",                                                              \
+      "this is machine I of K, from 0; ranks are numbered in this order; default: as they come, "  \
+      "with the one that serves the store as the first")                                           \
+    X(RDZV, "rdzv", 0, "URL",                                                                      \
+      "where they meet: tcp://HOST:PORT, an address of machine 0, or file:///FOLDER on a file "    \
+      "system that all share")                                                                     \
+    X(TOKEN_FILE, "token-file", 0, "FILE",                                                         \
+      "the job's secret, the same on all machines, in a file that only you may read; default: "    \
+      "what CDDP_TOKEN says")                                                                      \
+    X(HOSTS, "hosts", 'H', "A:N,B:N...",                                                           \
+      "start cddp-run on these machines through ssh, with N ranks on each (without :N: as "        \
+      "--nproc says there)")                                                                       \
+    X(HOSTFILE, "hostfile", 0, "FILE",                                                             \
+      "the same with a file: lines of \"host slots=N\" or \"host:N\"")                             \
+    X(SSH, "ssh", 0, "COMMAND",                                                                    \
+      "what starts a command there, given the host and the words (default: ssh -o "                \
+      "BatchMode=yes)")                                                                            \
+    X(EXPORT, "export", 0, "NAME,NAME=VALUE...",                                                   \
+      "variables that ranks on other machines get besides those named CDDP_...")                   \
+    X(NETWORK_INTERFACE, "network-interface", 0, "NAMES",                                          \
+      "interfaces for what goes to other machines, given to the ranks as CDDP_SOCKET_IFNAME "      \
+      "(see --env): eth0, or ib0,ib1")                                                             \
     X(TAG_OUTPUT, "tag-output", 0, NULL,                                                           \
       "put \"[rank] \" before the lines of every rank, not only of those above 0")                 \
     X(NO_TAG, "no-tag", 0, NULL, "put it before none of the lines")                                \
     X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
       "start nothing: print the resolved configuration or the command, and one line a rank")       \
+    X(AGENT, "agent", 0, NULL,                                                                     \
+      "for cddp-run --hosts alone, which starts others with it: read the token from standard "     \
+      "input, and end when that ends")                                                             \
     X(CHECK, "check", 0, NULL,                                                                     \
       "print what was found on this machine: libraries, GPUs, cores, memory, limits")              \
     X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
@@ -91,6 +120,89 @@ static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_t
     return status;
 }
 
+/* The addresses behind tcp:// are looked at when they are used. */
+static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
+                             struct cddpi_launch_options *options)
+{
+    const char *url = values[OPTION_RDZV];
+    bool is_tcp = url != NULL && strncmp(url, "tcp://", 6) == 0;
+
+    options->rdzv = url;
+    if (url == NULL && values[OPTION_NNODES] != NULL && options->nnodes > 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--nnodes %d: the machines have to meet: add --rdzv tcp://HOST:PORT, an "
+                          "address of machine 0, or --rdzv file:///FOLDER",
+                          options->nnodes);
+    }
+    if (url == NULL && values[OPTION_NODE_RANK] != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--node-rank needs --nnodes and --rdzv");
+    }
+    if (url != NULL && !is_tcp && strncmp(url, "file:///", 8) != 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--rdzv %s: neither tcp://HOST:PORT nor file:///FOLDER", url);
+    }
+    if (options->node_rank >= options->nnodes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--node-rank %d: with --nnodes %d it is from 0 to %d",
+                          options->node_rank, options->nnodes, options->nnodes - 1);
+    }
+    return CDDP_OK;
+}
+
+/* Options that only --hosts and --hostfile use, and those that they exclude. */
+static cddp_status read_hosts(const char *const values[OPTION_COUNT],
+                              struct cddpi_launch_options *options)
+{
+    static const int lists[] = {OPTION_HOSTS, OPTION_HOSTFILE};
+    static const int users[] = {OPTION_SSH, OPTION_EXPORT};
+    static const int others[] = {OPTION_NNODES, OPTION_NODE_RANK, OPTION_RDZV};
+    int choice;
+    cddp_status status = cddpi_option_choice(&table, values, lists, 2, &choice);
+
+    options->hosts = values[OPTION_HOSTS];
+    options->hostfile = values[OPTION_HOSTFILE];
+    options->ssh = values[OPTION_SSH] != NULL ? values[OPTION_SSH] : "ssh -o BatchMode=yes";
+    options->exports = values[OPTION_EXPORT];
+    for (int i = 0; status == CDDP_OK && i < 2; i++) {
+        if (choice < 0 && values[users[i]] != NULL) {
+            status = cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs --hosts or --hostfile",
+                                rows[users[i]].name);
+        }
+    }
+    for (int i = 0; status == CDDP_OK && i < 3; i++) {
+        if (choice >= 0 && values[others[i]] != NULL) {
+            status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                                "--%s and --%s exclude each other: with a list of hosts one "
+                                "cddp-run starts the others",
+                                rows[lists[choice]].name, rows[others[i]].name);
+        }
+    }
+    return status;
+}
+
+static cddp_status read_nodes(const char *const values[OPTION_COUNT],
+                              struct cddpi_launch_options *options)
+{
+    cddp_status status = read_int(values, OPTION_NNODES, 1, CDDPI_MAX_NODES, &options->nnodes);
+
+    if (status == CDDP_OK) {
+        status = read_int(values, OPTION_NODE_RANK, 0, CDDPI_MAX_NODES - 1, &options->node_rank);
+    }
+    if (status == CDDP_OK) {
+        status = read_rdzv(values, options);
+    }
+    if (status == CDDP_OK) {
+        status = read_hosts(values, options);
+    }
+    options->token_file = values[OPTION_TOKEN_FILE];
+    options->network_interface = values[OPTION_NETWORK_INTERFACE];
+    options->is_agent = values[OPTION_AGENT] != NULL;
+    if (status == CDDP_OK && options->is_agent &&
+        (options->rdzv == NULL || options->node_rank < 0)) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--agent needs --nnodes, --node-rank and --rdzv");
+    }
+    return status;
+}
+
 /* "" is what a shell makes of a variable that is not set. */
 static cddp_status read_folder(const char *const values[OPTION_COUNT], enum option_id id,
                                const char **out)
@@ -133,6 +245,9 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
     if (status == CDDP_OK) {
         status = read_tag(values, &options->tag);
     }
+    if (status == CDDP_OK) {
+        status = read_nodes(values, options);
+    }
     if (values[OPTION_TIMEOUT] != NULL) {
         snprintf(options->timeout_ms, sizeof options->timeout_ms, "%lld", (long long)timeout_ms);
     }
@@ -174,7 +289,7 @@ static cddp_status take_command(struct cddpi_launch_options *options, bool after
 
 cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launch_options *out)
 {
-    struct cddpi_launch_options options = {.grace_ms = 10000};
+    struct cddpi_launch_options options = {.grace_ms = 10000, .nnodes = 1, .node_rank = -1};
     const char *values[OPTION_COUNT] = {NULL};
     bool after_dashes = false;
     int word_count = 0;
@@ -232,12 +347,14 @@ void cddpi_launch_options_fini(struct cddpi_launch_options *options)
 
 void cddpi_launch_options_help(FILE *to)
 {
-    fputs(
-        "usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
-        "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
-        "\nStarts the ranks of a job on this machine and owns them: when one fails the others are\n"
-        "told and ended, and when cddp-run dies they die.\n\n",
-        to);
+    fputs("usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
+          "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
+          "\nStarts the ranks of a job and owns them: when one fails the others are told and "
+          "ended, and\n"
+          "when cddp-run dies they die. Ranks are on this machine, or on several: either start "
+          "cddp-run\n"
+          "on each with --nnodes and --rdzv, or on one with --hosts.\n\n",
+          to);
     cddpi_options_print(&table, HELP_COLUMN, to);
     fputs(
         "\nThe exit status is 0 when every rank ended with 0, else that of the rank that failed "

@@ -34,8 +34,18 @@ struct cddpi_launch_options {
     enum cddpi_bind bind;
     enum cddpi_tag tag;
     char timeout_ms[24]; /* text for the ranks' environment; "": not given */
-    const char *config;  /* train.conf; NULL when a program is started */
-    char **arguments;    /* key=value ..., or the program and its arguments */
+    int nnodes;          /* 1: this machine alone, unless rdzv is set */
+    int node_rank;       /* -1: by order of arrival */
+    const char *rdzv;    /* where nodes meet: "tcp://...", "file://..."; NULL: one machine */
+    const char *token_file;
+    const char *hosts;    /* list of machines on which this cddp-run starts others; NULL: none */
+    const char *hostfile; /* the same, in a file */
+    const char *ssh;      /* the command that reaches them */
+    const char *exports;  /* names of variables that go there; NULL: none */
+    const char *network_interface; /* NULL: any */
+    bool is_agent;                 /* started by another cddp-run, which is our standard input */
+    const char *config;            /* train.conf; NULL when a program is started */
+    char **arguments;              /* key=value ..., or the program and its arguments */
     int argument_count;
     char **positional; /* memory of `arguments`, owned */
     char **words;      /* argv[0] and the options, ended by NULL; owned */

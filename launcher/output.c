@@ -56,6 +56,7 @@ void cddpi_output_init(struct cddpi_output *output)
     struct stat out;
     struct stat err;
 
+    output->host = NULL;
     init_sink(&output->sinks[0], STDOUT_FILENO);
     init_sink(&output->sinks[1], STDERR_FILENO);
     output->out = &output->sinks[0];
@@ -189,14 +190,14 @@ void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size
 
 void cddpi_output_say(struct cddpi_output *output, const char *format, ...)
 {
-    static const char name[] = "cddp-run: ";
     char line[4096];
     va_list arguments;
+    int used = snprintf(line, sizeof line, "cddp-run%s%s: ", output->host != NULL ? " on " : "",
+                        output->host != NULL ? output->host : "");
 
-    memcpy(line, name, sizeof name);
     va_start(arguments, format);
-    vsnprintf(line + sizeof name - 1, sizeof line - sizeof name, format, arguments);
+    vsnprintf(line + used, sizeof line - 1 - (size_t)used, format, arguments);
     va_end(arguments);
-    strcpy(line + strlen(line), "\n"); /* a byte was kept for it */
+    strcat(line, "\n"); /* a byte was kept for it */
     cddpi_sink_write(output->err, OWN_LINES, line, strlen(line));
 }

@@ -31,6 +31,7 @@ struct cddpi_output {
     struct cddpi_sink sinks[2];
     struct cddpi_sink *out; /* stdout */
     struct cddpi_sink *err; /* stderr; may be the same */
+    const char *host;       /* that is named in what we say ourselves; NULL: none */
 };
 
 void cddpi_output_init(struct cddpi_output *output);
@@ -49,7 +50,7 @@ static inline size_t cddpi_sink_queued(const struct cddpi_sink *sink)
     return sink->end - sink->begin;
 }
 
-/** "cddp-run: ..." and a newline, on stderr. */
+/** "cddp-run: ..." (or "cddp-run on HOST: ...") and a newline, on stderr. */
 void cddpi_output_say(struct cddpi_output *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

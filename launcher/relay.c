@@ -52,7 +52,7 @@ static void keep_tail(struct cddpi_tail *tail, const char *text, size_t bytes)
 static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t bytes)
 {
     if (relay->deduplicator == NULL ||
-        !cddpi_deduplicator_is_known(relay->deduplicator, relay->rank, line, bytes)) {
+        !cddpi_deduplicator_is_known(relay->deduplicator, relay->index, line, bytes)) {
         return false;
     }
     relay->deduplicator->ranks += relay->has_duplicates ? 0 : 1;

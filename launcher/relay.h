@@ -33,6 +33,7 @@ enum cddpi_relay_form {
 struct cddpi_relay {
     int fd; /* our non-blocking end; -1: closed */
     int rank;
+    int index; /* of the rank among those of this machine */
     int owner; /* names this stream to its sink */
     enum cddpi_relay_form form;
     struct cddpi_output *output;

@@ -3,19 +3,34 @@
 #ifndef CDDPI_LAUNCHER_RENDEZVOUS_H
 #define CDDPI_LAUNCHER_RENDEZVOUS_H
 
+#include "address.h"
+#include "node_link.h"
+#include "token.h"
+
 #include "store/server.h"
 
 struct cddpi_rendezvous {
-    struct cddpi_store_server *server;
-    char token[33];
+    struct cddpi_store_server *server; /* NULL: another cddp-run has it */
+    struct cddpi_node_link *link;      /* NULL: one machine; borrowed */
+    char store[CDDPI_ADDRESS_BYTES];   /* as ranks here reach it; "": not known yet */
+    char token[CDDPI_TOKEN_BYTES + 1];
     char job[33];
-    int master_fd; /* holds master_port until the ranks run; -1: none */
+    char master_host[256]; /* of rank 0, as ranks here reach it */
+    int master_fd;         /* holds master_port until the ranks run; -1: none */
     uint16_t master_port;
 };
 
-/** Start the server on loopback, with a new token and id. Starts a thread.
- *  @param out  Release with cddpi_rendezvous_fini(). */
+/** Nothing is held. */
+void cddpi_rendezvous_clear(struct cddpi_rendezvous *rendezvous);
+
+/** Start the server with a new id: for @p world_size ranks of this machine, on loopback with a new
+ *  token. Starts a thread. Release with cddpi_rendezvous_fini(). */
 CDDP_CHECKED cddp_status cddpi_rendezvous_init(int world_size, struct cddpi_rendezvous *out);
+
+/** The same on @p host (NULL: all addresses of this machine) and @p port (0: the kernel chooses),
+ *  with out->token if that is set. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_size,
+                                                struct cddpi_rendezvous *out);
 
 /** Keep the descriptors that the start of @p world_size ranks takes from the store's clients; 0:
  * the ranks have started. */

@@ -51,6 +51,7 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
     worker->log.fd = -1;
     worker->out = (struct cddpi_relay){.fd = -1,
                                        .rank = rank,
+                                       .index = rank - run->job->first_rank,
                                        .owner = 2 * rank,
                                        .form = choose_form(run->job, rank, false),
                                        .sink = run->output->out,
@@ -58,6 +59,7 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
                                        .log = &worker->log};
     worker->err = (struct cddpi_relay){.fd = -1,
                                        .rank = rank,
+                                       .index = rank - run->job->first_rank,
                                        .owner = 2 * rank + 1,
                                        .form = choose_form(run->job, rank, true),
                                        .sink = run->output->err,
@@ -70,35 +72,35 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
 }
 
 bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
-                             enum cddpi_event_source source, int rank)
+                             enum cddpi_event_source source, int index)
 {
     struct epoll_event event = {.events = events};
 
-    event.data.u64 = (uint64_t)source << 32 | (uint32_t)rank;
+    event.data.u64 = (uint64_t)source << 32 | (uint32_t)index;
     return epoll_ctl(run->epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EPERM;
 }
 
 static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worker *worker)
 {
+    int index = worker->rank - run->job->first_rank;
+
     /* the exec first: who cannot be executed ends right after saying so */
-    return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, worker->rank) &&
-           cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, worker->rank) &&
-           cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, worker->rank) &&
+    return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index) &&
+           cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, index) &&
+           cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, index) &&
            (worker->pidfd < 0 ||
-            cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, worker->rank));
+            cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, index));
 }
 
 static bool start_all(struct cddpi_supervision *run)
 {
     struct cddpi_job *job = run->job;
 
-    for (int rank = 0; rank < job->world_size; rank++) {
-        struct cddpi_worker *worker = &run->workers[rank];
-
-        init_worker(run, worker, rank);
+    for (int i = 0; i < job->local_world_size; i++) {
+        init_worker(run, &run->workers[i], job->first_rank + i);
     }
-    for (int rank = 0; rank < job->world_size; rank++) {
-        struct cddpi_worker *worker = &run->workers[rank];
+    for (int i = 0; i < job->local_world_size; i++) {
+        struct cddpi_worker *worker = &run->workers[i];
 
         if (!open_log(run, worker)) {
             return false;
@@ -110,7 +112,8 @@ static bool start_all(struct cddpi_supervision *run)
         run->alive++;
         run->starting++;
         if (!watch_worker(run, worker)) {
-            cddpi_output_say(run->output, "rank %d: watching it: %s", rank, strerror(errno));
+            cddpi_output_say(run->output, "rank %d: watching it: %s", worker->rank,
+                             strerror(errno));
             return false;
         }
     }
@@ -121,7 +124,8 @@ bool cddpi_supervision_start(struct cddpi_supervision *run)
 {
     run->outcome.exit_status = 1;
     cddpi_secret_init(&run->secret, run->job->rendezvous.token);
-    if (cddpi_rendezvous_reserve(&run->job->rendezvous) != CDDP_OK) {
+    /* with several machines node 0 has done so, and told the others */
+    if (run->job->nodes == NULL && cddpi_rendezvous_reserve(&run->job->rendezvous) != CDDP_OK) {
         cddpi_output_say(run->output, "%s", cddp_last_error());
         return false;
     }
@@ -138,10 +142,14 @@ void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_work
 
     run->starting--;
     if (error != 0 && run->phase != CDDPI_KILLED) {
-        cddpi_output_say(run->output, "%s cannot be executed: %s%s", run->job->command.path,
-                         strerror(error), error == ENOENT ? " (is its interpreter there?)" : "");
+        char text[1024];
+
+        snprintf(text, sizeof text, "%.800s cannot be executed: %s%s", run->job->command.path,
+                 strerror(error), error == ENOENT ? " (is its interpreter there?)" : "");
+        cddpi_output_say(run->output, "%s", text);
         run->outcome.exit_status = error == ENOENT ? 127 : 126;
         run->outcome.may_restart = false;
+        cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, -1, text);
         cddpi_supervision_kill(run);
     }
     if (run->starting == 0) {

@@ -3,6 +3,7 @@
  * before we look, the one that died first is seen first. */
 #include "supervision.h"
 
+#include "nodes.h"
 #include "reaper.h"
 
 #include "base/alloc.h"
@@ -52,6 +53,13 @@ static size_t report_length(const struct cddpi_supervision *run)
     }
 }
 
+struct cddpi_worker *cddpi_supervision_worker(const struct cddpi_supervision *run, int rank)
+{
+    int index = rank - run->job->first_rank;
+
+    return index >= 0 && index < run->job->local_world_size ? &run->workers[index] : NULL;
+}
+
 /* Any program may write anything to the pipe. */
 static void take_report(struct cddpi_supervision *run)
 {
@@ -61,14 +69,14 @@ static void take_report(struct cddpi_supervision *run)
     if (run->report[0] == CDDPI_REPORT_SAVED) {
         run->outcome.has_saved = true;
     }
-    if (rank >= run->job->world_size) {
+    if (cddpi_supervision_worker(run, rank) == NULL) {
         return;
     }
     if (run->report[0] == CDDPI_REPORT_CULPRIT && second < run->job->world_size && rank != second) {
-        run->workers[rank].culprit = second;
+        cddpi_supervision_worker(run, rank)->culprit = second;
     }
     if (run->report[0] == CDDPI_REPORT_FAILURE) {
-        cddpi_deduplicator_report(&run->deduplicator, rank,
+        cddpi_deduplicator_report(&run->deduplicator, rank - run->job->first_rank,
                                   (const char *)run->report + CDDPI_REPORT_FAILURE_BYTES,
                                   run->report_bytes - CDDPI_REPORT_FAILURE_BYTES, (size_t)second);
     }
@@ -126,9 +134,9 @@ static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
 
 static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid)
 {
-    for (int rank = 0; rank < run->job->world_size; rank++) {
-        if (run->workers[rank].pid == pid && !run->workers[rank].has_ended) {
-            return &run->workers[rank];
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        if (run->workers[i].pid == pid && !run->workers[i].has_ended) {
+            return &run->workers[i];
         }
     }
     return NULL;
@@ -166,7 +174,7 @@ static void read_signals(struct cddpi_supervision *run)
         struct cddpi_worker *worker;
 
         if (signals[i].ssi_signo != SIGCHLD) {
-            cddpi_supervision_signal(run, (int)signals[i].ssi_signo, now_ns);
+            cddpi_supervision_pass_signal(run, (int)signals[i].ssi_signo, now_ns);
             continue;
         }
         /* of several ends in a row the signal names the first one */
@@ -177,12 +185,14 @@ static void read_signals(struct cddpi_supervision *run)
     }
 }
 
-static void lose_monitor(struct cddpi_supervision *run)
+/* Who started us is gone, which @p fd has shown. */
+static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
 {
-    cddpi_output_say(run->output, "the launcher was killed: ending all ranks");
-    epoll_ctl(run->epoll, EPOLL_CTL_DEL, run->monitor->lifeline, NULL);
+    cddpi_output_say(run->output, "%s: ending all ranks", what);
+    epoll_ctl(run->epoll, EPOLL_CTL_DEL, fd, NULL);
     run->outcome.exit_status = 128 + SIGKILL;
     run->outcome.may_restart = false;
+    cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, -1, what);
     cddpi_supervision_kill(run);
 }
 
@@ -195,7 +205,16 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
         read_signals(run);
         break;
     case CDDPI_FROM_MONITOR:
-        lose_monitor(run);
+        lose_parent(run, run->monitor->lifeline, "the launcher was killed");
+        break;
+    case CDDPI_FROM_HEAD:
+        if (cddpi_head_is_gone(run->job->head_fd)) {
+            lose_parent(run, run->job->head_fd,
+                        "the connection to the cddp-run that started this one is gone");
+        }
+        break;
+    case CDDPI_FROM_NODES:
+        cddpi_supervision_nodes(run);
         break;
     case CDDPI_FROM_REPORTS:
         read_reports(run);
@@ -294,10 +313,10 @@ static void finish(struct cddpi_supervision *run)
         run->outcome.exit_status = 128 + number;
     }
     /* what is closed now, a next generation needs: no client of the store may take it */
-    cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->world_size);
-    for (int rank = 0; rank < run->job->world_size; rank++) {
-        drain(&run->workers[rank]);
-        cddpi_worker_close(&run->workers[rank]);
+    cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->local_world_size);
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        drain(&run->workers[i]);
+        cddpi_worker_close(&run->workers[i]);
     }
     if (run->deduplicator.ranks > 0) {
         cddpi_output_say(run->output, "%d other rank%s said the same (--tag-output shows all)",
@@ -327,20 +346,33 @@ static void close_reports(struct cddpi_supervision *run)
     run->job->report_fd = -1;
 }
 
+/* With several machines: what comes from the others. */
+static bool watch_nodes(struct cddpi_supervision *run)
+{
+    const struct cddpi_job *job = run->job;
+
+    return job->nodes == NULL ||
+           (cddpi_supervision_watch(run, cddpi_node_link_fd(job->nodes->link), EPOLLIN,
+                                    CDDPI_FROM_NODES, 0) &&
+            (job->head_fd < 0 ||
+             cddpi_supervision_watch(run, job->head_fd, EPOLLIN, CDDPI_FROM_HEAD, 0)));
+}
+
 static bool prepare(struct cddpi_supervision *run)
 {
-    if (cddpi_deduplicator_init(run->job->world_size, &run->deduplicator) != CDDP_OK) {
+    if (cddpi_deduplicator_init(run->job->local_world_size, &run->deduplicator) != CDDP_OK) {
         cddpi_output_say(run->output, "%s", cddp_last_error());
         return false;
     }
     run->deduplicator.poll_reports = poll_reports;
     run->deduplicator.context = run;
-    run->workers = cddpi_zalloc_array((size_t)run->job->world_size, sizeof *run->workers);
+    run->workers = cddpi_zalloc_array((size_t)run->job->local_world_size, sizeof *run->workers);
     run->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (run->workers == NULL || run->epoll < 0 ||
         !cddpi_supervision_watch(run, run->signal_fd, EPOLLIN, CDDPI_FROM_SIGNALS, 0) ||
-        !cddpi_supervision_watch(run, run->monitor->lifeline, EPOLLIN, CDDPI_FROM_MONITOR, 0)) {
-        cddpi_output_say(run->output, "preparing for %d ranks: %s", run->job->world_size,
+        !cddpi_supervision_watch(run, run->monitor->lifeline, EPOLLIN, CDDPI_FROM_MONITOR, 0) ||
+        !watch_nodes(run)) {
+        cddpi_output_say(run->output, "preparing for %d ranks: %s", run->job->local_world_size,
                          strerror(run->workers == NULL ? ENOMEM : errno));
         return false;
     }
@@ -357,12 +389,16 @@ struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_m
                                     .signal_fd = signal_fd,
                                     .deadline_ns = CDDPI_NEVER,
                                     .reports = -1,
+                                    .asked_node = -1,
                                     .outcome = {.exit_status = 1}};
 
     cddpi_memory_kills(&run.kills);
     if (prepare(&run)) {
         if (!cddpi_supervision_start(&run)) {
+            cddpi_supervision_publish(&run, CDDPI_EVENT_FAILURE, -1, "its ranks cannot be started");
             cddpi_supervision_kill(&run);
+        } else {
+            cddpi_supervision_catch_up(&run);
         }
         while (run.alive > 0) {
             turn(&run);

@@ -18,10 +18,12 @@ enum cddpi_phase {
     CDDPI_KILLED
 };
 
-/* What an epoll event is about; the rank stands in the lower half of its number. */
+/* What an epoll event is about; the worker's index stands in the lower half of its number. */
 enum cddpi_event_source {
     CDDPI_FROM_SIGNALS,
     CDDPI_FROM_MONITOR,
+    CDDPI_FROM_HEAD,    /* the cddp-run on another machine that started this one is gone */
+    CDDPI_FROM_NODES,   /* something has happened on some node */
     CDDPI_FROM_REPORTS, /* ranks that were asked to end say that they still save */
     CDDPI_FROM_SINK,
     CDDPI_FROM_EXEC,
@@ -39,7 +41,7 @@ struct cddpi_supervision {
     int signal_fd;
     int epoll;
     int reports;                  /* the pipe's end from which we read; -1: none */
-    struct cddpi_worker *workers; /* job->world_size */
+    struct cddpi_worker *workers; /* job->local_world_size, from job->first_rank on */
     int alive;
     int starting; /* forked, and not known to execute the program yet */
     enum cddpi_phase phase;
@@ -48,7 +50,9 @@ struct cddpi_supervision {
                                       end is waited for. NULL: none */
     unsigned char report[CDDPI_REPORT_BYTES]; /* that is coming in */
     size_t report_bytes;                      /* that are there of it */
+    bool has_told;                            /* other nodes know that ranks here have failed */
     int asked_signal;                         /* the first that asked us to end; 0: none */
+    int asked_node;                           /* to which that was sent; -1: to us, the only one */
     int64_t asked_ns;
     bool is_paused;                  /* our reader is slow: ranks' pipes are not read */
     bool is_sink_watched[2];         /* as output->sinks */
@@ -63,17 +67,38 @@ void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_work
 
 /** Watch @p fd; a file that epoll does not take is always ready and needs no watching. */
 bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
-                             enum cddpi_event_source source, int rank);
+                             enum cddpi_event_source source, int index);
+/** The worker of @p rank, if that is one of this machine's; else NULL. */
+struct cddpi_worker *cddpi_supervision_worker(const struct cddpi_supervision *run, int rank);
 
 /** failure_policy.c: @p worker has been reaped with worker->status. */
 void cddpi_supervision_ended(struct cddpi_supervision *run, struct cddpi_worker *worker);
-/** A signal that was sent to us, other than SIGCHLD; @p now_ns is when we were told. */
-void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
+/** A signal that was sent to us, or to cddp-run on @p node, other than SIGCHLD; @p now_ns is when
+ *  we were told. */
+void cddpi_supervision_signal(struct cddpi_supervision *run, int number, int node, int64_t now_ns);
 /** A rank says that it is still saving: the deadline moves. */
 void cddpi_supervision_alive(struct cddpi_supervision *run);
 /** The deadline passed. */
 void cddpi_supervision_overdue(struct cddpi_supervision *run);
 /** SIGKILL to all ranks, now. */
 void cddpi_supervision_kill(struct cddpi_supervision *run);
+/** Ranks of this machine are to end because of @p text, which happened elsewhere. */
+void cddpi_supervision_end(struct cddpi_supervision *run, int exit_status, bool may_restart);
+/** What describes @p worker's end, with what it said of the cause. */
+void cddpi_supervision_describe(const struct cddpi_supervision *run,
+                                const struct cddpi_worker *worker, char *out, size_t bytes);
+
+/** supervise_nodes.c: take what has happened on nodes. */
+void cddpi_supervision_nodes(struct cddpi_supervision *run);
+/** What was heard before the ranks ran concerns them, too. */
+void cddpi_supervision_catch_up(struct cddpi_supervision *run);
+/** What was waited for because of a rank that only followed did not happen: that one counts. */
+void cddpi_supervision_follow(struct cddpi_supervision *run);
+/** A signal was sent to us: tell all nodes. */
+void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
+/** Tell all nodes of a failure here: @p kind is FAILURE or FOLLOW; @p rank -1: of none. Once; with
+ *  one machine nothing happens. */
+void cddpi_supervision_publish(struct cddpi_supervision *run, enum cddpi_node_event_kind kind,
+                               int rank, const char *text);
 
 #endif

@@ -57,8 +57,8 @@ static void release(struct start *start)
 
 static cddp_status make_mask(struct start *start, const struct cddpi_job *job, int rank)
 {
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->world_size,
-                                                      job->bind);
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank - job->first_rank,
+                                                      job->local_world_size, job->bind);
     int highest = 0;
 
     if (!share.bound) {

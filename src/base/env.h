@@ -85,6 +85,9 @@
     X(PROFILE, "CDDP_PROFILE", "",                                                                 \
       "file for a profile: every kernel of a step on a CUDA device with its time, bytes and "      \
       "operations, one JSON line each; ranks from 1 on add their number to the name")              \
+    X(ARRIVALS, "CDDP_ARRIVALS", "",                                                               \
+      "file to which rank 0 of cddp-train writes when the gradients of a step become ready, one "  \
+      "JSON line each, medians over the last steps; on the processor only")                        \
     X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")
 
 enum cddpi_env {

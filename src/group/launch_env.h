@@ -19,13 +19,13 @@ struct cddpi_launch_env {
     char token[256];
     bool hosts_store;         /* rank 0 runs the server that `store` names */
     char folder[512];         /* made for the rendezvous only, with the file; "": none */
-    char token_file[600];     /* where `token` is from, rank 0's to remove; "": elsewhere */
     bool removes_file;        /* the file that `store` names was made for this rendezvous only */
     bool rendezvous_by_mpi;   /* the ranks are on several hosts, and nothing says where they meet */
     cddp_bootstrap bootstrap; /* by which the ranks came together; world_size 0: none */
     struct cddpi_store_server *server; /* rank 0's, for those: not the rendezvous's */
+    char token_file[600]; /* where `token` is from, rank 0's to remove; "": elsewhere */
     const char *origin; /* static: "options", "cddp-run", "torchrun", "Open MPI", "Hydra", "Slurm",
-                           "a lone process" */
+                           "Kubernetes", "PyTorchJob", "a lone process" */
 };
 
 /** Read @p options as far as the caller knows them, the rest as defaults. CDDP_ERR_ARGUMENT: the

@@ -138,6 +138,9 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     if (status == CDDP_OK) {
         status = cddpi_trainer_save_last(trainer);
     }
+    if (status == CDDP_OK) {
+        status = cddpi_arrivals_write(trainer->arrivals);
+    }
     if (status == CDDP_OK && !trainer->stopped &&
         trainer->evaluation.step != trainer->cursor.step) {
         status = cddpi_trainer_evaluate(trainer);

@@ -17,7 +17,10 @@
 
 static cddp_status grad_ready(void *context, size_t index)
 {
-    return cddp_ddp_grad_ready(((struct cddpi_trainer *)context)->ddp, index);
+    struct cddpi_trainer *trainer = context;
+
+    cddpi_arrivals_note(trainer->arrivals, index);
+    return cddp_ddp_grad_ready(trainer->ddp, index);
 }
 
 cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64_t step,
@@ -90,6 +93,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     int64_t forwarded;
     cddp_status status = mark(trainer, step, CDDPI_MARK_FORWARD);
 
+    cddpi_arrivals_begin(trainer->arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches takes its time */
     sync.weight = (double)micro_batch->share;
     sync.no_sync = !micro_batch->last;
@@ -101,6 +105,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
+    cddpi_arrivals_forward_end(trainer->arrivals);
     if (status == CDDP_OK) {
         status = mark(trainer, step, CDDPI_MARK_BACKWARD);
     }
@@ -110,6 +115,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     if (status == CDDP_OK) {
         status = cddpi_model_backward(trainer->model, scale, done > 0, grad_ready, trainer);
     }
+    cddpi_arrivals_backward_end(trainer->arrivals);
     if (!cddpi_device_is_async(trainer->device)) { /* else the device's times are taken */
         interval->forward_ns += forwarded - begun;
         interval->backward_ns += cddpi_now_ns() - forwarded;
@@ -117,6 +123,12 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         interval->correct += result.correct;
         interval->count += result.count;
     }
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp)
-                             : advise_smaller_micro_batches(trainer, status);
+    if (status != CDDP_OK) {
+        return advise_smaller_micro_batches(trainer, status);
+    }
+    status = cddp_ddp_wait(trainer->ddp);
+    if (status == CDDP_OK && micro_batch->last) {
+        status = cddpi_arrivals_end(trainer->arrivals, trainer->ddp);
+    }
+    return status;
 }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "group/device/device.h"
 #include "train/batch_sizes.h"
@@ -104,6 +105,23 @@ static cddp_status open_sample_log(struct cddpi_trainer *trainer)
                            : CDDP_OK;
 }
 
+static cddp_status open_arrivals(struct cddpi_trainer *trainer)
+{
+    const char *path = cddpi_env(CDDPI_ENV_ARRIVALS);
+
+    if (path == NULL) {
+        return CDDP_OK;
+    }
+    if (cddpi_device_is_async(trainer->device)) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "CDDP_ARRIVALS: when gradients are ready on a device is not known here; "
+                          "unset it, or train on the processor");
+    }
+    return trainer->rank == 0 ? cddpi_arrivals_open(path, trainer->params, trainer->param_count,
+                                                    &trainer->arrivals)
+                              : CDDP_OK;
+}
+
 static cddp_status open_records(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -129,6 +147,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    cddpi_trainer_build_data,
                                                                    cddpi_trainer_resume,
                                                                    open_sample_log,
+                                                                   open_arrivals,
                                                                    open_records};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
@@ -156,6 +175,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     if (trainer == NULL) {
         return;
     }
+    cddpi_arrivals_close(trainer->arrivals);
     cddpi_sample_log_close(trainer->sample_log);
     cddpi_metrics_close(trainer->metrics);
     cddpi_tokenizer_close(trainer->tokenizer);

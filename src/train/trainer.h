@@ -16,6 +16,7 @@
 #include "train/device/prefetcher.h"
 #include "train/evaluate.h"
 #include "train/keep_run_dir.h"
+#include "train/report/arrivals.h"
 #include "train/report/interval.h"
 #include "train/report/metrics.h"
 #include "train/report/progress.h"
@@ -52,6 +53,7 @@ struct cddpi_trainer {
     double peak_flops;   /* of all ranks' devices together; 0: not known */
     struct cddpi_tokenizer *tokenizer;   /* rank 0: of generated text; NULL: it is of numbers */
     struct cddpi_sample_log *sample_log; /* NULL: not wanted */
+    struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not wanted */
 
     /* --- where the run is --- */
     struct cddpi_cursor cursor;         /* moved by step.c */

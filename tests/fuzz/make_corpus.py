@@ -154,6 +154,34 @@ def slurm():
         put("slurm_list", name, text.encode())
 
 
+def hostfile():
+    put("hostfile", "open_mpi", b"\0# two\nalpha slots=4 max_slots=8\nbeta slots=2\n\ngamma\n")
+    put("hostfile", "horovod", b"\0alpha:4\nuser@beta:2 # fast\r\n[fd00::1]:3\nalpha:1\n")
+    put("hostfile", "wrong", b"\0alpha slots=4\nbeta speed=3\n")
+    put("hostfile", "list", b"\1alpha:4,beta,[fd00::1]:2,alpha:1")
+
+
+def nodes():
+    def text(words):
+        return struct.pack("<I", len(words)) + words.encode()
+
+    def numbers(*values):
+        return struct.pack(f"<{len(values)}q", *values)
+
+    put("nodes", "failure", b"\0" + numbers(2, 1, 1, 3, 0, 7, 1, 0) + text("rank 3 (pid 7) exited with status 7"))
+    put("nodes", "start", b"\0" + numbers(1, 0, 0, -1, 41234, 0, 0, 0) + text(""))
+    put("nodes", "record", b"\1" + text("0.1.0") + text("alpha") + numbers(4, 3, 0) + text("300000") +
+        text("train.conf train.epochs=1") + numbers(25))
+    put("nodes", "plan", b"\2" + text("") + text("10.0.0.7") + numbers(3) + text("alpha") + numbers(4) +
+        text("beta") + numbers(2) + text("gamma") + numbers(1))
+    put("nodes", "refusal", b"\2" + text("node 1 (beta) was started with --nnodes 3") + text("") + numbers(0))
+    put("nodes", "addresses", b"\3" + b"10.0.0.7:4242,[fd00::7]:4242,127.0.0.1:4242")
+    put("nodes", "parcel", b"\4" + text("0123456789abcdef") + text("/home/user") + text("alpha") + numbers(2) +
+        text("CDDP_LOG=info") + text("FLAVOUR=a b"))
+
+
+hostfile()
+nodes()
 store()
 net_tcp()
 safetensors()

@@ -1,0 +1,504 @@
+/* head.c - owns the cddp-run that starts others on a list of hosts: their output, their ends, and
+ * what it tells them of signals and of hosts that are gone. The ranks are theirs. */
+#include "head.h"
+
+#include "node_place.h"
+#include "supervision.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    SETTLE_MS = 2000,  /* when one has ended badly, others may be ending for the same reason */
+    LAST_MS = 5000,    /* after the job's end */
+    MARGIN_MS = 10000, /* besides the grace period */
+    FIXED_FDS = 5,
+    AGENT_FDS = 3
+};
+
+static bool has_begun(const struct cddpi_head *head)
+{
+    return head->nodes.start.kind != CDDPI_EVENT_NONE;
+}
+
+static void close_input(struct cddpi_agent *agent)
+{
+    if (agent->input >= 0) {
+        close(agent->input);
+    }
+    agent->input = -1;
+}
+
+/* Let @p milliseconds be the most that is left until all agents are ended. */
+static void end_within(struct cddpi_head *head, int64_t milliseconds)
+{
+    int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
+
+    if (head->deadline_ns == CDDPI_NEVER || deadline_ns < head->deadline_ns) {
+        head->deadline_ns = deadline_ns;
+    }
+}
+
+/* End all agents: each ends when its input does. Whatever stands between us and it (ssh) is killed
+ * a while later. */
+static void end_agents(struct cddpi_head *head)
+{
+    bool was_told = true;
+
+    for (int i = 0; i < head->hosts.count; i++) {
+        was_told = was_told && head->agents[i].input < 0;
+        close_input(&head->agents[i]);
+    }
+    for (int i = 0; was_told && i < head->hosts.count; i++) {
+        if (head->agents[i].pid > 0 && !head->agents[i].has_ended) {
+            kill(-head->agents[i].pid, SIGKILL);
+        }
+    }
+    head->deadline_ns = cddpi_deadline_ns(LAST_MS);
+}
+
+static void publish(struct cddpi_head *head, enum cddpi_node_event_kind kind, int node, int number,
+                    const char *text)
+{
+    struct cddpi_node_event event = {
+        .kind = kind, .node = node, .rank = -1, .number = number, .exit_status = 1};
+
+    snprintf(event.text, sizeof event.text, "%s", text);
+    cddpi_node_link_publish(head->nodes.link, &event);
+}
+
+static void take_signal(struct cddpi_head *head, int number)
+{
+    bool is_ending = sigismember(&head->monitor->ending, number) == 1;
+
+    if (!has_begun(head)) {
+        if (is_ending) {
+            cddpi_output_say(head->output, "SIG%s: ending before all hosts had come",
+                             sigabbrev_np(number));
+            head->exit_status = 128 + number;
+            end_agents(head);
+        }
+        return;
+    }
+    if (is_ending && head->nodes.asked_signal == 0) {
+        cddpi_output_say(head->output,
+                         "SIG%s: asking all ranks on %d hosts to end; in %g s, or at a second "
+                         "signal, they are killed",
+                         sigabbrev_np(number), head->hosts.count,
+                         (double)head->options->grace_ms * 3 / 1000);
+    }
+    publish(head, CDDPI_EVENT_SIGNAL, -1, number, "");
+}
+
+static void read_signals(struct cddpi_head *head)
+{
+    struct signalfd_siginfo got;
+
+    while (read(head->signal_fd, &got, sizeof got) == (ssize_t)sizeof got) {
+        if (got.ssi_signo != SIGCHLD) {
+            take_signal(head, (int)got.ssi_signo);
+        }
+    }
+}
+
+static int exit_status_of(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* An agent has ended in another way than all together do. */
+static void lose_agent(struct cddpi_head *head, int i)
+{
+    const struct cddpi_agent *agent = &head->agents[i];
+    char text[512];
+
+    snprintf(text, sizeof text, "cddp-run there, or %.200s on the way to it, %s %d", agent->argv[0],
+             WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
+             WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
+    if (head->exit_status == 0) {
+        head->exit_status = exit_status_of(agent->status);
+    }
+    if (!has_begun(head)) {
+        if (WIFSIGNALED(agent->status) || WEXITSTATUS(agent->status) > 127) { /* else it said why */
+            cddpi_output_say(head->output, "%s did not begin: %s", cddpi_node_name(&head->nodes, i),
+                             text);
+        }
+        end_within(head, SETTLE_MS);
+        return;
+    }
+    if (head->nodes.failure.kind == CDDPI_EVENT_NONE) {
+        cddpi_output_say(head->output, "%s is lost: %s", cddpi_node_name(&head->nodes, i), text);
+    }
+    publish(head, CDDPI_EVENT_LOST, i, 0, text);
+    end_within(head, head->options->grace_ms + MARGIN_MS);
+}
+
+static void take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
+{
+    bool is_first = head->nodes.failure.kind == CDDPI_EVENT_NONE;
+
+    cddpi_nodes_take(&head->nodes, event, head->output);
+    if (event->kind == CDDPI_EVENT_BYE && event->node < 0 && event->number < head->hosts.count) {
+        head->unexplained--;
+        if (head->agents[event->number].status != 0 && head->nodes.end.kind == CDDPI_EVENT_NONE) {
+            lose_agent(head, event->number);
+        }
+    }
+    if (is_first && head->nodes.failure.kind != CDDPI_EVENT_NONE && head->alive > 0) {
+        cddpi_output_say(head->output,
+                         "asking the other ranks on %d hosts to end; in %g s they are killed",
+                         head->hosts.count, (double)head->options->grace_ms / 1000);
+    }
+    if (event->kind == CDDPI_EVENT_LOST) {
+        end_within(head, head->options->grace_ms + MARGIN_MS);
+    } else if (event->kind == CDDPI_EVENT_END) {
+        end_within(head, LAST_MS);
+    }
+}
+
+static void take_events(struct cddpi_head *head)
+{
+    struct cddpi_node_event event;
+
+    while (cddpi_node_link_next(head->nodes.link, &event)) {
+        take_event(head, &event);
+    }
+}
+
+/* Reap agents that have ended; what they wrote is passed on first. Whether such an end was to be
+ * expected is known once what we tell now comes back to us: all that was told before, perhaps that
+ * the job is over, is then heard. */
+static void reap(struct cddpi_head *head)
+{
+    for (int i = 0; i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+
+        if (agent->pid == 0 || agent->has_ended ||
+            waitpid(agent->pid, &agent->status, WNOHANG) != agent->pid) {
+            continue;
+        }
+        agent->has_ended = true;
+        head->alive--;
+        close_input(agent);
+        (void)cddpi_relay_read(&agent->out);
+        (void)cddpi_relay_read(&agent->err);
+        head->unexplained++;
+        publish(head, CDDPI_EVENT_BYE, -1, i, "");
+    }
+}
+
+/* Write what is left of the parcel. */
+static void feed(struct cddpi_agent *agent)
+{
+    struct cddpi_buffer *buffer = &agent->parcel.buffer;
+    ssize_t written = write(agent->input, buffer->data + agent->sent, buffer->bytes - agent->sent);
+
+    if (written > 0) {
+        agent->sent += (size_t)written;
+    }
+    if (agent->sent == buffer->bytes ||
+        (written < 0 && errno != EAGAIN && errno != EINTR)) { /* who ends without it says why */
+        cddpi_buffer_fini(buffer);
+        memset(buffer, 0, sizeof *buffer);
+        agent->sent = 0;
+    }
+}
+
+static void fill_polls(struct cddpi_head *head, struct pollfd *polls)
+{
+    polls[0] = (struct pollfd){head->signal_fd, POLLIN, 0};
+    polls[1] = (struct pollfd){head->monitor->lifeline, POLLIN, 0};
+    polls[2] = (struct pollfd){cddpi_node_link_fd(head->nodes.link), POLLIN, 0};
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_sink *sink = &head->output->sinks[i];
+
+        polls[3 + i] = (struct pollfd){cddpi_sink_queued(sink) > 0 ? sink->fd : -1, POLLOUT, 0};
+    }
+    for (int i = 0; i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+        struct pollfd *of = polls + FIXED_FDS + AGENT_FDS * i;
+        bool is_full = cddpi_sink_queued(&head->output->sinks[0]) +
+                           cddpi_sink_queued(&head->output->sinks[1]) >
+                       CDDPI_OUTPUT_FULL;
+
+        of[0] = (struct pollfd){is_full ? -1 : agent->out.fd, POLLIN, 0};
+        of[1] = (struct pollfd){is_full ? -1 : agent->err.fd, POLLIN, 0};
+        of[2] = (struct pollfd){agent->parcel.buffer.bytes > 0 ? agent->input : -1, POLLOUT, 0};
+    }
+}
+
+static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
+{
+    for (int i = 0; i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+        const struct pollfd *of = polls + FIXED_FDS + AGENT_FDS * i;
+
+        if (of[0].revents != 0) {
+            (void)cddpi_relay_read(&agent->out);
+        }
+        if (of[1].revents != 0) {
+            (void)cddpi_relay_read(&agent->err);
+        }
+        if (of[2].revents != 0 && agent->input >= 0) {
+            feed(agent);
+        }
+    }
+}
+
+/* False once the monitor is gone, or nothing more can come. */
+static bool turn(struct cddpi_head *head, struct pollfd *polls)
+{
+    int timeout = head->deadline_ns == CDDPI_NEVER ? -1 : cddpi_left_ms(head->deadline_ns);
+
+    fill_polls(head, polls);
+    if (poll(polls, (nfds_t)(FIXED_FDS + AGENT_FDS * head->hosts.count), timeout) > 0) {
+        if (polls[1].revents != 0) {
+            return false;
+        }
+        if (polls[0].revents != 0) {
+            read_signals(head);
+        }
+        if (polls[2].revents != 0) {
+            take_events(head);
+        }
+        for (int i = 0; i < 2; i++) {
+            if (polls[3 + i].revents != 0) {
+                cddpi_sink_flush(&head->output->sinks[i]);
+            }
+        }
+        handle_agents(head, polls);
+    }
+    reap(head);
+    if (head->alive == 0) {
+        end_within(head, LAST_MS);
+    }
+    if (head->deadline_ns != CDDPI_NEVER && cddpi_left_ms(head->deadline_ns) == 0) {
+        if (head->alive == 0) {
+            return false;
+        }
+        end_agents(head);
+    }
+    return true;
+}
+
+static void init_agent(struct cddpi_head *head, int i)
+{
+    struct cddpi_agent *agent = &head->agents[i];
+
+    agent->input = -1;
+    agent->log.fd = -1;
+    agent->out = (struct cddpi_relay){.fd = -1,
+                                      .rank = i,
+                                      .owner = 2 * i,
+                                      .form = CDDPI_RELAY_LINES,
+                                      .output = head->output,
+                                      .secret = &head->secret,
+                                      .sink = head->output->out,
+                                      .log = &agent->log};
+    agent->err = agent->out;
+    agent->err.owner = 2 * i + 1;
+    agent->err.sink = head->output->err;
+    /* the progress line of rank 0 */
+    agent->err.form = i == 0 ? CDDPI_RELAY_RAW : CDDPI_RELAY_LINES;
+}
+
+static bool is_local(const struct cddpi_head *head)
+{
+    for (int i = 0; i < head->hosts.count; i++) {
+        if (cddpi_address_locality(head->hosts.hosts[i].name, false) == CDDPI_LOCAL_NOT) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Serve the store in which the agents meet, and watch it. */
+static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES])
+{
+    struct cddpi_rendezvous *rendezvous = &head->rendezvous;
+    struct cddpi_node_link_options link = {.store = rendezvous->store,
+                                           .token = rendezvous->token,
+                                           .job = rendezvous->job,
+                                           .self = -1,
+                                           .count = head->hosts.count};
+    bool is_alone = is_local(head);
+    cddp_status status = cddpi_rendezvous_serve(is_alone ? "127.0.0.1" : NULL, 0, head->hosts.count,
+                                                rendezvous);
+    uint16_t port;
+
+    if (status == CDDP_OK) {
+        status = cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_JOB_KEY, rendezvous->job,
+                                        strlen(rendezvous->job));
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    port = cddpi_store_server_port(rendezvous->server);
+    snprintf(rendezvous->store, sizeof rendezvous->store, "tcp://127.0.0.1:%u", port);
+    if (is_alone) {
+        snprintf(url, CDDPI_URL_BYTES, "%s", rendezvous->store);
+    } else {
+        cddpi_address_own(head->options->network_interface, port, url);
+    }
+    cddpi_secret_init(&head->secret, rendezvous->token);
+    return cddpi_node_link_open(&link, &head->nodes.link);
+}
+
+static cddp_status name_nodes(struct cddpi_head *head)
+{
+    struct cddpi_nodes *nodes = &head->nodes;
+
+    nodes->list = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *nodes->list);
+    head->agents = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *head->agents);
+    if (nodes->list == NULL || head->agents == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d hosts", head->hosts.count);
+    }
+    nodes->count = head->hosts.count;
+    nodes->self = -1;
+    nodes->is_silent = true;
+    for (int i = 0; i < nodes->count; i++) {
+        memcpy(nodes->list[i].host, head->hosts.hosts[i].name, sizeof nodes->list[i].host);
+        init_agent(head, i);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status start_agents(struct cddpi_head *head)
+{
+    char url[CDDPI_URL_BYTES];
+    cddp_status status = name_nodes(head);
+
+    if (status == CDDP_OK) {
+        status = open_store(head, url);
+    }
+    for (int i = 0; i < head->hosts.count && status == CDDP_OK; i++) {
+        status = cddpi_head_words(head, i, url, &head->agents[i].argv);
+        if (status == CDDP_OK) {
+            status = cddpi_head_start(head, i);
+        }
+        head->alive += status == CDDP_OK ? 1 : 0;
+    }
+    return status;
+}
+
+static void release(struct cddpi_head *head)
+{
+    for (int i = 0; head->agents != NULL && i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+
+        close_input(agent);
+        cddpi_relay_finish(&agent->out);
+        cddpi_relay_finish(&agent->err);
+        cddpi_buffer_fini(&agent->parcel.buffer);
+        cddpi_head_free_words(agent->argv);
+    }
+    cddpi_nodes_fini(&head->nodes);
+    cddpi_rendezvous_fini(&head->rendezvous);
+    cddpi_free(head->agents);
+    head->agents = NULL;
+}
+
+/* The job's end: which host and rank was the first to fail, after all output. */
+static int report(struct cddpi_head *head)
+{
+    const struct cddpi_nodes *nodes = &head->nodes;
+    const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
+                                                 ? &nodes->failure
+                                                 : &nodes->follow;
+    int exit_status = nodes->end.kind != CDDPI_EVENT_NONE ? nodes->end.exit_status
+                                                          : head->exit_status;
+
+    if (failure->kind != CDDPI_EVENT_NONE) {
+        cddpi_output_say(head->output, "the first to fail was %s: %s",
+                         cddpi_node_name(nodes, failure->node), failure->text);
+        exit_status = failure->kind == CDDPI_EVENT_LOST ? 1
+                      : exit_status != 0                ? exit_status
+                                                        : failure->exit_status;
+    }
+    return exit_status != 0 ? exit_status : head->exit_status;
+}
+
+/* The supervising process. */
+int cddpi_head_supervise(struct cddpi_head *head)
+{
+    struct pollfd *polls = cddpi_zalloc_array((size_t)(FIXED_FDS + AGENT_FDS * head->hosts.count),
+                                              sizeof *polls);
+    int exit_status = 1;
+
+    head->deadline_ns = CDDPI_NEVER;
+    if (polls == NULL) {
+        cddpi_output_say(head->output, "no memory for %d hosts", head->hosts.count);
+    } else if (start_agents(head) != CDDP_OK) {
+        cddpi_output_say(head->output, "%s", cddp_last_error());
+        end_agents(head);
+        head->exit_status = 1;
+    }
+    while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn(head, polls)) {
+    }
+    if (polls != NULL) {
+        for (int i = 0; i < head->hosts.count && head->nodes.link != NULL; i++) {
+            cddpi_relay_finish(&head->agents[i].out);
+            cddpi_relay_finish(&head->agents[i].err);
+        }
+        exit_status = head->nodes.link != NULL ? report(head) : 1;
+    }
+    release(head);
+    cddpi_free(polls);
+    return exit_status;
+}
+
+/* What would be run. */
+int cddpi_head_dry_run(const struct cddpi_head *head)
+{
+    int first = 0;
+
+    for (int i = 0; i < head->hosts.count; i++) {
+        const struct cddpi_host *host = &head->hosts.hosts[i];
+        int nproc = host->slots > 0 ? host->slots : head->options->nproc;
+        char **words = NULL;
+
+        if (cddpi_head_words(head, i, "tcp://(chosen at the start)", &words) != CDDP_OK) {
+            fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+            cddpi_head_free_words(words);
+            return 1;
+        }
+        printf("node %d: %s, ", i, host->name);
+        if (nproc > 0 && first >= 0) {
+            printf("%d rank%s: %d to %d", nproc, nproc == 1 ? "" : "s", first, first + nproc - 1);
+            first += nproc;
+        } else {
+            printf("as many ranks as --nproc %s gives there",
+                   head->options->per_gpu ? "gpu" : "auto");
+            first = -1;
+        }
+        printf(":");
+        for (char **word = words; *word != NULL; word++) {
+            printf(" %s", *word);
+        }
+        putchar('\n');
+        cddpi_head_free_words(words);
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+cddp_status cddpi_head_init(struct cddpi_head *head, const struct cddpi_launch_options *options)
+{
+    *head = (struct cddpi_head){.options = options, .nodes = {.self = -1}};
+    cddpi_rendezvous_clear(&head->rendezvous);
+    return options->hosts != NULL ? cddpi_hosts_parse_list(options->hosts, &head->hosts)
+                                  : cddpi_hosts_read(options->hostfile, &head->hosts);
+}
+
+void cddpi_head_fini(struct cddpi_head *head)
+{
+    cddpi_hosts_fini(&head->hosts);
+}
