@@ -79,8 +79,7 @@ static void only_hosts_that_are_elsewhere_are_reached_by_the_command(void **stat
     launcher_end(&job);
 }
 
-static void
-ranks_elsewhere_have_folder_and_variables_but_the_token_is_on_no_command_line(void **state)
+static void ranks_elsewhere_get_no_token_on_a_command_line(void **state)
 {
     struct launched job;
     char *reached;
@@ -339,8 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_all_hosts_are_numbered_in_the_lists_order),
         cmocka_unit_test(only_hosts_that_are_elsewhere_are_reached_by_the_command),
-        cmocka_unit_test(
-            ranks_elsewhere_have_folder_and_variables_but_the_token_is_on_no_command_line),
+        cmocka_unit_test(ranks_elsewhere_get_no_token_on_a_command_line),
         cmocka_unit_test(words_reach_the_program_as_they_are),
         cmocka_unit_test(whole_lines_of_all_hosts_come_out),
         cmocka_unit_test(the_report_names_host_and_rank_that_failed_first),

@@ -14,20 +14,6 @@ enum { LAG = NET_WINDOW - 1, PIECE_BYTES = 1 << 20, BLOCKS_BYTES = 4 << 20 };
 
 enum phase { PHASE_HEADS, PHASE_PIECES, PHASE_BARRIER, PHASE_DONE };
 
-static bool has_root(enum cddpi_kind kind)
-{
-    return kind == CDDPI_BROADCAST || kind == CDDPI_REDUCE || kind == CDDPI_GATHER ||
-           kind == CDDPI_SCATTER;
-}
-
-int cddpi_net_acting(const struct cddpi_backend *net, const struct cddpi_group_op *op, int host)
-{
-    if (has_root(op->kind) && net->host_of[op->root] == host) {
-        return op->root;
-    }
-    return net->leaders[host];
-}
-
 static bool acts(const struct cddpi_backend *net, const struct net_collective *collective)
 {
     return collective->acting == net->rank;
@@ -81,7 +67,7 @@ static void begin_inner(struct cddpi_backend *net, struct net_collective *collec
                                                 .number = ++net->inner_collectives,
                                                 .start_ns = op->start_ns,
                                                 .deadline_ns = op->deadline_ns};
-    if (has_root(kind)) {
+    if (cddpi_net_has_root(kind)) {
         collective->inner.root = net->local_of[collective->acting];
     }
     collective->inner_runs = true;

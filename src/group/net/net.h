@@ -184,10 +184,17 @@ struct net_collective {
 /* transport.c */
 extern const struct cddpi_backend_ops cddpi_net_ops;
 
-/** News of the carrier: wakes the rank. Any thread. */
-void cddpi_net_wake(void *context);
+/* wake.c */
+/** End this rank's sleep. Any thread. */
+void cddpi_net_wake(struct cddpi_backend *net);
+/** The same, with @p context for the rank's struct: the carrier has news. */
+void cddpi_net_wake_by_carrier(void *context);
 
 /* transfer.c */
+/** Whether one rank of a collective of @p kind is the root. */
+bool cddpi_net_has_root(enum cddpi_kind kind);
+/** The rank that speaks for @p host in @p op. */
+int cddpi_net_acting(const struct cddpi_backend *net, const struct cddpi_group_op *op, int host);
 /** Begin @p transfer, which stays where it is until it is done. */
 cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer);
 cddp_status cddpi_net_progress(struct cddpi_backend *net);
@@ -251,8 +258,6 @@ const struct cddpi_group_op *cddpi_net_inside(const struct cddpi_group_op *op);
 /** Call @p visit for the rank of each other host from which @p op still waits for data. */
 void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_group_op *op,
                          void (*visit)(void *context, int rank), void *context);
-/** The rank that speaks for @p host in @p op. */
-int cddpi_net_acting(const struct cddpi_backend *net, const struct cddpi_group_op *op, int host);
 
 /* reduce.c: all_reduce and reduce between hosts */
 cddp_status cddpi_net_reduce_choose(struct cddpi_backend *net, struct net_collective *collective);

@@ -150,7 +150,7 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
                                           .token = net->token,
                                           .timeout_ms = net->timeout_ms,
                                           .exchange = &exchange->base,
-                                          .wake = cddpi_net_wake,
+                                          .wake = cddpi_net_wake_by_carrier,
                                           .wake_context = net};
     struct cddpi_carrier *carrier = NULL;
     cddp_status status;

@@ -22,6 +22,20 @@ struct net_block {
     unsigned char *data;
 };
 
+bool cddpi_net_has_root(enum cddpi_kind kind)
+{
+    return kind == CDDPI_BROADCAST || kind == CDDPI_REDUCE || kind == CDDPI_GATHER ||
+           kind == CDDPI_SCATTER;
+}
+
+int cddpi_net_acting(const struct cddpi_backend *net, const struct cddpi_group_op *op, int host)
+{
+    if (cddpi_net_has_root(op->kind) && net->host_of[op->root] == host) {
+        return op->root;
+    }
+    return net->leaders[host];
+}
+
 uint32_t cddpi_net_tag(uint64_t number, size_t piece, int round, unsigned index)
 {
     uint32_t tag = (uint32_t)(number & ((1U << NUMBER_BITS) - 1));

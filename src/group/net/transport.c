@@ -210,16 +210,6 @@ static void end_sleep(struct cddpi_backend *net)
     net->inner_ops->end_sleep(net->inner);
 }
 
-static void wake(struct cddpi_backend *net)
-{
-    uint64_t one = 1;
-
-    net->inner_ops->wake(net->inner);
-    if (atomic_load(&net->sleeps_on) == NET_ON_DESCRIPTOR) {
-        (void)!write(net->wake_fd, &one, sizeof one);
-    }
-}
-
 static void free_memory(struct cddpi_backend *net, void *memory)
 {
     net->inner_ops->free_memory(net->inner, memory);
@@ -230,11 +220,6 @@ static void cores(const struct cddpi_backend *net, int *out_all, int *out_own)
     net->inner_transport->cpu.cores(net->inner, out_all, out_own);
 }
 
-void cddpi_net_wake(void *context)
-{
-    wake(context);
-}
-
 const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .advance = cddpi_net_advance,
                                                 .check = check,
@@ -243,7 +228,7 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .prepare_sleep = prepare_sleep,
                                                 .sleep = sleep_net,
                                                 .end_sleep = end_sleep,
-                                                .wake = wake,
+                                                .wake = cddpi_net_wake,
                                                 .abort = abort_net,
                                                 .broken = broken,
                                                 .free_memory = free_memory};
