@@ -1,6 +1,6 @@
 /* auth.h - proving the job's token without sending it: keyed BLAKE2b over nonces of both sides.
- * It keeps strangers out; it neither encrypts nor authenticates what follows, so a network in which
- * others can change packets needs a tunnel. */
+ * It keeps strangers out; only CDDP_ENCRYPT=1 (stream.h) encrypts and authenticates what follows,
+ * for a network in which others can read or change packets. */
 #ifndef CDDPI_STORE_AUTH_H
 #define CDDPI_STORE_AUTH_H
 

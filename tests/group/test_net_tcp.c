@@ -59,6 +59,12 @@ static void transfers_of_all_sizes_arrive_between_5_ranks_over_4_sockets(void **
     run_exchange(5, NULL, "4", "0");
 }
 
+static void transfers_of_all_sizes_arrive_between_16_ranks(void **state)
+{
+    (void)state;
+    run_exchange(16, NULL, "1", "0");
+}
+
 static void encrypted_transfers_arrive(void **state)
 {
     (void)state;
@@ -331,6 +337,7 @@ int main(void)
         cmocka_unit_test(transfers_of_all_sizes_arrive_between_2_ranks),
         cmocka_unit_test(transfers_of_all_sizes_arrive_between_3_ranks_over_2_sockets),
         cmocka_unit_test(transfers_of_all_sizes_arrive_between_5_ranks_over_4_sockets),
+        cmocka_unit_test(transfers_of_all_sizes_arrive_between_16_ranks),
         cmocka_unit_test(encrypted_transfers_arrive),
         cmocka_unit_test(ranks_that_are_no_leaders_connect_with_their_first_transfer),
         cmocka_unit_test(a_message_that_nobody_takes_stops_no_other_channel),

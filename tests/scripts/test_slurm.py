@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_slurm - a Slurm of this test's own, with three virtual nodes on this machine, starts cddp-train.
+"""test_slurm - a Slurm of this test's own, with three nodes, starts cddp-train. A node is a slurmd with a network, a
+host name and an /etc/hosts of its own; a bridge connects them.
 
 Usage: test_slurm.py SOURCE_ROOT BUILD_FOLDER. Ends with 77, and says why, where Slurm is not installed or may not be
 started: it needs root, slurmctld, slurmd, munged and unshare(1). All of it runs in namespaces of its own and is gone
@@ -8,7 +9,7 @@ import glob, json, os, shutil, subprocess, sys, tempfile, time, unittest
 
 SOURCE, BUILD = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 INSIDE = "CDDP_TEST_SLURM"
-LIMIT_S = 600
+LIMIT_S = int(os.environ.get("LIMIT_S", 600))
 NODES = 3
 CONFIG = """model = {{ type = "mlp"; hidden = [32]; }};
 data = {{ type = "synthetic"; samples = 2000; }};
@@ -16,7 +17,7 @@ train = {{ batch_size = 60; max_steps = {steps}; epochs = 1000000; eval_epochs =
 optimizer = {{ type = "sgd"; lr = 0.01; }};
 """
 SLURM = """ClusterName=cddp
-SlurmctldHost=control(127.0.0.1)
+SlurmctldHost=control(10.79.0.254)
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
@@ -55,7 +56,7 @@ def enter():
     unshare = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode != 0:
         skip("namespaces cannot be made here")
-    os.execvp("unshare", [*unshare, sys.executable, os.path.abspath(__file__), SOURCE, BUILD])
+    os.execvp("unshare", [*unshare, sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
 
 def sh(*words, **options):
@@ -69,13 +70,11 @@ class Cluster:
         self.folder = folder
         self.daemons = []
         names = [f"n{i + 1}" for i in range(NODES)]
-        self.write("hosts", f"127.0.0.1 localhost control\n127.0.1.1 {' '.join(names)}\n") # as Debian does
-        for command in ("hostname control", f"mount --bind {folder}/hosts /etc/hosts", "ip link set lo up",
-                        "ip link add br0 type bridge", "ip addr add 10.79.0.1/24 dev br0", # Slurm wants more than loopback
-                        "ip link set br0 up"):
+        self.write_hosts("control", names)
+        for command in ("hostname control", f"mount --bind {folder}/hosts-control /etc/hosts", "ip link set lo up",
+                        "ip link add br0 type bridge", "ip addr add 10.79.0.254/24 dev br0", "ip link set br0 up"):
             subprocess.run(command.split(), check=True)
-        nodes = "".join(f"NodeName={name} NodeHostname=control NodeAddr=127.0.0.1 Port={27001 + i} CPUs=8 State=UNKNOWN\n"
-                        for i, name in enumerate(names))
+        nodes = "".join(f"NodeName={name} NodeAddr=10.79.0.{i + 1} CPUs=8 State=UNKNOWN\n" for i, name in enumerate(names))
         self.write("slurm.conf", SLURM.format(folder=folder) + nodes +
                    f"PartitionName=all Nodes=n[1-{NODES}] Default=YES MaxTime=60 State=UP\n")
         self.write("munge.key", os.urandom(512).hex())
@@ -89,15 +88,31 @@ class Cluster:
                    f"--log-file={folder}/munge.log", f"--pid-file={folder}/munge.pid", f"--seed-file={folder}/munge.seed")
         self.wait(lambda: os.path.exists(f"{folder}/munge.socket"), "munged's socket", 60)
         self.start("slurmctld", "-D", "-i")
-        for name in names:
-            self.start("slurmd", "-D", "-N", name)
+        for i, name in enumerate(names):
+            self.start_node(name, i + 1, names)
         self.wait(lambda: sh("sinfo", "-h", "-o", "%D %t").stdout.split() == [str(NODES), "idle"], "idle nodes", 120)
 
     def write(self, name, text):
         with open(f"{self.folder}/{name}", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(text)
-        if name == "hosts":
-            os.chmod(f"{self.folder}/{name}", 0o644)
+
+    def write_hosts(self, name, names):
+        """/etc/hosts of host NAME, which knows itself as 127.0.1.1, as Debian does."""
+        self.write(f"hosts-{name}", "127.0.0.1 localhost\n10.79.0.254 control\n" + "".join(
+            f"{'127.0.1.1' if other == name else f'10.79.0.{i + 1}'} {other}\n" for i, other in enumerate(names)))
+        os.chmod(f"{self.folder}/hosts-{name}", 0o644)
+
+    def start_node(self, name, number, names):
+        up = f"{self.folder}/up-{name}"
+        self.write_hosts(name, names)
+        self.start("unshare", "--net", "--uts", "--mount", "sh", "-c", f"""
+            hostname {name} && mount --bind {self.folder}/hosts-{name} /etc/hosts && touch {up} &&
+            while ! ip link show eth0 >/dev/null 2>&1; do sleep 0.1; done &&
+            ip link set lo up && ip addr add 10.79.0.{number}/24 dev eth0 && ip link set eth0 up && exec slurmd -D -N {name}""")
+        self.wait(lambda: os.path.exists(up), "network of a node", 60)
+        for words in (f"add v{number} type veth peer name eth0 netns {self.daemons[-1].pid}",
+                      f"set v{number} master br0", f"set v{number} up"):
+            subprocess.run(["ip", "link", *words.split()], check=True)
 
     def start(self, *words):
         log = open(f"{self.folder}/{words[0]}-{len(self.daemons)}.log", "w")
@@ -115,7 +130,7 @@ class Cluster:
 
     def logs(self):
         text = ""
-        for name in sorted(glob.glob(f"{self.folder}/*.log")):
+        for name in sorted(glob.glob(f"{self.folder}/*.log") + glob.glob(f"{self.folder}/*.out")):
             with open(name, errors="replace") as file:
                 text += f"\n{name}:\n{file.read()[-2000:]}"
         return text
@@ -213,5 +228,5 @@ if __name__ == "__main__":
             Started.cluster = Cluster(work)
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             skip(f"Slurm does not start here: {error}")
-        ended = unittest.main(argv=[sys.argv[0], "-v"], exit=False)
+        ended = unittest.main(argv=[sys.argv[0], "-v", *sys.argv[3:]], exit=False)
     sys.exit(0 if ended.result.wasSuccessful() else 1)

@@ -49,28 +49,45 @@ static void restore_leaks(char *kept)
     free(kept);
 }
 
-void mpirun_start(struct launched *job, int ranks, const char *hosts, const char *program,
-                  const char *const *arguments)
+static char given_agent[4200];
+
+void mpirun_use_agent(const char *path)
+{
+    snprintf(given_agent, sizeof given_agent, "%s", path);
+}
+
+/* The path of the script that stands for ssh. */
+static const char *make_agent(void)
 {
     static char folder[4096];
     static char path[4200];
+
+    if (given_agent[0] != '\0') {
+        return given_agent;
+    }
+    if (folder[0] == '\0') {
+        char *made = support_mkdtemp();
+
+        snprintf(folder, sizeof folder, "%s", made);
+        free(made);
+        launcher_write(folder, "agent", agent);
+        snprintf(path, sizeof path, "%s/agent", folder);
+    }
+    return path;
+}
+
+void mpirun_start(struct launched *job, int ranks, const char *hosts, const char *program,
+                  const char *const *arguments)
+{
     static char number[16];
     const char *words[MOST_WORDS] = {"--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
     char *kept = ignore_leaks();
     int n = 4;
 
     if (hosts != NULL) {
-        if (folder[0] == '\0') {
-            char *made = support_mkdtemp();
-
-            snprintf(folder, sizeof folder, "%s", made);
-            free(made);
-        }
-        launcher_write(folder, "agent", agent);
-        snprintf(path, sizeof path, "%s/agent", folder);
         words[n++] = "--mca";
         words[n++] = "plm_rsh_agent";
-        words[n++] = path;
+        words[n++] = make_agent();
         words[n++] = "--mca"; /* its shared memory has the machine's name, which all hosts have */
         words[n++] = "btl";
         words[n++] = "self,tcp";

@@ -19,6 +19,10 @@ int mpirun_is_here(void);
 void mpirun_start(struct launched *job, int ranks, const char *hosts, const char *program,
                   const char *const *arguments);
 
+/* A script of the caller's in place of mpirun's ssh from now on: its arguments are options, a host
+ * of --host and the words of a command. */
+void mpirun_use_agent(const char *path);
+
 /* Start, and wait. */
 #define MPIRUN(job, ranks, hosts, program, ...)                                                    \
     do {                                                                                           \
