@@ -76,23 +76,31 @@ static bool can_bind(const struct addrinfo *info)
     return is_own;
 }
 
+/* Whether @p host is what this machine calls itself, perhaps without its domain; or, where that is
+ * allowed, with another one (a pod is "name-0", and known to others as "name-0.service"). */
+static bool is_own_name(const char *host, bool any_domain)
+{
+    char own[256] = "";
+    size_t label;
+
+    (void)gethostname(own, sizeof own - 1);
+    label = strcspn(own, ".");
+    return strcmp(host, own) == 0 || (strncmp(host, own, label) == 0 && label > 0 &&
+                                      (host[label] == '\0' || (any_domain && host[label] == '.')));
+}
+
 enum cddpi_locality cddpi_address_locality(const char *host, bool resolves)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = resolves ? 0 : AI_NUMERICHOST};
     struct addrinfo *infos = NULL;
-    enum cddpi_locality locality = CDDPI_LOCAL_NOT;
-    char own[256] = "";
+    enum cddpi_locality locality = is_own_name(host, false) ? CDDPI_LOCAL_LOOPBACK
+                                                            : CDDPI_LOCAL_NOT;
 
-    (void)gethostname(own, sizeof own - 1);
     if (strcmp(host, "localhost") == 0) {
         return CDDPI_LOCAL_LOOPBACK;
     }
-    if (strcmp(host, own) == 0 ||
-        (strcspn(own, ".") == strlen(host) && strncmp(host, own, strlen(host)) == 0)) {
-        locality = CDDPI_LOCAL_LOOPBACK; /* until an address of it says more */
-    }
     if (getaddrinfo(host, NULL, &hints, &infos) != 0) {
-        return locality;
+        return is_own_name(host, resolves) ? CDDPI_LOCAL_LOOPBACK : CDDPI_LOCAL_UNKNOWN;
     }
     for (const struct addrinfo *info = infos; info != NULL; info = info->ai_next) {
         if (is_loopback(info->ai_addr)) {
@@ -103,6 +111,11 @@ enum cddpi_locality cddpi_address_locality(const char *host, bool resolves)
     }
     freeaddrinfo(infos);
     return locality;
+}
+
+bool cddpi_address_is_local(const char *host, bool resolves)
+{
+    return cddpi_address_locality(host, resolves) >= CDDPI_LOCAL_LOOPBACK;
 }
 
 /* Append the address to @p out, if it fits. */

@@ -22,13 +22,17 @@ CDDP_CHECKED cddp_status cddpi_address_next(const char **text, struct cddpi_addr
 void cddpi_address_url(const struct cddpi_address *address, char out[CDDPI_ADDRESS_BYTES]);
 
 enum cddpi_locality {
+    CDDPI_LOCAL_UNKNOWN, /* the name leads nowhere, perhaps not yet */
     CDDPI_LOCAL_NOT,
-    CDDPI_LOCAL_LOOPBACK, /* of this machine, and no other machine reaches it */
+    CDDPI_LOCAL_LOOPBACK, /* this machine, but at this address no other machine reaches it */
     CDDPI_LOCAL_REACHABLE
 };
 
 /** Whether @p host is this machine. @p resolves: also ask the name service. */
 enum cddpi_locality cddpi_address_locality(const char *host, bool resolves);
+
+/** The same as yes or no. */
+bool cddpi_address_is_local(const char *host, bool resolves);
 
 /** Every address of this machine with @p port, as "tcp://a:port,b:port": those of @p interfaces
  *  (in the syntax of CDDP_SOCKET_IFNAME; NULL: what that says) which are up, then the loopback

@@ -314,7 +314,7 @@ static void init_agent(struct cddpi_head *head, int i)
 static bool is_local(const struct cddpi_head *head)
 {
     for (int i = 0; i < head->hosts.count; i++) {
-        if (cddpi_address_locality(head->hosts.hosts[i].name, false) == CDDPI_LOCAL_NOT) {
+        if (!cddpi_address_is_local(head->hosts.hosts[i].name, false)) {
             return false;
         }
     }

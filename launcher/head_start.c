@@ -142,8 +142,7 @@ static void add_own(const struct cddpi_head *head, int i, const char *url, struc
 /* This machine needs no ssh, unless as another user. */
 static bool is_here(const struct cddpi_host *host)
 {
-    return strchr(host->name, '@') == NULL &&
-           cddpi_address_locality(host->name, false) != CDDPI_LOCAL_NOT;
+    return strchr(host->name, '@') == NULL && cddpi_address_is_local(host->name, false);
 }
 
 /* The words of --ssh. */

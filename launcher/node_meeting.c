@@ -328,7 +328,7 @@ static void choose_master(struct gathering *all)
     const char *rest = job->rendezvous.store + strlen("tcp://");
 
     if (job->rendezvous.server == NULL && cddpi_address_next(&rest, &store) == CDDP_OK &&
-        cddpi_address_locality(store.host, true) == CDDPI_LOCAL_NOT) {
+        !cddpi_address_is_local(store.host, true)) {
         cddpi_address_towards(&store, all->plan.master_host, sizeof all->plan.master_host);
     }
 }

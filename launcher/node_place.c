@@ -150,6 +150,23 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
     return status == CDDP_OK ? name_job(place) : status;
 }
 
+/* Node 0's own name may not be known yet, as that of a pod that has just begun. */
+static cddp_status await_name(struct cddpi_place *place, const char *host)
+{
+    while (cddpi_address_locality(host, true) == CDDPI_LOCAL_UNKNOWN) {
+        if (cddpi_left_ms(place->deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT,
+                              "--rdzv: the name %s was not known within %g s, and it is not this "
+                              "machine's own",
+                              host, cddpi_place_timeout_ms(place->job) / 1000.0);
+        }
+        if (!cddpi_wait_for(place->wait, -1, ATTEMPT_MS)) {
+            return cddpi_wait_fail(place->wait);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status open_tcp(struct cddpi_place *place, const char *list)
 {
     const struct cddpi_launch_options *options = &place->job->options;
@@ -162,7 +179,11 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     if (status != CDDP_OK || options->is_agent) {
         return status == CDDP_OK ? connect_any(place, list) : status;
     }
-    is_local = place->self <= 0 && cddpi_address_locality(address.host, true) != CDDPI_LOCAL_NOT;
+    status = place->self == 0 ? await_name(place, address.host) : CDDP_OK;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    is_local = place->self <= 0 && cddpi_address_is_local(address.host, true);
     if (place->self == 0 && (!is_local || *rest != '\0')) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--rdzv tcp://%s: %s is not an address of this machine, and node 0 "

@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "group/launch_hydra.h"
 #include "group/launch_kubernetes.h"
 #include "group/launch_slurm.h"
 #include "group/launch_token.h"
@@ -213,56 +214,6 @@ static cddp_status use_open_mpi(struct cddpi_launch_env *env)
     return use_file(env, is_directory(folder) ? folder : NULL, name);
 }
 
-/* Of process @p pid: its parent, when it was started (in the kernel's ticks), and whether it is a
- * proxy of Hydra's. */
-static bool read_process(long pid, long *out_parent, char *out_start, size_t bytes)
-{
-    char path[64];
-    char line[1024] = "";
-    char state;
-    char start[24] = "";
-    const char *name_end;
-    FILE *file;
-
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    (void)!fgets(line, sizeof line, file);
-    (void)fclose(file);
-    name_end = strrchr(line, ')');
-    if (name_end == NULL ||
-        sscanf(name_end + 1,
-               " %c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %23s",
-               &state, out_parent, start) != 3) {
-        return false;
-    }
-    snprintf(out_start, bytes, "%s", start);
-    return strstr(line, "(hydra_pmi_proxy)") != NULL;
-}
-
-/* The proxy by which Hydra has started the ranks of this machine, which names the job here: it
- * gives no variable that does. Its parents are looked through, since a script may lie between; the
- * direct one if none has the name. */
-static long find_proxy(char *out_start, size_t bytes)
-{
-    long direct = (long)getppid();
-    long pid = direct;
-
-    for (int depth = 0; depth < 16 && pid > 1; depth++) {
-        long parent = 0;
-        bool is_proxy = read_process(pid, &parent, out_start, bytes);
-
-        if (is_proxy) {
-            return pid;
-        }
-        pid = parent;
-    }
-    (void)read_process(direct, &pid, out_start, bytes);
-    return direct;
-}
-
 static cddp_status use_hydra(struct cddpi_launch_env *env)
 {
     char start[32] = "";
@@ -277,7 +228,7 @@ static cddp_status use_hydra(struct cddpi_launch_env *env)
         env->rendezvous_by_mpi = true;
         return CDDP_OK;
     }
-    proxy = find_proxy(start, sizeof start);
+    proxy = cddpi_launch_hydra_proxy(start, sizeof start);
     snprintf(name, sizeof name, "hydra-%ld-%s", proxy, start);
     clean(name);
     if (env->job[0] == '\0') {

@@ -366,6 +366,7 @@ static void assert_needs_mpi(int rank, const char *origin)
     assert_string_equal(env.store, "");
     assert_string_equal(env.folder, "");
     setenv("CDDP_STORE", "tcp://10.0.0.7:4242", 1);
+    setenv("CDDP_TOKEN", "secret", 1);
     assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_OK);
     assert_false(env.rendezvous_by_mpi);
     assert_true(env.hosts_store);

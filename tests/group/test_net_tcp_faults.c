@@ -146,6 +146,7 @@ static int stopped_rank(int rank, int world_size, void *argument)
     struct job *job = argument;
     struct carrier_rank self;
     char text[512] = "it is late: ";
+    const char *heard;
     uint8_t data = 1;
     struct cddpi_transfer transfer = carrier_transfer(1 - rank, rank == 1, CDDPI_NET_COLLECTIVES, 1,
                                                       &data, 1);
@@ -165,8 +166,8 @@ static int stopped_rank(int rank, int world_size, void *argument)
         CHECK(carrier_wait_failure(&self, 2000) == CDDP_OK); /* ten times the limit */
         self.ops->describe(self.carrier, 1, text, sizeof text);
         CHECK(strstr(text, "it is late: rank 1 on host ") == text);
-        CHECK(strstr(text, "last heard of 1.") != NULL ||
-              strstr(text, "last heard of 2.") != NULL || strstr(text, "last heard of 3.") != NULL);
+        heard = strstr(text, "last heard of ");
+        CHECK(heard != NULL && atof(heard + strlen("last heard of ")) >= 1.0);
         CHECK(kill(peer, SIGCONT) == 0);
         CHECK(carrier_wait(&self, &transfer, 1, WAIT_MS) == CDDP_OK);
     } else {
@@ -362,15 +363,13 @@ static void a_rank_with_another_token_is_an_error_on_all_ranks(void **state)
 /* A rank that does not answer: its kernel accepts connections, its process is stopped. */
 static int silent_rank(int rank, int world_size, void *argument)
 {
-    static const int host_of[] = {0, 0, 1, 1};
     struct job *job = argument;
     struct carrier_rank self;
     uint8_t data = 0;
     struct cddpi_transfer transfer = carrier_transfer(3, true, CDDPI_NET_MESSAGES, 1, &data, 1);
 
     (void)world_size;
-    (void)host_of;
-    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, 2000, &self) == CDDP_OK);
+    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, 5000, &self) == CDDP_OK);
     if (rank == 3) {
         atomic_store(&job->shared->notes[NOTE_PID], (int)getpid());
     }

@@ -275,6 +275,22 @@ static void only_a_machine_with_that_address_can_be_node_0(void **state)
     launcher_end(&job);
 }
 
+static void a_name_that_is_not_known_is_waited_for_and_then_said(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    setenv("CDDP_TOKEN", "0123456789abcdef", 1);
+    /* a name that never is one (RFC 6761) */
+    LAUNCH(&job, "--nnodes", "2", "--node-rank", "0", "--timeout", "1", "--rdzv",
+           "tcp://node-0.invalid:29500", "--", "true");
+    unsetenv("CDDP_TOKEN");
+    assert_int_not_equal(job.exit_status, 0);
+    assert_err(&job, "the name node-0.invalid was not known within 1 s, and it is not this "
+                     "machine's own");
+    launcher_end(&job);
+}
+
 static void two_jobs_on_one_port_are_told_apart(void **state)
 {
     struct fleet fleet;
@@ -569,6 +585,7 @@ int main(void)
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
         cmocka_unit_test(a_token_file_of_ones_own_is_taken),
         cmocka_unit_test(only_a_machine_with_that_address_can_be_node_0),
+        cmocka_unit_test(a_name_that_is_not_known_is_waited_for_and_then_said),
         cmocka_unit_test(two_jobs_on_one_port_are_told_apart),
         cmocka_unit_test(other_options_on_one_node_are_said_once_on_all),
         cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named_on_all),
