@@ -10,7 +10,7 @@ Hosts are network namespaces (scripts/hosts; root only). Each rate's rows are me
              link is free, at the link's rate, and communication takes no time of the processor. f32 is cddp's default,
              with a sharded optimizer; whole: without; the bf16 wire: without, too.
 """
-import glob, json, os, shutil, subprocess, sys, time
+import glob, json, os, shutil, signal, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HOSTS = os.path.join(ROOT, "scripts", "hosts")
@@ -271,6 +271,7 @@ def run(bench, torch, mpi, rounds, rates):
     if why:
         bench.say("no network of hosts here:", why)
         return {"skipped": why}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # hosts do not stay
     link = compile_link(bench.BUILD)
     models = models_of(bench)
     result = {}
