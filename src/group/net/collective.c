@@ -245,10 +245,14 @@ static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective
 }
 
 /* How many transfers a piece has at most. */
-static size_t transfer_room(const struct cddpi_backend *net)
+static size_t transfer_room(const struct cddpi_backend *net,
+                            const struct net_collective *collective)
 {
-    return 4 * (size_t)net->host_count + 4 * (size_t)net->tree.part_count +
-           2 * (size_t)net->host_count * 4;
+    enum cddpi_kind kind = collective->op->kind;
+
+    return kind == CDDPI_ALL_REDUCE || kind == CDDPI_REDUCE
+               ? (size_t)cddpi_net_plan_of(net, collective)->schedule.count
+               : 2 * (size_t)net->host_count;
 }
 
 static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collective *collective,
@@ -265,11 +269,11 @@ static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collectiv
                                                                    : collective->piece_count;
     piece->arena = &net->arenas[index % NET_WINDOW];
     piece->packed = piece->gathered = piece->result = NULL;
-    piece->transfer_count = piece->waited = 0;
+    piece->transfer_count = 0;
     piece->round = 0;
     cddpi_net_arena_reset(piece->arena);
     if (acts(net, collective) && piece->transfers == NULL) {
-        piece->transfer_room = transfer_room(net);
+        piece->transfer_room = transfer_room(net, collective);
         piece->transfers = cddpi_zalloc_array(piece->transfer_room, sizeof *piece->transfers);
         piece->slots = cddpi_zalloc_array((size_t)net->tree.part_count, sizeof *piece->slots);
         piece->by_host = cddpi_zalloc_array((size_t)net->host_count, sizeof *piece->by_host);

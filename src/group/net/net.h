@@ -142,7 +142,6 @@ struct net_piece {
     unsigned char *result;   /* at the leader: what goes down; NULL: it is in place */
     struct cddpi_transfer *transfers;
     size_t transfer_count, transfer_room;
-    size_t waited; /* transfers from here on are of the present round */
     int round;
     struct net_slot *slots;
     unsigned char **by_host; /* memory of moves, by host */
@@ -213,6 +212,8 @@ cddp_status cddpi_net_piece_recv(struct cddpi_backend *net, struct net_collectiv
                                  size_t bytes);
 /** The tag of a transfer of a collective. */
 uint32_t cddpi_net_tag(uint64_t number, size_t piece, int round, unsigned index);
+/** The round in a tag. */
+int cddpi_net_tag_round(uint32_t tag);
 
 /* open.c: see struct cddpi_transport */
 cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_backend **out);
@@ -277,6 +278,9 @@ void cddpi_net_use_weights(struct cddpi_backend *net, struct net_collective *col
 bool cddpi_net_plan_make(struct cddpi_backend *net, enum cddpi_algorithm algorithm, int root,
                          struct net_plan *plan);
 void cddpi_net_plan_fini(struct net_plan *plan);
+/** The plan that @p collective, an all_reduce or a reduce, follows. */
+const struct net_plan *cddpi_net_plan_of(const struct cddpi_backend *net,
+                                         const struct net_collective *collective);
 /** Whether the weights of all ranks of the step's node are 0: then nothing is sent. */
 bool cddpi_net_adds_nothing(const struct cddpi_backend *net,
                             const struct net_collective *collective, const struct cddpi_step *step);

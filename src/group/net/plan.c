@@ -53,6 +53,13 @@ void cddpi_net_plan_fini(struct net_plan *plan)
     *plan = (struct net_plan){0};
 }
 
+const struct net_plan *cddpi_net_plan_of(const struct cddpi_backend *net,
+                                         const struct net_collective *collective)
+{
+    return collective->op->kind == CDDPI_REDUCE ? &net->root_plan
+                                                : &net->plans[collective->algorithm];
+}
+
 bool cddpi_net_adds_nothing(const struct cddpi_backend *net,
                             const struct net_collective *collective, const struct cddpi_step *step)
 {

@@ -5,14 +5,6 @@
 
 #include <string.h>
 
-/* The plan that @p collective follows. */
-static const struct net_plan *plan_of(const struct cddpi_backend *net,
-                                      const struct net_collective *collective)
-{
-    return collective->op->kind == CDDPI_REDUCE ? &net->root_plan
-                                                : &net->plans[collective->algorithm];
-}
-
 cddp_status cddpi_net_reduce_choose(struct cddpi_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -149,7 +141,7 @@ static unsigned char *room_for_sums(struct cddpi_backend *net,
                                     const struct net_collective *collective,
                                     struct net_piece *piece, int s)
 {
-    const struct net_plan *plan = plan_of(net, collective);
+    const struct net_plan *plan = cddpi_net_plan_of(net, collective);
     struct net_slot *slot = &piece->slots[s];
     int shares = plan->schedule.ranges;
     size_t begin = cddpi_share_begin(piece->count, shares, plan->slot_begin[s]);
@@ -166,7 +158,7 @@ static unsigned char *room_for_sums(struct cddpi_backend *net,
 static cddp_status start_step(struct cddpi_backend *net, struct net_collective *collective,
                               struct net_piece *piece, int at)
 {
-    const struct cddpi_schedule *schedule = &plan_of(net, collective)->schedule;
+    const struct cddpi_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
     const struct cddpi_step *step = &schedule->steps[at];
     size_t begin = cddpi_share_begin(piece->count, schedule->ranges, step->begin);
     size_t end = cddpi_share_begin(piece->count, schedule->ranges, step->end);
@@ -211,30 +203,46 @@ static cddp_status start_step(struct cddpi_backend *net, struct net_collective *
     }
 }
 
-static cddp_status start_round(struct cddpi_backend *net, struct net_collective *collective,
-                               struct net_piece *piece)
+static bool receives(const struct cddpi_step *step)
 {
-    const struct cddpi_schedule *schedule = &plan_of(net, collective)->schedule;
+    return step->kind == CDDPI_STEP_RECV || step->kind == CDDPI_STEP_RECV_DONE;
+}
+
+/* Start the round's sends, or its recvs. */
+static cddp_status start_round(struct cddpi_backend *net, struct net_collective *collective,
+                               struct net_piece *piece, bool recvs)
+{
+    const struct cddpi_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
     cddp_status status = CDDP_OK;
 
-    piece->waited = piece->transfer_count;
     for (int i = 0; i < schedule->count && status == CDDP_OK; i++) {
-        if (schedule->steps[i].round == piece->round) {
+        const struct cddpi_step *step = &schedule->steps[i];
+
+        if (step->round == piece->round && receives(step) == recvs) {
             status = start_step(net, collective, piece, i);
         }
     }
     return status;
 }
 
+/* All rounds' recvs are started at once: a connection is read only as far as its messages are
+ * wanted, and a host that is ahead may send one of a later round, or of a later piece, first. (The
+ * memory is free: what comes into `out` has been summed elsewhere with what this host had there.)
+ */
 cddp_status cddpi_net_reduce_begin(struct cddpi_backend *net, struct net_collective *collective,
                                    struct net_piece *piece)
 {
+    int rounds = cddpi_net_plan_of(net, collective)->schedule.rounds;
     cddp_status status;
 
     cddpi_net_use_weights(net, collective);
     memset(piece->slots, 0, (size_t)net->tree.part_count * sizeof *piece->slots);
     status = cddpi_net_own_parts(net, collective, piece, 0, piece->slots);
-    return status == CDDP_OK ? start_round(net, collective, piece) : status;
+    for (piece->round = 0; piece->round < rounds && status == CDDP_OK; piece->round++) {
+        status = start_round(net, collective, piece, true);
+    }
+    piece->round = 0;
+    return status == CDDP_OK ? start_round(net, collective, piece, false) : status;
 }
 
 /* The destinations of the result: this rank's `out`, and where the leader sees them, its peers'. */
@@ -256,7 +264,7 @@ static int destinations(const struct cddpi_backend *net, const struct net_collec
 static cddp_status merge_round(struct cddpi_backend *net, struct net_collective *collective,
                                struct net_piece *piece)
 {
-    const struct cddpi_schedule *schedule = &plan_of(net, collective)->schedule;
+    const struct cddpi_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
     size_t parts = (size_t)net->tree.part_count;
     struct cddpi_reduce_operand *operands = cddpi_net_take(piece->arena, parts * sizeof *operands);
     struct cddpi_reduce_merge *merges = cddpi_net_take(piece->arena, parts * sizeof *merges);
@@ -328,7 +336,7 @@ static cddp_status merge_round(struct cddpi_backend *net, struct net_collective 
 static void copy_to_peers(const struct cddpi_backend *net, const struct net_collective *collective,
                           const struct net_piece *piece)
 {
-    const struct cddpi_schedule *schedule = &plan_of(net, collective)->schedule;
+    const struct cddpi_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
 
     for (int i = 0; i < schedule->count && collective->zero_copy; i++) {
         const struct cddpi_step *step = &schedule->steps[i];
@@ -356,10 +364,11 @@ static bool is_round_done(const struct net_collective *collective, const struct 
                                  collective->algorithm == CDDPI_ALGORITHM_DIRECT &&
                                  piece->round == 0;
 
-    for (size_t i = piece->waited; i < piece->transfer_count; i++) {
+    for (size_t i = 0; i < piece->transfer_count; i++) {
         const struct cddpi_transfer *transfer = &piece->transfers[i];
 
-        if (!transfer->is_done && !(transfer->is_send && own_range_is_not_sent)) {
+        if (cddpi_net_tag_round(transfer->tag) == piece->round && !transfer->is_done &&
+            !(transfer->is_send && own_range_is_not_sent)) {
             return false;
         }
     }
@@ -369,7 +378,7 @@ static bool is_round_done(const struct net_collective *collective, const struct 
 cddp_status cddpi_net_reduce_advance(struct cddpi_backend *net, struct net_collective *collective,
                                      struct net_piece *piece, bool *out_done)
 {
-    const struct cddpi_schedule *schedule = &plan_of(net, collective)->schedule;
+    const struct cddpi_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
     cddp_status status = CDDP_OK;
 
     *out_done = false;
@@ -381,7 +390,7 @@ cddp_status cddpi_net_reduce_advance(struct cddpi_backend *net, struct net_colle
         copy_to_peers(net, collective, piece);
         piece->round++;
         if (status == CDDP_OK && piece->round < schedule->rounds) {
-            status = start_round(net, collective, piece);
+            status = start_round(net, collective, piece, false);
         }
     }
     *out_done = status == CDDP_OK && cddpi_net_are_done(piece->transfers, piece->transfer_count);

@@ -45,6 +45,11 @@ uint32_t cddpi_net_tag(uint64_t number, size_t piece, int round, unsigned index)
     return tag << INDEX_BITS | (index & ((1U << INDEX_BITS) - 1));
 }
 
+int cddpi_net_tag_round(uint32_t tag)
+{
+    return (int)(tag >> INDEX_BITS & ((1U << ROUND_BITS) - 1));
+}
+
 cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer)
 {
     transfer->is_done = false;
