@@ -123,7 +123,7 @@ static void take_abort(struct cddpi_carrier *carrier, const MPI_Status *mpi)
         return; /* no failure of ours; cddp of one version sends none such */
     }
     in->operation[sizeof in->operation - 1] = '\0';
-    ((char *)in)[bytes - 1] = '\0';
+    in->text[bytes - least - 1] = '\0';
     if (in->unnamed > strlen(in->text)) {
         in->unnamed = 0;
     }
