@@ -25,28 +25,46 @@ int mpirun_is_here(void)
     return 1;
 }
 
-/* What MPI leaves when it ends says nothing about us, and cannot be suppressed by name: its plugins
- * are gone by then. Returns what was set before, for restore_leaks(). */
-static char *ignore_leaks(void)
+/* What MPI's own plugins leave behind, and in which order they lock, says nothing about us, and
+ * cannot be suppressed by name: the plugins are gone by then. */
+struct sanitizers {
+    char *asan, *tsan;
+};
+
+static char *add_option(const char *variable, const char *option)
 {
-    const char *before = getenv("ASAN_OPTIONS");
+    const char *before = getenv(variable);
     char *kept = before != NULL ? strdup(before) : NULL;
     char options[1024];
 
-    snprintf(options, sizeof options, "%s%sdetect_leaks=0", before != NULL ? before : "",
-             before != NULL ? ":" : "");
-    setenv("ASAN_OPTIONS", options, 1);
+    snprintf(options, sizeof options, "%s%s%s", before != NULL ? before : "",
+             before != NULL ? ":" : "", option);
+    setenv(variable, options, 1);
     return kept;
 }
 
-static void restore_leaks(char *kept)
+static void restore(const char *variable, char *kept)
 {
     if (kept != NULL) {
-        setenv("ASAN_OPTIONS", kept, 1);
+        setenv(variable, kept, 1);
     } else {
-        unsetenv("ASAN_OPTIONS");
+        unsetenv(variable);
     }
     free(kept);
+}
+
+/* Returns what was set before, for restore_sanitizers(). */
+static struct sanitizers ignore_plugins(void)
+{
+    return (struct sanitizers){
+        add_option("ASAN_OPTIONS", "detect_leaks=0"),
+        add_option("TSAN_OPTIONS", "detect_deadlocks=0:ignore_noninstrumented_modules=1")};
+}
+
+static void restore_sanitizers(struct sanitizers kept)
+{
+    restore("ASAN_OPTIONS", kept.asan);
+    restore("TSAN_OPTIONS", kept.tsan);
 }
 
 static char given_agent[4200];
@@ -81,7 +99,7 @@ void mpirun_start(struct launched *job, int ranks, const char *hosts, const char
 {
     static char number[16];
     const char *words[MOST_WORDS] = {"--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
-    char *kept = ignore_leaks();
+    struct sanitizers kept = ignore_plugins();
     int n = 4;
 
     if (hosts != NULL) {
@@ -102,7 +120,7 @@ void mpirun_start(struct launched *job, int ranks, const char *hosts, const char
         words[n++] = arguments[i];
     }
     launcher_start_program(job, "mpirun", words);
-    restore_leaks(kept);
+    restore_sanitizers(kept);
 }
 
 void assert_mpirun_ended_well(const struct launched *job)
