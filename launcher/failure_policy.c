@@ -57,8 +57,8 @@ void cddpi_supervision_describe(const struct cddpi_supervision *run,
     explain_kill(run, status, cause, sizeof cause);
     if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL) {
         snprintf(out, bytes,
-                 "the job stopped early, with a checkpoint: a signal that cddp-run did not pass on "
-                 "asked a rank to end (rank %d, pid %d, exited with status %d)",
+                 "the job stopped early, with a checkpoint: a signal asked a rank to end "
+                 "(rank %d, pid %d, exited with status %d)",
                  worker->rank, (int)worker->pid, STOPPED_EARLY);
     } else if (WIFSIGNALED(status)) {
         snprintf(out, bytes, "rank %d (pid %d) was killed by signal %d (SIG%s)%s%s", worker->rank,
