@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/device/device.h"
+#include "group/dump.h"
 #include "group/transports.h"
 
 #include <stdio.h>
@@ -27,6 +28,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     group->world_size = group->local_world_size = params->world_size;
     group->timeout_ms = params->timeout_ms;
     group->transport = transport;
+    group->recorder.bucket = -1;
     group->ops = transport->cpu.ops;
     group->backend = backend;
     if (transport->cpu.cores != NULL) {
@@ -46,6 +48,7 @@ void cddp_group_destroy(cddp_group *group)
     if (group == NULL) {
         return;
     }
+    cddpi_dump_withdraw(group);
     if (cddpi_group_has_device(group)) {
         cddpi_group_device_close(group);
     }
