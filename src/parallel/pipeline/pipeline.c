@@ -32,7 +32,6 @@ struct cddpi_pipeline {
     int rank;
     int slot_count; /* of each chunk */
     struct chunk *chunks;
-    int next_slot; /* of an evaluation */
 };
 
 /* What one step, or one evaluation, works on. */
@@ -155,9 +154,30 @@ static cddp_status start_output(const struct run *run, const struct cddpi_pipeli
     return status;
 }
 
+/* End all messages. Where a rank has no core to spare, they move on only while somebody waits in
+ * their group, and the caller may go on to wait in another. */
+static cddp_status finish_all(struct cddpi_pipeline *pipeline)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        struct chunk *chunk = &pipeline->chunks[c];
+
+        for (int s = 0; s < pipeline->slot_count; s++) {
+            for (size_t k = 0; status == CDDP_OK && k < chunk->in_count; k++) {
+                status = cddpi_message_finish(&chunk->slots[s].in[k].grad_work);
+            }
+            for (size_t k = 0; status == CDDP_OK && k < chunk->out_count; k++) {
+                status = cddpi_message_finish(&chunk->slots[s].out[k].data_work);
+            }
+        }
+    }
+    return status;
+}
+
 /* --- memory --- */
 
-/* Room for @p samples, once messages of smaller batches are through. */
+/* Room for @p samples. */
 static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chunk,
                              struct slot *slot, int samples)
 {
@@ -179,7 +199,7 @@ static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chun
     return status;
 }
 
-/* Before a step: nothing is under way in the slots but sends of the step before. */
+/* Before a step nothing is under way in the slots. */
 static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
                              int count)
 {
@@ -270,7 +290,7 @@ static cddp_status act_all(struct run *run, const struct cddpi_pipeline_action *
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
         status = act(run, &actions[i], i + 1 < count ? &actions[i + 1] : NULL);
     }
-    return status;
+    return status == CDDP_OK ? finish_all(run->pipeline) : status;
 }
 
 cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
@@ -315,11 +335,10 @@ cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
     cddp_status status = make_room(pipeline, batch, 1);
 
     for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {
-        struct cddpi_pipeline_action action = {.chunk = c, .slot = pipeline->next_slot};
+        struct cddpi_pipeline_action action = {.chunk = c};
 
         status = act_all(&run, &action, 1);
     }
-    pipeline->next_slot = (pipeline->next_slot + 1) % pipeline->slot_count;
     if (status == CDDP_OK) {
         *out = run.result;
     }

@@ -51,8 +51,8 @@ CDDP_CHECKED cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline,
                                              cddpi_pipeline_ready_fn ready, void *context,
                                              struct cddpi_loss_result *out);
 
-/** One evaluation forward of a batch; ranks with earlier stages may return before later ones are
- *  done. */
+/** One evaluation forward of a batch. Ranks with earlier stages may return before later ones have
+ *  computed. */
 CDDP_CHECKED cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
                                                  const struct cddpi_batch *batch,
                                                  struct cddpi_loss_result *out);

@@ -234,6 +234,28 @@ const struct cddpi_key cddpi_config_keys[] = {
          "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
          "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
 
+    {KEY(parallel.pipeline), CDDPI_KEY_INT, "1", 1, 4096,
+     .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
+             "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "
+             "whole model. See PIPELINES."},
+    {KEY(parallel.schedule), CDDPI_KEY_ENUM, "\"1f1b\"", .choices = "1f1b|gpipe|interleaved",
+     .text =
+         "The order of forwards and backwards: *1f1b*, a backward as soon as there can be one, "
+         "so that the first stage keeps the activations of as many micro-batches as there are "
+         "stages; *gpipe*, all forwards first, which keeps those of all; *interleaved*, as 1f1b "
+         "with *parallel.chunks* on each rank, so that ranks wait less."},
+    {KEY(parallel.chunks), CDDPI_KEY_INT, "1", 1, CDDPI_TRAINER_CHUNKS,
+     .text = "interleaved: chunks of layers on each rank: stages are dealt out to the ranks in so "
+             "many rounds."},
+    {KEY(parallel.micro_batches), CDDPI_KEY_LONG, "0", 0, 1 << 16,
+     .text = "Into how many micro-batches a pipeline's share of a step is cut, which are in "
+             "different stages at once; 0: *train.accumulate*. With P stages, each waits for "
+             "(P - 1) / (micro-batches + P - 1) of the time."},
+    {KEY(parallel.stages), CDDPI_KEY_TEXTS, "[]",
+     .text = "The first layer of each stage but the first, by name; none: rank 0 measures the "
+             "layers when the run begins, and stages take as equally long as can be. Two runs with "
+             "the same division have the same bits."},
+
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},
     {KEY(optimizer.lr), CDDPI_KEY_REAL, "0.1", 0, 1e6,
