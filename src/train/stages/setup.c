@@ -274,6 +274,7 @@ void cddpi_stages_destroy(struct cddpi_trainer *trainer)
     cddpi_free(stages->buffers);
     cddpi_free(stages->tied);
     cddpi_free(stages->is_tied);
+    cddpi_free(stages->steps);
     cddpi_free(stages);
     trainer->stages = NULL;
 }

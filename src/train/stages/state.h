@@ -34,6 +34,7 @@ struct cddpi_stages {
     size_t most;                  /* parameters of a rank: the length of a row of these */
     struct cddpi_stored_batch *batches;
     int batch_count;
+    int64_t *steps; /* rank 0: updates of each parameter of the whole model; NULL: none yet */
     struct cddpi_other_stage *others; /* rank 0: count of them, its own is empty */
 };
 
@@ -41,6 +42,11 @@ struct cddpi_stages {
 CDDP_CHECKED cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer);
 /** Whether another stage before this one has parameter @p index, too. */
 bool cddpi_stages_is_later(const struct cddpi_trainer *trainer, size_t index);
+/** Rank 0: of all stages' counts of updates make one tensor, in the place of rank 0's own among
+ *  @p tensors; or let them have what was read into that. */
+CDDP_CHECKED cddp_status cddpi_stages_join_steps(struct cddpi_trainer *trainer,
+                                                 cddp_tensor *tensors, size_t count);
+CDDP_CHECKED cddp_status cddpi_stages_split_steps(struct cddpi_trainer *trainer);
 void cddpi_stages_release_others(struct cddpi_stages *stages);
 void cddpi_stages_release_batches(struct cddpi_stages *stages);
 

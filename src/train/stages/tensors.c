@@ -188,11 +188,23 @@ cddp_status cddpi_stages_tensors(struct cddpi_trainer *trainer, bool optimizer,
             }
         }
     }
+    if (optimizer) {
+        status = cddpi_stages_join_steps(trainer, all, *out_count);
+    }
+    if (status != CDDP_OK) {
+        cddpi_free(all);
+        return status;
+    }
     *out = all;
     return CDDP_OK;
 }
 
 /* --- to and from rank 0 --- */
+
+static size_t bytes_of(const cddp_tensor *tensor)
+{
+    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
+}
 
 static cddp_status move(cddp_group *group, const cddp_tensor *tensors, size_t count, int peer,
                         bool sends)
@@ -200,8 +212,7 @@ static cddp_status move(cddp_group *group, const cddp_tensor *tensors, size_t co
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        size_t bytes = cddpi_elements(tensors[i].dims, tensors[i].shape) *
-                       cddp_type_bytes(tensors[i].type);
+        size_t bytes = bytes_of(&tensors[i]);
 
         status = sends ? cddp_send(group, tensors[i].data, bytes, CDDP_U8, peer, NULL)
                        : cddp_recv(group, tensors[i].data, bytes, CDDP_U8, peer, NULL);
@@ -220,10 +231,11 @@ static cddp_status move_both(cddp_group *group, const cddp_tensor *model, size_t
     return status == CDDP_OK ? move(group, state, count, peer, sends) : status;
 }
 
-static void copy_of(const cddp_tensor *to, const char *name, const void *data)
+/* Tensors of one name but another size are each stage's own. */
+static void copy_same(const cddp_tensor *to, const cddp_tensor *from)
 {
-    if (strcmp(to->name, name) == 0) {
-        memcpy(to->data, data, cddpi_elements(to->dims, to->shape) * cddp_type_bytes(to->type));
+    if (strcmp(to->name, from->name) == 0 && bytes_of(to) == bytes_of(from)) {
+        memcpy(to->data, from->data, bytes_of(to));
     }
 }
 
@@ -237,12 +249,14 @@ static void copy_shared(struct cddpi_trainer *trainer, struct cddpi_other_stage 
 
     for (size_t i = 0; i < count; i++) {
         for (size_t k = 0; k < own_count; k++) {
-            copy_of(&state[i], own[k].name, own[k].data);
+            copy_same(&state[i], &own[k]);
         }
     }
     for (size_t i = 0; i < other->model_count; i++) {
         for (size_t k = 0; k < trainer->param_count; k++) {
-            copy_of(&other->model[i], trainer->params[k].name, trainer->params[k].data);
+            cddp_tensor param = tensor_of(&trainer->params[k]);
+
+            copy_same(&other->model[i], &param);
         }
     }
 }
@@ -271,12 +285,15 @@ static cddp_status exchange(struct cddpi_trainer *trainer, bool gathers, bool al
         cddpi_free(own);
         return status;
     }
+    for (int s = 1; !gathers && s < stages->count; s++) {
+        copy_shared(trainer, &stages->others[s], all);
+    }
+    if (!gathers && all) {
+        status = cddpi_stages_split_steps(trainer);
+    }
     for (int s = 1; status == CDDP_OK && s < stages->count; s++) {
         struct cddpi_other_stage *other = &stages->others[s];
 
-        if (!gathers) {
-            copy_shared(trainer, other, all);
-        }
         status = move_both(stages->group, other->model, other->model_count,
                            all ? other->optim : NULL, s, !gathers);
     }
