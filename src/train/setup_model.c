@@ -146,20 +146,6 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
     return trainer->config->ddp.shard_optimizer ? cddpi_trainer_bind_params(trainer) : CDDP_OK;
 }
 
-struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config)
-{
-    return (struct cddpi_optim_spec){
-        .type = (enum cddpi_optim_type)config->optimizer.type,
-        .momentum = config->optimizer.momentum,
-        .nesterov = config->optimizer.nesterov,
-        .weight_decay = config->optimizer.weight_decay,
-        .decay_all = config->optimizer.decay_all,
-        .beta1 = config->optimizer.beta1,
-        .beta2 = config->optimizer.beta2,
-        .epsilon = config->optimizer.epsilon,
-    };
-}
-
 cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
 {
     struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(trainer->config);

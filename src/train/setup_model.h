@@ -11,9 +11,6 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
                                            const struct cddpi_model *model, const char *text);
 
-/** What the configuration says about the optimizer. */
-struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
-
 /* In this order, behind the group and the data: */
 
 /** The model, with model.weights on rank 0. */

@@ -87,6 +87,9 @@ struct cddpi_trainer {
 /** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 
+/** What the configuration says about the optimizer. */
+struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
+
 /** A line on stderr that is shown in every mode. */
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "train/setup_model.h"
 #include "train/stages/state.h"
 
 #include <string.h>
