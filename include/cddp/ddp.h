@@ -94,7 +94,10 @@ CDDP_CHECKED cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, 
 /** The built-in hook that does what is done without a hook. Its state is NULL. */
 CDDP_API cddp_status cddp_hook_identity(void *, cddp_bucket *, int, cddp_work **);
 /** The built-in hook that sends f32 buckets as bf16 (accumulated in f32, rounded once) and leaves
- *  buckets of other types alone. Its state is NULL. */
+ *  buckets of other types alone. Its state is NULL. A sharded optimizer's gradients go to the rank
+ *  that updates them in 16 bits, too, but the updated parameters are sent in their own type: they
+ *  are what the next update starts from, and without rounding ranks stay equal. A step then sends
+ *  3/4 of the bytes of f32; without shards it sends half. */
 CDDP_API cddp_status cddp_hook_bf16(void *, cddp_bucket *, int, cddp_work **);
 /** The same with fp16. */
 CDDP_API cddp_status cddp_hook_fp16(void *, cddp_bucket *, int, cddp_work **);
