@@ -263,7 +263,9 @@ typedef struct cddp_ddp_stats {
     size_t struct_size;
     /** Synchronised steps so far. */
     uint64_t steps;
-    /** Exposed communication of the last step: time inside wait that compute did not hide. */
+    /** Exposed communication of the last step: time inside wait that compute did not hide, and, of
+     *  a sharded optimizer on the processor, inside param_wait, params_wait, begin and updated
+     *  since the step before: there the parts of an update are waited for. */
     uint64_t exposed_ns;
     /** From the first bucket's start to the last one's end. */
     uint64_t comm_ns;

@@ -89,6 +89,7 @@ struct cddpi_shards {
     struct cddpi_event **gathered; /* by bucket: its updates have come */
     bool *awaited;                 /* by bucket: in what is being captured */
     bool updated;                  /* once at least */
+    uint64_t waited_ns; /* for updates, since the last wait of a step; on the processor */
 };
 
 struct cddpi_timing; /* of steps on a device: see timing.c */

@@ -294,6 +294,10 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     ddp->stats.buckets = layout->plan->bucket_count;
     ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
     ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
+    if (ddp->shards != NULL) { /* forward has waited for parameters */
+        ddp->stats.exposed_ns += ddp->shards->waited_ns;
+        ddp->shards->waited_ns = 0;
+    }
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
     return CDDP_OK;
 }

@@ -326,6 +326,52 @@ static void a_rank_receives_only_its_shard_in_16_bits_too(void **state)
     }
 }
 
+/* Rank 1 updates late, for longer and longer until rank 0 has waited for it even on the slowest
+ * machine. */
+static int late_update_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    cddp_group *group = join_group(meeting, rank, world_size);
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    uint64_t exposed = 0;
+    uint8_t seen = 0;
+    struct model model;
+    cddp_ddp *ddp;
+
+    CHECK(group != NULL);
+    ddp = make_sharded(group, meeting->argument, &model);
+    CHECK(ddp != NULL);
+    for (int step = 0; step < 10 && seen == 0; step++) {
+        CHECK(run_backward(ddp, &model, rank, step, -1) == 0);
+        CHECK(cddp_ddp_get_stats(ddp, &stats) == CDDP_OK);
+        exposed += stats.exposed_ns;
+        CHECK(stats.total_exposed_ns == exposed);
+        seen = step > 0 && stats.exposed_ns > (10000000ULL << step) / 2;
+        CHECK(cddp_broadcast(group, &seen, 1, CDDP_U8, 0, NULL) == CDDP_OK);
+        if (rank == 1) {
+            support_sleep_ms(20L << step);
+        }
+        CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_param_wait(ddp, 1) == CDDP_OK);
+        CHECK(cddp_ddp_params_wait(ddp) == CDDP_OK);
+        CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    }
+    CHECK(seen == 1);
+    cddp_ddp_destroy(ddp);
+    free_model(&model);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void waiting_for_updated_parameters_is_exposed(void **state)
+{
+    static const struct scene scenes[] = {{.memory = OWNED, .bytes = 4096},
+                                          {.memory = OWNED, .bytes = 4096, .thread = true}};
+
+    assert_int_equal(meet(*state, 2, late_update_rank, &scenes[0], NULL), 0);
+    assert_int_equal(meet(*state, 2, late_update_rank, &scenes[1], NULL), 0);
+}
+
 static int spans_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
@@ -521,6 +567,7 @@ int main(void)
         RANKS_TEST(updates_in_shards_are_those_of_the_whole),
         RANKS_TEST(what_a_hook_reduces_is_updated_in_shards),
         RANKS_TEST(a_rank_receives_only_its_shard_in_16_bits_too),
+        RANKS_TEST(waiting_for_updated_parameters_is_exposed),
         RANKS_TEST(spans_hold_each_element_once),
         RANKS_TEST(wrong_use_is_told),
         RANKS_TEST(ranks_that_disagree_about_shards_hear_of_it),
