@@ -134,11 +134,16 @@ typedef struct cddp_ddp_options {
     /** With `shard`: the caller gets gradients by cddp_ddp_mean(), which then reduces them itself
      *  where that is faster (never on a device). */
     bool reduce_late;
+    /** A gradient of more bytes than this is cut in parts of about so many (at most 64), each a
+     *  bucket of its own: while one is sent, the next is copied or made narrow. 0: not. Never cut
+     *  with `shard`, where a rank has one span of a gradient at most and the memory of a bucket is
+     *  divided among ranks, nor for a hook of the caller's, which may see a matrix in it. */
+    size_t part_bytes;
 
 } cddp_ddp_options;
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false          \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0       \
     }
 
 /** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:

@@ -32,11 +32,6 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
         memcpy(&read, options,
                options->struct_size < sizeof read ? options->struct_size : sizeof read);
     }
-    read.bucket_bytes = read.bucket_bytes > 0 ? read.bucket_bytes : bucket_bytes_default;
-    if (read.first_bucket_bytes == 0) {
-        read.first_bucket_bytes = read.bucket_bytes < first_bytes_default ? read.bucket_bytes
-                                                                          : first_bytes_default;
-    }
     read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
     *out = read;
     return CDDP_OK;
@@ -143,11 +138,9 @@ static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
     ddp->tensors = cddpi_zalloc_array(count, sizeof *ddp->tensors);
     ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
     ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
-    ddp->bucket_stats = cddpi_zalloc_array(count, sizeof *ddp->bucket_stats);
     ddp->step_statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->step_statuses);
     if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
-        ddp->arrivals == NULL || ddp->used_map == NULL || ddp->bucket_stats == NULL ||
-        ddp->step_statuses == NULL) {
+        ddp->arrivals == NULL || ddp->used_map == NULL || ddp->step_statuses == NULL) {
         return no_memory(count);
     }
     ddp->param_count = count;
@@ -266,6 +259,28 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     return CDDP_OK;
 }
 
+static bool is_built_in(cddp_hook_fn hook)
+{
+    return hook == cddp_hook_identity || hook == cddp_hook_bf16 || hook == cddp_hook_fp16;
+}
+
+/* Sizes that the caller gave, and the usual ones in the place of others. */
+static void read_sizes(cddp_ddp *ddp, const cddp_ddp_options *options)
+{
+    struct cddpi_bucket_plan_rule *rule = &ddp->rule;
+
+    rule->bucket_bytes = options->bucket_bytes > 0 ? options->bucket_bytes : bucket_bytes_default;
+    rule->first_bytes = options->first_bucket_bytes;
+    if (rule->first_bytes == 0) {
+        rule->first_bytes = rule->bucket_bytes < first_bytes_default ? rule->bucket_bytes
+                                                                     : first_bytes_default;
+    }
+    if (options->part_bytes > 0 && !options->shard && is_built_in(ddp->hook)) {
+        rule->large_bytes = options->part_bytes + 1;
+        rule->part_bytes = options->part_bytes;
+    }
+}
+
 /* Do everything that a rank can do alone. */
 static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
                            const struct cddpi_ddp_copies *copies, struct cddpi_layout *layout)
@@ -277,8 +292,7 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->allow_unused = options->allow_unused;
     ddp->hook = options->hook;
     ddp->hook_state = options->hook_state;
-    ddp->rule.first_bytes = options->first_bucket_bytes;
-    ddp->rule.bucket_bytes = options->bucket_bytes;
+    read_sizes(ddp, options);
     ddp->rule.flat = ddp->flat != NULL;
     ddp->rebuild_due = options->ready_order == NULL && ddp->flat == NULL && !options->shard;
     if (options->shard) {

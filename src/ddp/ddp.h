@@ -142,7 +142,8 @@ struct cddp_ddp {
     struct cddpi_failure failure;
 
     cddp_ddp_stats stats;
-    cddp_bucket_stats *bucket_stats; /* slot_count of them */
+    cddp_bucket_stats *bucket_stats; /* as many as any plan so far had buckets */
+    size_t bucket_stats_room;
 };
 
 /* agree.c */
