@@ -13,9 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t first_bytes_default = (size_t)1 << 20;
-static const size_t bucket_bytes_default = (size_t)25 << 20;
-
 static cddp_status no_memory(size_t count)
 {
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to register %zu parameters", count);
@@ -137,10 +134,12 @@ static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
     ddp->slots = cddpi_zalloc_array(count, sizeof *ddp->slots);
     ddp->tensors = cddpi_zalloc_array(count, sizeof *ddp->tensors);
     ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
+    ddp->ready_s = cddpi_zalloc_array(count, sizeof *ddp->ready_s);
     ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
     ddp->step_statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->step_statuses);
     if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
-        ddp->arrivals == NULL || ddp->used_map == NULL || ddp->step_statuses == NULL) {
+        ddp->arrivals == NULL || ddp->ready_s == NULL || ddp->used_map == NULL ||
+        ddp->step_statuses == NULL) {
         return no_memory(count);
     }
     ddp->param_count = count;
@@ -259,28 +258,6 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     return CDDP_OK;
 }
 
-static bool is_built_in(cddp_hook_fn hook)
-{
-    return hook == cddp_hook_identity || hook == cddp_hook_bf16 || hook == cddp_hook_fp16;
-}
-
-/* Sizes that the caller gave, and the usual ones in the place of others. */
-static void read_sizes(cddp_ddp *ddp, const cddp_ddp_options *options)
-{
-    struct cddpi_bucket_plan_rule *rule = &ddp->rule;
-
-    rule->bucket_bytes = options->bucket_bytes > 0 ? options->bucket_bytes : bucket_bytes_default;
-    rule->first_bytes = options->first_bucket_bytes;
-    if (rule->first_bytes == 0) {
-        rule->first_bytes = rule->bucket_bytes < first_bytes_default ? rule->bucket_bytes
-                                                                     : first_bytes_default;
-    }
-    if (options->part_bytes > 0 && !options->shard && is_built_in(ddp->hook)) {
-        rule->large_bytes = options->part_bytes + 1;
-        rule->part_bytes = options->part_bytes;
-    }
-}
-
 /* Do everything that a rank can do alone. */
 static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
                            const struct cddpi_ddp_copies *copies, struct cddpi_layout *layout)
@@ -292,9 +269,10 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->allow_unused = options->allow_unused;
     ddp->hook = options->hook;
     ddp->hook_state = options->hook_state;
-    read_sizes(ddp, options);
     ddp->rule.flat = ddp->flat != NULL;
-    ddp->rebuild_due = options->ready_order == NULL && ddp->flat == NULL && !options->shard;
+    cddpi_sizes_begin(ddp, options);
+    ddp->rebuild_due = !options->shard &&
+                       (ddp->chooses_sizes || (options->ready_order == NULL && ddp->flat == NULL));
     if (options->shard) {
         status = prepare_shards(ddp, options);
         if (status != CDDP_OK) {
@@ -351,6 +329,25 @@ static const char *hook_name(cddp_hook_fn hook)
     return hook == cddp_hook_fp16 ? "fp16" : "custom";
 }
 
+/* Let the sizes of buckets be chosen, and plan again if they are others. */
+static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
+                                struct cddpi_layout *layout)
+{
+    const uint32_t *order = options->ready_order != NULL ? ddp->arrivals : NULL;
+    bool changed;
+    cddp_status status = cddpi_sizes_choose(ddp, order, false, &changed);
+
+    if (status != CDDP_OK || !changed) {
+        return status;
+    }
+    cddpi_layout_release(ddp, layout);
+    status = cddpi_layout_make(ddp, order, layout);
+    if (status != CDDP_OK) {
+        cddp_group_abort(ddp->group, cddp_last_error()); /* the others go on */
+    }
+    return status;
+}
+
 /* Do everything that ranks do together; @p own is the status of this rank's preparation. */
 static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_status own,
                         struct cddpi_layout *layout)
@@ -369,8 +366,14 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     if (status == CDDP_OK) {
         status = broadcast_tensors(ddp->group, "buffer", model->buffers, model->buffer_count);
     }
+    if (status == CDDP_OK && ddp->chooses_sizes) {
+        status = choose_sizes(ddp, model->options, layout);
+    }
     if (status == CDDP_OK) {
         status = cddpi_layout_install(ddp, layout);
+    }
+    if (status == CDDP_OK) {
+        cddpi_sizes_tell(ddp, "arrivals of any kind");
     }
     return status == CDDP_OK && ddp->shards != NULL ? cddpi_shard_install(ddp) : status;
 }
@@ -489,6 +492,7 @@ static void release(cddp_ddp *ddp)
     cddpi_free(ddp->slots);
     cddpi_free(ddp->tensors);
     cddpi_free(ddp->arrivals);
+    cddpi_free(ddp->ready_s);
     cddpi_free(ddp->used_map);
     cddpi_free(ddp->bucket_stats);
     cddpi_free(ddp->step_statuses);

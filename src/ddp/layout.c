@@ -136,6 +136,7 @@ void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
 {
     struct cddpi_layout layout = {NULL, NULL, NULL};
+    bool changed = false;
     cddp_status status;
 
     ddp->rebuild_due = false;
@@ -147,7 +148,12 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: rank 0's order of gradients");
     }
-    status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
+    if (ddp->chooses_sizes) {
+        status = cddpi_sizes_choose(ddp, ddp->arrivals, true, &changed);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
+    }
     if (status != CDDP_OK) {
         return status;
     }
@@ -156,6 +162,9 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
         status = cddpi_layout_install(ddp, &layout);
     }
     cddpi_layout_release(ddp, &layout);
+    if (status == CDDP_OK && ddp->chooses_sizes) {
+        cddpi_sizes_tell(ddp, "arrivals in the first backward");
+    }
     return status;
 }
 

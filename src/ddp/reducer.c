@@ -185,6 +185,9 @@ static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
     slot->ready = true;
     slot->used = true;
     ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
+    if (ddp->rebuild_due && ddp->chooses_sizes) {
+        ddp->ready_s[ddp->params[index].slot] = (double)(cddpi_now_ns() - ddp->begin_ns) * 1e-9;
+    }
     if (ddp->step.no_sync) {
         return CDDP_OK;
     }
