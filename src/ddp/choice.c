@@ -110,9 +110,10 @@ static void tell_large(const struct cddpi_bucket_plan_rule *rule, char *out, siz
              parts);
 }
 
-void cddpi_sizes_tell(const cddp_ddp *ddp, const char *when)
+void cddpi_sizes_tell(const cddp_ddp *ddp, bool measured)
 {
     const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+    char usually[64] = "";
     char large[128];
 
     if (ddp->rank != 0 || ddp->world_size == 1 || !cddpi_log_enabled(CDDPI_LOG_INFO)) {
@@ -125,13 +126,17 @@ void cddpi_sizes_tell(const cddp_ddp *ddp, const char *when)
         "%zu%s%s",
         plan->bytes, plan->bucket_count, ddp->rule.first_bytes, ddp->rule.bucket_bytes, large,
         ddp->chooses_sizes ? "" : " (not chosen: given, or no link was measured)");
+    if (ddp->chooses_sizes && measured) {
+        snprintf(usually, sizeof usually, " (%.2f ms with the usual sizes)",
+                 ddp->sizes.usual_tail_s * 1e3);
+    }
     if (ddp->chooses_sizes) {
-        cddpi_log(
-            CDDPI_LOG_INFO,
-            "ddp: reduction is expected to end %.2f ms behind backward, %.2f ms with the usual "
-            "sizes; by %s, %.0f MB/s and %.0f us over %s between %d hosts",
-            ddp->sizes.tail_s * 1e3, ddp->sizes.usual_tail_s * 1e3, when,
-            ddp->link.bytes_per_s / 1e6, ddp->link.latency_s * 1e6, ddp->link.carrier,
-            ddp->link.hosts);
+        cddpi_log(CDDPI_LOG_INFO,
+                  "ddp: reduction is expected to end %s%.2f ms behind backward%s, by %s, %.0f MB/s "
+                  "and %.0f us over %s between %d hosts",
+                  measured ? "" : "at most ", ddp->sizes.tail_s * 1e3, usually,
+                  measured ? "arrivals in the first backward" : "arrivals of any kind",
+                  ddp->link.bytes_per_s / 1e6, ddp->link.latency_s * 1e6, ddp->link.carrier,
+                  ddp->link.hosts);
     }
 }

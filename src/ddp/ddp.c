@@ -373,7 +373,7 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
         status = cddpi_layout_install(ddp, layout);
     }
     if (status == CDDP_OK) {
-        cddpi_sizes_tell(ddp, "arrivals of any kind");
+        cddpi_sizes_tell(ddp, false);
     }
     return status == CDDP_OK && ddp->shards != NULL ? cddpi_shard_install(ddp) : status;
 }

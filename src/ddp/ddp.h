@@ -195,8 +195,8 @@ void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options);
  *  says) and, if @p measured, at the times of this backward. Collective. */
 cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measured,
                                bool *out_changed);
-/** Tell the log about the plan; @p when ends the sentence. */
-void cddpi_sizes_tell(const cddp_ddp *ddp, const char *when);
+/** Tell the log about the plan; @p measured: it was chosen from the arrivals of a backward. */
+void cddpi_sizes_tell(const cddp_ddp *ddp, bool measured);
 
 /* bucket.c */
 /** Call the hook's next stage. */

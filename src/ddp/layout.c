@@ -163,7 +163,7 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     }
     cddpi_layout_release(ddp, &layout);
     if (status == CDDP_OK && ddp->chooses_sizes) {
-        cddpi_sizes_tell(ddp, "arrivals in the first backward");
+        cddpi_sizes_tell(ddp, true);
     }
     return status;
 }

@@ -13,16 +13,25 @@ enum { LEAST_SHIFT = 16, MOST_SHIFT = 26, SCENARIOS = 5 };
 /* Backward takes so many times what all communication does, where that is not known. */
 static const double durations[SCENARIOS] = {0, 0.5, 1, 2, 8};
 
-/* What counts as better: this part of the tail, and this time. */
-static const double worth = 0.01, worth_s = 20e-6;
+/* What is as good as the best: this part of the tail more, and this time. Less is in a link's
+ * noise. */
+static const double worth = 0.01, worth_s = 100e-6;
+
+/* A bucket costs more than its all_reduce alone: those who slept since the last one are woken. */
+static const double wake_s = 50e-6;
 
 struct search {
     const struct cddpi_bucket_question *question;
     int scenarios;
     double *ready_s; /* by scenario, and tensor */
-    struct cddpi_bucket_plan_rule rule;
+    struct cddpi_bucket_plan_rule rule, found;
     double tails[SCENARIOS]; /* of the rule */
     double least[SCENARIOS]; /* of all that were tried */
+
+    /* a stage tries its rules twice: for the least loss, and for the first that is as good */
+    bool finds;
+    bool is_settled;
+    double least_loss, margin;
 };
 
 static double sent_bytes(const struct cddpi_bucket_question *question,
@@ -68,7 +77,7 @@ double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
         work = (double)bucket->bytes * question->worked_s;
         ready = fmax(ready, ready_of(plan, b, ready_s));
         prepared = fmax(prepared, ready) + work;
-        free = fmax(free, prepared) +
+        free = fmax(free, prepared) + wake_s +
                cddpi_link_all_reduce_s(question->link, sent_bytes(question, bucket));
         done = fmax(done, free) + work;
     }
@@ -117,25 +126,42 @@ static double tail_of(const struct search *search, const double *tails)
     return most;
 }
 
-/* Take @p rule if it is better by what is worth it. */
 static cddp_status try(struct search *search, struct cddpi_bucket_plan_rule rule)
 {
     double tails[SCENARIOS];
-    double mine, theirs;
-    cddp_status status = look(search, &rule, tails);
+    cddp_status status = search->is_settled ? CDDP_OK : look(search, &rule, tails);
 
-    if (status != CDDP_OK) {
+    if (status != CDDP_OK || search->is_settled) {
         return status;
     }
-    mine = loss(search, search->tails);
-    theirs = loss(search, tails);
-    if (theirs < mine - worth * tail_of(search, search->tails) - worth_s) {
-        search->rule = rule;
-        for (int s = 0; s < search->scenarios; s++) {
-            search->tails[s] = tails[s];
-        }
+    if (search->finds) {
+        search->least_loss = fmin(search->least_loss, loss(search, tails));
+    } else if (loss(search, tails) <= search->least_loss + search->margin) {
+        search->found = rule;
+        memcpy(search->tails, tails, sizeof tails);
+        search->is_settled = true;
     }
     return CDDP_OK;
+}
+
+/* Take the rule of @p stage that is best, or the present one if that is as good. */
+static cddp_status run(struct search *search, cddp_status (*stage)(struct search *search))
+{
+    cddp_status status;
+
+    search->margin = worth * tail_of(search, search->tails) + worth_s;
+    search->least_loss = loss(search, search->tails);
+    search->found = search->rule;
+    search->is_settled = false;
+    search->finds = true;
+    status = stage(search);
+    search->finds = false;
+    search->is_settled = loss(search, search->tails) <= search->least_loss + search->margin;
+    if (status == CDDP_OK) {
+        status = stage(search);
+    }
+    search->rule = search->found;
+    return status;
 }
 
 /* Large sizes first: of what is equal they stay. */
@@ -197,12 +223,12 @@ static cddp_status try_all(struct search *search, double *out_usual)
     status = look(search, &search->rule, search->tails);
     memcpy(out_usual, search->tails, sizeof search->tails);
     if (status == CDDP_OK) {
-        status = try_sizes(search);
+        status = run(search, try_sizes);
     }
     if (status == CDDP_OK) {
-        status = try_first(search);
+        status = run(search, try_first);
     }
-    return status == CDDP_OK && search->question->may_split ? try_parts(search) : status;
+    return status == CDDP_OK && search->question->may_split ? run(search, try_parts) : status;
 }
 
 /* When gradients are ready in each scenario: as measured, or by their bytes in backward's order. */
