@@ -90,6 +90,7 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
 
     options.first_bucket_bytes = (size_t)config->ddp.first_bucket_bytes;
     options.bucket_bytes = (size_t)config->ddp.bucket_bytes;
+    options.part_bytes = (size_t)config->ddp.part_bytes;
     options.ready_order = cddpi_model_ready_order(model);
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];

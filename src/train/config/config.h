@@ -111,6 +111,7 @@ struct cddpi_config {
     struct {
         int64_t first_bucket_bytes;
         int64_t bucket_bytes;
+        int64_t part_bytes;
         int wire;
         bool allow_unused;
         bool deterministic;

@@ -215,12 +215,24 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Each rank appends to the file of this name, a dot and its rank one line a step: "
              "step, epoch and the samples it took; empty: not."},
 
-    {KEY(ddp.first_bucket_bytes), CDDPI_KEY_LONG, "1048576", 1, 4 * GIB,
-     .text = "Size from which the first bucket of gradients is closed."},
-    {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "26214400", 1, 4 * GIB,
-     .text = "Size from which each other bucket is closed."},
+    {KEY(ddp.first_bucket_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
+     .text = "Size from which the first bucket of gradients is closed; 0: as *ddp.bucket_bytes* "
+             "says, else 1048576 or that."},
+    {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
+     .text = "Size from which each other bucket is closed. 0: between hosts this size, the first "
+             "bucket's and that of parts are chosen from the link's measured latency and "
+             "bandwidth, so that as little as possible is left to send when backward ends; where "
+             "the optimizer is not sharded once more with the times of the first backward "
+             "($CDDP_LOG=info tells). On one host, on GPUs, or if one of the three is given: "
+             "26214400. Results are the same."},
+    {KEY(ddp.part_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
+     .text = "A larger gradient is cut in parts of about so many bytes, at most 64, each a bucket "
+             "of its own: one is sent while the next is copied or cast (*ddp.wire*). 0: not, or as "
+             "*ddp.bucket_bytes* says. Never with *ddp.shard_optimizer*."},
     {KEY(ddp.wire), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|f16",
-     .text = "Type in which gradients are exchanged."},
+     .text = "Type in which gradients are exchanged. With *ddp.shard_optimizer* the updated "
+             "parameters are still sent as they are kept: of the bytes that a step sends in f32, "
+             "bf16 and f16 then leave three quarters, without it half."},
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
     {KEY(ddp.deterministic), CDDPI_KEY_BOOL, "true",
