@@ -154,6 +154,7 @@ static void init_host(int h, int n, struct cddpi_link link)
                                        .by_host = numbers,
                                        .first = numbers,
                                        .leaders = numbers,
+                                       .leader_count = 1,
                                        .carrier_ops = &carrier_ops,
                                        .carrier = &host->carrier,
                                        .link = link};
@@ -177,7 +178,7 @@ static void fini_host(struct host *host)
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
         cddpi_net_plan_fini(&host->net.plans[a]);
     }
-    for (int i = 0; i < NET_WINDOW; i++) {
+    for (int i = 0; i < NET_PIECES; i++) {
         cddpi_net_arena_fini(&host->net.arenas[i]);
     }
     cddpi_tree_fini(&host->net.tree);

@@ -3,20 +3,36 @@
  *
  * On each host the operations of the inner transport are, in this order on all of its ranks: heads;
  * up(0) ... up(w-1), then down(0), up(w), down(1) ...; a barrier where there is nothing to bring
- * down. w is NET_WINDOW - 1, so that a piece comes down before its memory is used again. */
+ * down. w is one less than the window, so that a piece comes down before its memory is used again.
+ */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/net/net.h"
 
 #include <string.h>
 
-enum { LAG = NET_WINDOW - 1, PIECE_BYTES = 1 << 20, BLOCKS_BYTES = 4 << 20 };
+enum {
+    PIECE_BYTES = 1 << 20,
+    BLOCKS_BYTES = 4 << 20,
+    LEADER_BYTES = 64 << 10 /* less is not worth another leader */
+};
 
 enum phase { PHASE_HEADS, PHASE_PIECES, PHASE_BARRIER, PHASE_DONE };
 
-static bool acts(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool acts(const struct cddpi_backend *net, const struct net_piece *piece)
 {
-    return collective->acting == net->rank;
+    return piece->acting == net->rank;
+}
+
+/* Whether this rank acts for any piece. */
+static bool leads(const struct cddpi_backend *net, const struct net_collective *collective)
+{
+    return cddpi_net_acting(net, collective, net->host, (size_t)net->local_rank) == net->rank;
+}
+
+static struct net_piece *piece_at(struct net_collective *collective, size_t index)
+{
+    return &collective->window[index % collective->window_size];
 }
 
 /* Whether the data are blocks, one for each rank. */
@@ -54,7 +70,7 @@ static bool goes_down(const struct cddpi_backend *net, const struct net_collecti
 }
 
 static void begin_inner(struct cddpi_backend *net, struct net_collective *collective,
-                        enum cddpi_kind kind, const void *in, void *out, size_t bytes)
+                        enum cddpi_kind kind, int root, const void *in, void *out, size_t bytes)
 {
     const struct cddpi_group_op *op = collective->op;
 
@@ -63,13 +79,11 @@ static void begin_inner(struct cddpi_backend *net, struct net_collective *collec
                                                 .count = bytes,
                                                 .in = in,
                                                 .out = out,
+                                                .root = net->local_of[root],
                                                 .whole = op,
                                                 .number = ++net->inner_collectives,
                                                 .start_ns = op->start_ns,
                                                 .deadline_ns = op->deadline_ns};
-    if (cddpi_net_has_root(kind)) {
-        collective->inner.root = net->local_of[collective->acting];
-    }
     collective->inner_runs = true;
     net->waits_inside = true;
 }
@@ -92,7 +106,7 @@ static cddp_status advance_inner(struct cddpi_backend *net, struct net_collectiv
 
 static void free_collective(struct net_collective *collective)
 {
-    for (int i = 0; i < NET_WINDOW; i++) {
+    for (int i = 0; i < NET_PIECES; i++) {
         cddpi_free(collective->window[i].transfers);
         cddpi_free(collective->window[i].slots);
         cddpi_free(collective->window[i].by_host);
@@ -152,7 +166,7 @@ static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
     }
     net_state(op)->collective = collective;
     collective->op = op;
-    collective->acting = cddpi_net_acting(net, op, net->host);
+    collective->leaders = 1;
     collective->element = cddp_type_bytes(op->type);
     collective->sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op));
     collective->op_of_sums = op->op;
@@ -163,8 +177,8 @@ static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
         collective->mine.out_place_of = place(net, op->out, bytes);
     }
     if (net->local_size > 1) {
-        begin_inner(net, collective, CDDPI_ALL_GATHER, &collective->mine, collective->heads,
-                    sizeof collective->mine);
+        begin_inner(net, collective, CDDPI_ALL_GATHER, net->leaders[net->host], &collective->mine,
+                    collective->heads, sizeof collective->mine);
     } else {
         collective->heads[0] = collective->mine;
     }
@@ -193,6 +207,33 @@ static void look_for_zero_copy(struct cddpi_backend *net, struct net_collective 
         net->inner_ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
 }
 
+/* @p piece, or less, so that each leader has one: elements of which one has @p unit bytes. */
+static size_t share_of_leaders(const struct cddpi_backend *net,
+                               const struct net_collective *collective, size_t piece, size_t unit)
+{
+    size_t leaders = (size_t)net->leader_count;
+    size_t grain = 64 / collective->element;
+    size_t share = (collective->op->count / leaders + grain) / grain * grain;
+
+    if (leaders == 1 || cddpi_net_has_root(collective->op->kind) ||
+        collective->op->count * unit < leaders * LEADER_BYTES) {
+        return piece;
+    }
+    return share < piece ? share : piece;
+}
+
+/* Let the leaders have the pieces in turn, except where a root speaks for its host. */
+static void choose_leaders(const struct cddpi_backend *net, struct net_collective *collective)
+{
+    size_t most = cddpi_net_has_root(collective->op->kind) ? 1 : (size_t)net->leader_count;
+
+    collective->leaders = (int)(collective->pieces < most ? collective->pieces : most);
+    if (collective->leaders == 0) {
+        collective->leaders = 1;
+    }
+    collective->window_size = (size_t)(NET_WINDOW * collective->leaders);
+}
+
 /* Into how many pieces the data are cut: a function of what all ranks know alike. */
 static void cut(struct cddpi_backend *net, struct net_collective *collective)
 {
@@ -207,12 +248,13 @@ static void cut(struct cddpi_backend *net, struct net_collective *collective)
                     ? op->count
                     : cddpi_piece_bytes(&net->link, net->host_count, op->count * unit) / unit;
     }
-    piece = piece / grain * grain;
+    piece = share_of_leaders(net, collective, piece, unit) / grain * grain;
     collective->piece_count = piece > grain ? piece : grain;
     collective->pieces = (op->count + collective->piece_count - 1) / collective->piece_count;
     if (op->kind == CDDPI_BARRIER || op->kind == CDDPI_ALLOC) {
         collective->pieces = 0;
     }
+    choose_leaders(net, collective);
 }
 
 /* All calls of this host's ranks are known. */
@@ -237,11 +279,12 @@ static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective
     }
     cut(net, collective);
     collective->phase = PHASE_PIECES;
-    collective->heads_are_done = !net_is_leader(net);
+    collective->heads_are_done = net->local_rank >= collective->leaders;
     if (collective->op->kind == CDDPI_ALLOC) {
-        begin_inner(net, collective, CDDPI_ALLOC, NULL, collective->op->out, collective->op->count);
+        begin_inner(net, collective, CDDPI_ALLOC, net->leaders[net->host], NULL,
+                    collective->op->out, collective->op->count);
     }
-    return net_is_leader(net) ? cddpi_net_heads_begin(net, collective) : CDDP_OK;
+    return collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net, collective);
 }
 
 /* How many transfers a piece has at most. */
@@ -259,20 +302,21 @@ static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collectiv
                                  size_t index)
 {
     const struct cddpi_group_op *op = collective->op;
-    struct net_piece *piece = &collective->window[index % NET_WINDOW];
+    struct net_piece *piece = piece_at(collective, index);
     size_t world = (size_t)net->size;
 
     piece->state = NET_PIECE_UP;
+    piece->acting = cddpi_net_acting(net, collective, net->host, index);
     piece->index = index;
     piece->at = index * collective->piece_count;
     piece->count = op->count - piece->at < collective->piece_count ? op->count - piece->at
                                                                    : collective->piece_count;
-    piece->arena = &net->arenas[index % NET_WINDOW];
+    piece->arena = &net->arenas[index % collective->window_size];
     piece->packed = piece->gathered = piece->result = NULL;
     piece->transfer_count = 0;
     piece->round = 0;
     cddpi_net_arena_reset(piece->arena);
-    if (acts(net, collective) && piece->transfers == NULL) {
+    if (acts(net, piece) && piece->transfers == NULL) {
         piece->transfer_room = transfer_room(net, collective);
         piece->transfers = cddpi_zalloc_array(piece->transfer_room, sizeof *piece->transfers);
         piece->slots = cddpi_zalloc_array((size_t)net->tree.part_count, sizeof *piece->slots);
@@ -309,7 +353,7 @@ static size_t bytes_up(const struct cddpi_backend *net, const struct net_collect
 static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *collective)
 {
     size_t index = collective->ups;
-    struct net_piece *piece = &collective->window[index % NET_WINDOW];
+    struct net_piece *piece = piece_at(collective, index);
     cddp_status status = prepare_piece(net, collective, index);
 
     if (status == CDDP_OK && goes_up(net, collective)) {
@@ -318,13 +362,13 @@ static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *co
                              ? (const void *)piece->packed
                              : (const char *)collective->op->in + piece->at * collective->element;
 
-        if (acts(net, collective)) {
+        if (acts(net, piece)) {
             piece->gathered = cddpi_net_take(piece->arena, bytes * (size_t)net->local_size);
             if (piece->gathered == NULL) {
                 return CDDP_ERR_NO_MEMORY;
             }
         }
-        begin_inner(net, collective, CDDPI_GATHER, in, piece->gathered, bytes);
+        begin_inner(net, collective, CDDPI_GATHER, piece->acting, in, piece->gathered, bytes);
     }
     return status;
 }
@@ -351,7 +395,7 @@ static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *
         return CDDP_OK;
     }
     if (has_blocks_out(op->kind)) { /* it comes packed */
-        bool has = op->kind == CDDPI_ALL_GATHER && acts(net, collective);
+        bool has = op->kind == CDDPI_ALL_GATHER && acts(net, piece);
 
         out = has ? piece->result : cddpi_net_take(piece->arena, bytes);
         if (out == NULL) {
@@ -360,9 +404,9 @@ static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *
         piece->packed = out;
     }
     if (to_each) {
-        begin_inner(net, collective, CDDPI_SCATTER, piece->result, out, bytes);
+        begin_inner(net, collective, CDDPI_SCATTER, piece->acting, piece->result, out, bytes);
     } else {
-        begin_inner(net, collective, CDDPI_BROADCAST, out, out, bytes);
+        begin_inner(net, collective, CDDPI_BROADCAST, piece->acting, out, out, bytes);
     }
     return CDDP_OK;
 }
@@ -406,7 +450,7 @@ static cddp_status advance_across(struct cddpi_backend *net, struct net_collecti
 {
     cddp_status status = CDDP_OK;
 
-    for (int i = 0; i < NET_WINDOW && status == CDDP_OK; i++) {
+    for (int i = 0; i < NET_PIECES && status == CDDP_OK; i++) {
         struct net_piece *piece = &collective->window[i];
         bool done = false;
 
@@ -436,7 +480,8 @@ enum turn { TURN_UP, TURN_DOWN, TURN_NONE };
 /* What comes next in the sequence of inner operations. */
 static enum turn turn_of(const struct net_collective *collective)
 {
-    if (collective->ups < collective->pieces && collective->ups - collective->downs < LAG) {
+    if (collective->ups < collective->pieces &&
+        collective->ups - collective->downs < collective->window_size - 1) {
         return TURN_UP;
     }
     return collective->downs < collective->pieces ? TURN_DOWN : TURN_NONE;
@@ -446,13 +491,13 @@ static enum turn turn_of(const struct net_collective *collective)
 static cddp_status next_turn(struct cddpi_backend *net, struct net_collective *collective,
                              bool *out_begun)
 {
-    struct net_piece *piece = &collective->window[collective->downs % NET_WINDOW];
+    struct net_piece *piece = piece_at(collective, collective->downs);
 
     *out_begun = true;
     if (turn_of(collective) == TURN_UP) {
         return begin_up(net, collective);
     }
-    if (acts(net, collective) && piece->state != NET_PIECE_HERE) {
+    if (acts(net, piece) && piece->state != NET_PIECE_HERE) {
         *out_begun = false;
         return CDDP_OK;
     }
@@ -465,11 +510,11 @@ static cddp_status end_turn(struct cddpi_backend *net, struct net_collective *co
     struct net_piece *piece;
 
     if (turn_of(collective) == TURN_UP) {
-        piece = &collective->window[collective->ups % NET_WINDOW];
+        piece = piece_at(collective, collective->ups);
         collective->ups++;
-        return acts(net, collective) ? begin_across(net, collective, piece) : CDDP_OK;
+        return acts(net, piece) ? begin_across(net, collective, piece) : CDDP_OK;
     }
-    end_down(net, collective, &collective->window[collective->downs % NET_WINDOW]);
+    end_down(net, collective, piece_at(collective, collective->downs));
     return CDDP_OK;
 }
 
@@ -478,7 +523,7 @@ static cddp_status advance_pieces(struct cddpi_backend *net, struct net_collecti
                                   bool *out_done)
 {
     cddp_status status = CDDP_OK;
-    bool goes_on = may_sum(collective) || !acts(net, collective);
+    bool goes_on = may_sum(collective) || !leads(net, collective);
 
     *out_done = false;
     while (status == CDDP_OK && goes_on) {
@@ -532,7 +577,7 @@ static cddp_status advance(struct cddpi_backend *net, struct net_collective *col
         if (status == CDDP_OK && done && collective->heads_are_done) {
             collective->phase = PHASE_BARRIER;
             if (has_barrier(net, collective)) {
-                begin_inner(net, collective, CDDPI_BARRIER, NULL, NULL, 0);
+                begin_inner(net, collective, CDDPI_BARRIER, net->leaders[net->host], NULL, NULL, 0);
             }
         }
     }
@@ -610,12 +655,12 @@ void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_gro
         return;
     }
     for (int host = 0; collective != NULL && host < net->host_count; host++) {
-        int rank = cddpi_net_acting(net, op, host);
+        int rank = cddpi_net_acting(net, collective, host, (size_t)net->local_rank);
         bool waits = !collective->heads_are_done && collective->phase > PHASE_HEADS &&
                      (!collective->head_recvs[2 * host].is_done ||
                       !collective->head_recvs[2 * host + 1].is_done);
 
-        for (int i = 0; i < NET_WINDOW && !waits; i++) {
+        for (int i = 0; i < NET_PIECES && !waits; i++) {
             const struct net_piece *piece = &collective->window[i];
 
             for (size_t t = 0; t < piece->transfer_count && !waits; t++) {
