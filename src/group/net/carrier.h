@@ -80,10 +80,14 @@ struct cddpi_carrier_ops {
     cddp_status (*open)(const struct cddpi_carrier_params *params, struct cddpi_carrier **out);
     void (*close)(struct cddpi_carrier *carrier);
 
-    /* Begin @p transfer, which may be done at once. Never waits. */
+    /* Begin @p transfer, which may be done at once, or be held for others until flush() or
+     * progress(). Never waits. */
     cddp_status (*start)(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer);
     /* Move what can be moved without waiting. @p out_any: whether a transfer was done. */
     cddp_status (*progress)(struct cddpi_carrier *carrier, bool *out_any);
+    /* Send what start() has held. NULL: it holds nothing. @p out_any: whether a transfer was done.
+     */
+    cddp_status (*flush)(struct cddpi_carrier *carrier, bool *out_any);
     /* The group has failed: forget all transfers, whose memory may go. */
     void (*forget)(struct cddpi_carrier *carrier);
 

@@ -587,14 +587,12 @@ static cddp_status advance(struct cddpi_backend *net, struct net_collective *col
     return status;
 }
 
-cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+/* Come as far with @p op as goes without waiting. */
+static cddp_status advance_op(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
-    cddp_status status = cddpi_net_progress(net);
+    cddp_status status = CDDP_OK;
 
     *out_done = false;
-    if (status != CDDP_OK) {
-        return status;
-    }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         return cddpi_net_message(net, op, out_done);
     }
@@ -607,6 +605,22 @@ cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *
     if (status == CDDP_OK && *out_done) {
         free_collective(net_state(op)->collective);
         net_state(op)->collective = NULL;
+    }
+    return status;
+}
+
+/* What the operation has begun to send leaves before anybody computes or sleeps. */
+cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+{
+    cddp_status status = cddpi_net_progress(net);
+    bool any = true;
+
+    *out_done = false;
+    while (status == CDDP_OK && any && !*out_done) {
+        status = advance_op(net, op, out_done);
+        if (status == CDDP_OK) {
+            status = cddpi_net_flush(net, &any);
+        }
     }
     return status;
 }

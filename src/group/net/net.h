@@ -226,6 +226,8 @@ int cddpi_net_acting(const struct cddpi_backend *net, const struct net_collectiv
 /** Begin @p transfer, which stays where it is until it is done. */
 cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer);
 cddp_status cddpi_net_progress(struct cddpi_backend *net);
+/** Let what was begun leave. @p out_any: whether a transfer was done. */
+cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any);
 bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count);
 /** @p bytes of the arena, aligned to 64; NULL with a text: no memory. */
 void *cddpi_net_take(struct net_arena *arena, size_t bytes);

@@ -67,6 +67,14 @@ cddp_status cddpi_net_progress(struct cddpi_backend *net)
     return net->carrier != NULL ? net->carrier_ops->progress(net->carrier, &any) : CDDP_OK;
 }
 
+cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any)
+{
+    *out_any = false;
+    return net->carrier != NULL && net->carrier_ops->flush != NULL
+               ? net->carrier_ops->flush(net->carrier, out_any)
+               : CDDP_OK;
+}
+
 bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
