@@ -288,6 +288,22 @@ cddp_status cddpi_net_heads_advance(struct cddpi_backend *net, struct net_collec
 /** The calls of this host's ranks, which are known. */
 cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collective *collective);
 
+/* inner.c */
+/** Begin an operation of this host's ranks, as a part of @p collective.
+ *  @param root  A rank of the group; where @p kind has none, the first leader. */
+void cddpi_net_inner_begin(struct cddpi_backend *net, struct net_collective *collective,
+                           enum cddpi_kind kind, int root, const void *in, void *out, size_t bytes);
+/** Advance it. @p out_done: it has ended, or there was none. */
+cddp_status cddpi_net_inner_advance(struct cddpi_backend *net, struct net_collective *collective,
+                                    bool *out_done);
+
+/* pieces.c */
+/** Decide into how many pieces the data are cut, and how many leaders have them. */
+void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *collective);
+/** Move the pieces on. @p out_done: all are through on this rank. */
+cddp_status cddpi_net_pieces_advance(struct cddpi_backend *net, struct net_collective *collective,
+                                     bool *out_done);
+
 /* collective.c */
 cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done);
 void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op);
