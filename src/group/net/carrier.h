@@ -65,7 +65,12 @@ struct cddpi_carrier_params {
     /* Called from any thread when progress() may do more, or check() or broken() has news, while
      * nobody is inside a call. Does not wait. */
     void (*wake)(void *context);
-    void *wake_context;
+    void *wake_context; /* host_failed's, too */
+
+    /* Whether this host's ranks have failed, which other hosts have not been told: then @p out is
+     * why, and they have been from now on. A carrier with a thread of its own asks it now and then,
+     * since this rank may be computing. Any thread; NULL: nobody is to be asked. */
+    bool (*host_failed)(void *context, struct cddpi_failure *out);
 };
 
 /* A row of the list of carriers. */

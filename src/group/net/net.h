@@ -210,6 +210,9 @@ struct net_merging {
 
 /* transport.c */
 extern const struct cddpi_backend_ops cddpi_net_ops;
+/** Whether the ranks of this host have failed and other hosts have not been told: from now on they
+ *  have been. @p context is the rank's struct. Any thread. */
+bool cddpi_net_host_failed(void *context, struct cddpi_failure *out);
 
 /* wake.c */
 /** End this rank's sleep. Any thread. */

@@ -154,7 +154,8 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
                                           .timeout_ms = net->timeout_ms,
                                           .exchange = &exchange->base,
                                           .wake = cddpi_net_wake_by_carrier,
-                                          .wake_context = net};
+                                          .wake_context = net,
+                                          .host_failed = cddpi_net_host_failed};
     struct cddpi_carrier *carrier = NULL;
     cddp_status status;
 
