@@ -118,9 +118,10 @@ static cddp_status progress(struct cddpi_carrier *carrier, bool *out_any)
     return CDDP_OK;
 }
 
-static void forget(struct cddpi_carrier *carrier)
+static bool forget(struct cddpi_carrier *carrier)
 {
     (void)carrier;
+    return true;
 }
 
 static const struct cddpi_carrier_ops carrier_ops = {

@@ -93,8 +93,10 @@ struct cddpi_carrier_ops {
     /* Send what start() has held. NULL: it holds nothing. @p out_any: whether a transfer was done.
      */
     cddp_status (*flush)(struct cddpi_carrier *carrier, bool *out_any);
-    /* The group has failed: forget all transfers, whose memory may go. */
-    void (*forget)(struct cddpi_carrier *carrier);
+    /* The group has failed: forget all transfers, whose memory may go. False: some of it is still
+     * read or written, by a library that does not give it back, and may do so as long as the
+     * process lives. */
+    bool (*forget)(struct cddpi_carrier *carrier);
 
     /* Waiting: a descriptor that is readable while progress() can do something, or -1 if there is
      * none and progress() has to be called now and then. prepare is called before a sleep on it,

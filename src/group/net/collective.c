@@ -226,8 +226,8 @@ void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
 {
     struct net_collective *collective = net_state(op)->collective;
 
-    if (net->carrier != NULL) {
-        net->carrier_ops->forget(net->carrier);
+    if (net->carrier != NULL && !net->carrier_ops->forget(net->carrier)) {
+        net->is_memory_lent = true;
     }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         cddpi_net_message_drop(net, op);
@@ -239,7 +239,9 @@ void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
     if (collective->inner_runs && net->inner_ops->drop != NULL) {
         net->inner_ops->drop(net->inner, &collective->inner);
     }
-    free_collective(collective);
+    if (!net->is_memory_lent) {
+        free_collective(collective);
+    }
     net_state(op)->collective = NULL;
 }
 

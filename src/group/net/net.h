@@ -71,8 +71,9 @@ struct cddpi_backend {
     struct cddpi_carrier *_Atomic carrier; /* NULL: there is one host, or it is not open yet */
     char token[256];                       /* the carrier borrows both */
     char job[320];
-    bool uses_carrier; /* this rank has begun a transfer */
-    int64_t failed_ns; /* when it was first seen that a peer is gone or ended the group */
+    bool uses_carrier;   /* this rank has begun a transfer */
+    bool is_memory_lent; /* the carrier may still use what failed operations had: it stays */
+    int64_t failed_ns;   /* when it was first seen that a peer is gone or ended the group */
     struct cddpi_link link;
     struct cddpi_tree tree;
     struct net_plan plans[CDDPI_ALGORITHMS];

@@ -28,7 +28,7 @@ void cddpi_net_release(struct cddpi_backend *net)
         cddpi_net_plan_fini(&net->plans[i]);
     }
     cddpi_net_plan_fini(&net->root_plan);
-    for (int i = 0; i < NET_PIECES; i++) {
+    for (int i = 0; i < NET_PIECES && !net->is_memory_lent; i++) {
         cddpi_net_arena_fini(&net->arenas[i]);
     }
     if (net->tree.parts != NULL) {

@@ -200,7 +200,7 @@ cddp_status cddpi_tcp_flush(struct cddpi_carrier *tcp, bool *out_any)
     return keep(tcp, cddpi_tcp_send_held(tcp, out_any));
 }
 
-void cddpi_tcp_forget(struct cddpi_carrier *tcp)
+bool cddpi_tcp_forget(struct cddpi_carrier *tcp)
 {
     tcp->is_forgotten = true;
     for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {
@@ -226,6 +226,7 @@ void cddpi_tcp_forget(struct cddpi_carrier *tcp)
             }
         }
     }
+    return true;
 }
 
 int cddpi_tcp_descriptor(struct cddpi_carrier *tcp)
