@@ -211,15 +211,15 @@ struct net_merging {
 
 /* transport.c */
 extern const struct cddpi_backend_ops cddpi_net_ops;
-/** Whether the ranks of this host have failed and other hosts have not been told: from now on they
- *  have been. @p context is the rank's struct. Any thread. */
-bool cddpi_net_host_failed(void *context, struct cddpi_failure *out);
 
 /* wake.c */
 /** End this rank's sleep. Any thread. */
 void cddpi_net_wake(struct cddpi_backend *net);
 /** The same, with @p context for the rank's struct: the carrier has news. */
 void cddpi_net_wake_by_carrier(void *context);
+/** Whether the ranks of this host have failed and other hosts have not been told: from now on they
+ *  have been. @p context is the rank's struct. Any thread. */
+bool cddpi_net_host_failed(void *context, struct cddpi_failure *out);
 
 /* transfer.c */
 /** Whether one rank of a collective of @p kind is the root. */

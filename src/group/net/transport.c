@@ -74,17 +74,6 @@ static cddp_status broken(struct cddpi_backend *net)
     return status;
 }
 
-bool cddpi_net_host_failed(void *context, struct cddpi_failure *out)
-{
-    struct cddpi_backend *net = context;
-
-    if (net->inner_ops->broken(net->inner) == CDDP_OK || atomic_exchange(&net->is_told, true)) {
-        return false;
-    }
-    *out = *cddpi_last_failure();
-    return true;
-}
-
 /* "rank 4 (host b, 10.0.0.2, heard of 3.1 s ago), rank 8 ..." */
 struct late {
     struct cddpi_backend *net;
