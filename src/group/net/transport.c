@@ -13,7 +13,7 @@
 enum {
     LOOK_NS = 500000, /* how long a rank sleeps that waits for its host and for others */
     /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
-       wait for another host, then those who wait for their leader. */
+       wait for another host, then those who wait for a leader. */
     AFAR_MS = 1000,
     NEAR_MS = 2000,
     LAST_WORDS_MS = 100 /* how long data of a peer that is gone are waited for */
@@ -93,6 +93,12 @@ static void note_late(void *context, int rank)
     }
 }
 
+/* Whether @p inside, an operation of the host's, waits for another rank that knows more. */
+static bool waits_for_leader(const struct cddpi_backend *net, const struct cddpi_group_op *inside)
+{
+    return cddpi_net_has_root(inside->kind) ? inside->root != net->local_rank : !net_is_leader(net);
+}
+
 static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_op *op)
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
@@ -100,7 +106,7 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
     struct late late = {net, text, 0, sizeof text};
 
     if (net->carrier != NULL) {
-        int grace_ms = inside == NULL ? AFAR_MS : net_is_leader(net) ? 0 : NEAR_MS;
+        int grace_ms = inside == NULL ? AFAR_MS : waits_for_leader(net, inside) ? NEAR_MS : 0;
 
         if (cddpi_now_ns() < op->deadline_ns + (int64_t)grace_ms * 1000000) {
             return CDDP_OK;
