@@ -296,6 +296,10 @@ typedef struct cddp_bucket_stats {
     uint64_t end_ns;
 
 } cddp_bucket_stats;
+#define CDDP_BUCKET_STATS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
+    }
 /** The times of bucket @p bucket of the last synchronised step. Fills the fields that
  *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket. */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,

@@ -181,6 +181,8 @@ void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout);
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
 
 /* bucket.c */
+/** Whether @p bucket is there; @p call is for the text. */
+cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call);
 /** Call the hook's next stage. */
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */

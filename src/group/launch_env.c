@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "group/launch_hydra.h"
 #include "group/launch_kubernetes.h"
 #include "group/launch_slurm.h"
@@ -354,13 +355,13 @@ cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_gro
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
     size_t least = offsetof(cddp_group_options, device); /* what the first callers knew */
 
-    if (options != NULL && options->struct_size < least) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: options->struct_size is %zu, not %zu",
-                          options->struct_size, sizeof *options);
-    }
     if (options != NULL) {
-        memcpy(&read, options,
-               options->struct_size < sizeof read ? options->struct_size : sizeof read);
+        cddp_status status = cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
+                                               sizeof read, least, &read);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
     }
     *out = read;
     return CDDP_OK;
