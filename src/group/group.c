@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "group/device/device.h"
+#include "group/dump.h"
 #include "group/transports.h"
 
 #include <stdio.h>
@@ -30,6 +31,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     group->world_size = group->local_world_size = params->world_size;
     group->timeout_ms = params->timeout_ms;
     group->transport = transport;
+    group->recorder.bucket = -1;
     group->ops = transport->cpu.ops;
     group->backend = backend;
     if (transport->cpu.cores != NULL) {
@@ -47,6 +49,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
 /* The last reference is gone. */
 static void leave(cddp_group *group)
 {
+    cddpi_dump_withdraw(group);
     if (cddpi_group_has_device(group)) {
         cddpi_group_device_close(group);
     }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/handle.h"
+#include "group/recorder.h"
 
 #include <cddp/group.h>
 
@@ -45,6 +46,8 @@ struct cddpi_group_op {
     uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
     const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
                                            name; NULL: none */
+    uint64_t serial;                    /* in the recorder; 0: it is not there */
+    bool started;                       /* as the recorder knows it */
     int64_t start_ns;
     int64_t deadline_ns;
 
@@ -165,6 +168,8 @@ struct cddp_group {
     int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
     _Atomic bool broken;      /* then the failure below is set and does not change */
     struct cddpi_failure failure;
+    struct cddpi_recorder recorder; /* its last operations */
+    struct cddpi_dump *dump;        /* where these are written; NULL: nowhere yet (dump.h) */
 };
 
 /** Whether the group's data may lie in a device's memory; else all memory is the processor's. */
@@ -191,6 +196,12 @@ bool cddpi_group_has_thread(const cddp_group *group);
 /** Where this rank sees every rank's counterpart of memory from cddp_group_alloc(): @p out gets
  *  world_size pointers, valid as long as the memory. False: it does not. */
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out);
+
+/** What is called from now on reduces @p bucket; -1: none. */
+static inline void cddpi_group_name_bucket(cddp_group *group, int32_t bucket)
+{
+    group->recorder.bucket = bucket;
+}
 
 /** A group over an open @p backend of @p transport, which it owns from now on also when this fails.
  */

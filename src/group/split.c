@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "group/agree.h"
 #include "group/device/device.h"
+#include "group/dump.h"
 #include "group/transports.h"
 
 /* What ranks tell each other. */
@@ -114,6 +115,7 @@ static cddp_status split(cddp_group *group, int color, int key, cddp_group **out
             return cddpi_fail_prefix(status, "split");
         }
     }
+    cddpi_dump_publish(made);
     *out = made;
     return CDDP_OK;
 }

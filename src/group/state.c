@@ -1,6 +1,7 @@
 /* state.c - owns what a group is, and that it is broken: the same for all transports, which use it.
  */
 #include "base/error.h"
+#include "group/dump.h"
 #include "group/group.h"
 
 #include <stdio.h>
@@ -83,4 +84,5 @@ void cddp_group_abort(cddp_group *group, const char *reason)
         snprintf(failure.text, sizeof failure.text, "%s", reason != NULL ? reason : "aborted");
     }
     cddpi_group_end(group, CDDP_ERR_PEER, &failure);
+    cddpi_dump_failure(group, &failure);
 }
