@@ -165,7 +165,8 @@ typedef struct cddp_step {
     /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
     /** How many samples this rank's gradients are the mean of; the result is the mean over all
-     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing. */
+     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing; on every rank:
+     *  CDDP_ERR_STATE of wait. */
     double weight;
     /** Gradients only accumulate: nothing is sent, wait returns at once. */
     bool no_sync;

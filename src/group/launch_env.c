@@ -260,6 +260,26 @@ static cddp_status use_slurm(struct cddpi_launch_env *env)
     return status == CDDP_OK && one_node ? use_file(env, NULL, name) : status;
 }
 
+/* No launcher sets only one of a pair: the other was lost, and this process would train alone. */
+static cddp_status check_pairs(void)
+{
+    static const struct names *const all[] = {&torchrun, &open_mpi, &hydra};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        bool has_rank = cddpi_launch_variable(all[i]->rank) != NULL;
+        bool has_size = cddpi_launch_variable(all[i]->world_size) != NULL;
+
+        if (has_rank != has_size) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "join: %s is set, but %s is not: set both, as %s does, or unset both "
+                              "to train alone",
+                              has_rank ? all[i]->rank : all[i]->world_size,
+                              has_rank ? all[i]->world_size : all[i]->rank, all[i]->origin);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status from_environment(struct cddpi_launch_env *env)
 {
     cddp_status status;
@@ -307,7 +327,7 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
     }
     env->origin = "a lone process";
     env->world_size = env->local_world_size = 1;
-    return CDDP_OK;
+    return check_pairs();
 }
 
 static cddp_status from_options(const cddp_group_options *options, struct cddpi_launch_env *env)
