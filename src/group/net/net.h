@@ -241,6 +241,9 @@ void cddpi_net_release(struct cddpi_backend *net);
 /** Measure the link between hosts. Collective among all ranks, which get the same numbers. */
 cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange);
 
+/* describe.c */
+bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddpi_group_link *out);
+
 /* exchange.c: small structs among all ranks, before there is a carrier */
 struct net_exchange {
     struct cddpi_exchange base; /* context: this struct */

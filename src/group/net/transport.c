@@ -250,4 +250,5 @@ const struct cddpi_transport cddpi_net_transport = {.name = "net",
                                                             .probe = probe,
                                                             .open = cddpi_net_open,
                                                             .split = cddpi_net_split,
-                                                            .cores = cores}};
+                                                            .cores = cores,
+                                                            .link = cddpi_net_link}};
