@@ -182,7 +182,8 @@ typedef struct cddp_step {
     /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
     /** How many samples this rank's gradients are the mean of; the result is the mean over all
-     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing. */
+     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing; on every rank:
+     *  CDDP_ERR_STATE of wait. */
     double weight;
     /** Gradients only accumulate: nothing is sent, wait returns at once. */
     bool no_sync;
@@ -315,6 +316,10 @@ typedef struct cddp_bucket_stats {
     uint64_t end_ns;
 
 } cddp_bucket_stats;
+#define CDDP_BUCKET_STATS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
+    }
 /** The times of bucket @p bucket of the last synchronised step. Fills the fields that
  *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket. */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,

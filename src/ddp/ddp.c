@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "base/struct_size.h"
 #include "ddp/copies.h"
 #include "ddp/manifest.h"
 #include "group/device/device.h"
@@ -23,11 +24,12 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
 
     if (options != NULL) {
-        if (options->struct_size < sizeof options->struct_size) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: options without CDDP_DDP_OPTIONS_INIT");
+        cddp_status status = cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options,
+                                               sizeof read, sizeof read.struct_size, &read);
+
+        if (status != CDDP_OK) {
+            return status;
         }
-        memcpy(&read, options,
-               options->struct_size < sizeof read ? options->struct_size : sizeof read);
     }
     read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
     *out = read;
@@ -527,14 +529,8 @@ cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
     if (!cddpi_ddp_may_ask(ddp, "ddp_get_stats")) {
         return (cddp_status)cddpi_last_failure()->status;
     }
-    if (out == NULL || out->struct_size < sizeof out->struct_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: statistics without CDDP_DDP_STATS_INIT");
-    }
-    memcpy((char *)out + sizeof out->struct_size,
-           (const char *)&ddp->stats + sizeof out->struct_size,
-           (out->struct_size < sizeof *out ? out->struct_size : sizeof *out) -
-               sizeof out->struct_size);
-    return CDDP_OK;
+    return cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT", &ddp->stats, sizeof *out,
+                             out);
 }
 
 cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
@@ -542,16 +538,10 @@ cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_b
     if (!cddpi_ddp_may_ask(ddp, "ddp_get_bucket_stats")) {
         return (cddp_status)cddpi_last_failure()->status;
     }
-    if (out == NULL || out->struct_size < sizeof out->struct_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket statistics without struct_size");
-    }
     if (bucket >= ddp->stats.buckets) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
                           ddp->stats.buckets, (unsigned long long)ddp->stats.steps);
     }
-    memcpy((char *)out + sizeof out->struct_size,
-           (const char *)&ddp->bucket_stats[bucket] + sizeof out->struct_size,
-           (out->struct_size < sizeof *out ? out->struct_size : sizeof *out) -
-               sizeof out->struct_size);
-    return CDDP_OK;
+    return cddpi_struct_fill("bucket statistics", "CDDP_BUCKET_STATS_INIT",
+                             &ddp->bucket_stats[bucket], sizeof *out, out);
 }

@@ -199,6 +199,8 @@ cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measur
 void cddpi_sizes_tell(const cddp_ddp *ddp, bool measured);
 
 /* bucket.c */
+/** Whether @p bucket is there; @p call is for the text. */
+cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call);
 /** Call the hook's next stage. */
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */

@@ -46,7 +46,12 @@ static cddp_status start(struct cddp_bucket *bucket, void *data, cddp_type type,
 
 cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
 {
+    cddp_status status = cddpi_bucket_check(bucket, "hook_identity");
+
     (void)state;
+    if (status != CDDP_OK) {
+        return status;
+    }
     *out_work = NULL;
     if (stage > 0) {
         return CDDP_OK;
@@ -79,8 +84,11 @@ static cddp_status widen(const cddp_bucket *bucket, const void *narrow, cddp_typ
 static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)
 {
     void *narrow;
-    cddp_status status;
+    cddp_status status = cddpi_bucket_check(bucket, "hook");
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     *out_work = NULL;
     if (bucket->type != CDDP_F32) {
         return cddp_hook_identity(NULL, bucket, stage, out_work);

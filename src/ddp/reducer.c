@@ -2,6 +2,7 @@
  * in index order, and the wait at its end. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "ddp/ddp.h"
 #include "group/device/device.h"
 
@@ -26,10 +27,11 @@ static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
                           (unsigned long long)ddp->backward, ddp->arrival_count, ddp->slot_count);
     }
     if (step != NULL) {
-        if (step->struct_size < sizeof step->struct_size) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: step without CDDP_STEP_INIT");
+        status = cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof read,
+                                   sizeof read.struct_size, &read);
+        if (status != CDDP_OK) {
+            return status;
         }
-        memcpy(&read, step, step->struct_size < sizeof read ? step->struct_size : sizeof read);
     }
     if (!isfinite(read.weight)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);

@@ -90,7 +90,7 @@ static cddp_status add_stages(struct cddpi_trainer *trainer, cddp_snapshot *out)
 
 cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
 {
-    memset(out, 0, sizeof *out);
+    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
     out->step = trainer->cursor.step;
     out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = trainer->param_count + trainer->buffer_count;

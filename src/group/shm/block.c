@@ -221,6 +221,12 @@ void cddpi_shm_cores(const struct cddpi_backend *shm, int *out_all, int *out_own
     *out_own = CPU_COUNT(&shm->me->cores);
 }
 
+static void exits(struct cddpi_backend *shm)
+{
+    atomic_store_explicit(&shm->me->state, SHM_EXITED, memory_order_release);
+    cddpi_shm_wake_all(shm);
+}
+
 static void leave(struct cddpi_backend *shm)
 {
     if (shm->me->pid == cddpi_process_id()) { /* else a fork, whose parent is still here */
@@ -238,6 +244,7 @@ const struct cddpi_backend_ops cddpi_shm_ops = {.close = leave,
                                                 .prepare_sleep = cddpi_shm_prepare_sleep,
                                                 .sleep = cddpi_shm_sleep,
                                                 .end_sleep = cddpi_shm_end_sleep,
+                                                .exits = exits,
                                                 .wake = cddpi_shm_wake,
                                                 .abort = cddpi_shm_abort,
                                                 .broken = cddpi_shm_broken,
