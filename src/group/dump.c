@@ -103,6 +103,9 @@ json_t *cddpi_dump_call(const struct cddpi_recorded_call *call)
     if (call->bucket >= 0) {
         (void)json_object_set_new(json, "bucket", json_integer(call->bucket));
     }
+    if (call->on_device) { /* whose operations have numbers of their own */
+        (void)json_object_set_new(json, "on_device", json_true());
+    }
     put_time(json, "enqueued_ns", call->enqueued_ns);
     put_time(json, "started_ns", call->started_ns);
     put_time(json, "finished_ns", call->finished_ns);
@@ -124,7 +127,8 @@ static json_t *calls_of(const struct cddpi_recorder *recorder)
     return calls;
 }
 
-cddp_status cddpi_dump_write(json_t *json, const char *folder, const char *below, const char *name)
+/* @p json, which is released, becomes the file FOLDER/BELOW/NAME. */
+static cddp_status write_to(json_t *json, const char *folder, const char *below, const char *name)
 {
     char *path = cddpi_format("%s/%s", folder, below);
     char *to = cddpi_format("%s/%s/%s", folder, below, name);
@@ -148,20 +152,14 @@ cddp_status cddpi_dump_write(json_t *json, const char *folder, const char *below
     return status;
 }
 
-/* With the mutex. @p failure NULL: it was asked for. The thread's last failure stays as it is. */
-static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *failure)
+/* With the mutex. */
+static cddp_status put(const struct cddpi_dump *dump, json_t *json, const char *below)
 {
     const cddp_group *group = dump->group;
-    struct cddpi_failure before;
     char part[24] = "";
     char generation[32] = "";
     char name[100];
-    json_t *json;
 
-    if (dump->folder == NULL) {
-        return;
-    }
-    before = *cddpi_last_failure();
     if (dump->part > 0) {
         snprintf(part, sizeof part, ".part-%u", dump->part);
     }
@@ -169,6 +167,40 @@ static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *fail
         snprintf(generation, sizeof generation, ".generation-%u", group->generation);
     }
     snprintf(name, sizeof name, "rank-%d%s%s.json", rank_in_job(group), part, generation);
+    return write_to(json, dump->folder, below, name);
+}
+
+cddp_status cddpi_dump_put(cddp_group *group, json_t *json, const char *below)
+{
+    cddp_status status;
+
+    if (group->dump == NULL) {
+        json_decref(json);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", below);
+    }
+    pthread_mutex_lock(&mutex);
+    if (group->dump->folder != NULL) {
+        status = put(group->dump, json, below);
+    } else {
+        json_decref(json);
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "%s: there is no folder for it: set CDDP_DUMP_DIR",
+                            below);
+    }
+    pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+/* With the mutex. @p failure NULL: it was asked for. The thread's last failure stays as it is. */
+static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *failure)
+{
+    const cddp_group *group = dump->group;
+    struct cddpi_failure before;
+    json_t *json;
+
+    if (dump->folder == NULL) {
+        return;
+    }
+    before = *cddpi_last_failure();
     json = cddpi_dump_head(group, "collectives");
     (void)json_object_set_new(json, "reason", json_string(failure != NULL ? "failure" : "request"));
     if (failure != NULL) {
@@ -179,7 +211,7 @@ static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *fail
                                             failure->operation, "", "text", failure->text, ""));
     }
     (void)json_object_set_new(json, "calls", calls_of(&group->recorder));
-    if (cddpi_dump_write(json, dump->folder, "collectives", name) != CDDP_OK) {
+    if (put(dump, json, "collectives") != CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "the last operations are not written: %s", cddp_last_error());
     }
     (void)cddpi_fail_again((cddp_status)before.status, &before);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "group/device/device.h"
 #include "group/dump.h"
+#include "group/trace.h"
 #include "group/transports.h"
 
 #include <stdio.h>
@@ -48,6 +49,7 @@ void cddp_group_destroy(cddp_group *group)
     if (group == NULL) {
         return;
     }
+    cddpi_trace_close(group);
     cddpi_dump_withdraw(group);
     if (cddpi_group_has_device(group)) {
         cddpi_group_device_close(group);

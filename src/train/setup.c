@@ -13,6 +13,7 @@
 #include "train/device/step_graphs.h"
 #include "train/generate/during_run.h"
 #include "train/report/report_run.h"
+#include "train/report/trace_steps.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
@@ -21,6 +22,9 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
 {
     cddp_status status = cddpi_trainer_check_batch(config, world_size);
 
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_trace(config);
+    }
     return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
 }
 
@@ -57,7 +61,8 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     }
     cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
     cddpi_progress_init(&trainer->progress, trainer->rank != 0);
-    return cddpi_trainer_check_batch(config, trainer->world_size);
+    status = cddpi_trainer_check_batch(config, trainer->world_size);
+    return status == CDDP_OK ? cddpi_trainer_check_trace(config) : status;
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
@@ -151,7 +156,8 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    cddpi_trainer_resume,
                                                                    open_sample_log,
                                                                    open_arrivals,
-                                                                   open_records};
+                                                                   open_records,
+                                                                   cddpi_trainer_open_trace};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
