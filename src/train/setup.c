@@ -132,13 +132,23 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
 static cddp_status open_records(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
+    struct cddpi_prometheus *prometheus = NULL;
+    cddp_status status;
 
     cddpi_dump_set_folder(trainer->group, config->train.run_dir);
     if (trainer->rank != 0) {
         return CDDP_OK;
     }
-    return cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
-                              config->train.tensorboard, &trainer->metrics);
+    status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
+                                config->train.tensorboard, &trainer->metrics);
+    if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
+        status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
+                                       trainer->world_size, &prometheus);
+    }
+    if (status == CDDP_OK) {
+        cddpi_metrics_export(trainer->metrics, prometheus);
+    }
+    return status;
 }
 
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)

@@ -62,11 +62,11 @@ double cddpi_tick_step(double span, int most)
 /* Colours that people with defective colour vision tell apart (after Tableau's and Okabe & Ito's),
  * on light and dark grounds. */
 static const char picture_style[] =
-    "svg{--ink:#1f2933;--soft:#5f6b7a;--grid:#e3e8ee;--ground:#ffffff;"
+    ":root{--ink:#1f2933;--soft:#5f6b7a;--grid:#e3e8ee;--ground:#ffffff;"
     "--c0:#2f6db3;--c1:#d1622b;--c2:#2f8f5b;--c3:#8457aa;--c4:#a3801a;--c5:#b8476f;"
     "--forward:#4e8fd0;--backward:#f0933f;--wait:#d9534f;--optimizer:#55a868;--data:#9a8268;"
-    "--call:#8f7cc4;--bucket:#c9bfe6;"
-    "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
+    "--call:#8f7cc4;--bucket:#c9bfe6}"
+    "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
     "font-size:12px;color:var(--ink)}"
     "svg text{fill:var(--ink)}svg .soft{fill:var(--soft)}svg .grid{stroke:var(--grid);fill:none}"
     "svg .axis{stroke:var(--soft);fill:none}svg .title{font-weight:600;font-size:13px}"
@@ -76,7 +76,7 @@ static const char picture_style[] =
     "svg .loader{fill:var(--data);opacity:.55}svg .call{fill:var(--call)}"
     "svg .bucket{fill:var(--bucket)}svg .ground{fill:var(--ground)}"
     "svg .inside{fill:#fff;font-size:11px;pointer-events:none}"
-    "@media (prefers-color-scheme:dark){svg{--ink:#e6eaf0;--soft:#9aa7b5;--grid:#2c3642;"
+    "@media (prefers-color-scheme:dark){:root{--ink:#e6eaf0;--soft:#9aa7b5;--grid:#2c3642;"
     "--ground:#161b22;--c0:#6cabf0;--c1:#f0925c;--c2:#62c48d;--c3:#b594dc;--c4:#d9b95a;"
     "--c5:#e884a8;--bucket:#5b4f86}}\n";
 
@@ -94,7 +94,7 @@ static const char page_style[] =
     "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}"
     "main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}h1{font-size:24px;margin:0 0 2px;"
     "overflow-wrap:anywhere}h2{font-size:16px;margin:34px 0 10px}.dim{color:var(--dim)}"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;"
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:12px;"
     "margin:20px 0}.tile,.card{background:var(--card);border:1px solid var(--border);"
     "border-radius:10px;padding:12px 16px}.tile b{display:block;font-size:21px;font-weight:600;"
     "font-variant-numeric:tabular-nums}.tile span{color:var(--dim);font-size:13px}"
@@ -161,8 +161,9 @@ static const char script[] =
     "tip.style.display=any?'block':'none';if(any)place(e);});\n"
     "svg.addEventListener('mouseleave',function(){tip.style.display='none';"
     "if(cross)cross.style.display='none';});\n"
-    "svg.querySelectorAll('.key').forEach(function(k,i){k.style.cursor='pointer';"
-    "k.addEventListener('click',function(){var p=lines[i].p,off=p.style.display!=='none';"
+    "svg.querySelectorAll('.key').forEach(function(k){k.style.cursor='pointer';"
+    "k.addEventListener('click',function(){var "
+    "p=lines[+k.getAttribute('data-curve')].p,off=p.style.display!=='none';"
     "p.style.display=off?'none':'';k.style.opacity=off?.35:1;});});\n"
     "});\n"
     "document.querySelectorAll('svg.timeline [data-tip]').forEach(function(b){\n"
