@@ -215,6 +215,8 @@ cddp_status cddpi_timing_read(cddp_ddp *ddp);
 void cddpi_timing_release(cddp_ddp *ddp);
 
 /* trace.c */
+/** CDDP_LOG=debug: a line for each bucket of the present layout. */
+void cddpi_ddp_log_plan(const cddp_ddp *ddp);
 /** Backward begins. */
 void cddpi_ddp_trace_begin(cddp_ddp *ddp);
 /** The step's wait, which began at @p entered_ns, is over; the buckets are still those of the step.

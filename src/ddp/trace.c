@@ -1,10 +1,37 @@
-/* trace.c - owns what a step's reduction adds to a trace: the wait and the buckets; and in trainers
- * of others, which only say CDDP_TRACE, the steps themselves. */
+/* trace.c - owns what is told to those who look inside: each bucket's plan in the log; in a trace a
+ * step's wait and buckets, and in trainers of others, which only say CDDP_TRACE, the steps
+ * themselves. */
 #include "group/trace.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "ddp/ddp.h"
+
+static const char *name_of(const cddp_ddp *ddp, const struct cddpi_bucket_plan_bucket *bucket,
+                           size_t member)
+{
+    uint32_t slot = ddp->layout.plan->members[bucket->first + member];
+
+    return ddp->params[ddp->slots[slot].param].name;
+}
+
+void cddpi_ddp_log_plan(const cddp_ddp *ddp)
+{
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+
+    for (size_t b = 0; b < plan->bucket_count && cddpi_log_enabled(CDDPI_LOG_DEBUG); b++) {
+        const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+
+        cddpi_log(
+            CDDPI_LOG_DEBUG,
+            "ddp: bucket %zu of %zu: %zu bytes of %s at byte %zu of %zu, %zu of them padding; "
+            "%zu gradients, from %.80s to %.80s",
+            b, plan->bucket_count, bucket->bytes, cddp_type_name(bucket->type), bucket->offset,
+            plan->bytes, bucket->bytes - bucket->payload, bucket->count,
+            bucket->count > 0 ? name_of(ddp, bucket, 0) : "none",
+            bucket->count > 0 ? name_of(ddp, bucket, bucket->count - 1) : "none");
+    }
+}
 
 void cddpi_ddp_trace_begin(cddp_ddp *ddp)
 {

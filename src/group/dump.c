@@ -24,6 +24,7 @@ struct cddpi_dump {
     char *folder; /* NULL: none; `mutex` guards it */
     unsigned part;
     atomic_bool failed; /* its failure was written */
+    unsigned served;    /* `asked` when it was last written; `mutex` guards it */
     struct cddpi_dump *next;
 };
 
@@ -35,6 +36,7 @@ static unsigned parts;
 static bool expects_requests;
 static bool is_watching;
 static sem_t requests;
+static _Atomic unsigned asked; /* requests so far */
 
 static int rank_in_job(const cddp_group *group)
 {
@@ -226,13 +228,24 @@ void cddpi_dump_failure(cddp_group *group, const struct cddpi_failure *failure)
     }
 }
 
+/* With the mutex: write what was asked for since the last time. */
+static void serve(struct cddpi_dump *own)
+{
+    unsigned now = atomic_load(&asked);
+
+    if (own->served != now) {
+        own->served = now;
+        dump(own, NULL);
+    }
+}
+
 /* As long as the process: a signal may come at any time. */
 static void *watch(void *argument)
 {
     while (sem_wait(&requests) == 0 || errno == EINTR) {
         pthread_mutex_lock(&mutex);
-        for (const struct cddpi_dump *each = dumps; each != NULL; each = each->next) {
-            dump(each, NULL);
+        for (struct cddpi_dump *each = dumps; each != NULL; each = each->next) {
+            serve(each);
         }
         pthread_mutex_unlock(&mutex);
     }
@@ -243,6 +256,7 @@ void cddpi_dump_request(void)
 {
     int error_number = errno;
 
+    atomic_fetch_add(&asked, 1);
     (void)sem_post(&requests);
     errno = error_number;
 }
@@ -343,6 +357,7 @@ void cddpi_dump_publish(cddp_group *group)
     made->group = group;
     made->folder = folder != NULL ? cddpi_format("%s", folder) : NULL;
     pthread_mutex_lock(&mutex);
+    made->served = atomic_load(&asked);
     made->part = is_part(group) ? ++parts : 0;
     made->next = dumps;
     dumps = made;
@@ -360,6 +375,7 @@ void cddpi_dump_withdraw(cddp_group *group)
         return;
     }
     pthread_mutex_lock(&mutex);
+    serve(own); /* the thread may not have come to it yet */
     while (*place != own) {
         place = &(*place)->next;
     }

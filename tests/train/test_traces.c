@@ -295,6 +295,50 @@ static void a_trainer_of_ones_own_is_traced_by_the_environment(void **state)
     cddpi_traces_fini(&traces);
 }
 
+static void sigusr1_lets_a_run_write_what_it_did_last(void **state)
+{
+    struct launched job = {.dir = folder};
+
+    (void)state;
+    launcher_write(folder, "small.conf", conf);
+    launcher_start(&job, (const char *const[]){"--nproc", "2", "--run-dir", "run", "small.conf",
+                                               "train.max_steps=100000000",
+                                               "train.epochs=100000000", NULL});
+    for (int waited_ms = 0; access(in_folder("run/metrics.jsonl"), F_OK) != 0; waited_ms += 10) {
+        assert_true(waited_ms < SUPPORT_TIMEOUT_MS);
+        support_sleep_ms(10);
+    }
+    launcher_await_text(in_folder("run"), "metrics.jsonl", "\"loss\"");
+    kill(job.pid, SIGUSR1);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 3); /* with a checkpoint, as ever */
+    for (int rank = 0; rank < 2; rank++) {
+        json_t *dump = json_load_file(in_folder("run/collectives/rank-%d.json", rank), 0, NULL);
+
+        assert_non_null(dump);
+        assert_string_equal(json_string_value(json_object_get(dump, "reason")), "request");
+        assert_true(json_array_size(json_object_get(dump, "calls")) > 0);
+        json_decref(dump);
+    }
+    forget(&job);
+}
+
+static void debug_tells_the_plan_of_each_bucket(void **state)
+{
+    struct launched job = {.dir = folder};
+
+    (void)state;
+    launcher_write(folder, "small.conf", conf);
+    setenv("CDDP_LOG", "debug", 1);
+    LAUNCH(&job, "--nproc", "2", "--run-dir", "run", "small.conf");
+    unsetenv("CDDP_LOG");
+    assert_int_equal(job.exit_status, 0);
+    assert_err(&job, "ddp: bucket 0 of 2: ");
+    assert_err(&job, "ddp: bucket 1 of 2: ");
+    assert_err(&job, "gradients, from fc3.bias to ");
+    forget(&job);
+}
+
 static void steps_that_are_none_are_refused(void **state)
 {
     static const char *const texts[] = {
@@ -327,6 +371,10 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_trainer_of_ones_own_is_traced_by_the_environment,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(sigusr1_lets_a_run_write_what_it_did_last, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(debug_tells_the_plan_of_each_bucket, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(steps_that_are_none_are_refused, make_folder,
                                         remove_folder),
     };

@@ -91,9 +91,10 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     cddpi_metrics_add_object(trainer->metrics, line);
 }
 
-/* A run is as good without its page. */
+/* A run is as good without its page. Its own failure, if there is one, stays this thread's last. */
 static void write_page(struct cddpi_trainer *trainer)
 {
+    struct cddpi_failure failure = *cddpi_last_failure();
     char *dir = cddpi_strdup(cddpi_trainer_run_dir(trainer));
     char *path = dir != NULL ? cddpi_format("%s/report.html", dir) : NULL;
 
@@ -102,6 +103,7 @@ static void write_page(struct cddpi_trainer *trainer)
     }
     cddpi_free(path);
     cddpi_free(dir);
+    (void)cddpi_fail_again((cddp_status)failure.status, &failure);
 }
 
 void cddpi_trainer_report_end(struct cddpi_trainer *trainer)

@@ -21,13 +21,9 @@ enum {
 
 static const char *const kinds[] = {"data",      "forward", "backward", "wait",
                                     "optimizer", "call",    "bucket"};
-static const char *const titles[] = {"waiting for data",
-                                     "forward",
-                                     "backward",
-                                     "waiting for communication",
-                                     "optimizer",
-                                     "collectives",
-                                     "bucket is ready, in its turn"};
+static const char *const titles[] = {"waiting for data",          "forward",   "backward",
+                                     "waiting for communication", "optimizer", "collectives",
+                                     "bucket, as compute sees it"};
 
 struct scale {
     const struct cddpi_traced_step *step;
