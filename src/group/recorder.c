@@ -18,6 +18,7 @@ void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op
     struct cddpi_recorder_slot *slot = slot_of(recorder, serial);
 
     op->serial = serial;
+    op->started = op->started || on_device;
     PUT(serial, 0); /* whoever reads it now sees that it is being written */
     atomic_thread_fence(memory_order_release);
     PUT(number, op->number);
@@ -27,9 +28,9 @@ void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op
                   (uint64_t)on_device << 32);
     PUT(place, (uint64_t)(uint32_t)recorder->bucket << 32 | (uint32_t)op->root);
     PUT(enqueued_ns, op->start_ns);
-    PUT(started_ns, on_device ? op->start_ns : 0);
+    PUT(started_ns, op->started ? op->start_ns : 0);
     PUT(finished_ns, 0);
-    PUT(state, on_device ? CDDPI_CALL_STARTED : CDDPI_CALL_ENQUEUED);
+    PUT(state, op->started ? CDDPI_CALL_STARTED : CDDPI_CALL_ENQUEUED);
     atomic_store_explicit(&slot->serial, serial, memory_order_release);
     atomic_store_explicit(&recorder->serial, serial, memory_order_release);
 }

@@ -49,8 +49,8 @@ struct cddpi_recorder {
 
 struct cddpi_group_op;
 
-/** @p op was called: gives it its serial. @p on_device: it is in a device's stream, and has started
- *  as far as can be seen. */
+/** @p op was called: gives it its serial. It may have started already: op->started; what is put
+ * into a device's stream (@p on_device) has, as far as can be seen. */
 void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op *op,
                           bool on_device);
 /** The operation of that serial goes on from now, or ends. 0 is no operation; one that the ring no
