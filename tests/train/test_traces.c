@@ -185,7 +185,9 @@ static void what_is_no_trace_is_refused_by_name(void **state)
     }
     /* odd values are numbers of their own, and do no harm */
     write_text(path, "{\"rank\":0,\"world_size\":1,\"spans\":[3,{\"name\":7,\"step\":\"x\"}],"
-                     "\"calls\":[null,{\"number\":-5}]}");
+                     "\"calls\":[null,{\"number\":-5},{\"operation\":\"barrier\",\"state\":"
+                     "\"done\",\"enqueued_ns\":-9223372036854775808,\"started_ns\":"
+                     "9223372036854775807,\"finished_ns\":9223372036854775807}]}");
     assert_int_equal(cddpi_traces_read(paths, 2, &traces), CDDP_ERR_ARGUMENT);
     need(cddp_last_error(), "two of the files are of rank 0");
     assert_int_equal(cddpi_traces_read(paths, 1, &traces), CDDP_OK);

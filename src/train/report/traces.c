@@ -31,6 +31,15 @@ static int64_t number_of(const json_t *object, const char *name, int64_t otherwi
     return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
+/* A reading of a clock; what cannot be one counts as missing, so that no sum of two overflows. */
+static int64_t time_of(const json_t *object, const char *name, int64_t otherwise)
+{
+    const int64_t most = (int64_t)1 << 60;
+    int64_t ns = number_of(object, name, otherwise);
+
+    return ns >= -most && ns <= most ? ns : otherwise;
+}
+
 static void copy_text(char *to, size_t bytes, const json_t *object, const char *name)
 {
     snprintf(to, bytes, "%s", text_of(object, name));
@@ -39,8 +48,8 @@ static void copy_text(char *to, size_t bytes, const json_t *object, const char *
 static void read_span(const json_t *json, struct cddpi_traced_span *out)
 {
     copy_text(out->name, sizeof out->name, json, "name");
-    out->begin_ns = number_of(json, "begin_ns", 0);
-    out->end_ns = number_of(json, "end_ns", 0);
+    out->begin_ns = time_of(json, "begin_ns", 0);
+    out->end_ns = time_of(json, "end_ns", 0);
     out->step = (uint64_t)number_of(json, "step", 0);
     out->number = number_of(json, "number", -1);
     out->bytes = (uint64_t)number_of(json, "bytes", 0);
@@ -56,9 +65,9 @@ static void read_call(const json_t *json, struct cddpi_traced_call *out)
     out->bucket = number_of(json, "bucket", -1);
     out->on_device = json_is_true(json_object_get(json, "on_device"));
     out->is_message = json_object_get(json, "peer") != NULL;
-    out->enqueued_ns = number_of(json, "enqueued_ns", INT64_MIN);
-    out->started_ns = number_of(json, "started_ns", INT64_MIN);
-    out->finished_ns = number_of(json, "finished_ns", INT64_MIN);
+    out->enqueued_ns = time_of(json, "enqueued_ns", INT64_MIN);
+    out->started_ns = time_of(json, "started_ns", INT64_MIN);
+    out->finished_ns = time_of(json, "finished_ns", INT64_MIN);
 }
 
 static cddp_status read_rank(const json_t *json, const char *path, struct cddpi_traced_rank *out,

@@ -1,8 +1,9 @@
 /* traces_chrome.c - writes traces in the form that chrome://tracing and ui.perfetto.dev read: a
  * process for each rank, with threads for compute, the loader, buckets and collectives. */
+#include "train/report/traces.h"
+
 #include "base/error.h"
 #include "base/replace.h"
-#include "train/report/traces.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,6 +2,8 @@
  * would have gained, and where ranks hang. */
 #include "train/report/traces.h"
 
+#include "base/alloc.h"
+
 #include <string.h>
 
 static const struct cddpi_traced_span *find_span(const struct cddpi_traced_rank *rank,
@@ -107,12 +109,13 @@ static void print_steps(const struct cddpi_traces *traces, FILE *out)
             late / (double)count * 1e-6, 100 * late / total);
 }
 
-/* The latest call of @p rank that is the collective @p number; NULL: not there. */
+/* What @p rank called as that collective; NULL: not there. Looks at place @p near first: ranks call
+ * the same in the same order. */
 static const struct cddpi_traced_call *call_of(const struct cddpi_traced_rank *rank,
-                                               const struct cddpi_traced_call *like)
+                                               const struct cddpi_traced_call *like, size_t near)
 {
-    for (size_t i = rank->call_count; i-- > 0;) {
-        const struct cddpi_traced_call *call = &rank->calls[i];
+    for (size_t i = 0; i < rank->call_count; i++) {
+        const struct cddpi_traced_call *call = &rank->calls[(near + i) % rank->call_count];
 
         if (call->number == like->number && call->on_device == like->on_device &&
             !call->is_message) {
@@ -122,16 +125,16 @@ static const struct cddpi_traced_call *call_of(const struct cddpi_traced_rank *r
     return NULL;
 }
 
-/* Who called @p call last; -1: not every rank's call is there. */
-static int last_caller(const struct cddpi_traces *traces, const struct cddpi_traced_call *call,
-                       double *out_late_ns)
+/* Who called the first rank's call @p index last; -1: it is a message, or not every rank has it. */
+static int last_caller(const struct cddpi_traces *traces, size_t index, double *out_late_ns)
 {
+    const struct cddpi_traced_call *call = &traces->ranks[0].calls[index];
     int64_t latest = INT64_MIN;
     double sum = 0;
     int last = -1;
 
-    for (int r = 0; r < traces->count; r++) {
-        const struct cddpi_traced_call *own = call_of(&traces->ranks[r], call);
+    for (int r = 0; r < traces->count && !call->is_message; r++) {
+        const struct cddpi_traced_call *own = call_of(&traces->ranks[r], call, index);
 
         if (own == NULL || own->enqueued_ns == INT64_MIN) {
             return -1;
@@ -173,33 +176,28 @@ static void print_rank(const struct cddpi_traces *traces, int r, size_t count,
 static void print_lateness(const struct cddpi_traces *traces, FILE *out)
 {
     const struct cddpi_traced_rank *first = &traces->ranks[0];
+    struct lateness *late = cddpi_zalloc_array((size_t)traces->count, sizeof *late);
     size_t count = 0;
 
-    for (size_t i = 0; i < first->call_count; i++) {
-        double late_ns;
+    for (size_t i = 0; late != NULL && i < first->call_count; i++) {
+        double late_ns = 0;
+        int last = last_caller(traces, i, &late_ns);
 
-        count += !first->calls[i].is_message &&
-                 last_caller(traces, &first->calls[i], &late_ns) >= 0;
-    }
-    for (int r = 0; r < traces->count && count > 0; r++) {
-        struct lateness late = {0};
-
-        for (size_t i = 0; i < first->call_count; i++) {
-            const struct cddpi_traced_call *call = &first->calls[i];
-            double late_ns = 0;
-
-            if (call->is_message || last_caller(traces, call, &late_ns) != r) {
-                continue;
-            }
-            late.count++;
-            late.sum_ns += late_ns;
-            if (late.most == NULL || late_ns > late.most_ns) {
-                late.most_ns = late_ns;
-                late.most = call;
-            }
+        if (last < 0) {
+            continue;
         }
-        print_rank(traces, r, count, &late, out);
+        count++;
+        late[last].count++;
+        late[last].sum_ns += late_ns;
+        if (late[last].most == NULL || late_ns > late[last].most_ns) {
+            late[last].most_ns = late_ns;
+            late[last].most = &first->calls[i];
+        }
     }
+    for (int r = 0; late != NULL && r < traces->count && count > 0; r++) {
+        print_rank(traces, r, count, &late[r], out);
+    }
+    cddpi_free(late);
 }
 
 /* Operations that some rank has called and not ended, and what the others did of them. */
@@ -219,7 +217,7 @@ static void print_open(const struct cddpi_traces *traces, FILE *out)
                     call->operation, (unsigned long long)call->number,
                     (unsigned long long)call->bytes, call->type, call->state);
             for (int other = 0; other < traces->count && !call->is_message; other++) {
-                const struct cddpi_traced_call *theirs = call_of(&traces->ranks[other], call);
+                const struct cddpi_traced_call *theirs = call_of(&traces->ranks[other], call, i);
 
                 if (other != r && theirs == NULL) {
                     fprintf(out, "; rank %d has not called it", traces->ranks[other].rank);
