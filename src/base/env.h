@@ -73,6 +73,9 @@
     X(DUMP_SIGNAL, "CDDP_DUMP_SIGNAL", "",                                                         \
       "USR1 or USR2: the library handles that signal, if the program does not, and each rank "     \
       "that gets it writes the same files; unset: none (cddp-train has its own for SIGUSR1)")      \
+    X(TRACE, "CDDP_TRACE", "",                                                                     \
+      "steps that each rank traces, as 10-20 or 10, counted from 1: it writes trace/rank-R.json "  \
+      "below the same folder, for cddp-trace; unset: none")                                        \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \

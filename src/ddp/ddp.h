@@ -148,6 +148,10 @@ struct cddp_ddp {
     bool reported; /* every rank has the same error at the same place, so the group is unharmed */
     struct cddpi_failure failure;
 
+    bool trace_looked;     /* for CDDP_TRACE */
+    bool traces_steps;     /* the trace is this handle's: it says when steps begin */
+    int64_t trace_step_ns; /* when this one began */
+
     cddp_ddp_stats stats;
     cddp_bucket_stats *bucket_stats; /* as many as any plan so far had buckets */
     size_t bucket_stats_room;
@@ -229,6 +233,15 @@ cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point);
 /** Put steps that are over into the statistics; does not wait. */
 cddp_status cddpi_timing_read(cddp_ddp *ddp);
 void cddpi_timing_release(cddp_ddp *ddp);
+
+/* trace.c */
+/** CDDP_LOG=debug: a line for each bucket of the present layout. */
+void cddpi_ddp_log_plan(const cddp_ddp *ddp);
+/** Backward begins. */
+void cddpi_ddp_trace_begin(cddp_ddp *ddp);
+/** The step's wait, which began at @p entered_ns, is over; the buckets are still those of the step.
+ */
+void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns);
 
 /* unused.c */
 /** Complete the buckets with parameters that got no gradient in this backward. */

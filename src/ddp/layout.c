@@ -110,6 +110,7 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
     layout->plan = NULL;
     layout->buckets = NULL;
     layout->block = NULL;
+    cddpi_ddp_log_plan(ddp);
     for (size_t b = 0; b < ddp->layout.plan->bucket_count && status == CDDP_OK; b++) {
         status = cddpi_bucket_prepare(&ddp->layout.buckets[b]);
     }

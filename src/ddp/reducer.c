@@ -160,6 +160,7 @@ static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
 {
     ddp->in_backward = true;
     ddp->begin_ns = now_ns;
+    cddpi_ddp_trace_begin(ddp);
     return cddpi_timing_begin(ddp);
 }
 
@@ -391,6 +392,7 @@ static cddp_status wait(cddp_ddp *ddp)
     }
     if (status == CDDP_OK) {
         status = note_costs(ddp, entered_ns);
+        cddpi_ddp_trace_end(ddp, entered_ns);
     }
     if (status == CDDP_OK && ddp->rebuild_due) {
         status = cddpi_layout_rebuild(ddp);

@@ -174,6 +174,7 @@ struct cddp_group {
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its last operations */
     struct cddpi_dump *dump;        /* where these are written; NULL: nowhere yet (dump.h) */
+    struct cddpi_trace *trace;      /* NULL: no step is traced (trace.h) */
 };
 
 /** Whether the group's data may lie in a device's memory; else all memory is the processor's. */

@@ -3,6 +3,7 @@
 #include "train/loop.h"
 
 #include "base/error.h"
+#include "group/trace.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
 #include "train/generate/during_run.h"
@@ -135,6 +136,7 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
         }
     }
     cddpi_loader_cancel(trainer->loader);
+    cddpi_trace_close(trainer->group);
     if (status == CDDP_OK) {
         status = cddpi_trainer_save_last(trainer);
     }

@@ -13,6 +13,7 @@
 #include "train/device/step_graphs.h"
 #include "train/generate/during_run.h"
 #include "train/report/report_run.h"
+#include "train/report/trace_steps.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
@@ -24,6 +25,9 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
 
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_batch(config, world_size / config->parallel.pipeline);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_trace(config);
     }
     return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
 }
@@ -65,7 +69,10 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
     cddpi_progress_init(&trainer->progress, trainer->rank != 0);
     status = cddpi_stages_join(trainer);
-    return status == CDDP_OK ? cddpi_trainer_check_batch(config, trainer->replica_count) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_batch(config, trainer->replica_count);
+    }
+    return status == CDDP_OK ? cddpi_trainer_check_trace(config) : status;
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
@@ -136,13 +143,23 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
 static cddp_status open_records(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
+    struct cddpi_prometheus *prometheus = NULL;
+    cddp_status status;
 
     cddpi_dump_set_folder(trainer->group, config->train.run_dir);
     if (trainer->rank != 0) {
         return CDDP_OK;
     }
-    return cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
-                              config->train.tensorboard, &trainer->metrics);
+    status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
+                                config->train.tensorboard, &trainer->metrics);
+    if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
+        status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
+                                       trainer->world_size, &prometheus);
+    }
+    if (status == CDDP_OK) {
+        cddpi_metrics_export(trainer->metrics, prometheus);
+    }
+    return status;
 }
 
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
@@ -160,7 +177,8 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    cddpi_trainer_resume,
                                                                    open_sample_log,
                                                                    open_arrivals,
-                                                                   open_records};
+                                                                   open_records,
+                                                                   cddpi_trainer_open_trace};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 

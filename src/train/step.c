@@ -4,11 +4,13 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "group/trace.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
 #include "train/micro_batch.h"
 #include "train/models.h"
 #include "train/report/report.h"
+#include "train/report/trace_steps.h"
 #include "train/stages/stages.h"
 #include "train/stop.h"
 #include "train/update.h"
@@ -112,6 +114,14 @@ static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddp
     return status;
 }
 
+static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
+{
+    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
+
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
+}
+
 static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_step *step)
 {
     struct cddpi_micro_batch batch = {.last = false};
@@ -122,6 +132,7 @@ static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_ste
         if (status == CDDP_OK) {
             assert(batch.label != NULL); /* as many batches as steps */
             trainer->interval.data_ns += batch.waited_ns;
+            trace_batch(trainer, &batch);
             cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
             step->predictions += batch.count * trainer->predictions;
             status = step->mode.replays
@@ -172,6 +183,7 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
     interval->step_ns += cddpi_now_ns() - step->begun_ns;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun_ns, cddpi_now_ns(), -1, 0);
     if (status != CDDP_OK) {
         return status;
     }
@@ -180,8 +192,11 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step
 
 cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_step *out)
 {
-    cddp_status status = plan(trainer, out);
+    cddp_status status = cddpi_trainer_trace_step(trainer);
 
+    if (status == CDDP_OK) {
+        status = plan(trainer, out);
+    }
     if (status == CDDP_OK) {
         status = begin_agreement(trainer);
     }

@@ -2,6 +2,7 @@
 #include "train/update.h"
 
 #include "base/clock.h"
+#include "group/trace.h"
 #include "train/device/collect_results.h"
 #include "train/stages/stages.h"
 
@@ -76,9 +77,12 @@ cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cdd
     cddp_status status;
 
     if (cddpi_device_is_async(trainer->device)) {
-        return update_on_device(trainer, step, out_norm);
+        status = update_on_device(trainer, step, out_norm);
+        cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, cddpi_now_ns(), -1, 0);
+        return status;
     }
     status = update_on_processor(trainer, step->lr, step->reported, out_norm);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, cddpi_now_ns(), -1, 0);
     trainer->interval.optimizer_ns += cddpi_now_ns() - begun;
     return status;
 }

@@ -107,6 +107,8 @@ struct cddpi_config {
         double timeout;
         bool tensorboard;
         char *sample_log;
+        char *trace;
+        char *prometheus;
     } train;
     struct {
         int64_t first_bucket_bytes;

@@ -214,6 +214,13 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.sample_log), CDDPI_KEY_TEXT, "\"\"", .local = true,
      .text = "Each rank appends to the file of this name, a dot and its rank one line a step: "
              "step, epoch and the samples it took; empty: not."},
+    {KEY(train.trace), CDDPI_KEY_TEXT, "\"\"",
+     .text = "Steps to be traced, as *10-20*, counted from 1: each rank writes trace/rank-R.json "
+             "into the run's folder, which *cddp-trace*(1) merges and the report shows; empty: "
+             "those of $CDDP_TRACE, or none."},
+    {KEY(train.prometheus), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text = "Rank 0 writes the newest metrics into this file, in the text format of Prometheus, "
+             "whole each time: for the textfile collector of its node exporter; empty: not."},
 
     {KEY(ddp.first_bucket_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
      .text = "Size from which the first bucket of gradients is closed; 0: as *ddp.bucket_bytes* "
