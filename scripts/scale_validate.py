@@ -8,13 +8,13 @@ import json, os, subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HOSTS = os.path.join(ROOT, "scripts", "hosts")
-RATES = ("100mbit", "300mbit")
+RATES = ("20mbit", "100mbit")
 COUNTS = (2, 3, 4)
-STREAM_BYTES = {"100mbit": 8 << 20, "300mbit": 24 << 20}
+STREAM_BYTES = {"20mbit": 2 << 20, "100mbit": 8 << 20}
 PORT = 5001
 CONF = """model = { type = "mlp"; hidden = [512, 512]; };
 data = { type = "synthetic"; samples = 4096; };
-train = { epochs = 1000000; eval_epochs = 1000000; log_steps = 5; tensorboard = false; };
+train = { epochs = 1000000; eval_epochs = 1000000; log_steps = 1; tensorboard = false; };
 ddp = { shard_optimizer = false; };
 """
 
