@@ -38,6 +38,7 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
 
         (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
         (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
+        (*out)->host = members->host;
         (*out)->generation = env->generation;
     }
     return status;

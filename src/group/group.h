@@ -106,6 +106,9 @@ struct cddpi_backend_ops {
     /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
      * that see each other's by peers(); 0: nowhere. NULL: never. */
     uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
+    /* Write the name of the network interface that leads to the other hosts, at most @p bytes with
+     * its end; false: it is not known on this rank. NULL: never. */
+    bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
 };
 
 struct cddp_work {
@@ -157,6 +160,7 @@ struct cddp_group {
     int world_size;
     int local_rank;
     int local_world_size;
+    int host; /* the number of this rank's host in the job: ranks of one share memory */
     uint32_t generation;
     uint32_t timeout_ms;
     const struct cddpi_transport *transport;

@@ -50,7 +50,10 @@ struct cddpi_transport {
              * (nccl), versions that differ. A part of a group opens its own likewise. */
             cddp_status (*open)(const struct cddpi_device_open_params *params,
                                 struct cddpi_device_transport **out);
-            int ranks;     /* only for groups of so many ranks; 0: of any number */
+            int ranks; /* only for groups of so many ranks; 0: of any number */
+            /* only where all ranks are on one host, or only where they are not: for two of a name
+             */
+            enum { CDDPI_ANY_HOSTS, CDDPI_ONE_HOST, CDDPI_SEVERAL_HOSTS } hosts;
             bool for_host; /* backend "host" means this, too: ranks may share a device */
         } device;
     };

@@ -92,8 +92,16 @@ struct cddpi_group_device {
     char requested[16]; /* the transport that was asked for; "": any */
     char label[CDDPI_LABEL_BYTES];
 
-    struct cddpi_calls *calls;         /* shared, by rank */
-    struct cddpi_p2p_calls *p2p_calls; /* shared, by rank, then peer: to it, from it */
+    int *host_of;         /* by rank: numbers of hosts */
+    int host_count;       /* of the group's ranks */
+    char interfaces[128]; /* that lead to the other hosts, as CDDP_SOCKET_IFNAME; "": not known */
+    struct cddpi_remote *remote; /* see remote.h; NULL: all ranks are on one host */
+    const struct cddpi_remote_ops *remote_ops;
+    cddp_group *remote_group; /* of the same ranks, for it */
+
+    /* shared with the ranks of this host: those of other hosts write nothing there */
+    struct cddpi_calls *calls;         /* by rank */
+    struct cddpi_p2p_calls *p2p_calls; /* by rank, then peer: to it, from it */
 
     /* the watchdog */
     pthread_t thread;
@@ -261,6 +269,12 @@ cddp_status cddpi_watchdog_query(struct cddpi_group_device *dev, struct cddpi_ev
                                  bool *out_done);
 /** Take finished operations off the list, and end everything if something is wrong. Any thread. */
 void cddpi_watchdog_check(struct cddpi_group_device *dev);
+
+/** Whether rank @p rank is on this rank's host, so that it sees the shared memory. */
+static inline bool cddpi_device_is_here(const struct cddpi_group_device *dev, int rank)
+{
+    return dev->host_of[rank] == dev->host_of[dev->group->rank];
+}
 
 /* --- calls.c --- */
 

@@ -156,6 +156,13 @@ static cddp_status check(const struct cddpi_group_device *dev, const struct cddp
                                cddpi_kind_name(op->kind), dev->device->ops->name,
                                dev->device->index);
     }
+    if (!cddpi_device_is_here(dev, op->root)) {
+        return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
+                               "%s of memory of device %s %d: rank %d is on another host (copy it "
+                               "to the processor's)",
+                               cddpi_kind_name(op->kind), dev->device->ops->name,
+                               dev->device->index, op->root);
+    }
     if (dev->capturing) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
                                "%s of the device's memory cannot be part of a capture",

@@ -114,6 +114,9 @@ struct cddpi_carrier_ops {
     void (*abort)(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
     /* Whether another host's abort has come: then @p out is its failure. Cheap; any thread. */
     bool (*aborted)(struct cddpi_carrier *carrier, struct cddpi_failure *out);
+    /* The name of the network interface by which this rank reaches another host; false: it reaches
+     * none yet. NULL: the carrier does not know. */
+    bool (*interface)(struct cddpi_carrier *carrier, char *out, size_t bytes);
 };
 
 /* in tcp/ */

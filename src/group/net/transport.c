@@ -220,6 +220,12 @@ static void end_sleep(struct cddpi_backend *net)
     net->inner_ops->end_sleep(net->inner);
 }
 
+static bool interface(struct cddpi_backend *net, char *out, size_t bytes)
+{
+    return net->carrier != NULL && net->carrier_ops->interface != NULL &&
+           net->carrier_ops->interface(net->carrier, out, bytes);
+}
+
 static void free_memory(struct cddpi_backend *net, void *memory)
 {
     net->inner_ops->free_memory(net->inner, memory);
@@ -242,7 +248,8 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .wake = cddpi_net_wake,
                                                 .abort = abort_net,
                                                 .broken = broken,
-                                                .free_memory = free_memory};
+                                                .free_memory = free_memory,
+                                                .interface = interface};
 
 static cddp_status probe(const struct cddpi_members *members)
 {

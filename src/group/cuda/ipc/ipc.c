@@ -462,7 +462,10 @@ const struct cddpi_transport cddpi_ipc_transport = {
     .carries = CDDPI_MEMORY_DEVICE,
     .device = {.ops = &ops, .probe = probe, .open = open_ipc, .for_host = true}};
 
-const struct cddpi_transport cddpi_staged_transport = {
-    .name = "staged",
-    .carries = CDDPI_MEMORY_DEVICE,
-    .device = {.ops = &ops, .probe = probe, .open = open_staged, .for_host = true}};
+const struct cddpi_transport cddpi_staged_transport = {.name = "staged",
+                                                       .carries = CDDPI_MEMORY_DEVICE,
+                                                       .device = {.ops = &ops,
+                                                                  .probe = probe,
+                                                                  .open = open_staged,
+                                                                  .hosts = CDDPI_ONE_HOST,
+                                                                  .for_host = true}};

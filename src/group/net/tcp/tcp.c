@@ -291,4 +291,5 @@ const struct cddpi_carrier_ops cddpi_tcp_carrier = {.name = "tcp",
                                                     .check = cddpi_tcp_check,
                                                     .describe = cddpi_tcp_describe,
                                                     .abort = cddpi_tcp_abort,
-                                                    .aborted = cddpi_tcp_aborted};
+                                                    .aborted = cddpi_tcp_aborted,
+                                                    .interface = cddpi_tcp_interface};
