@@ -12,6 +12,7 @@ struct example {
 
 static const struct example c = {"embed", 0.6, 0.2, 40};
 static const struct example cpp = {"embed_cpp", 1.0, 0.5, 50};
+static const struct example fortran = {"embed_fortran", 0.5, 0.15, 30};
 static const struct example gpt2 = {"embed_gpt2", 5.0, 3.5, 80};
 
 struct trainer {
@@ -126,7 +127,7 @@ static void the_patch_is_short(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASES(c), CASES(cpp), CASES(gpt2)};
+    const struct CMUnitTest tests[] = {CASES(c), CASES(cpp), CASES(fortran), CASES(gpt2)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
