@@ -10,14 +10,11 @@
 
 static const cddp_step plain_step = CDDP_STEP_INIT;
 
-cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
+static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
 {
     cddp_step read = CDDP_STEP_INIT;
     cddp_status status;
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
     status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
         return status;
@@ -39,6 +36,13 @@ cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
     }
     ddp->step = read;
     return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
+}
+
+cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, step)) : status;
 }
 
 /* Start all buckets that are complete and whose predecessors were started. */
@@ -123,14 +127,11 @@ static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
     return cddpi_timing_begin(ddp);
 }
 
-cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
+static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_slot *slot = NULL;
     cddp_status status;
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
     status = cddpi_ddp_usable(ddp);
     if (status == CDDP_OK) {
         status = find_slot(ddp, index, &slot);
@@ -165,6 +166,13 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
         status = look(ddp);
     }
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
+cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grad_ready");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grad_ready(ddp, index)) : status;
 }
 
 /* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
@@ -320,14 +328,11 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
     ddp->step = plain_step;
 }
 
-cddp_status cddp_ddp_wait(cddp_ddp *ddp)
+static cddp_status wait(cddp_ddp *ddp)
 {
     int64_t entered_ns = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
     if (ddp->broken) {
         return cddpi_ddp_usable(ddp);
     }
@@ -357,4 +362,11 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
     cddpi_ddp_end_backward(ddp);
     ddp->backward++;
     return CDDP_OK;
+}
+
+cddp_status cddp_ddp_wait(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_wait");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, wait(ddp)) : status;
 }
