@@ -36,6 +36,9 @@
     X(SOCKET_IFNAME, "CDDP_SOCKET_IFNAME", "",                                                     \
       "network interfaces for traffic between hosts, in NCCL_SOCKET_IFNAME's syntax: prefixes "    \
       "with commas, behind ^ those to leave out, behind = exact names; unset: all")                \
+    X(LEADERS, "CDDP_LEADERS", "",                                                                 \
+      "how many ranks of each machine exchange data with other machines, 1 to 4, the same on all " \
+      "ranks; unset: 1, or more where that is measured to be faster")                              \
     X(SOCKETS, "CDDP_SOCKETS", "2",                                                                \
       "TCP connections between two hosts for each kind of traffic, the same on all ranks")         \
     X(ENCRYPT, "CDDP_ENCRYPT", "0",                                                                \

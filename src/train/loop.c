@@ -32,8 +32,8 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
     }
     return cddpi_loader_start(trainer->loader, trainer->sampler, trainer->cursor.epoch,
                               trainer->cursor.position, trainer->train_data.count,
-                              (uint64_t)trainer->config->train.batch_size, trainer->rank,
-                              trainer->world_size, true);
+                              (uint64_t)trainer->config->train.batch_size, trainer->replica,
+                              trainer->replica_count, true);
 }
 
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */

@@ -47,7 +47,7 @@ cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what)
 static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trainer,
                                                 cddp_status status)
 {
-    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->world_size);
+    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
     char text[160];
 
     if (samples == 1) {

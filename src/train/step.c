@@ -7,7 +7,9 @@
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
 #include "train/micro_batch.h"
+#include "train/models.h"
 #include "train/report/report.h"
+#include "train/stages/stages.h"
 #include "train/stop.h"
 #include "train/update.h"
 
@@ -91,7 +93,7 @@ static void bind_again(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
-    cddpi_model_bind_grads(trainer->model, trainer->grads);
+    cddpi_trainer_bind_grads(trainer);
 }
 
 /* What is captured of a step's last micro-batch goes on to the update, which must know whether the
@@ -110,8 +112,7 @@ static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddp
     return status;
 }
 
-/* The step's gradients: the mean over all samples of its batch, on every rank. */
-static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
+static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_step *step)
 {
     struct cddpi_micro_batch batch = {.last = false};
     cddp_status status = CDDP_OK;
@@ -131,6 +132,15 @@ static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *ste
             status = cddpi_prefetcher_release(trainer->prefetcher);
         }
     }
+    return status;
+}
+
+/* The step's gradients: the mean over all samples of its batch, on every rank. */
+static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
+{
+    cddp_status status = trainer->stages != NULL ? cddpi_stages_compute(trainer, step)
+                                                 : compute_whole(trainer, step);
+
     if (status == CDDP_OK) {
         bind_again(trainer);
     }
