@@ -17,9 +17,9 @@ owner_of() {
     esac
 }
 
-# includes FILE : what it includes, in quotes or angle brackets, one a line.
+# includes FILE : what it includes (or as a patch lets include), in quotes or angle brackets, one a line.
 includes() {
-    sed -n 's/^ *# *include *["<]\([^">]*\)[">].*/\1/p' "$1"
+    sed -n 's/^[ +]*# *include *["<]\([^">]*\)[">].*/\1/p' "$1"
 }
 
 # refuse FILE INCLUDE REASON
@@ -87,7 +87,7 @@ for folder in src/*/; do
     }
 done
 # Examples are of somebody else's program: public headers and the system's.
-for file in $(find examples -name '*.[ch]' -o -name '*.cu'); do
+for file in $(find examples -name '*.[ch]' -o -name '*.c[pu]*' -o -name '*.patch'); do
     for include in $(includes "$file"); do
         case $include in
         cddp/*) [ -e "include/$include" ] || refuse "$file" "$include" "no public header" ;;
