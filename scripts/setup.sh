@@ -7,7 +7,7 @@ build_packages="gcc libc6-dev pkg-config meson ninja-build libdnnl-dev libconfig
   libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev libutf8proc-dev libopenmpi-dev scdoc"
 data_packages="dataset-fashion-mnist"
 text_packages="bible-kjv bible-kjv-text"
-test_packages="libcmocka-dev openmpi-bin"
+test_packages="libcmocka-dev openmpi-bin cmake zsh groff-base"
 cluster_packages="iproute2 slurm-wlm munge" # without them their tests are skipped
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }

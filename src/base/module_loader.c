@@ -128,7 +128,7 @@ static bool find_beside(const struct cddpi_module_file *module, char *path, size
     for (int i = 0; i < 2; i++) {
         if (places[i] != NULL &&
             (beside(module, places[i], "", "", path, bytes) ||
-             beside(module, places[i], "../lib/", "", path, bytes) ||
+             beside(module, places[i], CDDP_BIN_TO_LIB "/", "", path, bytes) ||
              beside(module, places[i], "../src/", module->built_in, path, bytes) ||
              beside(module, places[i], "", module->built_in, path, bytes))) {
             return true;
