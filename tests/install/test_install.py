@@ -144,13 +144,14 @@ def moved_folder(folder):
     prefix = os.path.join(folder, "second")
     shutil.move(first, prefix)
     lib = os.path.join(prefix, option("libdir"))
-    module = os.path.join(lib, "libcddp-cuda.so")
+    module = os.path.join(lib, "cddp", "libcddp-cuda.so")
+    os.makedirs(os.path.dirname(module), exist_ok=True)
     with open(os.path.join(folder, "empty.c"), "w", encoding="utf-8") as file:
         file.write("int nothing = 0;\n")
     run(CC, "-shared", "-fPIC", os.path.join(folder, "empty.c"), "-o", module)
     said = run(os.path.join(prefix, option("bindir"), "cddp-run"), "--check", env={"CDDP_CUDA_MODULE": ""}, ok=False).stdout
     there = os.path.join(prefix, option("bindir"), *[".."] * len(option("bindir").split("/")), option("libdir"))
-    expect("cddp-run finds the module", f"{there}/libcddp-cuda.so is not cddp's" in said, said)
+    expect("cddp-run finds the module", f"{there}/cddp/libcddp-cuda.so is not cddp's" in said, said)
     program = os.path.join(folder, "program")
     run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, f"-I{prefix}/{option('includedir')}", f"-L{lib}", "-lcddp",
         f"-Wl,-rpath,{lib}")
