@@ -9,6 +9,7 @@ data_packages="dataset-fashion-mnist"
 text_packages="bible-kjv bible-kjv-text"
 test_packages="libcmocka-dev openmpi-bin cmake zsh groff-base"
 cluster_packages="iproute2 slurm-wlm munge" # without them their tests are skipped
+browser_packages="chromium" # the same
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 

@@ -69,6 +69,9 @@ struct cddpi_device_transport_ops {
     cddp_status (*poll)(struct cddpi_device_transport *transport);
     /* End everything that is under way, so that streams run dry; any thread, from any state. */
     void (*abort)(struct cddpi_device_transport *transport, const char *reason);
+    /* The program ends without closing: say so to the peers, by no more than flags. NULL: nothing.
+     */
+    void (*exits)(struct cddpi_device_transport *transport);
     /* Memory that the transport reduces fastest, zeroed. Collective. All ranks pass the same place
      * of it to an operation (in place: their own part of that), or none does. */
     cddp_status (*alloc)(struct cddpi_device_transport *transport, size_t bytes, void **out);

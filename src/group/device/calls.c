@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "group/peer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -94,21 +95,27 @@ cddp_status cddpi_calls_compare(struct cddpi_group_device *dev)
     return CDDP_OK;
 }
 
+void cddpi_calls_exit(struct cddpi_group_device *dev)
+{
+    if (dev->calls != NULL) {
+        atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_EXITED, memory_order_release);
+    }
+    if (dev->transport != NULL && dev->ops->exits != NULL) {
+        dev->ops->exits(dev->transport);
+    }
+}
+
 cddp_status cddpi_calls_check_peer(const struct cddpi_group_device *dev, int rank, bool thorough,
                                    const char *title)
 {
     const struct cddpi_calls *peer = &dev->calls[rank];
 
-    if (atomic_load_explicit(&peer->left, memory_order_acquire) != 0) {
-        (void)cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group", title, rank);
-        cddpi_error_blame(rank);
-        return CDDP_ERR_PEER;
+    uint32_t end = atomic_load_explicit(&peer->end, memory_order_acquire);
+
+    if (end != CDDPI_PEER_HERE) {
+        return cddpi_peer_left(title, rank, peer->pid, (enum cddpi_peer_end)end);
     }
-    if (thorough && !cddpi_process_is_alive(peer->pid, peer->start_time)) {
-        (void)cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done", title, rank,
-                         peer->pid);
-        cddpi_error_blame(rank);
-        return CDDP_ERR_PEER;
-    }
-    return CDDP_OK;
+    return thorough && !cddpi_process_is_alive(peer->pid, peer->start_time)
+               ? cddpi_peer_died(title, rank, peer->pid)
+               : CDDP_OK;
 }

@@ -43,7 +43,7 @@ struct cddpi_calls {
     _Alignas(64) _Atomic uint64_t called; /* operations that it has put into its stream */
     _Alignas(64) _Atomic uint64_t ended;  /* the last one that was seen to be done */
     _Atomic uint64_t compared;            /* up to here it has seen that all called the same */
-    _Atomic uint32_t left;
+    _Atomic uint32_t end;                 /* enum cddpi_peer_end */
     int32_t pid;
     uint64_t start_time;
     _Alignas(64) struct cddpi_call calls[CDDPI_CALLS]; /* by number */
@@ -274,6 +274,8 @@ static inline struct cddpi_calls *cddpi_own_calls(const struct cddpi_group_devic
 cddp_status cddpi_calls_publish(struct cddpi_group_device *dev, struct cddpi_pending *pending);
 /** Compare the calls that all ranks have made by now and that were not compared yet. */
 cddp_status cddpi_calls_compare(struct cddpi_group_device *dev);
+/** The program ends without leaving the group: say so. */
+void cddpi_calls_exit(struct cddpi_group_device *dev);
 /** Whether rank @p rank is still there; @p thorough asks the system. @p title: of the operation
  *  that needs it. */
 cddp_status cddpi_calls_check_peer(const struct cddpi_group_device *dev, int rank, bool thorough,

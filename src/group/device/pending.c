@@ -86,8 +86,7 @@ void cddpi_pending_begin(struct cddpi_group_device *dev, struct cddpi_pending *p
 
 void cddpi_pending_add(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
-    cddpi_recorder_begin(&dev->group->recorder, &pending->op);
-    cddpi_recorder_start(&dev->group->recorder, pending->op.serial); /* as far as can be seen */
+    cddpi_recorder_begin(&dev->group->recorder, &pending->op, true);
     pthread_mutex_lock(&dev->mutex);
     if (atomic_load_explicit(&dev->failed, memory_order_relaxed)) {
         pending->status = (cddp_status)dev->failure.status; /* it came in the meantime */

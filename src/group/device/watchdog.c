@@ -1,6 +1,7 @@
 /* watchdog.c - owns the watchdog of a group's device: a thread that sees operations end, compares
  * what the ranks have called, and ends everything when something is wrong. */
 #include "group/device/device.h"
+#include "group/peer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -123,30 +124,20 @@ static cddp_status check_peers(struct cddpi_group_device *dev, const struct view
 
 static cddp_status expired(const struct cddpi_group_device *dev, const struct view *view)
 {
-    char late[512] = "";
-    size_t used = 0;
-    bool any_stopped = false;
-    bool is_stopped;
+    struct cddpi_late late = {.used = 0};
+    cddp_status status;
 
-    for (int r = 0; r < dev->group->world_size && used < sizeof late - 64; r++) {
+    for (int r = 0; r < dev->group->world_size; r++) {
         const struct cddpi_calls *peer = &dev->calls[r];
 
-        if (atomic_load_explicit(&peer->called, memory_order_acquire) >= view->number) {
-            continue;
+        if (atomic_load_explicit(&peer->called, memory_order_acquire) < view->number) {
+            cddpi_late_add(&late, r, peer->pid);
         }
-        is_stopped = cddpi_process_is_stopped(peer->pid);
-        any_stopped = any_stopped || is_stopped;
-        used += (size_t)snprintf(late + used, sizeof late - used, "%srank %d (pid %d%s)",
-                                 used > 0 ? ", " : "", r, peer->pid, is_stopped ? ", stopped" : "");
     }
-    (void)cddpi_fail(CDDP_ERR_TIMEOUT, "%s: waited %lld ms for %s", view->title,
-                     (long long)((cddpi_now_ns() - view->start_ns) / 1000000),
-                     used > 0 ? late : "the devices: all ranks have called it");
+    status = cddpi_late_fail(&late, view->title, view->start_ns,
+                             "the devices: all ranks have called it", "");
     cddpi_error_during(view->title);
-    if (any_stopped) {
-        cddpi_error_stopped();
-    }
-    return CDDP_ERR_TIMEOUT;
+    return status;
 }
 
 static cddp_status check_all(struct cddpi_group_device *dev)
@@ -360,11 +351,11 @@ void cddpi_watchdog_stop(struct cddpi_group_device *dev, bool finish)
         nanosleep(&pause, NULL);
     }
     if (is_busy(dev)) {
-        atomic_store_explicit(&cddpi_own_calls(dev)->left, 1, memory_order_release);
+        atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_LEFT, memory_order_release);
         dev->ops->abort(dev->transport, "this rank has left the group");
     }
     stop_threads(dev, true);
     fini(dev);
-    atomic_store_explicit(&cddpi_own_calls(dev)->left, 1, memory_order_release);
+    atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_LEFT, memory_order_release);
     dev->watched = false;
 }
