@@ -168,8 +168,7 @@ static int with_config(const struct cddpi_train_options *options)
     } else if (options->mode == CDDPI_TRAIN_RUN) {
         result = train(&config, words, options->word_count);
     } else {
-        status = cddpi_trainer_validate(
-            &config, (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, 1));
+        status = cddpi_trainer_validate(&config, cddpi_dry_run_ranks(&config));
         if (status == CDDP_OK && options->mode == CDDPI_TRAIN_DRY_RUN) {
             status = cddpi_trainer_dry_run(&config, stdout);
         }
