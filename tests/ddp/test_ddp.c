@@ -253,8 +253,7 @@ static int weighted_rank(int rank, int world_size, void *argument)
                     sum += r * 3 * gradient(r, step, p, i);
                     weights += r * 3;
                 }
-                CHECK(fabs(((float *)cddp_ddp_grad(ddp, p))[i] -
-                           (weights > 0 ? sum / weights : 0)) < 1e-6);
+                CHECK(fabs(((float *)cddp_ddp_grad(ddp, p))[i] - sum / weights) < 1e-6);
             }
         }
     }
@@ -266,7 +265,7 @@ static int weighted_rank(int rank, int world_size, void *argument)
 
 static void weights_make_the_mean_over_samples_and_0_contributes_nothing(void **state)
 {
-    for (int i = 0; i < WORLD_SIZES; i++) {
+    for (int i = 1; i < WORLD_SIZES; i++) { /* alone nobody would contribute */
         bool with_backward = true;
 
         assert_int_equal(meet(*state, world_sizes[i], weighted_rank, &with_backward, NULL), 0);
@@ -275,7 +274,7 @@ static void weights_make_the_mean_over_samples_and_0_contributes_nothing(void **
 
 static void a_rank_without_samples_may_leave_out_backward(void **state)
 {
-    for (int i = 0; i < WORLD_SIZES; i++) {
+    for (int i = 1; i < WORLD_SIZES; i++) { /* alone nobody would contribute */
         bool with_backward = false;
 
         assert_int_equal(meet(*state, world_sizes[i], weighted_rank, &with_backward, NULL), 0);
