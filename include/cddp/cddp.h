@@ -5,7 +5,9 @@
 
 #include <cddp/checkpoint.h>
 #include <cddp/ddp.h>
+#include <cddp/exchange.h>
 #include <cddp/group.h>
+#include <cddp/process.h>
 #include <cddp/sampler.h>
 #include <cddp/status.h>
 #include <cddp/store.h>

@@ -46,6 +46,7 @@ void cddp_group_destroy(cddp_group *group)
     if (group == NULL) {
         return;
     }
+    cddpi_user_store_destroy(group->user_store);
     if (cddpi_group_has_device(group)) {
         cddpi_group_device_close(group);
     }

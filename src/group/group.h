@@ -5,6 +5,7 @@
 #define CDDPI_GROUP_H
 
 #include "base/error.h"
+#include "group/user_store.h"
 
 #include <cddp/group.h>
 
@@ -107,6 +108,7 @@ struct cddp_work {
     struct cddpi_pending *pending;   /* of the group's device; NULL: the queue runs it */
     struct cddp_work *next;          /* in its channel, the incoming list or the free list */
     struct cddp_work *newer, *older; /* handles that the caller has */
+    struct cddp_work *before;        /* goes with this one, which is done after it; or NULL */
     cddp_status status;
     _Atomic uint32_t done; /* 0 no, 1 yes, 2 no and someone sleeps on it */
 };
@@ -157,7 +159,8 @@ struct cddp_group {
     uint64_t collectives;     /* submitted so far */
     uint64_t *messages;       /* submitted so far, by channel */
     int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
-    _Atomic bool broken;      /* then the failure below is set and does not change */
+    struct cddpi_user_store *user_store; /* NULL: nobody asked for it */
+    _Atomic bool broken;                 /* then the failure below is set and does not change */
     struct cddpi_failure failure;
 };
 

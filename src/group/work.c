@@ -4,8 +4,12 @@
 #include "base/error.h"
 #include "group/device/device.h"
 
+/* What became of a work that is done: of the first of those that go with it, if that failed. */
 static cddp_status result(const struct cddp_work *work)
 {
+    for (const struct cddp_work *part = work->before; part != NULL; part = part->before) {
+        work = part->status != CDDP_OK ? part : work;
+    }
     if (work->status == CDDP_OK) {
         return CDDP_OK;
     }
@@ -57,6 +61,7 @@ void cddp_work_destroy(cddp_work *work)
         return;
     }
     group = work->group;
+    cddp_work_destroy(work->before);
     if (group == NULL) {
         cddpi_free(work);
         return;

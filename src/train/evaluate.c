@@ -6,7 +6,7 @@
 #include "base/shape.h"
 #include "train/device/collect_results.h"
 #include "train/micro_batch.h"
-#include "train/stop.h"
+#include "base/stop.h"
 #include "train/trainer.h"
 
 #include <math.h>

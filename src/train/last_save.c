@@ -8,7 +8,7 @@
 #include "base/launcher_report.h"
 #include "base/shape.h"
 #include "train/checkpoint.h"
-#include "train/stop.h"
+#include "base/stop.h"
 
 #include <time.h>
 

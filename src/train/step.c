@@ -4,11 +4,11 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "base/stop.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
 #include "train/micro_batch.h"
 #include "train/report/report.h"
-#include "train/stop.h"
 #include "train/update.h"
 
 #include <assert.h>

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "train/generate/model.h"
-#include "train/stop.h"
+#include "base/stop.h"
 
 cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
 {

@@ -1,0 +1,24 @@
+/* should_stop.c - owns the ranks' common answer to whether a signal has asked one of them to end.
+ */
+#include "base/error.h"
+#include "base/stop.h"
+#include "group/group.h"
+
+#include <cddp/exchange.h>
+
+cddp_status cddp_should_stop(cddp_group *group, bool *out_stop)
+{
+    uint8_t asked = cddpi_stop_requested();
+    cddp_status status = CDDP_OK;
+
+    if (out_stop == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "should_stop: out is NULL");
+    }
+    if (group != NULL) {
+        status = cddp_all_reduce(group, &asked, &asked, 1, CDDP_U8, CDDP_OP_MAX, NULL);
+    }
+    if (status == CDDP_OK) {
+        *out_stop = asked != 0;
+    }
+    return status;
+}
