@@ -9,9 +9,9 @@ ours=' base store device group ddp checkpoint nn optim data train programs kerne
 # The folder that a public header belongs to.
 owner_of() {
     case $1 in
-    status.h | types.h) echo base ;;
+    process.h | status.h | types.h) echo base ;;
     sampler.h) echo samplers ;;
-    mpi.h) echo group ;;
+    exchange.h | mpi.h) echo group ;;
     cddp.h) echo everything ;;
     *) echo "${1%.h}" ;;
     esac

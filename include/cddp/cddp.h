@@ -1,4 +1,5 @@
-/* cddp.h - process groups and gradient synchronisation for C, C++ and CUDA trainers: all of the
+/** @file
+ *  cddp.h - process groups and gradient synchronisation for C, C++ and CUDA trainers: all of the
  * runtime's headers. See examples/embed/ for a small trainer that uses them. */
 #ifndef CDDP_CDDP_H
 #define CDDP_CDDP_H

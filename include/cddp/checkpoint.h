@@ -1,4 +1,5 @@
-/* checkpoint.h - safetensors files, and directories of them that appear whole or not at all. Any
+/** @file
+ *  checkpoint.h - safetensors files, and directories of them that appear whole or not at all. Any
  * thread; a cddp_safetensors may be read by several at a time. All calls may give
  * CDDP_ERR_NO_MEMORY and, for NULL where something must be, CDDP_ERR_ARGUMENT. */
 #ifndef CDDP_CHECKPOINT_H

@@ -1,4 +1,5 @@
-/* group.h - process groups: the ranks that train together, and their collectives.
+/** @file
+ *  group.h - process groups: the ranks that train together, and their collectives.
  *
  * A group belongs to one thread at a time (the one that drives compute). All ranks of a group call
  * the same collectives in the same order; ranks that disagree get CDDP_ERR_MISMATCH with a text
@@ -86,6 +87,7 @@ typedef struct cddp_group_options {
     void *stream;
 
 } cddp_group_options;
+/** A cddp_group_options of defaults. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
@@ -123,6 +125,7 @@ typedef struct cddp_bootstrap {
     int (*all_gather)(void *context, const void *own, size_t bytes, void *out_all);
 
 } cddp_bootstrap;
+/** An empty cddp_bootstrap. */
 #define CDDP_BOOTSTRAP_INIT                                                                        \
     {                                                                                              \
         sizeof(cddp_bootstrap), NULL, 0, 0, NULL, NULL                                             \

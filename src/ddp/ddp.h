@@ -17,6 +17,7 @@
 struct cddpi_param {
     char *name;
     void *data;
+    void *home;    /* the caller's memory, from which a sharded optimizer moves the data */
     size_t count;  /* elements */
     uint32_t slot; /* UINT32_MAX: frozen */
     cddp_type type;
@@ -69,7 +70,12 @@ struct cddpi_step_status {
                            others in the last step whose times are known, the less */
 };
 
-enum { CDDPI_STEP_ZERO_FILLED = 1, CDDPI_STEP_ORDER_KNOWN = 2, CDDPI_STEP_SUM = 4 };
+enum {
+    CDDPI_STEP_ZERO_FILLED = 1,
+    CDDPI_STEP_ORDER_KNOWN = 2,
+    CDDPI_STEP_SUM = 4,
+    CDDPI_STEP_JOINED = 8 /* the rank is through, and only takes part */
+};
 
 /* Of a sharded optimizer: see shard.c. */
 struct cddpi_shards {
@@ -101,12 +107,15 @@ struct cddp_ddp {
     int world_size;
     struct cddpi_param *params;
     size_t param_count;
+    struct cddpi_param *buffers; /* slot is UINT32_MAX */
+    size_t buffer_count;
     struct cddpi_slot *slots;
     struct cddpi_bucket_plan_tensor *tensors; /* by slot, for the plan */
     size_t slot_count;
     struct cddpi_bucket_plan_rule rule; /* order is NULL */
     unsigned char *flat;                /* the caller's, or NULL */
     bool allow_unused;
+    bool in_place; /* the mean of one rank: gradients stay where they are */
     cddp_hook_fn hook;
     void *hook_state;
     struct cddpi_layout layout;
@@ -123,6 +132,11 @@ struct cddp_ddp {
     uint32_t *arrivals; /* slots, in the order in which they became ready */
     size_t arrival_count;
     bool rebuild_due;
+
+    /* see join.c */
+    bool joined;     /* this step is the others' */
+    bool all_joined; /* the last step was nobody's */
+    cddp_step last;  /* the last synchronised one */
 
     /* the end of a step */
     struct cddpi_step_status *step_statuses; /* of all ranks */
@@ -226,7 +240,18 @@ void cddpi_shard_capture(cddp_ddp *ddp);
 /** Release the handles of updates on their way: a replay waits for those updates. */
 void cddpi_shard_forget(cddp_ddp *ddp);
 
+/* broadcast.c */
+/** Every rank's @p tensors become root's; @p what names them in errors. Collective. */
+cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
+                                const struct cddpi_param *tensors, size_t count, int root);
+
+/* join.c */
+/** After the step statuses have come: whether anybody had a step, and which backward it was. */
+void cddpi_join_read(cddp_ddp *ddp);
+
 /* reducer.c */
+/** cddp_ddp_wait() of a handle that is known to be usable. */
+cddp_status cddpi_ddp_wait(cddp_ddp *ddp);
 /** Make the handle ready for the next backward. */
 void cddpi_ddp_end_backward(cddp_ddp *ddp);
 

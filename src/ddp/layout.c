@@ -49,8 +49,13 @@ static cddp_status move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
 
     for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
         struct cddpi_slot *slot = &ddp->slots[s];
-        unsigned char *slice = layout->block + layout->plan->offsets[s];
+        unsigned char *slice;
 
+        if (ddp->in_place && !slot->owned) {
+            slot->slice = slot->grad;
+            continue;
+        }
+        slice = layout->block + layout->plan->offsets[s];
         if (slot->owned) {
             if (slot->grad != NULL) {
                 status = cddpi_ddp_copy(ddp, slice, slot->grad, slot->bytes);

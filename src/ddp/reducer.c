@@ -41,6 +41,14 @@ cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
     return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
 }
 
+cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
+{
+    cddp_step step = CDDP_STEP_INIT;
+
+    step.weight = (double)samples;
+    return cddp_ddp_begin(ddp, &step);
+}
+
 /* Start all buckets that are complete and whose predecessors were started. */
 static cddp_status start_buckets(cddp_ddp *ddp)
 {
@@ -123,6 +131,48 @@ static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
     return cddpi_timing_begin(ddp);
 }
 
+/* Let what was started move on, and look at it. */
+static cddp_status move_on(cddp_ddp *ddp)
+{
+    cddpi_group_poll(ddp->group);
+    return look(ddp);
+}
+
+/* Gradient @p index, which exists, is ready. */
+static cddp_status take_ready(cddp_ddp *ddp, size_t index)
+{
+    struct cddpi_slot *slot = &ddp->slots[ddp->params[index].slot];
+    cddp_status status = CDDP_OK;
+
+    slot->ready = true;
+    slot->used = true;
+    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
+    if (ddp->step.no_sync) {
+        return CDDP_OK;
+    }
+    if (slot->copied) {
+        status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
+    }
+    ddp->layout.buckets[ddp->layout.plan->bucket_of[ddp->params[index].slot]].missing--;
+    return status == CDDP_OK ? start_buckets(ddp) : status;
+}
+
+/* All those of [first, first + count) that are not frozen are ready; they were checked. */
+static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = ddp->in_backward ? CDDP_OK : begin_backward(ddp, cddpi_now_ns());
+
+    for (size_t i = first; i < first + count && status == CDDP_OK; i++) {
+        if (ddp->params[i].slot != UINT32_MAX) {
+            status = take_ready(ddp, i);
+        }
+    }
+    if (status == CDDP_OK && !ddp->step.no_sync) {
+        status = move_on(ddp);
+    }
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
 cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_slot *slot = NULL;
@@ -138,32 +188,45 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
     if (status != CDDP_OK) {
         return status;
     }
-    if (slot->ready) {
-        return ready_twice(ddp, index);
+    return slot->ready ? ready_twice(ddp, index) : take_all_ready(ddp, index, 1);
+}
+
+cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status;
+
+    if (ddp == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
     }
-    if (!ddp->in_backward) {
-        status = begin_backward(ddp, cddpi_now_ns());
-        if (status != CDDP_OK) {
-            return cddpi_ddp_break(ddp, status);
+    status = cddpi_ddp_usable(ddp);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (first > ddp->param_count || count > ddp->param_count - first) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: %zu gradients from %zu on are ready, but there are only %zu", count,
+                          first, ddp->param_count);
+    }
+    for (size_t i = first; i < first + count; i++) {
+        if (ddp->params[i].slot != UINT32_MAX && ddp->slots[ddp->params[i].slot].ready) {
+            return ready_twice(ddp, i);
         }
     }
-    slot->ready = true;
-    slot->used = true;
-    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
-    if (ddp->step.no_sync) {
-        return CDDP_OK;
+    return count > 0 ? take_all_ready(ddp, first, count) : CDDP_OK;
+}
+
+cddp_status cddp_ddp_progress(cddp_ddp *ddp)
+{
+    cddp_status status;
+
+    if (ddp == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
     }
-    if (slot->copied) {
-        status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
+    status = cddpi_ddp_usable(ddp);
+    if (status != CDDP_OK) {
+        return status;
     }
-    ddp->layout.buckets[ddp->layout.plan->bucket_of[ddp->params[index].slot]].missing--;
-    if (status == CDDP_OK) {
-        status = start_buckets(ddp);
-    }
-    if (status == CDDP_OK) {
-        cddpi_group_poll(ddp->group);
-        status = look(ddp);
-    }
+    status = move_on(ddp);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
 
@@ -322,15 +385,17 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
 
 cddp_status cddp_ddp_wait(cddp_ddp *ddp)
 {
-    int64_t entered_ns = cddpi_now_ns();
-    cddp_status status = CDDP_OK;
-
     if (ddp == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
     }
-    if (ddp->broken) {
-        return cddpi_ddp_usable(ddp);
-    }
+    return ddp->broken ? cddpi_ddp_usable(ddp) : cddpi_ddp_wait(ddp);
+}
+
+cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
+{
+    int64_t entered_ns = cddpi_now_ns();
+    cddp_status status = CDDP_OK;
+
     if (cddpi_group_is_capturing(ddp->group)) {
         return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
@@ -354,6 +419,7 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }
+    ddp->last = ddp->step;
     cddpi_ddp_end_backward(ddp);
     ddp->backward++;
     return CDDP_OK;
