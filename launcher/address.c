@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/interface.h"
 #include "base/number.h"
 
 #include <ifaddrs.h>
@@ -139,30 +140,6 @@ static void append(const struct sockaddr *address, uint16_t port, char out[CDDPI
     }
 }
 
-/* Whether @p name is one of @p patterns: prefixes with commas between them; behind "=" whole names;
- * behind "^" those that are not meant. NULL: all are. */
-static bool is_meant(const char *patterns, const char *name)
-{
-    bool excludes = false;
-    bool is_whole = false;
-
-    if (patterns == NULL || patterns[0] == '\0') {
-        return true;
-    }
-    for (; *patterns == '^' || *patterns == '='; patterns++) {
-        excludes = excludes || *patterns == '^';
-        is_whole = is_whole || *patterns == '=';
-    }
-    for (size_t bytes; *patterns != '\0'; patterns += bytes + (patterns[bytes] == ',' ? 1 : 0)) {
-        bytes = strcspn(patterns, ",");
-        if (bytes > 0 && strncmp(name, patterns, bytes) == 0 &&
-            (!is_whole || name[bytes] == '\0')) {
-            return !excludes;
-        }
-    }
-    return excludes;
-}
-
 void cddpi_address_own(const char *interfaces, uint16_t port, char out[CDDPI_URL_BYTES])
 {
     struct sockaddr_in loopback = {.sin_family = AF_INET,
@@ -175,7 +152,7 @@ void cddpi_address_own(const char *interfaces, uint16_t port, char out[CDDPI_URL
         for (const struct ifaddrs *a = list; a != NULL; a = a->ifa_next) {
             if (a->ifa_addr == NULL || (a->ifa_flags & IFF_UP) == 0 ||
                 (a->ifa_addr->sa_family != AF_INET && a->ifa_addr->sa_family != AF_INET6) ||
-                is_loopback(a->ifa_addr) || !is_meant(interfaces, a->ifa_name)) {
+                is_loopback(a->ifa_addr) || !cddpi_interface_matches(interfaces, a->ifa_name)) {
                 continue;
             }
             append(a->ifa_addr, port, out);

@@ -4,5 +4,5 @@
 cd "$1" || exit 1
 tool=$(command -v clang-format-14 || command -v clang-format) || exit 77
 "$tool" --version | grep -q 'version 14\.' || exit 77
-find include src kernels samplers launcher examples tests -name '*.[ch]' -print0 |
+find include src kernels samplers launcher examples tests \( -name '*.[ch]' -o -name '*.hpp' \) -print0 |
     xargs -0 "$tool" --dry-run -Werror

@@ -105,12 +105,17 @@ for file in $(find tests -name '*.[ch]' -o -name '*.cpp'); do
     done
 done
 # Public headers include each other, downwards, and the standard library.
-for file in include/cddp/*.h; do
+for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
     name=${file##*/}
     for include in $(includes "$file"); do
         case $name:$include in
         cddp.h:cddp/* | *:std*.h | *:cddp/status.h | *:cddp/types.h) ;;
         group.h:cddp/store.h | ddp.h:cddp/group.h | checkpoint.h:cddp/ddp.h) ;;
+        # C++'s use C's, each the parts that come before it, and the standard library.
+        cddp.hpp:cddp/* | base.hpp:cddp/group.h | *.hpp:cddp/cpp/base.hpp | *.hpp:"cddp/${name%pp}") ;;
+        checkpoint.hpp:cddp/cpp/ddp.hpp | checkpoint.hpp:cddp/cpp/store.hpp | ddp.hpp:cddp/cpp/group.hpp) ;;
+        *.hpp:*.*) refuse "$file" "$include" "not below it" ;;
+        *.hpp:*) ;; # <vector> ...
         mpi.h:cddp/group.h | mpi.h:mpi.h | mpi.h:limits.*) ;;
         *) refuse "$file" "$include" "not below it" ;;
         esac

@@ -148,7 +148,7 @@ typedef struct cddp_ddp_options {
 
 /** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:
  *  every rank succeeds or every rank fails, with the same text.
- *  @param group    Outlives the handle.
+ *  @param group    May be destroyed before the handle, which keeps it.
  *  @param params   At least one is not frozen.
  *  @param buffers  State that is broadcast here but has no gradient (running means ...); may be
  *                  NULL.

@@ -1,11 +1,16 @@
 /** @file
  *  group.h - process groups: the ranks that train together, and their collectives.
  *
- * A group belongs to one thread at a time (the one that drives compute). All ranks of a group call
- * the same collectives in the same order; ranks that disagree get CDDP_ERR_MISMATCH with a text
- * that says which rank called what. A dead or silent peer ends every pending call with
- * CDDP_ERR_PEER or CDDP_ERR_TIMEOUT. After such an error the group is broken: every further call
- * gives CDDP_ERR_CLOSED with the first error's text.
+ * A group belongs to one thread at a time (the one that drives compute), with its works and every
+ * cddp_ddp over it: a call of another thread meanwhile gives CDDP_ERR_STATE and does nothing.
+ * It belongs to the process that made it: in a fork every call gives CDDP_ERR_STATE, and destroying
+ * a handle there gives back the fork's copy only. NULL, and a handle that was destroyed, give
+ * CDDP_ERR_ARGUMENT or CDDP_ERR_STATE, or -1, NULL or 0.
+ *
+ * All ranks of a group call the same collectives in the same order; ranks that disagree get
+ * CDDP_ERR_MISMATCH with a text that says which rank called what. A dead or silent peer ends every
+ * pending call with CDDP_ERR_PEER or CDDP_ERR_TIMEOUT. After such an error the group is broken:
+ * every further call gives CDDP_ERR_CLOSED with the first error's text.
  *
  * Reductions are deterministic: a binary tree over the ranks in rank order (neighbours first: ranks
  * 0 and 1, 2 and 3, ...; then pairs of those; an odd one out goes up alone), f16 and bf16
@@ -146,10 +151,12 @@ CDDP_CHECKED cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap,
 
 /** Leave. Not collective, does not wait: peers that still need this rank get CDDP_ERR_PEER. Pending
  *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. On a device: first waits
- *  for the operations that were called there without a handle, since they are under way already. */
+ *  for the operations that were called there without a handle, since they are under way already.
+ *  Handles may be destroyed in any order: where a cddp_ddp uses the group, all this happens when
+ *  that is destroyed, and until then only calls on the group itself fail. */
 CDDP_API void cddp_group_destroy(cddp_group *group);
 
-/* What a group is: fixed once it is made, so any thread may ask. */
+/* What a group is: fixed once it is made, so any thread may ask, and a fork, too. */
 /** This process's rank, in [0, world_size). */
 CDDP_API int cddp_group_rank(const cddp_group *group);
 /** How many ranks the group has. */
@@ -207,10 +214,11 @@ CDDP_CHECKED cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, 
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements; `in` and `out` may be the same pointer where both have the
- * same size, and must not overlap otherwise. A count of 0 is allowed. Ranks in arguments are of
- * this group. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH,
- * CDDP_ERR_PEER, CDDP_ERR_TIMEOUT or CDDP_ERR_CLOSED; on an error the contents of `out` are
- * undefined. With `work`, errors of peers come from cddp_work_wait() and cddp_work_test(). */
+ * same size; if they overlap otherwise, CDDP_ERR_ARGUMENT. A count of 0 is allowed. Ranks in
+ * arguments are of this group. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY,
+ * CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT or CDDP_ERR_CLOSED; on an error the contents
+ * of `out` are undefined. With `work`, errors of peers come from cddp_work_wait() and
+ * cddp_work_test(). */
 
 /** out[i] = op over all ranks of in[i]. */
 CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,

@@ -63,6 +63,13 @@
       "a pipe to cddp-run, in which a rank that was asked to end says that it is still saving; "   \
       "set by cddp-run")                                                                           \
     X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
+    X(DUMP_DIR, "CDDP_DUMP_DIR", "",                                                               \
+      "folder below which each rank writes its group's last 1000 operations when it fails, as "    \
+      "collectives/rank-R.json; unset: CDDP_RUN_DIR, and without that none but cddp-train's own "  \
+      "run folder")                                                                                \
+    X(DUMP_SIGNAL, "CDDP_DUMP_SIGNAL", "",                                                         \
+      "USR1 or USR2: the library handles that signal, if the program does not, and each rank "     \
+      "that gets it writes the same files; unset: none (cddp-train has its own for SIGUSR1)")      \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \

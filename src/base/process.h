@@ -1,10 +1,14 @@
-/* process.h - what the system knows about other processes of this machine. Any thread. */
+/* process.h - this process's number, and what the system knows about other processes of this
+ * machine. Any thread. */
 #ifndef CDDPI_BASE_PROCESS_H
 #define CDDPI_BASE_PROCESS_H
 
 #include <cddp/status.h>
 
 #include <stdbool.h>
+
+/** As getpid(), without a call of the system; right in a fork, too. */
+int cddpi_process_id(void);
 
 /** When this process started, in the system's ticks: with its number that names it, since a later
  *  process may get the same number. 0: /proc is not there. */

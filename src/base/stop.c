@@ -3,6 +3,7 @@
 #include "base/stop.h"
 
 #include "base/launcher_report.h"
+#include "group/dump.h"
 
 #include <cddp/process.h>
 
@@ -10,7 +11,8 @@
 #include <time.h>
 
 /* What a terminal, a service manager, a batch system or a user sends. SIGHUP and SIGQUIT come from
- * a terminal that is closed, or from Ctrl-\; SIGUSR1 from Slurm before the time limit. */
+ * a terminal that is closed, or from Ctrl-\; SIGUSR1 from Slurm before the time limit; it
+ * also lets all that the ranks did last be written (group/dump.h). */
 static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
 
 enum {
@@ -32,6 +34,9 @@ static bool is_same_request(void)
 
 static void ask(int number)
 {
+    if (number == SIGUSR1) {
+        cddpi_dump_request();
+    }
     if (requested == 0) {
         clock_gettime(CLOCK_MONOTONIC, &requested_at);
         requested = 1;
@@ -55,6 +60,7 @@ void cddp_stop_on_signals(void)
     stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
     struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART | SA_ONSTACK};
 
+    cddpi_dump_expect_requests();
     (void)sigaltstack(&stack, NULL);
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {

@@ -47,12 +47,8 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
 
 static cddp_status check(const cddp_ddp *ddp, int root)
 {
-    cddp_status status;
+    cddp_status status = cddpi_ddp_usable(ddp);
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
-    status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
         return status;
     }
@@ -66,7 +62,7 @@ static cddp_status check(const cddp_ddp *ddp, int root)
     return CDDP_OK;
 }
 
-cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
+static cddp_status broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
 {
     cddp_status status = check(ddp, root);
 
@@ -83,4 +79,11 @@ cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffer
         status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, root);
     }
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
+cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_broadcast");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, broadcast(ddp, root, params, buffers)) : status;
 }

@@ -90,7 +90,9 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
         return finish_in_place(bucket);
     }
     cddpi_error_clear(); /* a hook of the caller's may fail without storing a text */
+    cddpi_group_name_bucket(ddp->group, (int32_t)bucket->index);
     status = call_hook(bucket, &work);
+    cddpi_group_name_bucket(ddp->group, -1);
     if (status != CDDP_OK) {
         if (cddpi_last_failure()->status == CDDP_OK) {
             (void)cddpi_fail(status, "hook, stage %d: %s", bucket->stage, cddp_status_text(status));

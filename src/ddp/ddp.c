@@ -367,10 +367,10 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
                                         NULL, out);
 }
 
-cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
-                                         size_t param_count, const cddp_param *buffers,
-                                         size_t buffer_count, const cddp_ddp_options *options,
-                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
+static cddp_status create(cddp_group *group, const cddp_param *params, size_t param_count,
+                          const cddp_param *buffers, size_t buffer_count,
+                          const cddp_ddp_options *options, const struct cddpi_ddp_copies *copies,
+                          cddp_ddp **out)
 {
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
     struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
@@ -378,14 +378,16 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     cddp_status status;
     cddp_ddp *ddp;
 
-    if (group == NULL || out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s is NULL", group == NULL ? "group" : "out");
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_create: out is NULL");
     }
     ddp = cddpi_zalloc(sizeof *ddp);
     if (ddp == NULL) {
         status = no_memory(param_count);
         return cddpi_ddp_agree(group, status, NULL);
     }
+    cddpi_handle_init(&ddp->handle, CDDPI_HANDLE_DDP);
+    cddpi_group_ref(group);
     ddp->group = group;
     ddp->device = cddpi_group_on_device(group);
     model.device = ddp->device;
@@ -408,6 +410,20 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     ddp->clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
     *out = ddp;
     return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
+                                         size_t param_count, const cddp_param *buffers,
+                                         size_t buffer_count, const cddp_ddp_options *options,
+                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
+{
+    cddp_status status = cddpi_group_enter(group, "ddp_create");
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return cddpi_group_leave(
+        group, create(group, params, param_count, buffers, buffer_count, options, copies, out));
 }
 
 /* Whether @p work is unfinished: then it still uses our memory, and must not be waited for, since
@@ -445,11 +461,8 @@ static void end_works(cddp_ddp *ddp)
     cddp_work_destroy(ddp->step_status_work);
 }
 
-void cddp_ddp_destroy(cddp_ddp *ddp)
+static void release(cddp_ddp *ddp)
 {
-    if (ddp == NULL) {
-        return;
-    }
     end_works(ddp);
     cddpi_shard_release(ddp);
     cddpi_layout_release(ddp, &ddp->layout);
@@ -469,12 +482,36 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
     cddpi_free(ddp->step_statuses);
     cddpi_unused_release(ddp);
     cddpi_timing_release(ddp);
-    cddpi_free(ddp);
+}
+
+void cddp_ddp_destroy(cddp_ddp *ddp)
+{
+    cddp_group *group;
+
+    if (ddp == NULL || !cddpi_handle_enter_last(&ddp->handle, CDDPI_HANDLE_DDP, "ddp_destroy")) {
+        return;
+    }
+    if (!cddpi_handle_is_own(&ddp->handle)) { /* a fork: it has only memory of it */
+        cddpi_handle_end(&ddp->handle);
+        return;
+    }
+    group = ddp->group;
+    if (!cddpi_handle_enter_last(&group->handle, CDDPI_HANDLE_GROUP, "ddp_destroy")) {
+        (void)cddpi_handle_leave(&ddp->handle, CDDP_OK);
+        return;
+    }
+    release(ddp);
+    cddpi_handle_release(&ddp->handle, sizeof *ddp);
+    (void)cddpi_group_leave(group, CDDP_OK);
+    cddpi_group_unref(group);
 }
 
 cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
 {
-    if (ddp == NULL || out == NULL || out->struct_size < sizeof out->struct_size) {
+    if (!cddpi_ddp_may_ask(ddp, "ddp_get_stats")) {
+        return (cddp_status)cddpi_last_failure()->status;
+    }
+    if (out == NULL || out->struct_size < sizeof out->struct_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: statistics without CDDP_DDP_STATS_INIT");
     }
     memcpy((char *)out + sizeof out->struct_size,
@@ -486,7 +523,10 @@ cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
 
 cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
 {
-    if (ddp == NULL || out == NULL || out->struct_size < sizeof out->struct_size) {
+    if (!cddpi_ddp_may_ask(ddp, "ddp_get_bucket_stats")) {
+        return (cddp_status)cddpi_last_failure()->status;
+    }
+    if (out == NULL || out->struct_size < sizeof out->struct_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket statistics without struct_size");
     }
     if (bucket >= ddp->stats.buckets) {

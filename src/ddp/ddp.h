@@ -7,6 +7,7 @@
 #define CDDPI_DDP_H
 
 #include "base/error.h"
+#include "base/handle.h"
 #include "ddp/plan.h"
 #include "device/device.h"
 
@@ -100,7 +101,8 @@ struct cddpi_shards {
 struct cddpi_timing; /* of steps on a device: see timing.c */
 
 struct cddp_ddp {
-    cddp_group *group;
+    struct cddpi_handle handle;
+    cddp_group *group;           /* with a reference */
     struct cddpi_device *device; /* where gradients are, and sharded parameters */
     struct cddpi_timing *timing; /* of a device's streams; NULL: there was none yet */
     int rank;
@@ -162,6 +164,16 @@ struct cddp_ddp {
 /** Let all ranks compare @p text, the manifest; @p own is this rank's failure so far, whose text
  *  is cddp_last_error(). Every rank returns the same status with the same text. */
 cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text);
+
+/* entry.c: what every public call begins and ends with */
+/** Begin the public call @p call (its name without cddp_) on @p ddp, which may be NULL: see
+ *  base/handle.h. The group is entered, which one thread at a time can be in. On CDDP_OK the call
+ *  ends with cddpi_ddp_leave(). */
+cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call);
+/** End the call. Returns @p status. */
+cddp_status cddpi_ddp_leave(cddp_ddp *ddp, cddp_status status);
+/** Whether @p ddp may be asked for @p call, which cannot fail; any thread. */
+bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
 /* failure.c */
 /** CDDP_OK, or CDDP_ERR_CLOSED with the failure that ended the handle. */
@@ -250,7 +262,7 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
 void cddpi_join_read(cddp_ddp *ddp);
 
 /* reducer.c */
-/** cddp_ddp_wait() of a handle that is known to be usable. */
+/** cddp_ddp_wait() within a call. */
 cddp_status cddpi_ddp_wait(cddp_ddp *ddp);
 /** Make the handle ready for the next backward. */
 void cddpi_ddp_end_backward(cddp_ddp *ddp);

@@ -7,14 +7,10 @@
 
 #include <cddp/exchange.h>
 
-cddp_status cddp_ddp_unshard(cddp_ddp *ddp)
+static cddp_status unshard(cddp_ddp *ddp)
 {
-    cddp_status status;
+    cddp_status status = cddpi_ddp_usable(ddp);
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
-    status = cddpi_ddp_usable(ddp);
     if (status == CDDP_OK && ddp->in_backward) {
         status = cddpi_fail(CDDP_ERR_STATE, "ddp: unshard in the middle of backward %llu",
                             (unsigned long long)ddp->backward);
@@ -30,6 +26,13 @@ cddp_status cddp_ddp_unshard(cddp_ddp *ddp)
     return status;
 }
 
+cddp_status cddp_ddp_unshard(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_unshard");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, unshard(ddp)) : status;
+}
+
 /* How many elements of parameter @p index each rank updates. */
 static void count_spans(const cddp_ddp *ddp, size_t index, size_t *counts)
 {
@@ -43,15 +46,14 @@ static void count_spans(const cddp_ddp *ddp, size_t index, size_t *counts)
     }
 }
 
-cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own, cddp_type type,
-                                  void *out)
+static cddp_status gather_state(cddp_ddp *ddp, size_t index, const void *own, cddp_type type,
+                                void *out)
 {
     size_t *counts;
     cddp_status status;
 
-    if (ddp == NULL || ddp->shards == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s",
-                          ddp == NULL ? "the handle is NULL" : "the optimizer is not sharded");
+    if (ddp->shards == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the optimizer is not sharded");
     }
     status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
@@ -78,4 +80,13 @@ cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own, 
     return status == CDDP_OK ? CDDP_OK
                              : cddpi_fail_prefix(status, "ddp: state of parameter %zu (%.200s)",
                                                  index, ddp->params[index].name);
+}
+
+cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own, cddp_type type,
+                                  void *out)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_gather_state");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, gather_state(ddp, index, own, type, out))
+                             : status;
 }

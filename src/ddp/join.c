@@ -14,15 +14,12 @@ static cddp_step step_of_others(const cddp_ddp *ddp)
     return step;
 }
 
-cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all)
+static cddp_status join(cddp_ddp *ddp, bool *out_all)
 {
-    cddp_status status;
+    cddp_status status = out_all != NULL
+                             ? cddpi_ddp_usable(ddp)
+                             : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_join: out_all is NULL");
 
-    if (ddp == NULL || out_all == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: join: %s is NULL",
-                          ddp == NULL ? "the handle" : "out");
-    }
-    status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
         return status;
     }
@@ -47,6 +44,13 @@ cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all)
         *out_all = ddp->all_joined;
     }
     return status;
+}
+
+cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_join");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, join(ddp, out_all)) : status;
 }
 
 void cddpi_join_read(cddp_ddp *ddp)

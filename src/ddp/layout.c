@@ -142,7 +142,8 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
 
 void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
 {
-    if (ddp == NULL || index >= ddp->param_count || ddp->params[index].slot == UINT32_MAX) {
+    if (!cddpi_ddp_may_ask(ddp, "ddp_grad") || index >= ddp->param_count ||
+        ddp->params[index].slot == UINT32_MAX) {
         return NULL;
     }
     return ddp->slots[ddp->params[index].slot].grad;

@@ -10,14 +10,11 @@
 
 static const cddp_step plain_step = CDDP_STEP_INIT;
 
-cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
+static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
 {
     cddp_step read = CDDP_STEP_INIT;
     cddp_status status;
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
     status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
         return status;
@@ -39,6 +36,13 @@ cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
     }
     ddp->step = read;
     return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
+}
+
+cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, step)) : status;
 }
 
 cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
@@ -173,14 +177,11 @@ static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
 
-cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
+static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_slot *slot = NULL;
     cddp_status status;
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
     status = cddpi_ddp_usable(ddp);
     if (status == CDDP_OK) {
         status = find_slot(ddp, index, &slot);
@@ -191,14 +192,10 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
     return slot->ready ? ready_twice(ddp, index) : take_all_ready(ddp, index, 1);
 }
 
-cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+static cddp_status grads_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
-    cddp_status status;
+    cddp_status status = cddpi_ddp_usable(ddp);
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
-    status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
         return status;
     }
@@ -215,19 +212,36 @@ cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
     return count > 0 ? take_all_ready(ddp, first, count) : CDDP_OK;
 }
 
-cddp_status cddp_ddp_progress(cddp_ddp *ddp)
+static cddp_status progress(cddp_ddp *ddp)
 {
-    cddp_status status;
+    cddp_status status = cddpi_ddp_usable(ddp);
 
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
-    status = cddpi_ddp_usable(ddp);
     if (status != CDDP_OK) {
         return status;
     }
     status = move_on(ddp);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
+cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grad_ready");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grad_ready(ddp, index)) : status;
+}
+
+cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grads_ready");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grads_ready(ddp, first, count)) : status;
+}
+
+cddp_status cddp_ddp_progress(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_progress");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, progress(ddp)) : status;
 }
 
 /* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
@@ -383,19 +397,14 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
     ddp->step = plain_step;
 }
 
-cddp_status cddp_ddp_wait(cddp_ddp *ddp)
-{
-    if (ddp == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the handle is NULL");
-    }
-    return ddp->broken ? cddpi_ddp_usable(ddp) : cddpi_ddp_wait(ddp);
-}
-
 cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
 {
     int64_t entered_ns = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 
+    if (ddp->broken) {
+        return cddpi_ddp_usable(ddp);
+    }
     if (cddpi_group_is_capturing(ddp->group)) {
         return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
@@ -423,4 +432,11 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     cddpi_ddp_end_backward(ddp);
     ddp->backward++;
     return CDDP_OK;
+}
+
+cddp_status cddp_ddp_wait(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_wait");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp)) : status;
 }

@@ -362,14 +362,13 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
 
 static cddp_status check_sharded(const cddp_ddp *ddp)
 {
-    if (ddp == NULL || ddp->shards == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s",
-                          ddp == NULL ? "the handle is NULL" : "the optimizer is not sharded");
+    if (ddp->shards == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the optimizer is not sharded");
     }
     return cddpi_ddp_usable(ddp);
 }
 
-cddp_status cddp_ddp_updated(cddp_ddp *ddp)
+static cddp_status updated(cddp_ddp *ddp)
 {
     cddp_status status = check_sharded(ddp);
 
@@ -386,7 +385,14 @@ cddp_status cddp_ddp_updated(cddp_ddp *ddp)
     return start_gathers(ddp);
 }
 
-cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index)
+cddp_status cddp_ddp_updated(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_updated");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, updated(ddp)) : status;
+}
+
+static cddp_status param_wait(cddp_ddp *ddp, size_t index)
 {
     cddp_status status = check_sharded(ddp);
 
@@ -400,6 +406,13 @@ cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index)
     return finish_gather(ddp, ddp->layout.plan->bucket_of[ddp->params[index].slot]);
 }
 
+cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_param_wait");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, param_wait(ddp, index)) : status;
+}
+
 cddp_status cddpi_shard_finish(cddp_ddp *ddp)
 {
     cddp_status status = CDDP_OK;
@@ -411,11 +424,18 @@ cddp_status cddpi_shard_finish(cddp_ddp *ddp)
     return status;
 }
 
-cddp_status cddp_ddp_params_wait(cddp_ddp *ddp)
+static cddp_status params_wait(cddp_ddp *ddp)
 {
     cddp_status status = check_sharded(ddp);
 
     return status == CDDP_OK ? cddpi_shard_finish(ddp) : status;
+}
+
+cddp_status cddp_ddp_params_wait(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_params_wait");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, params_wait(ddp)) : status;
 }
 
 cddp_status cddpi_ddp_params_whole(cddp_ddp *ddp)
@@ -433,13 +453,21 @@ cddp_status cddpi_ddp_params_whole(cddp_ddp *ddp)
 
 void *cddp_ddp_param(cddp_ddp *ddp, size_t index)
 {
-    return ddp != NULL && index < ddp->param_count ? ddp->params[index].data : NULL;
+    if (!cddpi_ddp_may_ask(ddp, "ddp_param") || index >= ddp->param_count) {
+        return NULL;
+    }
+    return ddp->params[index].data;
 }
 
 const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count)
 {
-    if (ddp == NULL || ddp->shards == NULL || rank < 0 || rank >= ddp->world_size) {
-        *out_count = 0;
+    if (out_count == NULL) {
+        (void)cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_spans: out_count is NULL");
+        return NULL;
+    }
+    *out_count = 0;
+    if (!cddpi_ddp_may_ask(ddp, "ddp_spans") || ddp->shards == NULL || rank < 0 ||
+        rank >= ddp->world_size) {
         return NULL;
     }
     *out_count = ddp->shards->first[rank + 1] - ddp->shards->first[rank];

@@ -5,15 +5,12 @@
 
 #include <math.h>
 
-static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
+static cddp_status check_numbers(const cddp_group *group, const struct cddpi_group_op *op)
 {
     const char *name = cddpi_kind_name(op->kind);
     size_t bytes = cddp_type_bytes(op->type);
     bool message = op->kind == CDDPI_SEND || op->kind == CDDPI_RECV;
 
-    if (group == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: no group", name);
-    }
     if (bytes == 0) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no element type %d",
                                name, (int)op->type);
@@ -31,26 +28,100 @@ static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cdd
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %zu elements are too many",
                                name, op->count);
     }
-    return cddpi_group_has_device(group) ? cddpi_group_device_start(group, op, work)
-                                         : cddpi_group_run(group, op, work);
+    return CDDP_OK;
 }
 
-/* Start @p op once the buffers that this rank needs are known to be there; the text names the one
- * that is missing. */
-static cddp_status start_checked(cddp_group *group, const struct cddpi_group_op *op, bool needs_in,
-                                 bool needs_out, cddp_work **work)
+/* Whether this rank reads `in`, writes `out`. */
+static bool needs_in(const cddp_group *group, const struct cddpi_group_op *op)
 {
-    if (op->count > 0 && ((needs_in && op->in == NULL) || (needs_out && op->out == NULL))) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group != NULL ? group->rank : -1,
-                               "%s: %s is NULL", cddpi_kind_name(op->kind),
-                               needs_in && op->in == NULL ? "in" : "out");
+    return op->kind != CDDPI_RECV && (op->kind != CDDPI_SCATTER || op->root == group->rank);
+}
+
+static bool needs_out(const cddp_group *group, const struct cddpi_group_op *op)
+{
+    return op->kind != CDDPI_SEND &&
+           ((op->kind != CDDPI_REDUCE && op->kind != CDDPI_GATHER) || op->root == group->rank);
+}
+
+/* How many times `count` elements the memory holds. */
+static size_t blocks_in(const cddp_group *group, const struct cddpi_group_op *op)
+{
+    bool all = op->kind == CDDPI_REDUCE_SCATTER || op->kind == CDDPI_SCATTER ||
+               op->kind == CDDPI_ALL_TO_ALL;
+
+    return all ? (size_t)group->world_size : 1;
+}
+
+static size_t blocks_out(const cddp_group *group, const struct cddpi_group_op *op)
+{
+    bool all = op->kind == CDDPI_ALL_GATHER || op->kind == CDDPI_GATHER ||
+               op->kind == CDDPI_ALL_TO_ALL;
+
+    return all ? (size_t)group->world_size : 1;
+}
+
+/* Whether the operation can be done in place: in the same memory, or in this rank's block of the
+ * larger one. */
+static bool is_in_place(const cddp_group *group, const struct cddpi_group_op *op)
+{
+    size_t bytes = op->count * cddp_type_bytes(op->type);
+    uintptr_t in = (uintptr_t)op->in;
+    uintptr_t out = (uintptr_t)op->out;
+    size_t ins = blocks_in(group, op);
+    size_t outs = blocks_out(group, op);
+
+    if (ins == outs) {
+        return in == out;
     }
-    return start(group, op, work);
+    return ins < outs ? in == out + (size_t)group->rank * bytes
+                      : out == in + (size_t)group->rank * bytes;
 }
 
-static bool is_root(const cddp_group *group, int root)
+/* Check the buffers that this rank needs. */
+static cddp_status check_buffers(const cddp_group *group, const struct cddpi_group_op *op)
 {
-    return group != NULL && group->rank == root;
+    const char *name = cddpi_kind_name(op->kind);
+    size_t bytes = op->count * cddp_type_bytes(op->type);
+    bool in = needs_in(group, op);
+    bool out = needs_out(group, op);
+    size_t in_bytes = blocks_in(group, op) * bytes;
+    size_t out_bytes = blocks_out(group, op) * bytes;
+
+    if (op->count == 0 || op->kind == CDDPI_BARRIER) {
+        return CDDP_OK;
+    }
+    if ((in && op->in == NULL) || (out && op->out == NULL)) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %s is NULL", name,
+                               in && op->in == NULL ? "in" : "out");
+    }
+    if (in && out && !is_in_place(group, op) &&
+        (uintptr_t)op->in < (uintptr_t)op->out + out_bytes &&
+        (uintptr_t)op->out < (uintptr_t)op->in + in_bytes) {
+        return cddpi_fail_rank(
+            CDDP_ERR_ARGUMENT, group->rank,
+            "%s: in (%zu bytes at %p) and out (%zu bytes at %p) overlap, but are "
+            "not in place: see cddp/group.h",
+            name, in_bytes, op->in, out_bytes, op->out);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
+{
+    cddp_status status = cddpi_group_enter(group, cddpi_kind_name(op->kind));
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = check_numbers(group, op);
+    if (status == CDDP_OK) {
+        status = check_buffers(group, op);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_group_has_device(group) ? cddpi_group_device_start(group, op, work)
+                                               : cddpi_group_run(group, op, work);
+    }
+    return cddpi_group_leave(group, status);
 }
 
 cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,
@@ -59,7 +130,7 @@ cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_REDUCE, .type = type, .op = op, .count = count, .in = in, .out = out};
 
-    return start_checked(group, &what, true, true, work);
+    return start(group, &what, work);
 }
 
 static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what, double weight,
@@ -78,7 +149,7 @@ static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what
     what->op = CDDP_OP_SUM;
     what->weighted = true;
     what->weight = weight;
-    return start_checked(group, what, true, true, work);
+    return start(group, what, work);
 }
 
 cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out, size_t count,
@@ -110,7 +181,7 @@ cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t cou
                                   .in = in,
                                   .out = out};
 
-    return start_checked(group, &what, true, is_root(group, root), work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_type type, int root,
@@ -123,7 +194,7 @@ cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_typ
                                   .in = data,
                                   .out = data};
 
-    return start_checked(group, &what, true, true, work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t count,
@@ -132,7 +203,7 @@ cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_GATHER, .type = type, .count = count, .in = in, .out = out};
 
-    return start_checked(group, &what, true, true, work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, size_t count,
@@ -141,7 +212,7 @@ cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, si
     struct cddpi_group_op what = {
         .kind = CDDPI_REDUCE_SCATTER, .type = type, .op = op, .count = count, .in = in, .out = out};
 
-    return start_checked(group, &what, true, true, work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
@@ -150,7 +221,7 @@ cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t cou
     struct cddpi_group_op what = {
         .kind = CDDPI_GATHER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
-    return start_checked(group, &what, true, is_root(group, root), work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
@@ -159,7 +230,7 @@ cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t co
     struct cddpi_group_op what = {
         .kind = CDDPI_SCATTER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
-    return start_checked(group, &what, is_root(group, root), true, work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t count,
@@ -168,7 +239,7 @@ cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_TO_ALL, .type = type, .count = count, .in = in, .out = out};
 
-    return start_checked(group, &what, true, true, work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_type type, int to,
@@ -177,7 +248,7 @@ cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_ty
     struct cddpi_group_op what = {
         .kind = CDDPI_SEND, .type = type, .root = to, .count = count, .in = data};
 
-    return start_checked(group, &what, true, false, work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type, int from,
@@ -186,7 +257,7 @@ cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type typ
     struct cddpi_group_op what = {
         .kind = CDDPI_RECV, .type = type, .root = from, .count = count, .out = data};
 
-    return start_checked(group, &what, false, true, work);
+    return start(group, &what, work);
 }
 
 cddp_status cddp_barrier(cddp_group *group, cddp_work **work)

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "group/bootstrap.h"
 #include "group/device/device.h"
+#include "group/dump.h"
 #include "group/transports.h"
 
 #include <string.h>
@@ -123,6 +124,7 @@ static cddp_status join(const cddp_group_options *options, const struct choice *
         cddp_group_destroy(group);
         return status;
     }
+    cddpi_dump_publish(group);
     *out = group;
     return CDDP_OK;
 }

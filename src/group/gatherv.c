@@ -35,9 +35,6 @@ static cddp_status check(const cddp_group *group, const void *in, const void *ou
 {
     const char *missing = counts == NULL ? "counts" : NULL;
 
-    if (group == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "all_gatherv: no group");
-    }
     if (cddp_type_bytes(type) == 0) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
                                "all_gatherv: there is no element type %d", (int)type);
@@ -94,8 +91,8 @@ static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t
     return CDDP_OK;
 }
 
-cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
-                             cddp_type type, cddp_work **work)
+static cddp_status all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
+                               cddp_type type, cddp_work **work)
 {
     cddp_work *last = NULL;
     size_t own = 0;
@@ -123,4 +120,14 @@ cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const
     status = cddp_work_wait(last, 0);
     cddp_work_destroy(last);
     return status;
+}
+
+cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
+                             cddp_type type, cddp_work **work)
+{
+    cddp_status status = cddpi_group_enter(group, "all_gatherv");
+
+    return status == CDDP_OK
+               ? cddpi_group_leave(group, all_gatherv(group, in, out, counts, type, work))
+               : status;
 }

@@ -5,6 +5,8 @@
 #define CDDPI_GROUP_H
 
 #include "base/error.h"
+#include "base/handle.h"
+#include "group/recorder.h"
 #include "group/user_store.h"
 
 #include <cddp/group.h>
@@ -45,6 +47,8 @@ struct cddpi_group_op {
     uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
     const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
                                            name; NULL: none */
+    uint64_t serial;                    /* in the recorder; 0: it is not there */
+    bool started;                       /* as the recorder knows it */
     int64_t start_ns;
     int64_t deadline_ns;
 
@@ -103,6 +107,7 @@ struct cddpi_backend_ops {
 };
 
 struct cddp_work {
+    struct cddpi_handle handle;
     struct cddpi_group_op op;
     cddp_group *group;               /* NULL once the group is destroyed */
     struct cddpi_pending *pending;   /* of the group's device; NULL: the queue runs it */
@@ -143,6 +148,9 @@ struct cddpi_queue {
 };
 
 struct cddp_group {
+    struct cddpi_handle handle;
+    _Atomic unsigned refs; /* the caller's, and one of each cddp_ddp */
+    bool is_closed;        /* the caller's is gone */
     int rank;
     int world_size;
     int local_rank;
@@ -154,7 +162,8 @@ struct cddp_group {
     struct cddpi_backend *backend;
     struct cddpi_group_device *device; /* see cddpi_group_has_device() */
     struct cddpi_queue queue;
-    struct cddp_work *free_works;
+    struct cddp_work *free_works, *free_last; /* used again in the order they were given back */
+    unsigned free_count;
     struct cddp_work *newest; /* handles that are out */
     uint64_t collectives;     /* submitted so far */
     uint64_t *messages;       /* submitted so far, by channel */
@@ -162,6 +171,8 @@ struct cddp_group {
     struct cddpi_user_store *user_store; /* NULL: nobody asked for it */
     _Atomic bool broken;                 /* then the failure below is set and does not change */
     struct cddpi_failure failure;
+    struct cddpi_recorder recorder; /* its last operations */
+    struct cddpi_dump *dump;        /* where these are written; NULL: nowhere yet (dump.h) */
 };
 
 /** Whether the group's data may lie in a device's memory; else all memory is the processor's. */
@@ -189,6 +200,12 @@ bool cddpi_group_has_thread(const cddp_group *group);
  *  world_size pointers, valid as long as the memory. False: it does not. */
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out);
 
+/** What is called from now on reduces @p bucket; -1: none. */
+static inline void cddpi_group_name_bucket(cddp_group *group, int32_t bucket)
+{
+    group->recorder.bucket = bucket;
+}
+
 /** A group over an open @p backend of @p transport, which it owns from now on also when this fails.
  */
 cddp_status cddpi_group_build(const struct cddpi_open_params *params,
@@ -197,6 +214,23 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
 
 /** Start @p op on the processor's memory: wait for it when @p out is NULL. */
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
+
+/* entry.c: what every public call begins and ends with */
+/** Begin the public call @p call (its name without cddp_) on @p group, which may be NULL: see
+ *  base/handle.h. On CDDP_OK the call ends with cddpi_group_leave(). */
+cddp_status cddpi_group_enter(cddp_group *group, const char *call);
+/** The same for what keeps the group alive, also after the caller has destroyed it. */
+cddp_status cddpi_group_enter_kept(cddp_group *group, const char *call);
+/** End the call. Returns @p status. */
+static inline cddp_status cddpi_group_leave(cddp_group *group, cddp_status status)
+{
+    return cddpi_handle_leave(&group->handle, status);
+}
+/** Whether @p group may be asked what it is: by any thread, and also in a fork. */
+bool cddpi_group_may_ask(const cddp_group *group, const char *call);
+/** Keep the group alive until cddpi_group_unref(). */
+void cddpi_group_ref(cddp_group *group);
+void cddpi_group_unref(cddp_group *group);
 
 /* state.c */
 /** Something failed here with @p status and the thread's text: tell all others through the backend,

@@ -3,12 +3,17 @@
 #include "base/error.h"
 #include "group/group.h"
 
+/* How many destroyed handles wait until one of them is used again: so long the use of a destroyed
+ * one is seen. */
+enum { RESTING = 16 };
+
 struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start)
 {
     struct cddp_work *work = group->free_works;
 
-    if (work != NULL) {
+    if (group->free_count > RESTING) {
         group->free_works = work->next;
+        group->free_count--;
     } else {
         work = cddpi_zalloc(sizeof *work);
     }
@@ -17,6 +22,7 @@ struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *sta
         return NULL;
     }
     *work = *start;
+    cddpi_handle_init(&work->handle, CDDPI_HANDLE_WORK);
     work->older = group->newest;
     if (group->newest != NULL) {
         group->newest->newer = work;
@@ -37,6 +43,13 @@ void cddpi_work_put(struct cddp_work *work)
     if (work->older != NULL) {
         work->older->newer = work->newer;
     }
-    work->next = group->free_works;
-    group->free_works = work;
+    cddpi_handle_end(&work->handle);
+    work->next = NULL;
+    if (group->free_works == NULL) {
+        group->free_works = work;
+    } else {
+        group->free_last->next = work;
+    }
+    group->free_last = work;
+    group->free_count++;
 }

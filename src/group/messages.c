@@ -60,15 +60,15 @@ static cddp_status start_all(cddp_group *group, const cddp_message *messages, si
     return CDDP_OK;
 }
 
-cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages, size_t count,
-                                cddp_work **works)
+static cddp_status messages_start(cddp_group *group, const cddp_message *messages, size_t count,
+                                  cddp_work **works)
 {
     cddp_work **own = NULL;
     cddp_status status = CDDP_OK;
 
-    if (group == NULL || (messages == NULL && count > 0)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "messages_start: %s is NULL",
-                          group == NULL ? "the group" : "the array of messages");
+    if (messages == NULL && count > 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "messages_start: the array of messages is NULL");
     }
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {
         status = check(group, messages, i);
@@ -93,4 +93,14 @@ cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages,
         return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
     }
     return status;
+}
+
+cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages, size_t count,
+                                cddp_work **works)
+{
+    cddp_status status = cddpi_group_enter(group, "messages_start");
+
+    return status == CDDP_OK
+               ? cddpi_group_leave(group, messages_start(group, messages, count, works))
+               : status;
 }

@@ -26,9 +26,6 @@ static cddp_status reserve(cddp_group *group, const char *what, uint64_t bytes, 
 static cddp_status check(const cddp_group *group, const char *what, const void *data, size_t bytes,
                          const void *out)
 {
-    if (group == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: no group", what);
-    }
     if (out == NULL || (data == NULL && bytes > 0)) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %s is NULL", what,
                                out == NULL ? "out" : "data");
@@ -36,8 +33,8 @@ static cddp_status check(const cddp_group *group, const char *what, const void *
     return CDDP_OK;
 }
 
-cddp_status cddp_all_gather_bytes(cddp_group *group, const void *data, size_t bytes, void **out,
-                                  size_t *out_bytes)
+static cddp_status all_gather_bytes(cddp_group *group, const void *data, size_t bytes, void **out,
+                                    size_t *out_bytes)
 {
     static const char what[] = "all_gather_bytes";
     uint64_t own = bytes;
@@ -71,11 +68,11 @@ cddp_status cddp_all_gather_bytes(cddp_group *group, const void *data, size_t by
     return CDDP_OK;
 }
 
-cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t bytes, int root,
-                                 void **out, size_t *out_bytes)
+static cddp_status broadcast_bytes(cddp_group *group, const void *data, size_t bytes, int root,
+                                   void **out, size_t *out_bytes)
 {
     static const char what[] = "broadcast_bytes";
-    bool is_root = group != NULL && group->rank == root;
+    bool is_root = group->rank == root;
     uint64_t length = bytes;
     char *copy = NULL;
     cddp_status status = check(group, what, data, is_root ? bytes : 0, out);
@@ -102,4 +99,24 @@ cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t byt
         *out_bytes = (size_t)length;
     }
     return CDDP_OK;
+}
+
+cddp_status cddp_all_gather_bytes(cddp_group *group, const void *data, size_t bytes, void **out,
+                                  size_t *out_bytes)
+{
+    cddp_status status = cddpi_group_enter(group, "all_gather_bytes");
+
+    return status == CDDP_OK
+               ? cddpi_group_leave(group, all_gather_bytes(group, data, bytes, out, out_bytes))
+               : status;
+}
+
+cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t bytes, int root,
+                                 void **out, size_t *out_bytes)
+{
+    cddp_status status = cddpi_group_enter(group, "broadcast_bytes");
+
+    return status == CDDP_OK
+               ? cddpi_group_leave(group, broadcast_bytes(group, data, bytes, root, out, out_bytes))
+               : status;
 }

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/device/device.h"
+#include "group/dump.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -67,6 +68,7 @@ static void complete(cddp_group *group, struct cddpi_channel *channel, cddp_stat
     queue->running--;
     queue->finished++;
     work->status = status;
+    cddpi_recorder_end(&group->recorder, work->op.serial, status);
     if (atomic_exchange_explicit(&work->done, 1, memory_order_acq_rel) == 2) {
         syscall(SYS_futex, &work->done, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
     }
@@ -116,6 +118,7 @@ static void set_broken(cddp_group *group)
         (void)cddpi_fail_suffix(cddpi_last_failure()->status, "%s", ranks);
         group->failure = *cddpi_last_failure();
         atomic_store_explicit(&group->broken, true, memory_order_release);
+        cddpi_dump_failure(group, &group->failure);
     }
 }
 
@@ -150,6 +153,7 @@ static void note_operation(const struct cddpi_group_op *op)
 static void fail(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     note_operation(&channel->first->op);
+    cddpi_recorder_end(&group->recorder, channel->first->op.serial, status);
     status = cddpi_group_device_reason(group, cddpi_group_fail_all(group, status));
     set_broken(group);
     if (group->ops->drop != NULL) {
@@ -165,9 +169,15 @@ static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
     bool any = false;
 
     while (channel->first != NULL) {
+        struct cddpi_group_op *op = &channel->first->op;
         bool done = false;
-        cddp_status status = group->ops->advance(group->backend, &channel->first->op, &done);
+        cddp_status status;
 
+        if (!op->started) {
+            op->started = true;
+            cddpi_recorder_start(&group->recorder, op->serial);
+        }
+        status = group->ops->advance(group->backend, op, &done);
         if (status != CDDP_OK) {
             fail(group, channel, status);
             return true;
@@ -422,6 +432,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
                                           : ++group->messages[channel_of(op)];
     work->op.start_ns = cddpi_now_ns();
     work->op.deadline_ns = work->op.start_ns + (int64_t)group->timeout_ms * 1000000;
+    cddpi_recorder_begin(&group->recorder, &work->op);
     direct = out == NULL && idle_now(&group->queue);
     if (direct) {
         atomic_fetch_add_explicit(&group->queue.pending, 1, memory_order_relaxed);

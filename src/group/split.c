@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "group/agree.h"
 #include "group/device/device.h"
+#include "group/dump.h"
 #include "group/transports.h"
 
 /* What ranks tell each other. */
@@ -71,7 +72,7 @@ static int *ranks_of_job(const cddp_group *group, const struct split_choice *cho
     return ranks;
 }
 
-cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out)
+static cddp_status split(cddp_group *group, int color, int key, cddp_group **out)
 {
     struct split_choice mine = {color < 0 ? -1 : color, key};
     struct cddpi_backend *backend = NULL;
@@ -82,8 +83,8 @@ cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group *
     int first;
     cddp_status status;
 
-    if (group == NULL || out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "split: no group or no out");
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_split: out is NULL");
     }
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &choices);
     if (status != CDDP_OK) {
@@ -114,6 +115,14 @@ cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group *
             return cddpi_fail_prefix(status, "split");
         }
     }
+    cddpi_dump_publish(made);
     *out = made;
     return CDDP_OK;
+}
+
+cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out)
+{
+    cddp_status status = cddpi_group_enter(group, "group_split");
+
+    return status == CDDP_OK ? cddpi_group_leave(group, split(group, color, key, out)) : status;
 }

@@ -1,38 +1,39 @@
 /* state.c - owns what a group is, and that it is broken: the same for all transports, which use it.
  */
 #include "base/error.h"
+#include "group/dump.h"
 #include "group/group.h"
 
 #include <stdio.h>
 
 int cddp_group_rank(const cddp_group *group)
 {
-    return group->rank;
+    return cddpi_group_may_ask(group, "group_rank") ? group->rank : -1;
 }
 
 int cddp_group_world_size(const cddp_group *group)
 {
-    return group->world_size;
+    return cddpi_group_may_ask(group, "group_world_size") ? group->world_size : 0;
 }
 
 int cddp_group_local_rank(const cddp_group *group)
 {
-    return group->local_rank;
+    return cddpi_group_may_ask(group, "group_local_rank") ? group->local_rank : -1;
 }
 
 int cddp_group_local_world_size(const cddp_group *group)
 {
-    return group->local_world_size;
+    return cddpi_group_may_ask(group, "group_local_world_size") ? group->local_world_size : 0;
 }
 
 uint32_t cddp_group_generation(const cddp_group *group)
 {
-    return group->generation;
+    return cddpi_group_may_ask(group, "group_generation") ? group->generation : 0;
 }
 
 uint32_t cddp_group_timeout_ms(const cddp_group *group)
 {
-    return group->timeout_ms;
+    return cddpi_group_may_ask(group, "group_timeout_ms") ? group->timeout_ms : 0;
 }
 
 int cddpi_group_rank_of_job(const cddp_group *group, int rank)
@@ -73,10 +74,15 @@ void cddp_group_abort(cddp_group *group, const char *reason)
 {
     struct cddpi_failure failure = {.rank = -1, .culprit = -1};
 
+    if (cddpi_handle_check((struct cddpi_handle *)group, CDDPI_HANDLE_GROUP, "group_abort") !=
+        CDDP_OK) {
+        return;
+    }
     if (reason != NULL && reason == cddp_last_error()) {
         failure = *cddpi_last_failure(); /* with its rank and culprit */
     } else {
         snprintf(failure.text, sizeof failure.text, "%s", reason != NULL ? reason : "aborted");
     }
     cddpi_group_end(group, CDDP_ERR_PEER, &failure);
+    cddpi_dump_failure(group, &failure);
 }

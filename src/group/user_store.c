@@ -92,14 +92,13 @@ static cddp_status open_store(cddp_group *group, const struct cddpi_launch_env *
     return CDDP_OK;
 }
 
-cddp_status cddp_group_store(cddp_group *group, cddp_store **out)
+static cddp_status group_store(cddp_group *group, cddp_store **out)
 {
     struct cddpi_launch_env *env;
     cddp_status status;
 
-    if (group == NULL || out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_store: %s is NULL",
-                          group == NULL ? "the group" : "out");
+    if (out == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "group_store: out is NULL");
     }
     if (group->user_store != NULL) {
         *out = group->user_store->store;
@@ -126,4 +125,11 @@ cddp_status cddp_group_store(cddp_group *group, cddp_store **out)
     }
     *out = group->user_store->store;
     return CDDP_OK;
+}
+
+cddp_status cddp_group_store(cddp_group *group, cddp_store **out)
+{
+    cddp_status status = cddpi_group_enter(group, "group_store");
+
+    return status == CDDP_OK ? cddpi_group_leave(group, group_store(group, out)) : status;
 }

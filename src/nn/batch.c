@@ -41,7 +41,8 @@ static cddp_status check_tokens(const struct cddpi_model *model, const int32_t *
 
 cddp_status cddpi_check_batch_kind(const struct cddpi_model *model, const struct cddpi_batch *batch)
 {
-    if (batch->count > 0 && model->tokens_in != (batch->tokens != NULL)) {
+    if (batch->count > 0 && cddpi_model_reads_data(model) &&
+        model->tokens_in != (batch->tokens != NULL)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
                           model->tokens_in ? "tokens, which the batch does not have"
                                            : "images, not tokens");
@@ -58,8 +59,12 @@ cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
         return status;
     }
     if (!model->tokens_in) {
-        return check_labels(model, batch);
+        return cddpi_model_has_loss(model) ? check_labels(model, batch) : CDDP_OK;
     }
-    status = check_tokens(model, batch->tokens, batch->count, "token");
-    return status == CDDP_OK ? check_tokens(model, batch->label, batch->count, "label") : status;
+    if (cddpi_model_reads_data(model)) {
+        status = check_tokens(model, batch->tokens, batch->count, "token");
+    }
+    return status == CDDP_OK && cddpi_model_has_loss(model)
+               ? check_tokens(model, batch->label, batch->count, "label")
+               : status;
 }

@@ -76,6 +76,9 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     if (status == CDDP_OK) {
         status = declare_params(model);
     }
+    if (status == CDDP_OK && spec->part.end > 0) {
+        status = cddpi_model_cut(model, spec);
+    }
     if (status != CDDP_OK) {
         return status;
     }
@@ -171,6 +174,7 @@ void cddpi_model_destroy(struct cddpi_model *model)
     cddpi_dnnl_destroy(model->dnnl);
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
+    cddpi_model_release_part(model);
     cddpi_graph_fini(&model->graph);
     cddpi_layer_list_fini(&model->list);
     cddpi_free(model->title);
@@ -263,10 +267,11 @@ double cddpi_model_work(const struct cddpi_model *model)
     return work;
 }
 
-/* The place for one more plan: an empty one, or that of the plan not used for longest. */
+/* The place for one more plan: an empty one, or that of the plan not used for longest; NULL: all
+ * wait for a backward in other slots. */
 static struct cddpi_plan **free_place(struct cddpi_model *model)
 {
-    struct cddpi_plan **oldest = &model->plans[0];
+    struct cddpi_plan **oldest = NULL;
 
     for (int i = 0; i < CDDPI_MODEL_PLANS; i++) {
         struct cddpi_plan **place = &model->plans[i];
@@ -274,9 +279,13 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
         if (*place == NULL) {
             return place;
         }
-        if ((*place)->used < (*oldest)->used) {
+        if (!cddpi_model_waits_for(model, *place) &&
+            (oldest == NULL || (*place)->used < (*oldest)->used)) {
             oldest = place;
         }
+    }
+    if (oldest == NULL) {
+        return NULL;
     }
     if (model->pending == *oldest) {
         cddpi_model_forget_forward(model);
@@ -298,6 +307,7 @@ static cddp_status grow_arena(struct cddpi_model *model, const struct cddpi_plan
 cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
                              struct cddpi_plan **out)
 {
+    struct cddpi_plan **place;
     struct cddpi_plan *plan = NULL;
     cddp_status status;
 
@@ -313,7 +323,14 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
         if (status != CDDP_OK) {
             return status;
         }
-        *free_place(model) = plan;
+        place = free_place(model);
+        if (place == NULL) {
+            cddpi_plan_destroy(plan);
+            return cddpi_fail(CDDP_ERR_STATE,
+                              "model: batches of %d other sizes wait for their backward",
+                              CDDPI_MODEL_PLANS);
+        }
+        *place = plan;
     }
     plan->used = ++model->runs;
     status = grow_arena(model, plan);
@@ -373,7 +390,8 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     if (status != CDDP_OK) {
         return status;
     }
-    if (exec.plan != NULL && (!training || (model->ops->keeps_outputs && !model->tokens_in))) {
+    if (exec.plan != NULL && cddpi_model_has_loss(model) &&
+        (!training || (model->ops->keeps_outputs && !model->tokens_in))) {
         exec.op = &model->graph.ops[model->graph.op_count - 1];
         model->outputs = cddpi_exec_input(&exec, 0);
         model->outputs_stride = exec.plan->values[exec.op->inputs[0]].stride;

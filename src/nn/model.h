@@ -77,6 +77,12 @@ enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16, CDDPI_PRECISIO
 /* How those of float32 are made: on AMX in parts of bf16 where that is faster, or always by FMA. */
 enum cddpi_matmul_mode { CDDPI_MATMUL_AUTO, CDDPI_MATMUL_FMA };
 
+/* Layers of a model, numbered from 0 in the order of its description: `first` up to and not
+ * including `end`. Both 0: all of them. */
+struct cddpi_layer_range {
+    int first, end;
+};
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2"; NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
@@ -98,6 +104,7 @@ struct cddpi_model_spec {
     enum cddpi_matmul_mode matmul;
     bool any_order; /* on a device: sums in the order that is fastest, which need not be the same in
                        every run */
+    struct cddpi_layer_range part; /* create these layers only: see cddpi_model_edges() */
 };
 
 struct cddpi_model;
@@ -236,6 +243,37 @@ CDDP_CHECKED cddp_status cddpi_model_result(struct cddpi_model *model,
                                             struct cddpi_loss_result *out);
 /** Begin the sums anew, without what was added since the last collect; in stream order. */
 CDDP_CHECKED cddp_status cddpi_model_reset_sums(struct cddpi_model *model);
+
+/* A part of a model (cddpi_model_spec.part) has the parameters, names and first values that its
+ * layers have in the whole one, and computes the same bits. What the parts before and behind it
+ * compute comes and goes through edges: values, and gradients in the opposite direction, as
+ * float32, plain N x C x H x W or rows of features, in memory of the model's device. The batch has
+ * the data for the part with the first layer and labels for the one with the last, which has the
+ * loss; count, step and sample ids for all. A tied weight is a parameter of each part that reads
+ * it. */
+enum cddpi_edge_side { CDDPI_EDGE_IN, CDDPI_EDGE_OUT };
+
+struct cddpi_edge {
+    const char *layer; /* that makes the value; "input": the data */
+    size_t elements;   /* of one sample */
+    bool has_grad;     /* else no gradient comes back */
+};
+
+/** The edges at one side, in the order of the layers that make the values, which is the same for
+ * the part behind; *@p out_count is 0 for a whole model. */
+const struct cddpi_edge *cddpi_model_edges(const struct cddpi_model *model,
+                                           enum cddpi_edge_side side, size_t *out_count);
+/** Let the next forward and backward find edge @p index at @p data and its gradient at @p grad, of
+ *  count x elements each: IN: forward reads data, backward writes grad; OUT: forward writes data,
+ *  backward reads grad. Memory of the caller's that outlives them. */
+void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side, size_t index,
+                           float *data, float *grad);
+
+/** Let the following calls work on slot @p slot (from 0, which is chosen first): each has an arena
+ *  of its own, and remembers its last forward, so that several batches can be between forward and
+ *  backward. CDDP_ERR_ARGUMENT: there are CDDPI_MODEL_SLOTS. */
+enum { CDDPI_MODEL_SLOTS = 256 };
+CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
 /** How many predictions a sample has: `context` of tokens, else 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);

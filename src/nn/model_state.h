@@ -2,6 +2,7 @@
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
+#include "nn/graph/part.h"
 #include "nn/plan/plan.h"
 
 enum cddpi_init { CDDPI_INIT_ZERO, CDDPI_INIT_ONE, CDDPI_INIT_UNIFORM, CDDPI_INIT_NORMAL };
@@ -81,15 +82,27 @@ struct cddpi_collected {
     struct cddpi_loss_result result;
 };
 
+/* Another batch between forward and backward: what struct cddpi_model holds of the current one. */
+struct cddpi_slot {
+    char *arena;
+    size_t arena_bytes;
+    struct cddpi_batch batch;
+    const void *outputs;
+    size_t outputs_stride;
+    struct cddpi_plan *pending;
+    bool pending_backward;
+};
+
 enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
 
 struct cddpi_model {
     struct cddpi_layer_list list; /* whose strings the graph borrows */
     struct cddpi_graph graph;
-    char *title;     /* the preset's name, or "layers" */
-    int classes;     /* or tokens of the vocabulary */
-    int predictions; /* of a sample */
-    bool tokens_in;  /* the data are tokens */
+    struct cddpi_part *part; /* NULL: the graph is the whole model's */
+    char *title;             /* the preset's name, or "layers" */
+    int classes;             /* or tokens of the vocabulary */
+    int predictions;         /* of a sample */
+    bool tokens_in;          /* the data are tokens */
     enum cddpi_loss loss;
     bool recompute;
     enum cddpi_precision precision;
@@ -127,6 +140,8 @@ struct cddpi_model {
     size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;
+    struct cddpi_slot *slots; /* the current one's row is out of date; NULL: there is only one */
+    int slot;                 /* the current one */
     double *sums; /* memory of the device: of losses and of correct predictions since the last
                      collect */
     uint32_t timeout_ms; /* of waiting for the device */
@@ -148,6 +163,23 @@ CDDP_CHECKED cddp_status cddpi_model_add_param_of(struct cddpi_model *model, str
 CDDP_CHECKED cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *op,
                                                 int k, const char *suffix, int64_t count,
                                                 float value);
+/** Keep of the graph only the part that @p spec says. */
+CDDP_CHECKED cddp_status cddpi_model_cut(struct cddpi_model *model,
+                                         const struct cddpi_model_spec *spec);
+/** The number of parameter @p index among those of the whole model. */
+static inline uint32_t cddpi_model_param_number(const struct cddpi_model *model, size_t index)
+{
+    return model->part == NULL ? (uint32_t)index : model->part->param_numbers[index];
+}
+/** Whether the loss is in the model: in all, but parts without the last layer. */
+bool cddpi_model_has_loss(const struct cddpi_model *model);
+/** Whether the data are read: by all, but parts without a layer that does. */
+bool cddpi_model_reads_data(const struct cddpi_model *model);
+/** Release what slots and the part hold. */
+void cddpi_model_release_part(struct cddpi_model *model);
+/** Whether another slot than the current one waits for a backward by @p plan. */
+bool cddpi_model_waits_for(const struct cddpi_model *model, const struct cddpi_plan *plan);
+
 /** Parameter values from the seed. */
 void cddpi_model_init_params(struct cddpi_model *model);
 size_t cddpi_tensor_elements(const cddp_param *tensor);

@@ -177,7 +177,8 @@ void cddpi_model_init_params(struct cddpi_model *model)
             break;
         case CDDPI_INIT_UNIFORM:
         case CDDPI_INIT_NORMAL:
-            draw(&model->params.items[i], &model->infos[i], model->seed, (uint32_t)i);
+            draw(&model->params.items[i], &model->infos[i], model->seed,
+                 cddpi_model_param_number(model, i));
             break;
         }
     }

@@ -55,18 +55,25 @@ static bool is_folder_lost(const struct cddpi_trainer *trainer)
             (named.st_dev != held.st_dev || named.st_ino != held.st_ino));
 }
 
-/* What is lost, for the user; NULL: nothing. */
-static const char *find_loss(const struct cddpi_trainer *trainer, bool *out_folder)
+/* What is lost inside the folder; NULL: nothing. */
+static const char *find_loss_inside(const struct cddpi_trainer *trainer)
 {
-    *out_folder = is_folder_lost(trainer);
-    if (*out_folder) {
-        return "";
-    }
     if (trainer->folder.saved_step != ~(uint64_t)0 && is_gone(trainer->folder.checkpoints)) {
         return "/checkpoints";
     }
     return trainer->metrics != NULL && !cddpi_metrics_is_there(trainer->metrics) ? "/metrics.jsonl"
                                                                                  : NULL;
+}
+
+/* What is lost, for the user; NULL: nothing. The folder is looked for last: one that went away
+ * between the two looks would else be taken for one that lacks a file, and be made anew without
+ * being held. */
+static const char *find_loss(const struct cddpi_trainer *trainer, bool *out_folder)
+{
+    const char *inside = find_loss_inside(trainer);
+
+    *out_folder = is_folder_lost(trainer);
+    return *out_folder ? "" : inside;
 }
 
 /* Make the folders above @p path. */

@@ -46,7 +46,9 @@ static cddp_status move(const char *dir, const char *name, const char *to)
 static bool belongs_to_run(const char *name)
 {
     return strcmp(name, "train.conf") == 0 || strcmp(name, "metrics.jsonl") == 0 ||
-           strcmp(name, "checkpoints") == 0 || strncmp(name, "events.out.tfevents.", 20) == 0;
+           strcmp(name, "checkpoints") == 0 || strcmp(name, "collectives") == 0 ||
+           strcmp(name, "trace") == 0 || strcmp(name, "report.html") == 0 ||
+           strncmp(name, "events.out.tfevents.", 20) == 0;
 }
 
 /* A new folder earlier-1, earlier-2 ... */

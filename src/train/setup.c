@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/device/device.h"
+#include "group/dump.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
@@ -54,6 +55,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     if (status != CDDP_OK) {
         return status;
     }
+    cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
     cddpi_progress_init(&trainer->progress, trainer->rank != 0);
     return cddpi_trainer_check_batch(config, trainer->world_size);
 }
@@ -126,6 +128,7 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
 
+    cddpi_dump_set_folder(trainer->group, config->train.run_dir);
     if (trainer->rank != 0) {
         return CDDP_OK;
     }

@@ -284,21 +284,6 @@ static void interfaces_that_do_not_exist_are_an_error_that_lists_what_there_is(v
     carrier_job_free(job.shared);
 }
 
-static void names_of_interfaces_match_as_nccl_has_it(void **state)
-{
-    (void)state;
-    assert_true(cddpi_tcp_interface_matches(NULL, "eth0"));
-    assert_true(cddpi_tcp_interface_matches("eth", "eth0"));
-    assert_true(cddpi_tcp_interface_matches("ib,eth1", "eth10"));
-    assert_false(cddpi_tcp_interface_matches("=ib,eth1", "eth10"));
-    assert_true(cddpi_tcp_interface_matches("=ib,eth1", "eth1"));
-    assert_false(cddpi_tcp_interface_matches("ib", "eth0"));
-    assert_true(cddpi_tcp_interface_matches("^docker,lo", "eth0"));
-    assert_false(cddpi_tcp_interface_matches("^docker,lo", "docker0"));
-    assert_false(cddpi_tcp_interface_matches("^=lo", "lo"));
-    assert_true(cddpi_tcp_interface_matches("^=lo", "lo2"));
-}
-
 static struct tcp_address address_of(const char *text, uint8_t bits, uint32_t speed, bool loopback)
 {
     struct tcp_address address = {
@@ -346,7 +331,6 @@ int main(void)
         cmocka_unit_test(settings_that_differ_are_an_error_on_all_ranks),
         cmocka_unit_test(encryption_without_a_secret_is_refused),
         cmocka_unit_test(interfaces_that_do_not_exist_are_an_error_that_lists_what_there_is),
-        cmocka_unit_test(names_of_interfaces_match_as_nccl_has_it),
         cmocka_unit_test(addresses_are_tried_in_the_order_that_promises_most),
     };
 

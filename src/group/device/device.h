@@ -165,6 +165,7 @@ void cddpi_pending_put(struct cddpi_group_device *dev, struct cddpi_pending *pen
 static inline void cddpi_pending_end(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     pending->under_way = false;
+    cddpi_recorder_end(&dev->group->recorder, pending->op.serial, pending->status);
     if (!pending->has_handle) {
         pending->next = dev->free;
         dev->free = pending;

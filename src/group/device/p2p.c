@@ -82,6 +82,8 @@ static void announce_message(struct cddpi_group_device *dev, struct cddpi_pendin
     own->calls[pending->op.number % CDDPI_P2P_CALLS] = (struct cddpi_p2p_call){
         pending->op.count, (uint32_t)pending->op.type};
     atomic_store_explicit(&own->called, pending->op.number, memory_order_release);
+    cddpi_recorder_begin(&dev->group->recorder, &pending->op);
+    cddpi_recorder_start(&dev->group->recorder, pending->op.serial);
     pthread_mutex_lock(&dev->mutex);
     pending->serial = ++dev->serial;
     pending->compared = false;

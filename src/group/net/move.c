@@ -409,38 +409,16 @@ static void take_parts(const struct cddpi_backend *net, const struct net_collect
 static cddp_status sum_all(struct cddpi_backend *net, struct net_collective *collective,
                            struct net_piece *piece, void *out)
 {
-    const struct cddpi_schedule *schedule = &net->plans[CDDPI_ALGORITHM_EXCHANGE].schedule;
-    size_t parts = (size_t)net->tree.part_count;
-    struct cddpi_reduce_operand *operands = cddpi_net_take(piece->arena, parts * sizeof *operands);
-    struct cddpi_reduce_merge *merges = cddpi_net_take(piece->arena, parts * sizeof *merges);
-    struct cddpi_reduce_merges how = {.type = collective->op->type,
-                                      .op = collective->op_of_sums,
-                                      .has_factors = collective->has_factors,
-                                      .operands = operands,
-                                      .operand_count = net->tree.part_count,
-                                      .merges = merges,
-                                      .destinations = 1,
-                                      .dst = &out,
-                                      .ranks = net->size};
+    struct net_merging merging;
+    cddp_status status = cddpi_net_merging(
+        net, collective, piece, &net->plans[CDDPI_ALGORITHM_EXCHANGE].schedule, &merging);
 
-    if (operands == NULL || merges == NULL) {
-        return CDDP_ERR_NO_MEMORY;
+    if (status == CDDP_OK) {
+        merging.how.destinations = 1;
+        merging.how.dst = &out;
+        cddpi_reduce_merges(&merging.how, piece->count);
     }
-    for (size_t p = 0; p < parts; p++) {
-        operands[p] = (struct cddpi_reduce_operand){piece->slots[p].data, piece->slots[p].is_leaf,
-                                                    piece->slots[p].factor};
-    }
-    for (int i = 0; i < schedule->count; i++) {
-        const struct cddpi_step *step = &schedule->steps[i];
-
-        if (step->kind == CDDPI_STEP_MERGE) {
-            merges[how.merge_count++] = (struct cddpi_reduce_merge){step->slot, step->other, NULL};
-        } else if (step->kind == CDDPI_STEP_FINISH) {
-            how.root = step->slot;
-        }
-    }
-    cddpi_reduce_merges(&how, piece->count);
-    return CDDP_OK;
+    return status;
 }
 
 static cddp_status end_reduce_scatter(struct cddpi_backend *net, struct net_collective *collective,

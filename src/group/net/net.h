@@ -180,6 +180,22 @@ struct net_collective {
     struct cddpi_group_op inner;
 };
 
+/* Bytes of an element of what a slot holds. */
+static inline size_t net_slot_bytes(const struct net_collective *collective,
+                                    const struct net_slot *slot)
+{
+    return slot->is_leaf ? collective->element : collective->sum;
+}
+
+/* A round's merges, in memory of the piece's arena. */
+struct net_merging {
+    struct cddpi_reduce_merges how;
+    struct cddpi_reduce_merge *merges; /* those of `how`, to be written */
+    size_t begin, end;                 /* the range, in elements of the piece */
+    bool is_empty;                     /* the round has none */
+    bool finishes;                     /* how.root is the result */
+};
+
 /* transport.c */
 extern const struct cddpi_backend_ops cddpi_net_ops;
 
@@ -271,6 +287,13 @@ cddp_status cddpi_net_own_parts(struct cddpi_backend *net, const struct net_coll
                                 struct net_piece *piece, size_t block, struct net_slot *slots);
 /** Make factors of the weights, once all are known. */
 void cddpi_net_use_weights(struct cddpi_backend *net, struct net_collective *collective);
+
+/* merge.c */
+/** The merges of the piece's present round of @p schedule, whose operands are the slots. Where the
+ *  round ends with the result, the caller says where that goes. */
+cddp_status cddpi_net_merging(const struct cddpi_backend *net,
+                              const struct net_collective *collective, struct net_piece *piece,
+                              const struct cddpi_schedule *schedule, struct net_merging *out);
 
 /* plan.c */
 /** Make @p plan by @p algorithm, or, where @p root is a host's number, to that host, unless it is

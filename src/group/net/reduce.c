@@ -111,12 +111,6 @@ cddp_status cddpi_net_own_parts(struct cddpi_backend *net, const struct net_coll
     return status;
 }
 
-/* Of a slot that holds node `part`, or one that has grown from it. */
-static size_t slot_bytes(const struct net_collective *collective, bool is_leaf)
-{
-    return is_leaf ? collective->element : collective->sum;
-}
-
 /* Which of the transfers between the same two hosts in the same round and direction a step is: both
  * sides count alike. */
 static unsigned index_of(const struct cddpi_schedule *schedule, int at)
@@ -155,49 +149,69 @@ static unsigned char *room_for_sums(struct cddpi_backend *net,
     return slot->sum;
 }
 
+/* One of the schedule's sends and recvs, in elements of the piece. */
+struct move {
+    const struct cddpi_step *step;
+    size_t begin, end;
+    unsigned index;
+};
+
+static cddp_status start_send(struct cddpi_backend *net, struct net_collective *collective,
+                              struct net_piece *piece, const struct move *move)
+{
+    const struct net_slot *slot = &piece->slots[move->step->slot];
+    size_t bytes = net_slot_bytes(collective, slot);
+    const unsigned char *from = slot->data != NULL
+                                    ? slot->data + (move->begin - slot->offset) * bytes
+                                    : NULL;
+
+    /* what adds nothing is known to do so: an empty message keeps the count of transfers */
+    return cddpi_net_piece_send(net, collective, piece, move->step->host, move->index, from,
+                                from != NULL ? (move->end - move->begin) * bytes : 0);
+}
+
+static cddp_status start_recv(struct cddpi_backend *net, struct net_collective *collective,
+                              struct net_piece *piece, const struct move *move)
+{
+    const struct cddpi_step *step = move->step;
+    struct net_slot *slot = &piece->slots[step->slot];
+    unsigned char *to = room_for_sums(net, collective, piece, step->slot);
+
+    if (to == NULL) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    slot->is_leaf = step->ranks == 1;
+    slot->factor = slot->is_leaf && collective->has_factors
+                       ? collective->factors[net->tree.parts[step->slot].first]
+                       : 1;
+    slot->offset = move->begin;
+    slot->data = cddpi_net_adds_nothing(net, collective, step) ? NULL : to;
+    return cddpi_net_piece_recv(
+        net, collective, piece, step->host, move->index, to,
+        slot->data != NULL ? (move->end - move->begin) * net_slot_bytes(collective, slot) : 0);
+}
+
 static cddp_status start_step(struct cddpi_backend *net, struct net_collective *collective,
                               struct net_piece *piece, int at)
 {
     const struct cddpi_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
     const struct cddpi_step *step = &schedule->steps[at];
-    size_t begin = cddpi_share_begin(piece->count, schedule->ranges, step->begin);
-    size_t end = cddpi_share_begin(piece->count, schedule->ranges, step->end);
-    unsigned index = index_of(schedule, at);
-    struct net_slot *slot = &piece->slots[step->slot];
-    unsigned char *to;
+    struct move move = {step, cddpi_share_begin(piece->count, schedule->ranges, step->begin),
+                        cddpi_share_begin(piece->count, schedule->ranges, step->end),
+                        index_of(schedule, at)};
+    size_t result_bytes = (move.end - move.begin) * collective->element;
 
     switch (step->kind) {
-    case CDDPI_STEP_SEND: {
-        size_t bytes = slot_bytes(collective, slot->is_leaf);
-        const unsigned char *from = slot->data != NULL ? slot->data + (begin - slot->offset) * bytes
-                                                       : NULL;
-
-        /* what adds nothing is known to do so: an empty message keeps the count of transfers */
-        return cddpi_net_piece_send(net, collective, piece, step->host, index, from,
-                                    from != NULL ? (end - begin) * bytes : 0);
-    }
+    case CDDPI_STEP_SEND:
+        return start_send(net, collective, piece, &move);
     case CDDPI_STEP_RECV:
-        to = room_for_sums(net, collective, piece, step->slot);
-        if (to == NULL) {
-            return CDDP_ERR_NO_MEMORY;
-        }
-        slot->is_leaf = step->ranks == 1;
-        slot->factor = slot->is_leaf && collective->has_factors
-                           ? collective->factors[net->tree.parts[step->slot].first]
-                           : 1;
-        slot->offset = begin;
-        slot->data = cddpi_net_adds_nothing(net, collective, step) ? NULL : to;
-        return cddpi_net_piece_recv(
-            net, collective, piece, step->host, index, to,
-            slot->data != NULL ? (end - begin) * slot_bytes(collective, slot->is_leaf) : 0);
+        return start_recv(net, collective, piece, &move);
     case CDDPI_STEP_SEND_DONE:
-        return cddpi_net_piece_send(net, collective, piece, step->host, index,
-                                    result_at(collective, piece, begin),
-                                    (end - begin) * collective->element);
+        return cddpi_net_piece_send(net, collective, piece, step->host, move.index,
+                                    result_at(collective, piece, move.begin), result_bytes);
     case CDDPI_STEP_RECV_DONE:
-        return cddpi_net_piece_recv(net, collective, piece, step->host, index,
-                                    result_at(collective, piece, begin),
-                                    (end - begin) * collective->element);
+        return cddpi_net_piece_recv(net, collective, piece, step->host, move.index,
+                                    result_at(collective, piece, move.begin), result_bytes);
     default:
         return CDDP_OK;
     }
@@ -260,76 +274,63 @@ static int destinations(const struct cddpi_backend *net, const struct net_collec
     return net->local_size;
 }
 
+/* Sums that a later round needs are kept; where there is a result, sums live in the cache only. */
+static cddp_status keep_sums(struct cddpi_backend *net, const struct net_collective *collective,
+                             struct net_piece *piece, struct net_merging *merging)
+{
+    for (int m = 0; m < merging->how.merge_count; m++) {
+        struct cddpi_reduce_merge *merge = &merging->merges[m];
+        unsigned char *sum = room_for_sums(net, collective, piece, merge->left);
+
+        if (sum == NULL) {
+            return CDDP_ERR_NO_MEMORY;
+        }
+        merge->out = sum +
+                     (merging->begin - piece->slots[merge->left].sum_offset) * collective->sum;
+    }
+    return CDDP_OK;
+}
+
+/* The sums have been kept: they are what their slots hold now. */
+static void hold_sums(struct net_piece *piece, const struct net_merging *merging)
+{
+    for (int m = 0; m < merging->how.merge_count; m++) {
+        const struct cddpi_reduce_merge *merge = &merging->merges[m];
+        struct net_slot *slot = &piece->slots[merge->left];
+        bool is_empty = slot->data == NULL && piece->slots[merge->right].data == NULL;
+
+        slot->data = is_empty ? NULL : merge->out;
+        slot->offset = merging->begin;
+        slot->is_leaf = false;
+    }
+}
+
 /* Do the merges and the finish of the present round, which are about one range. */
 static cddp_status merge_round(struct cddpi_backend *net, struct net_collective *collective,
                                struct net_piece *piece)
 {
     const struct cddpi_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
-    size_t parts = (size_t)net->tree.part_count;
-    struct cddpi_reduce_operand *operands = cddpi_net_take(piece->arena, parts * sizeof *operands);
-    struct cddpi_reduce_merge *merges = cddpi_net_take(piece->arena, parts * sizeof *merges);
     void **dst = cddpi_net_take(piece->arena, (size_t)net->local_size * sizeof *dst);
-    struct cddpi_reduce_merges how = {.type = collective->op->type,
-                                      .op = collective->op_of_sums,
-                                      .has_factors = collective->has_factors,
-                                      .operands = operands,
-                                      .operand_count = net->tree.part_count,
-                                      .merges = merges,
-                                      .dst = dst,
-                                      .ranks = net->size};
-    size_t begin = 0;
-    size_t end = 0;
+    struct net_merging merging;
+    cddp_status status = dst != NULL ? cddpi_net_merging(net, collective, piece, schedule, &merging)
+                                     : CDDP_ERR_NO_MEMORY;
 
-    if (operands == NULL || merges == NULL || dst == NULL) {
-        return CDDP_ERR_NO_MEMORY;
+    if (status != CDDP_OK || merging.is_empty) {
+        return status;
     }
-    for (int i = 0; i < schedule->count; i++) {
-        const struct cddpi_step *step = &schedule->steps[i];
-
-        if (step->round != piece->round ||
-            (step->kind != CDDPI_STEP_MERGE && step->kind != CDDPI_STEP_FINISH)) {
-            continue;
-        }
-        begin = cddpi_share_begin(piece->count, schedule->ranges, step->begin);
-        end = cddpi_share_begin(piece->count, schedule->ranges, step->end);
-        if (step->kind == CDDPI_STEP_FINISH) {
-            how.root = step->slot;
-            how.destinations = destinations(net, collective, piece, begin, dst);
-        } else {
-            merges[how.merge_count++] = (struct cddpi_reduce_merge){step->slot, step->other, NULL};
-        }
+    if (merging.finishes) {
+        merging.how.dst = dst;
+        merging.how.destinations = destinations(net, collective, piece, merging.begin, dst);
+    } else {
+        status = keep_sums(net, collective, piece, &merging);
     }
-    for (int p = 0; p < net->tree.part_count; p++) {
-        const struct net_slot *slot = &piece->slots[p];
-
-        operands[p] = (struct cddpi_reduce_operand){
-            slot->data != NULL
-                ? slot->data + (begin - slot->offset) * slot_bytes(collective, slot->is_leaf)
-                : NULL,
-            slot->is_leaf, slot->factor};
+    if (status == CDDP_OK) {
+        cddpi_reduce_merges(&merging.how, merging.end - merging.begin);
     }
-    /* sums that a later round needs are kept; others live in the cache only */
-    for (int m = 0; m < how.merge_count && how.destinations == 0; m++) {
-        struct net_slot *slot = &piece->slots[merges[m].left];
-        unsigned char *sum = room_for_sums(net, collective, piece, merges[m].left);
-
-        if (sum == NULL) {
-            return CDDP_ERR_NO_MEMORY;
-        }
-        merges[m].out = sum + (begin - slot->sum_offset) * collective->sum;
+    if (status == CDDP_OK && !merging.finishes) {
+        hold_sums(piece, &merging);
     }
-    if (how.merge_count > 0 || how.destinations > 0) {
-        cddpi_reduce_merges(&how, end - begin);
-    }
-    for (int m = 0; m < how.merge_count && how.destinations == 0; m++) {
-        struct net_slot *slot = &piece->slots[merges[m].left];
-        bool is_empty = slot->data == NULL && piece->slots[merges[m].right].data == NULL;
-
-        slot->data = is_empty ? NULL : merges[m].out;
-        slot->offset = begin;
-        slot->is_leaf = false;
-    }
-    return CDDP_OK;
+    return status;
 }
 
 /* What came straight into this rank's `out` goes to its peers' too. */

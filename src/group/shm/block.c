@@ -69,7 +69,7 @@ fail:
 
 static void take_place(struct cddpi_backend *shm)
 {
-    shm->me->pid = getpid();
+    shm->me->pid = cddpi_process_id();
     shm->me->start_time = cddpi_process_start_time();
     if (sched_getaffinity(0, sizeof shm->me->cores, &shm->me->cores) != 0) {
         CPU_ZERO(&shm->me->cores);
@@ -222,8 +222,10 @@ void cddpi_shm_cores(const struct cddpi_backend *shm, int *out_all, int *out_own
 
 static void leave(struct cddpi_backend *shm)
 {
-    atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
-    cddpi_shm_wake_all(shm);
+    if (shm->me->pid == cddpi_process_id()) { /* else a fork, whose parent is still here */
+        atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
+        cddpi_shm_wake_all(shm);
+    }
     release(shm);
 }
 

@@ -204,20 +204,21 @@ static cddp_status plan_activations(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
 
-    for (int i = 0; i + 1 < graph->op_count; i++) {
+    for (int i = 0; i < graph->op_count; i++) {
         const struct cddpi_op *op = &graph->ops[i];
-        struct cddpi_plan_value *output = &plan->values[op->output];
+        int *activation;
 
-        if ((plan->ops[i].flags & CDDPI_FORWARD_VIEW) != 0 &&
-            plan->values[op->inputs[0]].activation < 0) {
-            continue; /* of the caller's memory: no buffer */
+        if (op->output < 0 || ((plan->ops[i].flags & CDDPI_FORWARD_VIEW) != 0 &&
+                               plan->values[op->inputs[0]].activation < 0)) {
+            continue; /* nothing, or of the caller's memory: no buffer */
         }
-        output->activation = cddpi_arena_add(&plan->arena, cddpi_plan_value_bytes(plan, op->output),
-                                             i, last_read(plan, op->output, false));
-        if (output->activation < 0) {
+        activation = &plan->values[op->output].activation;
+        *activation = cddpi_arena_add(&plan->arena, cddpi_plan_value_bytes(plan, op->output), i,
+                                      last_read(plan, op->output, false));
+        if (*activation < 0) {
             return cddpi_plan_no_memory(plan);
         }
-        share_input(plan, i, output->activation, i);
+        share_input(plan, i, *activation, i);
     }
     return CDDP_OK;
 }
@@ -303,6 +304,55 @@ static cddp_status plan_ops(struct cddpi_plan *plan)
     return CDDP_OK;
 }
 
+static bool receives_images(const struct cddpi_model *model)
+{
+    for (size_t k = 0; model->part != NULL && k < model->part->in.count; k++) {
+        const struct cddpi_shape *shape = &model->graph.values[model->part->in.values[k]].shape;
+
+        if (!shape->flat && !shape->sequence) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* By a plan of the whole graph, for its layouts only: the processor's ops choose them one after the
+ * other. */
+static cddp_status find_whole_blocks(struct cddpi_plan *plan)
+{
+    struct cddpi_model *model = plan->model;
+    struct cddpi_graph graph = model->graph;
+    struct cddpi_part *part = model->part;
+    int count = part->whole.value_count;
+    struct cddpi_plan *whole = NULL;
+    cddp_status status;
+
+    plan->whole_blocks = cddpi_zalloc_array((size_t)count, sizeof *plan->whole_blocks);
+    if (plan->whole_blocks == NULL) {
+        return cddpi_plan_no_memory(plan);
+    }
+    model->graph = part->whole;
+    model->part = NULL;
+    status = cddpi_plan_create(model, plan->count, plan->training, &whole);
+    for (int v = 0; status == CDDP_OK && v < count; v++) {
+        plan->whole_blocks[v] = whole->values[v].block;
+    }
+    cddpi_plan_destroy(whole);
+    model->graph = graph;
+    model->part = part;
+    return status;
+}
+
+int cddpi_part_block(const struct cddpi_plan *plan, int value)
+{
+    const struct cddpi_shape *shape = &graph_of(plan)->values[value].shape;
+
+    if (plan->whole_blocks != NULL) {
+        return plan->whole_blocks[plan->model->part->origin[value]];
+    }
+    return shape->flat ? 1 : shape->channels;
+}
+
 cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool training,
                               struct cddpi_plan **out)
 {
@@ -327,6 +377,11 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
         plan->contributions == NULL) {
         status = cddpi_plan_no_memory(plan);
     } else {
+        status = receives_images(model) && model->device->ops->kind == CDDPI_DEVICE_CPU
+                     ? find_whole_blocks(plan)
+                     : CDDP_OK;
+    }
+    if (status == CDDP_OK) {
         status = plan_ops(plan);
     }
     if (plan->layouts.failed) { /* even if planning went on without it */
@@ -363,5 +418,6 @@ void cddpi_plan_destroy(struct cddpi_plan *plan)
     cddpi_free(plan->ops);
     cddpi_free(plan->contributions);
     cddpi_free(plan->sums);
+    cddpi_free(plan->whole_blocks);
     cddpi_free(plan);
 }

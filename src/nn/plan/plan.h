@@ -108,6 +108,8 @@ struct cddpi_plan {
     struct cddpi_arena arena;
     struct cddpi_mds layouts; /* of the ops */
     uint64_t used;            /* when last, in runs of the model */
+    int *whole_blocks;        /* of a part on the processor that receives images: of the
+                              whole model's values; else NULL */
 };
 
 struct cddpi_exec {
@@ -164,6 +166,8 @@ struct cddpi_plan_mark {
 struct cddpi_plan_mark cddpi_plan_mark(const struct cddpi_plan *plan);
 void cddpi_plan_rollback(struct cddpi_plan *plan, struct cddpi_plan_mark mark);
 bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k);
+/** The block that value @p value of a part has in the whole model. */
+int cddpi_part_block(const struct cddpi_plan *plan, int value);
 /** The elements of a value of @p shape, padding included. */
 size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_shape *shape,
                            int block);

@@ -4,6 +4,7 @@
 #include "group/net/tcp/address.h"
 
 #include "base/env.h"
+#include "base/interface.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,29 +15,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-bool cddpi_tcp_interface_matches(const char *pattern, const char *name)
-{
-    bool excludes = false;
-    bool whole = false;
-
-    if (pattern == NULL || pattern[0] == '\0') {
-        return true;
-    }
-    for (; *pattern == '^' || *pattern == '='; pattern++) {
-        excludes = excludes || *pattern == '^';
-        whole = whole || *pattern == '=';
-    }
-    while (*pattern != '\0') {
-        size_t bytes = strcspn(pattern, ",");
-
-        if (bytes > 0 && strncmp(name, pattern, bytes) == 0 && (!whole || name[bytes] == '\0')) {
-            return !excludes;
-        }
-        pattern += bytes + (pattern[bytes] == ',');
-    }
-    return excludes;
-}
 
 static uint8_t bits_of(const uint8_t *mask, size_t bytes)
 {
@@ -125,8 +103,7 @@ static cddp_status get_addresses(struct tcp_offer *out)
             continue;
         }
         append_name(names, sizeof names, address.interface);
-        if (out->count < TCP_MAX_ADDRESSES &&
-            cddpi_tcp_interface_matches(pattern, address.interface)) {
+        if (out->count < TCP_MAX_ADDRESSES && cddpi_interface_matches(pattern, address.interface)) {
             address.speed = speed_of(address.interface);
             out->addresses[out->count++] = address;
         }

@@ -41,10 +41,6 @@ struct tcp_offer {
     struct tcp_address addresses[TCP_MAX_ADDRESSES];
 };
 
-/** Whether an interface may be used. @p pattern: NCCL_SOCKET_IFNAME's syntax, a list of prefixes
- *  with commas; behind "=" of whole names; behind "^" of what may not be used. NULL: all. */
-bool cddpi_tcp_interface_matches(const char *pattern, const char *name);
-
 /** Fill in host, network and the addresses of interfaces that are up.
  *  @return CDDP_ERR_ARGUMENT: CDDP_SOCKET_IFNAME leaves none. */
 CDDP_CHECKED cddp_status cddpi_tcp_offer_make(struct tcp_offer *out);

@@ -1,0 +1,195 @@
+/* base.hpp - what the parts of cddp.hpp share: exceptions, element types, spans, owned handles. */
+#ifndef CDDP_CPP_BASE_HPP
+#define CDDP_CPP_BASE_HPP
+
+#include <cddp/group.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+/** All of it. */
+namespace cddp
+{
+
+/** What a failed call throws: its status, and what() is cddp_last_error(). */
+class error : public std::runtime_error
+{
+  public:
+    /** As a call has failed, or as the caller words it. */
+    error(cddp_status status, const std::string &text) : std::runtime_error(text), status_(status)
+    {
+    }
+    /** Which kind of failure. */
+    cddp_status status() const noexcept
+    {
+        return status_;
+    }
+
+  private:
+    cddp_status status_;
+};
+
+/** Throw error unless @p status, of this thread's last call, is CDDP_OK. */
+inline void check(cddp_status status)
+{
+    if (status != CDDP_OK) {
+        throw error(status, cddp_last_error());
+    }
+}
+
+/** A 16-bit floating number of IEEE's format, as bits. */
+struct f16 {
+    /** Sign, 5 bits of exponent, 10 of fraction. */
+    std::uint16_t bits;
+};
+
+/** The upper half of a float, as bits. */
+struct bf16 {
+    /** Sign, 8 bits of exponent, 7 of fraction. */
+    std::uint16_t bits;
+};
+
+/** The cddp_type of T's numbers, known when it is compiled. */
+template <class T> constexpr cddp_type type_of()
+{
+    using plain = std::remove_cv_t<T>;
+    constexpr bool whole = std::is_integral_v<plain> && !std::is_same_v<plain, bool>;
+
+    if constexpr (std::is_same_v<plain, float>) {
+        return CDDP_F32;
+    } else if constexpr (std::is_same_v<plain, double>) {
+        return CDDP_F64;
+    } else if constexpr (std::is_same_v<plain, f16>) {
+        return CDDP_F16;
+    } else if constexpr (std::is_same_v<plain, bf16>) {
+        return CDDP_BF16;
+    } else if constexpr (whole && std::is_signed_v<plain> && sizeof(plain) == 4) {
+        return CDDP_I32;
+    } else if constexpr (whole && std::is_signed_v<plain> && sizeof(plain) == 8) {
+        return CDDP_I64;
+    } else {
+        static_assert(whole && sizeof(plain) == 1, "cddp has no such element type");
+        return CDDP_U8;
+    }
+}
+
+/** Numbers that lie side by side in somebody else's memory; std::span, for C++17. */
+template <class T> class span
+{
+  public:
+    /** Of no numbers. */
+    constexpr span() = default;
+    /** @p size numbers at @p data. */
+    constexpr span(T *data, std::size_t size) : data_(data), size_(size)
+    {
+    }
+    /** What a vector, an array or another span holds. */
+    template <class C, class = std::enable_if_t<
+                           std::is_convertible_v<decltype(std::data(std::declval<C &>())), T *>>>
+    constexpr span(C &&from) : data_(std::data(from)), size_(std::size(from))
+    {
+    }
+    /** The first number. */
+    constexpr T *data() const
+    {
+        return data_;
+    }
+    /** How many. */
+    constexpr std::size_t size() const
+    {
+        return size_;
+    }
+    /** Number @p index, unchecked. */
+    constexpr T &operator[](std::size_t index) const
+    {
+        return data_[index];
+    }
+    /** For loops. */
+    constexpr T *begin() const
+    {
+        return data_;
+    }
+    /** For loops. */
+    constexpr T *end() const
+    {
+        return data_ + size_;
+    }
+
+  private:
+    T *data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+/** @p from as a span: a number is a span of one. */
+template <class C> constexpr auto view(C &&from)
+{
+    using plain = std::remove_reference_t<C>;
+
+    if constexpr (std::is_arithmetic_v<plain>) {
+        static_assert(std::is_lvalue_reference_v<C &&>, "a result needs a variable");
+        return span<plain>(&from, 1);
+    } else {
+        return span<std::remove_pointer_t<decltype(std::data(from))>>(from);
+    }
+}
+
+/** What is released when its owner goes; moved, not copied. */
+template <class T, void (*Destroy)(T *)> struct release {
+    /** What std::unique_ptr calls. */
+    void operator()(T *handle) const noexcept
+    {
+        Destroy(handle);
+    }
+};
+/** An owner of a handle of C. */
+template <class T, void (*Destroy)(T *)> using owner = std::unique_ptr<T, release<T, Destroy>>;
+
+/** A collective that was started. Its destructor waits, and drops the error: call wait(). */
+class work
+{
+  public:
+    /** Whether it is done, without waiting. */
+    bool test()
+    {
+        bool done = false;
+
+        check(cddp_work_test(started(), &done));
+        return done;
+    }
+    /** Wait until it is done; 0: the group's deadline. */
+    void wait(std::uint32_t timeout_ms = 0)
+    {
+        check(cddp_work_wait(started(), timeout_ms));
+    }
+    /** The handle of C; NULL: nothing was started. */
+    cddp_work *get() const noexcept
+    {
+        return handle_.get();
+    }
+    /** Take over a handle of C. */
+    void reset(cddp_work *handle) noexcept
+    {
+        handle_.reset(handle);
+    }
+
+  private:
+    cddp_work *started() const
+    {
+        if (handle_ == nullptr) {
+            throw error(CDDP_ERR_ARGUMENT, "work: no collective was started with this handle");
+        }
+        return handle_.get();
+    }
+
+    owner<cddp_work, cddp_work_destroy> handle_;
+};
+
+} // namespace cddp
+
+#endif

@@ -1,0 +1,203 @@
+/* checkpoint.hpp - safetensors files and snapshots (checkpoint.h) for C++. */
+#ifndef CDDP_CPP_CHECKPOINT_HPP
+#define CDDP_CPP_CHECKPOINT_HPP
+
+#include <cddp/checkpoint.h>
+#include <cddp/cpp/ddp.hpp>
+#include <cddp/cpp/store.hpp>
+
+#include <map>
+
+namespace cddp
+{
+
+/** Named tensors in the caller's memory, to write or to load into. */
+class tensors
+{
+  public:
+    /** One more. */
+    template <class D> tensors &add(const std::string &name, const shape &sizes, D &&data)
+    {
+        auto numbers = view(data);
+        using number = std::remove_reference_t<decltype(*numbers.data())>;
+        cddp_tensor made = {};
+
+        check_count(name, copy_shape(name, sizes, made.shape), numbers.size());
+        names_.push_back(name);
+        made.name = names_.back().c_str();
+        made.type = type_of<number>();
+        made.dims = static_cast<int>(sizes.size());
+        made.data = const_cast<std::remove_const_t<number> *>(numbers.data());
+        list_.push_back(made);
+        writable_ = writable_ && !std::is_const_v<number>;
+        return *this;
+    }
+    /** As C has them. */
+    const std::vector<cddp_tensor> &list() const
+    {
+        return list_;
+    }
+    /** The same to load into: refused if one of them is const. */
+    const std::vector<cddp_tensor> &writable() const
+    {
+        if (!writable_) {
+            throw error(CDDP_ERR_ARGUMENT, "tensors to load into are const");
+        }
+        return list_;
+    }
+
+  private:
+    std::deque<std::string> names_; /* which do not move */
+    std::vector<cddp_tensor> list_;
+    bool writable_ = true;
+};
+
+/** An open safetensors file, which holds its tensors' memory. */
+class safetensors
+{
+  public:
+    /** Map @p path, and check all of it. */
+    explicit safetensors(const std::string &path)
+    {
+        cddp_safetensors *made = nullptr;
+
+        check(cddp_safetensors_open(path.c_str(), &made));
+        handle_.reset(made);
+    }
+    /** The handle of C, which stays this file's. */
+    cddp_safetensors *get() const noexcept
+    {
+        return handle_.get();
+    }
+    /** How many tensors. */
+    std::size_t size() const
+    {
+        return cddp_safetensors_count(get());
+    }
+    /** Tensor @p index in file order. */
+    const cddp_tensor &operator[](std::size_t index) const
+    {
+        const cddp_tensor *found = cddp_safetensors_at(get(), index);
+
+        if (found == nullptr) {
+            throw error(CDDP_ERR_NOT_FOUND, "there is no tensor " + std::to_string(index));
+        }
+        return *found;
+    }
+    /** The tensor called @p name; NULL if there is none. */
+    const cddp_tensor *find(const std::string &name) const
+    {
+        return cddp_safetensors_find(get(), name.c_str());
+    }
+    /** Value of @p key. */
+    std::optional<std::string> metadata(const std::string &key) const
+    {
+        const char *value = cddp_safetensors_metadata(get(), key.c_str());
+
+        return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+    }
+    /** Write @p what to @p path, whole or not at all. */
+    static void write(const std::string &path, const tensors &what,
+                      const std::map<std::string, std::string> &metadata = {})
+    {
+        std::vector<const char *> pairs;
+
+        for (const auto &[key, value] : metadata) {
+            pairs.push_back(key.c_str());
+            pairs.push_back(value.c_str());
+        }
+        pairs.push_back(nullptr);
+        check(cddp_safetensors_write(path.c_str(), what.list().data(), what.list().size(),
+                                     pairs.data()));
+    }
+    /** Copy the tensors of @p path into @p into's memory, all or none. */
+    static void load(const std::string &path, const tensors &into)
+    {
+        check(cddp_safetensors_load(path.c_str(), into.writable().data(), into.list().size()));
+    }
+
+  private:
+    owner<cddp_safetensors, cddp_safetensors_close> handle_;
+};
+
+/** Directories that hold a training's state at one step. */
+namespace snapshot
+{
+
+/** Write one below @p dir; keep the newest @p keep, 0: all. */
+inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
+                  const tensors &optimizer, const std::string &state_json, unsigned keep = 0)
+{
+    cddp_snapshot what = {};
+
+    what.step = step;
+    what.model = model.list().data();
+    what.model_count = model.list().size();
+    what.optimizer = optimizer.list().data();
+    what.optimizer_count = optimizer.list().size();
+    what.state_json = state_json.c_str();
+    check(cddp_snapshot_write(dir.c_str(), &what, keep));
+}
+
+/** What find() and recover() give. */
+struct found {
+    /** The newest whole one. */
+    std::string path;
+    /** Newer ones and why they were passed over, a line each. */
+    std::string skipped;
+};
+
+/** cddp_snapshot_find() or cddp_snapshot_recover(); nothing if there is none that is whole. */
+inline std::optional<found> look(cddp_status (*how)(const char *, char **, char **),
+                                 const std::string &dir)
+{
+    given<char> path;
+    given<char> skipped;
+    cddp_status status = how(dir.c_str(), path.out(), skipped.out());
+
+    if (status == CDDP_ERR_NOT_FOUND) {
+        return std::nullopt;
+    }
+    check(status);
+    return found{path.get(), skipped.get() == nullptr ? "" : skipped.get()};
+}
+
+/** The newest whole one below @p dir. */
+inline std::optional<found> find(const std::string &dir)
+{
+    return look(cddp_snapshot_find, dir);
+}
+
+/** The same for the process that will write there: left-overs are removed. */
+inline std::optional<found> recover(const std::string &dir)
+{
+    return look(cddp_snapshot_recover, dir);
+}
+
+/** The state and the step of the one at @p path. */
+inline std::pair<std::string, std::uint64_t> read_state(const std::string &path)
+{
+    given<char> json;
+    std::uint64_t step = 0;
+
+    check(cddp_snapshot_read_state(path.c_str(), json.out(), &step));
+    return {json.get(), step};
+}
+
+/** Load both, or neither. */
+inline void load(const std::string &path, const tensors &model, const tensors &optimizer)
+{
+    cddp_snapshot into = {};
+
+    into.model = model.writable().data();
+    into.model_count = model.list().size();
+    into.optimizer = optimizer.writable().data();
+    into.optimizer_count = optimizer.list().size();
+    check(cddp_snapshot_load(path.c_str(), &into));
+}
+
+} // namespace snapshot
+
+} // namespace cddp
+
+#endif

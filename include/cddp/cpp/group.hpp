@@ -1,0 +1,354 @@
+/* group.hpp - process groups and their collectives (group.h) for C++. */
+#ifndef CDDP_CPP_GROUP_HPP
+#define CDDP_CPP_GROUP_HPP
+
+#include <cddp/cpp/base.hpp>
+#include <cddp/group.h>
+
+#include <optional>
+
+namespace cddp
+{
+
+/** Memory of cddp_group_alloc(), which keeps its group. Every rank releases its blocks in the same
+ *  order. */
+template <class T> class memory
+{
+  public:
+    /** @p count numbers, in the processor's memory wherever the group is, or else the group's. */
+    memory(std::shared_ptr<cddp_group> group, std::size_t count, bool in_host)
+        : group_(std::move(group)), count_(count)
+    {
+        void *made = nullptr;
+
+        if (count > SIZE_MAX / sizeof(T)) {
+            throw error(CDDP_ERR_ARGUMENT, "memory: the size of so many numbers is no size");
+        }
+        check((in_host ? cddp_group_alloc_host : cddp_group_alloc)(group_.get(), count * sizeof(T),
+                                                                   &made));
+        data_ = static_cast<T *>(made);
+    }
+    /** @p other holds nothing from then on. */
+    memory(memory &&other) noexcept
+        : group_(std::move(other.group_)), data_(std::exchange(other.data_, nullptr)),
+          count_(std::exchange(other.count_, 0))
+    {
+    }
+    /** What this held is released. */
+    memory &operator=(memory other) noexcept
+    {
+        std::swap(group_, other.group_);
+        std::swap(data_, other.data_);
+        std::swap(count_, other.count_);
+        return *this;
+    }
+    ~memory()
+    {
+        if (data_ != nullptr) {
+            cddp_group_free(group_.get(), data_);
+        }
+    }
+    /** The first number. */
+    T *data() const noexcept
+    {
+        return data_;
+    }
+    /** How many. */
+    std::size_t size() const noexcept
+    {
+        return count_;
+    }
+
+  private:
+    std::shared_ptr<cddp_group> group_;
+    T *data_ = nullptr;
+    std::size_t count_ = 0;
+};
+
+/** The ranks that train together. What is made of a group (ddp, memory) keeps the handle of C, so
+ *  that all may go in any order. The last parameter of a collective is as in C: without it the call
+ *  waits, with it the work handle tells when the operation is done. */
+class group
+{
+  public:
+    /** Join as the launcher says. */
+    group() : group(options())
+    {
+    }
+    /** Join as @p how says, which begins as options(). */
+    explicit group(const cddp_group_options &how) : group(create(&how))
+    {
+    }
+    /** Join the processes that @p how connects. */
+    group(const cddp_bootstrap &by, const cddp_group_options &how)
+    {
+        cddp_group *made = nullptr;
+
+        check(cddp_group_create_by(&by, &how, &made));
+        own(made);
+    }
+    /** Take over a handle of C, as of cddp_group_create_from_mpi(). */
+    explicit group(cddp_group *handle)
+    {
+        own(handle);
+    }
+    /** As they are without a word. */
+    static cddp_group_options options()
+    {
+        cddp_group_options how = CDDP_GROUP_OPTIONS_INIT;
+
+        return how;
+    }
+    /** @p other may only be destroyed or assigned to from then on. */
+    group(group &&other) noexcept = default;
+    /** This one leaves, once nothing else keeps it. */
+    group &operator=(group &&other) noexcept = default;
+    group(const group &) = delete;
+    group &operator=(const group &) = delete;
+    ~group() = default;
+
+    /** The handle of C, which stays this group's. */
+    cddp_group *get() const noexcept
+    {
+        return handle_.get();
+    }
+    /** The same for what must not outlive it. */
+    const std::shared_ptr<cddp_group> &share() const noexcept
+    {
+        return handle_;
+    }
+    /** This process's rank. */
+    int rank() const
+    {
+        return cddp_group_rank(get());
+    }
+    /** How many ranks there are. */
+    int world_size() const
+    {
+        return cddp_group_world_size(get());
+    }
+    /** This process's rank on its machine. */
+    int local_rank() const
+    {
+        return cddp_group_local_rank(get());
+    }
+    /** How many ranks this machine has. */
+    int local_world_size() const
+    {
+        return cddp_group_local_world_size(get());
+    }
+    /** The job's generation in which it was made. */
+    std::uint32_t generation() const
+    {
+        return cddp_group_generation(get());
+    }
+    /** The deadline of each collective. */
+    std::uint32_t timeout_ms() const
+    {
+        return cddp_group_timeout_ms(get());
+    }
+    /** What carries its data. */
+    std::string backend() const
+    {
+        return cddp_group_backend(get());
+    }
+    /** The device's number; -1: the processor. */
+    int device() const
+    {
+        return cddp_group_device(get());
+    }
+    /** The compute stream, a cudaStream_t. */
+    void *stream() const
+    {
+        return cddp_group_stream(get());
+    }
+    /** Let @p stream be the compute stream. */
+    void set_stream(void *stream)
+    {
+        check(cddp_group_set_stream(get(), stream));
+    }
+    /** The ranks of this rank's color; nothing for a negative one. */
+    std::optional<group> split(int color, int key)
+    {
+        cddp_group *part = nullptr;
+
+        check(cddp_group_split(get(), color, key, &part));
+        return part == nullptr ? std::nullopt : std::optional<group>(group(part));
+    }
+    /** Break the group on every rank. Any thread. */
+    void abort(const std::string &reason)
+    {
+        cddp_group_abort(get(), reason.c_str());
+    }
+    /** Numbers, zeroed, where the backend reduces fastest. Collective. */
+    template <class T> memory<T> alloc(std::size_t count)
+    {
+        return memory<T>(handle_, count, false);
+    }
+    /** The same in the processor's memory. */
+    template <class T> memory<T> alloc_host(std::size_t count)
+    {
+        return memory<T>(handle_, count, true);
+    }
+
+    /** Reduce @p data where it lies. */
+    template <class D> void all_reduce(D &&data, cddp_op op = CDDP_OP_SUM, work *started = nullptr)
+    {
+        all_reduce(view(data), view(data), op, started);
+    }
+    /** out[i] = op over all ranks of in[i]. */
+    template <class I, class O>
+    void all_reduce(const I &in, O &&out, cddp_op op, work *started = nullptr)
+    {
+        auto [from, to] = pair("all_reduce", in, out, 1, 1);
+
+        call(started, cddp_all_reduce, from.data(), to.data(), from.size(), type(to), op);
+    }
+    /** The mean of @p data, weighted by each rank's @p weight. */
+    template <class D> void all_reduce_weighted(D &&data, double weight, work *started = nullptr)
+    {
+        auto all = view(data);
+
+        call(started, cddp_all_reduce_weighted, all.data(), all.data(), all.size(), type(all),
+             weight);
+    }
+    /** As all_reduce, but only @p root's @p out is written; those of others may be empty. */
+    template <class I, class O>
+    void reduce(const I &in, O &&out, cddp_op op, int root, work *started = nullptr)
+    {
+        auto [from, to] = pair("reduce", in, out, 1, rank() == root ? 1 : 0);
+
+        call(started, cddp_reduce, from.data(), to.data(), from.size(), type(to), op, root);
+    }
+    /** Every rank's @p data becomes root's. */
+    template <class D> void broadcast(D &&data, int root, work *started = nullptr)
+    {
+        auto all = view(data);
+
+        call(started, cddp_broadcast, all.data(), all.size(), type(all), root);
+    }
+    /** @p out is world_size times as long as @p in. */
+    template <class I, class O> void all_gather(const I &in, O &&out, work *started = nullptr)
+    {
+        auto [from, to] = pair("all_gather", in, out, 1, world_size());
+
+        call(started, cddp_all_gather, from.data(), to.data(), from.size(), type(to));
+    }
+    /** @p in is world_size times as long as @p out. */
+    template <class I, class O>
+    void reduce_scatter(const I &in, O &&out, cddp_op op, work *started = nullptr)
+    {
+        auto [from, to] = pair("reduce_scatter", in, out, world_size(), 1);
+
+        call(started, cddp_reduce_scatter, from.data(), to.data(), to.size(), type(to), op);
+    }
+    /** The weighted mean, cut like that. */
+    template <class I, class O>
+    void reduce_scatter_weighted(const I &in, O &&out, double weight, work *started = nullptr)
+    {
+        auto [from, to] = pair("reduce_scatter", in, out, world_size(), 1);
+
+        call(started, cddp_reduce_scatter_weighted, from.data(), to.data(), to.size(), type(to),
+             weight);
+    }
+    /** Root's @p out is world_size times as long as @p in; those of others may be empty. */
+    template <class I, class O> void gather(const I &in, O &&out, int root, work *started = nullptr)
+    {
+        auto [from, to] = pair("gather", in, out, 1, rank() == root ? world_size() : 0);
+
+        call(started, cddp_gather, from.data(), to.data(), from.size(), type(to), root);
+    }
+    /** Root's @p in is world_size times as long as @p out; those of others may be empty. */
+    template <class I, class O>
+    void scatter(const I &in, O &&out, int root, work *started = nullptr)
+    {
+        auto [from, to] = pair("scatter", in, out, rank() == root ? world_size() : 0, 1);
+
+        call(started, cddp_scatter, from.data(), to.data(), to.size(), type(to), root);
+    }
+    /** Block r of @p in goes to rank r. */
+    template <class I, class O> void all_to_all(const I &in, O &&out, work *started = nullptr)
+    {
+        auto [from, to] = pair("all_to_all", in, out, 1, 1);
+
+        if (from.size() % static_cast<std::size_t>(world_size()) != 0) {
+            throw error(CDDP_ERR_ARGUMENT, "all_to_all: the ranks' blocks are not equally long");
+        }
+        call(started, cddp_all_to_all, from.data(), to.data(),
+             from.size() / static_cast<std::size_t>(world_size()), type(to));
+    }
+    /** Send @p data to rank @p to. */
+    template <class D> void send(const D &data, int to, work *started = nullptr)
+    {
+        auto all = view(data);
+
+        call(started, cddp_send, all.data(), all.size(), type(all), to);
+    }
+    /** Receive @p data from rank @p from. */
+    template <class D> void recv(D &&data, int from, work *started = nullptr)
+    {
+        auto all = view(data);
+
+        call(started, cddp_recv, all.data(), all.size(), type(all), from);
+    }
+    /** Wait until every rank has come here. */
+    void barrier(work *started = nullptr)
+    {
+        call(started, cddp_barrier);
+    }
+
+  private:
+    void own(cddp_group *handle)
+    {
+        handle_ = std::shared_ptr<cddp_group>(handle, cddp_group_destroy);
+    }
+    static cddp_group *create(const cddp_group_options *how)
+    {
+        cddp_group *made = nullptr;
+
+        check(cddp_group_create(how, &made));
+        return made;
+    }
+    template <class T> static constexpr cddp_type type(span<T>)
+    {
+        return type_of<T>();
+    }
+    /* Both as spans, if their lengths are as in_parts to out_parts; with parts of 0 a side may
+     * have any length, but is not used. */
+    template <class I, class O>
+    static auto pair(const char *what, const I &in, O &&out, int in_parts, int out_parts)
+    {
+        auto from = view(in);
+        auto to = view(out);
+
+        static_assert(
+            std::is_same_v<std::remove_cv_t<std::remove_reference_t<decltype(*from.data())>>,
+                           std::remove_reference_t<decltype(*to.data())>>,
+            "in and out hold numbers of different types");
+        if (in_parts > 0 && out_parts > 0 &&
+            (from.size() * static_cast<std::size_t>(out_parts) !=
+             to.size() * static_cast<std::size_t>(in_parts))) {
+            throw error(CDDP_ERR_ARGUMENT, std::string(what) + ": in has " +
+                                               std::to_string(from.size()) + " numbers, out " +
+                                               std::to_string(to.size()) + ", of which " +
+                                               std::to_string(in_parts) + " to " +
+                                               std::to_string(out_parts) + " are needed");
+        }
+        return std::pair(from, to);
+    }
+    template <class F, class... A> void call(work *started, F function, A... arguments)
+    {
+        cddp_work *handle = nullptr;
+
+        check(function(get(), arguments..., started == nullptr ? nullptr : &handle));
+        if (started != nullptr) {
+            started->reset(handle);
+        }
+    }
+
+    std::shared_ptr<cddp_group> handle_;
+};
+
+} // namespace cddp
+
+#endif

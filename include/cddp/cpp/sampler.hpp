@@ -1,0 +1,60 @@
+/* sampler.hpp - the order of a data set (sampler.h) for C++. */
+#ifndef CDDP_CPP_SAMPLER_HPP
+#define CDDP_CPP_SAMPLER_HPP
+
+#include <cddp/cpp/base.hpp>
+#include <cddp/sampler.h>
+
+#include <vector>
+
+namespace cddp
+{
+
+/** The order of one data set. cddp_share_of() needs no handle. */
+class sampler
+{
+  public:
+    /** Of @p count samples, > 0. */
+    sampler(cddp_order order, std::uint64_t count, std::uint64_t seed)
+    {
+        cddp_sampler *made = nullptr;
+
+        check(cddp_sampler_create(order, count, seed, &made));
+        handle_.reset(made);
+    }
+    /** The handle of C, which stays this sampler's. */
+    cddp_sampler *get() const noexcept
+    {
+        return handle_.get();
+    }
+    /** Choose the epoch. */
+    void set_epoch(std::uint64_t epoch)
+    {
+        check(cddp_sampler_set_epoch(get(), epoch));
+    }
+    /** The sample at @p position, which is < count(), unchecked. */
+    std::uint64_t operator[](std::uint64_t position) const
+    {
+        return cddp_sampler_at(get(), position);
+    }
+    /** Samples in the data set. */
+    std::uint64_t count() const
+    {
+        return cddp_sampler_count(get());
+    }
+    /** The indices that PyTorch's DistributedSampler gives to @p rank. */
+    std::vector<std::uint64_t> torch_shard(int rank, int world_size, bool drop_last) const
+    {
+        std::vector<std::uint64_t> out(cddp_torch_shard_count(count(), world_size, drop_last));
+
+        check(cddp_torch_shard(get(), rank, world_size, drop_last, out.data()));
+        return out;
+    }
+
+  private:
+    owner<cddp_sampler, cddp_sampler_destroy> handle_;
+};
+
+} // namespace cddp
+
+#endif

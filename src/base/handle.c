@@ -1,0 +1,154 @@
+/* handle.c - owns the checks at the entry of public calls, and the handles that were destroyed
+ * last. */
+#include "base/handle.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
+
+#include <string.h>
+
+enum { KEPT = 256, POISON = 0xdd };
+
+/* A word that no other memory begins with by chance: "cddp" in the upper half. */
+#define MAGIC(kind) (UINT32_C(0xcdd90100) + (uint32_t)(kind))
+#define MAGIC_DESTROYED(kind) (UINT32_C(0xdeadcd00) + (uint32_t)(kind))
+
+static const char *const names[CDDPI_HANDLE_KINDS] = {
+    [CDDPI_HANDLE_GROUP] = "group",     [CDDPI_HANDLE_WORK] = "work handle",
+    [CDDPI_HANDLE_DDP] = "cddp_ddp",    [CDDPI_HANDLE_STORE] = "store",
+    [CDDPI_HANDLE_SAMPLER] = "sampler", [CDDPI_HANDLE_SAFETENSORS] = "safetensors file",
+};
+
+/* Destroyed handles, whose memory is still there. */
+static _Atomic(void *) kept[KEPT];
+static _Atomic unsigned next_kept;
+
+static uintptr_t this_thread(void)
+{
+    static _Thread_local char here;
+
+    return (uintptr_t)&here;
+}
+
+/* What lies in memory only is as good in a forked process as in the one that made it. */
+static bool is_bound_to_process(enum cddpi_handle_kind kind)
+{
+    return kind != CDDPI_HANDLE_SAMPLER && kind != CDDPI_HANDLE_SAFETENSORS;
+}
+
+void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind)
+{
+    handle->magic = MAGIC(kind);
+    handle->pid = cddpi_process_id();
+    handle->depth = 0;
+    atomic_store_explicit(&handle->owner, 0, memory_order_relaxed);
+}
+
+bool cddpi_handle_is_own(const struct cddpi_handle *handle)
+{
+    return handle->pid == cddpi_process_id();
+}
+
+bool cddpi_handle_is_entered(const struct cddpi_handle *handle)
+{
+    return atomic_load_explicit(&handle->owner, memory_order_relaxed) == this_thread();
+}
+
+cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
+                                    const char *call)
+{
+    if (handle == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the %s is NULL", call, names[kind]);
+    }
+    if (handle->magic == MAGIC(kind)) {
+        return CDDP_OK;
+    }
+    if (handle->magic == MAGIC_DESTROYED(kind)) {
+        return cddpi_fail(CDDP_ERR_STATE, "%s: the %s was destroyed before", call, names[kind]);
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT,
+                      "%s: the pointer to the %s points to something else, or to one that was "
+                      "destroyed long ago",
+                      call, names[kind]);
+}
+
+cddp_status cddpi_handle_check(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
+                               const char *call)
+{
+    cddp_status status = cddpi_handle_check_life(handle, kind, call);
+
+    if (status == CDDP_OK && is_bound_to_process(kind) && !cddpi_handle_is_own(handle)) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "%s: process %d made the %s, and this one (%d) is a fork of it: a fork "
+                          "has no part in it, and makes its own",
+                          call, (int)handle->pid, names[kind], cddpi_process_id());
+    }
+    return status;
+}
+
+static cddp_status take(struct cddpi_handle *handle, enum cddpi_handle_kind kind, const char *call)
+{
+    uintptr_t self = this_thread();
+    uintptr_t owner = 0;
+
+    if (atomic_load_explicit(&handle->owner, memory_order_relaxed) == self) {
+        handle->depth++;
+        return CDDP_OK;
+    }
+    if (atomic_compare_exchange_strong_explicit(&handle->owner, &owner, self, memory_order_acquire,
+                                                memory_order_relaxed)) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_STATE,
+                      "%s: another thread is in a call with this %s: one thread at a time may use "
+                      "it, so let a mutex guard all calls, or let one thread do them",
+                      call, names[kind]);
+}
+
+cddp_status cddpi_handle_enter(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
+                               const char *call)
+{
+    cddp_status status = cddpi_handle_check(handle, kind, call);
+
+    return status == CDDP_OK ? take(handle, kind, call) : status;
+}
+
+bool cddpi_handle_enter_last(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
+                             const char *call)
+{
+    cddp_status status = cddpi_handle_check_life(handle, kind, call);
+
+    if (status == CDDP_OK && cddpi_handle_is_own(handle)) {
+        status = take(handle, kind, call);
+    }
+    if (status != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "%s; nothing was done", cddp_last_error());
+    }
+    return status == CDDP_OK;
+}
+
+void cddpi_handle_end(struct cddpi_handle *handle)
+{
+    handle->magic = MAGIC_DESTROYED(handle->magic - MAGIC(0));
+}
+
+void cddpi_handle_release(struct cddpi_handle *handle, size_t bytes)
+{
+    unsigned place = atomic_fetch_add_explicit(&next_kept, 1, memory_order_relaxed) % KEPT;
+
+    if (handle->magic - MAGIC(0) < CDDPI_HANDLE_KINDS) {
+        cddpi_handle_end(handle);
+    }
+    memset((unsigned char *)handle + sizeof *handle, POISON, bytes - sizeof *handle);
+    cddpi_free(atomic_exchange_explicit(&kept[place], handle, memory_order_acq_rel));
+}
+
+/* At the end of the program, so that checkers of leaks see none. */
+__attribute__((destructor)) static void release_kept(void)
+{
+    for (unsigned i = 0; i < KEPT; i++) {
+        cddpi_free(atomic_exchange_explicit(&kept[i], NULL, memory_order_acq_rel));
+    }
+}

@@ -1,0 +1,11 @@
+/* interface.h - which network interfaces a user means, in the syntax of NCCL_SOCKET_IFNAME. */
+#ifndef CDDPI_INTERFACE_H
+#define CDDPI_INTERFACE_H
+
+#include <stdbool.h>
+
+/** Whether @p name is one of @p patterns: prefixes with commas between them; behind "=" whole
+ *  names; behind "^" those that are not meant. NULL or "": all are. Any thread. */
+bool cddpi_interface_matches(const char *patterns, const char *name);
+
+#endif
