@@ -8,6 +8,7 @@
 #include <cddp/ddp.h>
 #include <cddp/exchange.h>
 #include <cddp/group.h>
+#include <cddp/loader.h>
 #include <cddp/process.h>
 #include <cddp/sampler.h>
 #include <cddp/status.h>

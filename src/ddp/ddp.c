@@ -293,8 +293,8 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->rule.bucket_bytes = options->bucket_bytes;
     ddp->rule.flat = ddp->flat != NULL;
     ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
-    ddp->rebuild_due = options->ready_order == NULL && ddp->flat == NULL && !options->shard &&
-                       !options->keep_buckets && !ddp->in_place;
+    ddp->rebuild_due = options->ready_order == NULL && !options->shard && !options->keep_buckets &&
+                       !ddp->in_place;
     if (options->shard) {
         status = prepare_shards(ddp, options);
         if (status != CDDP_OK) {
@@ -352,6 +352,11 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     }
     if (status == CDDP_OK) {
         status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, 0);
+    }
+    if (status == CDDP_OK && ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
+        status = cddpi_group_adopt(ddp->group, ddp->flat, layout->plan->bytes,
+                                   cddp_type_bytes(ddp->tensors[0].type), &ddp->adopted);
+        status = status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: flat_grads");
     }
     if (status == CDDP_OK) {
         status = cddpi_layout_install(ddp, layout);
@@ -466,6 +471,7 @@ static void release(cddp_ddp *ddp)
     end_works(ddp);
     cddpi_shard_release(ddp);
     cddpi_layout_release(ddp, &ddp->layout);
+    cddp_group_free(ddp->group, ddp->adopted.pages);
     for (size_t i = 0; i < ddp->param_count; i++) {
         cddpi_free(ddp->params[i].name);
     }

@@ -10,6 +10,7 @@
 #include "base/handle.h"
 #include "ddp/plan.h"
 #include "device/device.h"
+#include "group/adopt.h"
 
 #include <cddp/ddp.h>
 
@@ -116,6 +117,7 @@ struct cddp_ddp {
     size_t slot_count;
     struct cddpi_bucket_plan_rule rule; /* order is NULL */
     unsigned char *flat;                /* the caller's, or NULL */
+    struct cddpi_adopted adopted;       /* of it: what ranks share where it lies */
     bool allow_unused;
     bool in_place; /* the mean of one rank: gradients stay where they are */
     cddp_hook_fn hook;

@@ -101,6 +101,9 @@ struct cddpi_backend_ops {
     bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
                   const void **out);
     void (*free_memory)(struct cddpi_backend *backend, void *memory);
+    /* Whether CDDPI_ALLOC with `in`, whole pages of private memory, lets all ranks share those
+     * where they are; free_memory() makes them private again. */
+    bool shares_pages;
     /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
      * that see each other's by peers(); 0: nowhere. NULL: never. */
     uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);

@@ -1,8 +1,8 @@
 /* should_stop.c - owns the ranks' common answer to whether a signal has asked one of them to end.
  */
 #include "base/error.h"
-#include "base/stop.h"
 #include "group/group.h"
+#include "group/stop.h"
 
 #include <cddp/exchange.h>
 

@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/shape.h"
+#include "group/stop.h"
 #include "train/device/collect_results.h"
 #include "train/micro_batch.h"
-#include "base/stop.h"
 #include "train/trainer.h"
 
 #include <math.h>

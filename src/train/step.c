@@ -4,7 +4,7 @@
 #include "train/step.h"
 
 #include "base/clock.h"
-#include "base/stop.h"
+#include "group/stop.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
 #include "train/micro_batch.h"

@@ -1,6 +1,6 @@
 /* stop.c - owns the handlers of the signals that ask a process to end: the first asks, a second one
  * has its usual effect. */
-#include "base/stop.h"
+#include "group/stop.h"
 
 #include "base/launcher_report.h"
 #include "group/dump.h"

@@ -1,6 +1,6 @@
 /* stop.h - whether a signal has asked this process to end. */
-#ifndef CDDPI_BASE_STOP_H
-#define CDDPI_BASE_STOP_H
+#ifndef CDDPI_GROUP_STOP_H
+#define CDDPI_GROUP_STOP_H
 
 #include <stdbool.h>
 
