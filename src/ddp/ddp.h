@@ -261,7 +261,7 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
 
 /* join.c */
 /** After the step statuses have come: whether anybody had a step, and which backward it was. */
-void cddpi_join_read(cddp_ddp *ddp);
+void cddpi_ddp_read_joined(cddp_ddp *ddp);
 
 /* reducer.c */
 /** cddp_ddp_wait() within a call. */

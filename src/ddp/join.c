@@ -53,7 +53,7 @@ cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all)
     return status == CDDP_OK ? cddpi_ddp_leave(ddp, join(ddp, out_all)) : status;
 }
 
-void cddpi_join_read(cddp_ddp *ddp)
+void cddpi_ddp_read_joined(cddp_ddp *ddp)
 {
     ddp->all_joined = true;
     for (int rank = 0; rank < ddp->world_size; rank++) {

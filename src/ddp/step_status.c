@@ -137,7 +137,7 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
         ddp->clock_origin_ns = cddpi_now_ns();
     }
     status = check_backward(ddp);
-    cddpi_join_read(ddp);
+    cddpi_ddp_read_joined(ddp);
     if (status == CDDP_OK) {
         status = check_weights(ddp);
     }

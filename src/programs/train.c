@@ -17,6 +17,7 @@
 #include "train/loop.h"
 #include "train/setup.h"
 
+#include <cddp/process.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
