@@ -137,7 +137,7 @@ struct cddp_ddp {
     size_t arrival_count;
     bool rebuild_due;
 
-    /* see join.c */
+    /* see uneven.c */
     bool joined;     /* this step is the others' */
     bool all_joined; /* the last step was nobody's */
     cddp_step last;  /* the last synchronised one */
@@ -259,7 +259,7 @@ void cddpi_shard_forget(cddp_ddp *ddp);
 cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
                                 const struct cddpi_param *tensors, size_t count, int root);
 
-/* join.c */
+/* uneven.c */
 /** After the step statuses have come: whether anybody had a step, and which backward it was. */
 void cddpi_ddp_read_joined(cddp_ddp *ddp);
 

@@ -1,4 +1,4 @@
-/* join.c - owns what a rank does that is through before others are: it takes part in their steps,
+/* uneven.c - owns what a rank does that is through before others are: it takes part in their steps,
  * as a rank of weight 0 or with zeros, and learns from the step statuses when nobody has one. */
 #include "base/error.h"
 #include "ddp/ddp.h"
