@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/env.h"
+#include "base/module_loader.h"
 #include "device/device.h"
 
 #include <cddp/status.h>
@@ -40,7 +41,6 @@ static const struct library {
     const char *text;
     const char *names[4];
 } libraries[] = {
-
     {"oneDNN (products, convolutions)", {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"}},
     {"Open MPI", {"libmpi.so.40", "libmpi.so"}},
 };
@@ -78,6 +78,21 @@ static void print_gpus(void)
         line += length + (line[length] != '\0');
     }
     cddpi_free(text);
+}
+
+/* The module that brings MPI to groups, and the MPI that it has found. */
+static void print_mpi(void)
+{
+    const void *table;
+    char library[256];
+
+    if (cddpi_module_file_open(&cddpi_mpi_module_file, &table) != CDDP_OK) {
+        printf("  %-14s no: %s\n", "module", cddp_last_error());
+        return;
+    }
+    ((const struct cddpi_mpi_module_start *)table)->library(library, sizeof library);
+    printf("  %-14s yes, of cddp %s: %s\n", "module",
+           ((const struct cddpi_module_start *)table)->version, library);
 }
 
 static void print_topology(void)
@@ -130,6 +145,8 @@ int cddpi_info_check(void)
     for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
         print_library(&libraries[i]);
     }
+    printf("MPI\n");
+    print_mpi();
     printf("CUDA\n");
     fflush(stdout); /* its text must not be in the child that asks, too */
     print_gpus();

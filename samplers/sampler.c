@@ -2,12 +2,14 @@
  * positions are a rank's. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/handle.h"
 #include "samplers/permutation.h"
 #include "samplers/randperm.h"
 
 #include <cddp/sampler.h>
 
 struct cddp_sampler {
+    struct cddpi_handle handle;
     cddp_order order;
     uint64_t count, seed, epoch;
     struct cddpi_permutation permutation; /* CDDP_ORDER_RANDOM */
@@ -40,6 +42,7 @@ cddp_status cddp_sampler_create(cddp_order order, uint64_t count, uint64_t seed,
     if (sampler == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "sampler: no memory for %zu bytes", sizeof *sampler);
     }
+    cddpi_handle_init(&sampler->handle, CDDPI_HANDLE_SAMPLER);
     sampler->order = order;
     sampler->count = count;
     sampler->seed = seed;
@@ -61,16 +64,24 @@ cddp_status cddp_sampler_create(cddp_order order, uint64_t count, uint64_t seed,
 
 void cddp_sampler_destroy(cddp_sampler *sampler)
 {
-    if (sampler != NULL) {
+    if (sampler != NULL &&
+        cddpi_handle_enter_last(&sampler->handle, CDDPI_HANDLE_SAMPLER, "sampler_destroy")) {
         cddpi_free(sampler->indices);
-        cddpi_free(sampler);
+        cddpi_handle_release(&sampler->handle, sizeof *sampler);
     }
+}
+
+static cddp_status check(const cddp_sampler *sampler, const char *call)
+{
+    return cddpi_handle_check((const struct cddpi_handle *)sampler, CDDPI_HANDLE_SAMPLER, call);
 }
 
 cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch)
 {
-    if (sampler == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "sampler: set_epoch of NULL");
+    cddp_status status = check(sampler, "sampler_set_epoch");
+
+    if (status != CDDP_OK) {
+        return status;
     }
     if (epoch != sampler->epoch) {
         arrange(sampler, epoch);
@@ -80,6 +91,14 @@ cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch)
 
 uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position)
 {
+    if (check(sampler, "sampler_at") != CDDP_OK) {
+        return 0;
+    }
+    if (position >= sampler->count) {
+        (void)cddpi_fail(CDDP_ERR_ARGUMENT, "sampler_at: position %llu of %llu",
+                         (unsigned long long)position, (unsigned long long)sampler->count);
+        return 0;
+    }
     switch (sampler->order) {
     case CDDP_ORDER_RANDOM:
         return cddpi_permutation_at(&sampler->permutation, position);
@@ -93,17 +112,25 @@ uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position)
 
 uint64_t cddp_sampler_count(const cddp_sampler *sampler)
 {
-    return sampler->count;
+    return check(sampler, "sampler_count") == CDDP_OK ? sampler->count : 0;
 }
 
 cddp_share cddp_share_of(uint64_t first, uint64_t count, int rank, int world_size)
 {
-    uint64_t each = count / (uint64_t)world_size;
-    uint64_t longer = count % (uint64_t)world_size; /* so many first ranks take one more */
-    uint64_t before = (uint64_t)rank;
-    cddp_share share = {first + before * each + (before < longer ? before : longer),
-                        each + (before < longer)};
+    uint64_t each;
+    uint64_t longer;
+    uint64_t before;
+    cddp_share share = {first, 0};
 
+    if (world_size < 1 || rank < 0 || rank >= world_size) {
+        (void)cddpi_fail(CDDP_ERR_ARGUMENT, "share_of: rank %d of %d", rank, world_size);
+        return share;
+    }
+    each = count / (uint64_t)world_size;
+    longer = count % (uint64_t)world_size; /* so many first ranks take one more */
+    before = (uint64_t)rank;
+    share.first = first + before * each + (before < longer ? before : longer);
+    share.count = each + (before < longer);
     return share;
 }
 
@@ -111,6 +138,10 @@ uint64_t cddp_torch_shard_count(uint64_t count, int world_size, bool drop_last)
 {
     uint64_t ranks = (uint64_t)world_size;
 
+    if (world_size < 1) {
+        (void)cddpi_fail(CDDP_ERR_ARGUMENT, "torch_shard_count: %d ranks", world_size);
+        return 0;
+    }
     return count / ranks + (!drop_last && count % ranks != 0);
 }
 
@@ -118,11 +149,14 @@ cddp_status cddp_torch_shard(const cddp_sampler *sampler, int rank, int world_si
                              uint64_t *out)
 {
     uint64_t shard_count;
+    cddp_status status = check(sampler, "torch_shard");
 
-    if (sampler == NULL || world_size < 1 || rank < 0 || rank >= world_size || out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "torch shard: rank %d of %d, or a NULL sampler or result", rank,
-                          world_size);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (world_size < 1 || rank < 0 || rank >= world_size || out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "torch_shard: rank %d of %d%s", rank, world_size,
+                          out == NULL ? ", and out is NULL" : "");
     }
     shard_count = cddp_torch_shard_count(sampler->count, world_size, drop_last);
     for (uint64_t i = 0; i < shard_count; i++) {

@@ -7,8 +7,9 @@ build_packages="gcc libc6-dev pkg-config meson ninja-build libdnnl-dev libconfig
   libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev libutf8proc-dev libopenmpi-dev scdoc"
 data_packages="dataset-fashion-mnist"
 text_packages="bible-kjv bible-kjv-text"
-test_packages="libcmocka-dev openmpi-bin"
-cluster_packages="iproute2 slurm-wlm munge" # without them their tests are skipped
+test_packages="libcmocka-dev openmpi-bin patch g++ gfortran"
+cluster_packages="iproute2 nftables openssh-client openssh-server slurm-wlm munge" # without them their tests are skipped
+browser_packages="chromium" # the same
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 

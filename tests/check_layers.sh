@@ -4,7 +4,7 @@
 cd "$1" || exit 1
 bad=0
 layers= # a line a folder, for check_symbols.py
-ours=' base store device group ddp loader checkpoint nn optim data train programs kernels samplers launcher tests src include '
+ours=' base store device group ddp loader checkpoint nn optim data parallel train programs kernels samplers launcher tests src include '
 
 # The folder that a public header belongs to.
 owner_of() {
@@ -17,9 +17,9 @@ owner_of() {
     esac
 }
 
-# includes FILE : what it includes, in quotes or angle brackets, one a line.
+# includes FILE : what it includes (or as a patch lets include), in quotes or angle brackets, one a line.
 includes() {
-    sed -n 's/^ *# *include *["<]\([^">]*\)[">].*/\1/p' "$1"
+    sed -n 's/^[ +]*# *include *["<]\([^">]*\)[">].*/\1/p' "$1"
 }
 
 # refuse FILE INCLUDE REASON
@@ -76,8 +76,9 @@ check src/checkpoint base store kernels device group ddp
 check src/nn base kernels device group ddp checkpoint
 check src/optim base device group ddp checkpoint kernels
 check src/data base kernels samplers device group
-check src/train base store kernels samplers device group ddp checkpoint nn optim data
-check src/programs base store kernels samplers device group ddp checkpoint nn optim data train
+check src/parallel base store kernels device group ddp checkpoint nn optim data
+check src/train base store kernels samplers device group ddp checkpoint nn optim data parallel
+check src/programs base store kernels samplers device group ddp checkpoint nn optim data parallel train
 check launcher base store device
 # A folder that the list above forgot would not be checked at all.
 for folder in src/*/; do
@@ -87,7 +88,7 @@ for folder in src/*/; do
     }
 done
 # Examples are of somebody else's program: public headers and the system's.
-for file in $(find examples -name '*.[ch]' -o -name '*.cu'); do
+for file in $(find examples -name '*.[ch]' -o -name '*.c[pu]*' -o -name '*.patch'); do
     for include in $(includes "$file"); do
         case $include in
         cddp/*) [ -e "include/$include" ] || refuse "$file" "$include" "no public header" ;;

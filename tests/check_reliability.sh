@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every promise of doc/reliability.md names a test, and every test that it names exists: a case of a program that
-# Meson runs, a fuzzer, or a kind of fault of scripts/chaos. Usage: check_reliability.sh SOURCE_ROOT
+# Meson runs, a script of tests/scripts, a fuzzer, or a kind of fault of scripts/chaos. Usage: check_reliability.sh SOURCE_ROOT
 cd "$1" || exit 1
 page=doc/reliability.md
 bad=0
@@ -33,6 +33,8 @@ while read -r name; do
             grep -q "^foreach name : .*'${program#test_launcher_}'" tests/meson.build || # beside the launcher's own objects
             refuse "Meson runs no $program"
         grep -qs "[(]${name#*: }[,)]" tests/*/"$program.c" || refuse "$program has no case ${name#*: }" ;;
+    test_*.py) { [ -f "tests/scripts/$name" ] && grep -q "scripts/$name" tests/meson.build; } ||
+        refuse "Meson runs no $name" ;;
     *) refuse "what is \"$name\"?" ;;
     esac
 done <<END

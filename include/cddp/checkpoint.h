@@ -63,6 +63,8 @@ CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_tens
  * DIR/.step-00000500.tmp-PID, flushed, renamed; then DIR/latest (a text file with its name) is
  * replaced. */
 typedef struct cddp_snapshot {
+    /** Set by the initialiser: which fields the caller knows. */
+    size_t struct_size;
     /** How many steps were made. */
     uint64_t step;
     /** What model.safetensors holds. */
@@ -77,6 +79,10 @@ typedef struct cddp_snapshot {
     const char *state_json;
 
 } cddp_snapshot;
+#define CDDP_SNAPSHOT_INIT                                                                         \
+    {                                                                                              \
+        sizeof(cddp_snapshot), 0, NULL, 0, NULL, 0, NULL                                           \
+    }
 
 /** Write @p snapshot below @p dir (made if missing), then delete all but the newest @p keep (0:
  * keep all) and left-overs of crashed writers. One process writes at a time: rank 0. Where the disk

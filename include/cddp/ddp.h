@@ -98,7 +98,10 @@ CDDP_CHECKED cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, 
 /** The built-in hook that does what is done without a hook. Its state is NULL. */
 CDDP_API cddp_status cddp_hook_identity(void *, cddp_bucket *, int, cddp_work **);
 /** The built-in hook that sends f32 buckets as bf16 (accumulated in f32, rounded once) and leaves
- *  buckets of other types alone. Its state is NULL. */
+ *  buckets of other types alone. Its state is NULL. A sharded optimizer's gradients go to the rank
+ *  that updates them in 16 bits, too, but the updated parameters are sent in their own type: they
+ *  are what the next update starts from, and without rounding ranks stay equal. A step then sends
+ *  3/4 of the bytes of f32; without shards it sends half. */
 CDDP_API cddp_status cddp_hook_bf16(void *, cddp_bucket *, int, cddp_work **);
 /** The same with fp16. */
 CDDP_API cddp_status cddp_hook_fp16(void *, cddp_bucket *, int, cddp_work **);
@@ -107,13 +110,21 @@ CDDP_API cddp_status cddp_hook_fp16(void *, cddp_bucket *, int, cddp_work **);
 typedef struct cddp_ddp_options {
     /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
-    /** Size of the first bucket, smaller so that sending begins early; 0: 1 MiB. */
+    /** The first bucket is complete once it holds at least this much, less than others so that
+     *  sending begins early; 0: see bucket_bytes, else 1 MiB, or bucket_bytes if that is less. */
     size_t first_bucket_bytes;
-    /** A bucket is complete once it holds at least this much; 0: 25 MiB. */
+    /** Each other bucket is complete once it holds at least this much. 0: in a group over several
+     *  hosts rank 0 chooses this size, the first bucket's and part_bytes for all ranks, from the
+     *  link's latency and bandwidth, which were measured when the group formed, so that as little
+     *  as possible is left to send when backward ends: when the handle is created, and without
+     *  `shard` once more inside the first cddp_ddp_wait(), from when gradients were ready in its
+     *  backward. $CDDP_LOG=info tells what it chose. On one host, on a device, or if any of the
+     *  three is given: 25 MiB. Sums are the same to the bit. */
     size_t bucket_bytes;
     /** The order in which backward completes gradients: as many indices as there are parameters
      *  that are not frozen, borrowed for the call; NULL: reverse registration order, and after the
-     *  first backward the buckets are rebuilt once in rank 0's order of arrival. */
+     *  first backward the buckets are rebuilt once in rank 0's order of arrival. Where sizes are
+     *  chosen, without `shard`, they are rebuilt also if an order is given. */
     const uint32_t *ready_order;
     /** Parameters may get no gradient in a step: they contribute zero, and one that got none on any
      *  rank keeps its gradient as it was. */
@@ -143,12 +154,18 @@ typedef struct cddp_ddp_options {
     /** 1: buckets are never rebuilt, so what cddp_ddp_grad() gives never changes; without
      *  `ready_order` they stay in reverse registration order. 64 bits wide, as cddp_step.sum is. */
     uint64_t keep_buckets;
+    /** A gradient of more bytes than this is cut in parts of about so many (at most 64), each a
+     *  bucket of its own: while one is sent, the next is copied or made narrow. 0: not, or chosen
+     *  with bucket_bytes. Never cut with `shard`, where a rank has one span of a gradient at most
+     * and the memory of a bucket is divided among ranks, nor for a hook of the caller's, which may
+     * see a matrix in it. */
+    size_t part_bytes;
 
 } cddp_ddp_options;
 /** A cddp_ddp_options of defaults. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0       \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
     }
 
 /** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:
@@ -178,7 +195,8 @@ typedef struct cddp_step {
     /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
     /** How many samples this rank's gradients are the mean of; the result is the mean over all
-     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing. */
+     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing; on every rank:
+     *  CDDP_ERR_STATE of wait. */
     double weight;
     /** Gradients only accumulate: nothing is sent, wait returns at once. */
     bool no_sync;
@@ -344,7 +362,9 @@ typedef struct cddp_ddp_stats {
     size_t struct_size;
     /** Synchronised steps so far. */
     uint64_t steps;
-    /** Exposed communication of the last step: time inside wait that compute did not hide. */
+    /** Exposed communication of the last step: time inside wait that compute did not hide, and, of
+     *  a sharded optimizer on the processor, inside param_wait, params_wait, begin and updated
+     *  since the step before: there the parts of an update are waited for. */
     uint64_t exposed_ns;
     /** From the first bucket's start to the last one's end. */
     uint64_t comm_ns;
@@ -381,6 +401,10 @@ typedef struct cddp_bucket_stats {
     uint64_t end_ns;
 
 } cddp_bucket_stats;
+#define CDDP_BUCKET_STATS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
+    }
 /** The times of bucket @p bucket of the last synchronised step. Fills the fields that
  *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket. */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,

@@ -101,7 +101,8 @@ typedef struct cddp_group_options {
 /** Join the group. Collective: every rank succeeds or every rank fails. Where rank and size come
  * from, in this order: the options; cddp-run's environment; torchrun's (RANK, WORLD_SIZE,
  * LOCAL_RANK, MASTER_ADDR, MASTER_PORT); Open MPI's; that of MPICH's and Intel MPI's mpirun;
- * Slurm's; Kubernetes's; else this process is alone. Ranks that an mpirun has started on several
+ * Slurm's; Kubernetes's; else this process is alone (RANK without WORLD_SIZE, or the
+ * reverse, is an error). Ranks that an mpirun has started on several
  * hosts meet by MPI, or at CDDP_STORE if it is set.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.

@@ -45,8 +45,8 @@ CDDP_API void cddp_sampler_destroy(cddp_sampler *sampler);
  *  CDDP_OK. */
 CDDP_CHECKED cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch);
 
-/** The sample at @p position of the epoch, in [0, count). @p position < count, unchecked. Any
- * number of threads at a time. */
+/** The sample at @p position of the epoch, in [0, count). @p position < count, else 0 with a text
+ * in cddp_last_error(). Any number of threads at a time. */
 CDDP_API uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position);
 
 /** Samples in the data set. Any thread. */
@@ -63,13 +63,13 @@ typedef struct cddp_share {
 
 /** Rank @p rank's share of the positions [first, first + count). The shares of all ranks are
  * disjoint and make up the whole; also right when count < world_size (some are empty).
- *  @param rank  In [0, world_size), unchecked. Any thread. */
+ *  @param rank  In [0, world_size), else the share is empty. Any thread. */
 CDDP_API cddp_share cddp_share_of(uint64_t first, uint64_t count, int rank, int world_size);
 
 /* PyTorch's DistributedSampler: index sequences of one rank, with its padding and drop_last. */
 
 /** How many indices each rank gets: count / world_size rounded up, or down with @p drop_last.
- *  @param world_size  > 0, unchecked. Any thread. */
+ *  @param world_size  > 0, else 0 is returned. Any thread. */
 CDDP_API uint64_t cddp_torch_shard_count(uint64_t count, int world_size, bool drop_last);
 
 /** Write this rank's cddp_torch_shard_count() indices of the sampler's epoch to @p out. Any order;

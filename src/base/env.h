@@ -36,6 +36,9 @@
     X(SOCKET_IFNAME, "CDDP_SOCKET_IFNAME", "",                                                     \
       "network interfaces for traffic between hosts, in NCCL_SOCKET_IFNAME's syntax: prefixes "    \
       "with commas, behind ^ those to leave out, behind = exact names; unset: all")                \
+    X(LEADERS, "CDDP_LEADERS", "",                                                                 \
+      "how many ranks of each machine exchange data with other machines, 1 to 4, the same on all " \
+      "ranks; unset: 1, or more where that is measured to be faster")                              \
     X(SOCKETS, "CDDP_SOCKETS", "2",                                                                \
       "TCP connections between two hosts for each kind of traffic, the same on all ranks")         \
     X(ENCRYPT, "CDDP_ENCRYPT", "0",                                                                \
@@ -74,6 +77,9 @@
     X(DUMP_SIGNAL, "CDDP_DUMP_SIGNAL", "",                                                         \
       "USR1 or USR2: the library handles that signal, if the program does not, and each rank "     \
       "that gets it writes the same files; unset: none (cddp-train has its own for SIGUSR1)")      \
+    X(TRACE, "CDDP_TRACE", "",                                                                     \
+      "steps that each rank traces, as 10-20 or 10, counted from 1: it writes trace/rank-R.json "  \
+      "below the same folder, for cddp-trace; unset: none")                                        \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
       "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \

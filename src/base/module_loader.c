@@ -50,6 +50,16 @@ static const struct cddpi_module_host host = {
     .op_name = cddp_op_name,
 };
 
+struct cddpi_module_file cddpi_mpi_module_file = {
+    .title = "MPI",
+    .file = "libcddp-mpi.so",
+    .at = CDDPI_ENV_MPI_MODULE,
+    .symbol = "cddpi_mpi_module",
+    .built_in = "group/net/mpi/",
+    .build_with = "-Dmpi=enabled",
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
 const struct cddpi_module_host *cddpi_module_host(void)
 {
     return &host;

@@ -27,6 +27,16 @@ struct cddpi_module_file {
     const void *table;    /* NULL: not open */
 };
 
+/* What the table of the MPI module begins with. */
+struct cddpi_mpi_module_start {
+    struct cddpi_module_start start;
+    /* Write the name and version of the MPI that it has found. Any time, any thread. */
+    void (*library)(char *out, size_t bytes);
+};
+
+/* The MPI module: src/group/net opens it for use, cddp-run to say what is there. */
+extern struct cddpi_module_file cddpi_mpi_module_file;
+
 /** The module's table; the file is opened once a process, and never closed. It is looked for in the
  *  variable's place, beside the program or library that this code is in, where cddp is installed,
  *  and where the loader finds it. CDDP_ERR_UNAVAILABLE: where it was looked for and why that

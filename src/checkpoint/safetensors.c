@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/handle.h"
 #include "base/mapped_file.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct entry {
 };
 
 struct cddp_safetensors {
+    struct cddpi_handle handle;
     const char *path; /* for errors; borrowed while opening */
     struct cddpi_mapped_file *mapped;
     const unsigned char *map; /* the whole file */
@@ -317,12 +319,14 @@ cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out)
     cddp_status status;
 
     if (path == NULL || out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "open safetensors: no path or nowhere to put it");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_open: %s is NULL",
+                          path == NULL ? "path" : "out");
     }
     file = cddpi_zalloc(sizeof *file);
     if (file == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, sizeof *file);
     }
+    cddpi_handle_init(&file->handle, CDDPI_HANDLE_SAFETENSORS);
     file->path = path;
     status = map_file(file);
     if (status == CDDP_OK) {
@@ -351,14 +355,15 @@ cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out)
 
 void cddp_safetensors_close(cddp_safetensors *file)
 {
-    if (file == NULL) {
+    if (file == NULL ||
+        !cddpi_handle_enter_last(&file->handle, CDDPI_HANDLE_SAFETENSORS, "safetensors_close")) {
         return;
     }
     cddpi_mapped_file_close(file->mapped);
     json_decref(file->root);
     cddpi_free(file->sorted);
     cddpi_free(file->by_name);
-    cddpi_free(file);
+    cddpi_handle_release(&file->handle, sizeof *file);
 }
 
 cddp_status cddpi_safetensors_look(const cddp_safetensors *file)
@@ -366,27 +371,39 @@ cddp_status cddpi_safetensors_look(const cddp_safetensors *file)
     return cddpi_mapped_file_look(file->mapped);
 }
 
+static bool may_ask(const cddp_safetensors *file, const char *call)
+{
+    return cddpi_handle_check((const struct cddpi_handle *)file, CDDPI_HANDLE_SAFETENSORS, call) ==
+           CDDP_OK;
+}
+
 size_t cddp_safetensors_count(const cddp_safetensors *file)
 {
-    return file->count;
+    return may_ask(file, "safetensors_count") ? file->count : 0;
 }
 
 const cddp_tensor *cddp_safetensors_at(const cddp_safetensors *file, size_t index)
 {
-    return index < file->count ? &file->sorted[index].tensor : NULL;
+    return may_ask(file, "safetensors_at") && index < file->count ? &file->sorted[index].tensor
+                                                                  : NULL;
 }
 
 const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const char *name)
 {
     const cddp_tensor wanted = {.name = name};
     const cddp_tensor *key = &wanted;
-    const cddp_tensor **found = bsearch(&key, file->by_name, file->count, sizeof *file->by_name,
-                                        compare_names);
+    const cddp_tensor **found;
 
+    if (!may_ask(file, "safetensors_find") || name == NULL) {
+        return NULL;
+    }
+    found = bsearch(&key, file->by_name, file->count, sizeof *file->by_name, compare_names);
     return found != NULL ? *found : NULL;
 }
 
 const char *cddp_safetensors_metadata(const cddp_safetensors *file, const char *key)
 {
-    return json_string_value(json_object_get(file->pairs, key));
+    return may_ask(file, "safetensors_metadata") && key != NULL
+               ? json_string_value(json_object_get(file->pairs, key))
+               : NULL;
 }

@@ -138,7 +138,7 @@ cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, 
     cddp_status status;
 
     if (tensors == NULL && count > 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "load safetensors: no tensors");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: tensors is NULL");
     }
     status = cddp_safetensors_open(path, &file);
     if (status != CDDP_OK) {

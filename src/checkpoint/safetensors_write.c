@@ -294,7 +294,8 @@ cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
     cddp_status status;
 
     if (path == NULL || (tensors == NULL && count > 0)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "write safetensors: no path or no tensors");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %s is NULL",
+                          path == NULL ? "path" : "tensors");
     }
     status = check_memory(path, tensors, count);
     return status == CDDP_OK ? cddpi_safetensors_stream(path, tensors, count, metadata, put_memory,

@@ -38,6 +38,9 @@ struct cddpi_snapshot_entry {
 void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
                          char out[CDDPI_SNAPSHOT_NAME_BYTES]);
 
+/** Whether @p path, @p snapshot and what it points at are there; @p call is for the text. */
+cddp_status cddpi_snapshot_check(const char *call, const char *path, const cddp_snapshot *snapshot);
+
 /** All entries of @p dir with names as above, newest step first, a whole one before its old one.
  * Release with cddpi_free(). @p shown names the folder in errors. */
 cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapshot_entry **out,

@@ -110,7 +110,8 @@ cddp_status cddp_snapshot_recover(const char *dir, char **out_path, char **out_s
     int fd;
 
     if (dir == NULL || out_path == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "recover a snapshot: no folder or nowhere to put it");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_recover: %s is NULL",
+                          dir == NULL ? "dir" : "out_path");
     }
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {

@@ -158,7 +158,8 @@ cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skip
     int fd;
 
     if (dir == NULL || out_path == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "find a snapshot: no folder or nowhere to put it");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_find: %s is NULL",
+                          dir == NULL ? "dir" : "out_path");
     }
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
@@ -188,7 +189,7 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
     cddp_status status;
 
     if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "read a snapshot's state: no path");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_read_state: path is NULL");
     }
     status = read_document(path, &document);
     if (status != CDDP_OK) {
@@ -220,9 +221,9 @@ cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into)
     json_t *document;
     cddp_status status;
 
-    if (path == NULL || into == NULL || (into->model == NULL && into->model_count > 0) ||
-        (into->optimizer == NULL && into->optimizer_count > 0)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "load a snapshot: no path or no tensors");
+    status = cddpi_snapshot_check("snapshot_load", path, into);
+    if (status != CDDP_OK) {
+        return status;
     }
     status = read_document(path, &document);
     if (status != CDDP_OK) {

@@ -1,6 +1,7 @@
 /* snapshot_state.c - owns state.json as a document: its checksum, and what a valid one looks like.
  */
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "checkpoint/snapshot.h"
 
 #include <errno.h>
@@ -120,5 +121,28 @@ cddp_status cddpi_state_read(const char *path, json_t **out)
         return status;
     }
     *out = document;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_snapshot_check(const char *call, const char *path, const cddp_snapshot *snapshot)
+{
+    cddp_snapshot known;
+    cddp_status status;
+
+    if (path == NULL || snapshot == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the %s is NULL", call,
+                          path == NULL ? "path" : "snapshot");
+    }
+    status = cddpi_struct_read("snapshot", "CDDP_SNAPSHOT_INIT", snapshot, sizeof known,
+                               sizeof known, &known);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if ((snapshot->model == NULL && snapshot->model_count > 0) ||
+        (snapshot->optimizer == NULL && snapshot->optimizer_count > 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the snapshot's %s is NULL", call,
+                          snapshot->model == NULL && snapshot->model_count > 0 ? "model"
+                                                                               : "optimizer");
+    }
     return CDDP_OK;
 }

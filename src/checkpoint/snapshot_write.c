@@ -287,11 +287,13 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     struct writing writing = {.shown = dir, .snapshot = snapshot, .dir = -1};
     cddp_status status;
 
-    if (dir == NULL || dir[0] == '\0' || snapshot == NULL || snapshot->step > INT64_MAX ||
-        (snapshot->model == NULL && snapshot->model_count > 0) ||
-        (snapshot->optimizer == NULL && snapshot->optimizer_count > 0)) {
+    status = cddpi_snapshot_check("snapshot_write", dir, snapshot);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (dir[0] == '\0' || snapshot->step > INT64_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "write a snapshot: no folder, no tensors or a step above 2^63 - 1");
+                          "write a snapshot: no folder, or a step above 2^63 - 1");
     }
     memset(out_room, 0, sizeof *out_room);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_WHOLE, snapshot->step, writing.name);

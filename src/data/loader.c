@@ -62,8 +62,11 @@ static void make_batch(struct cddpi_loader *loader,
                        const struct cddpi_micro_batch_schedule *schedule, uint64_t number)
 {
     struct slot *slot = &loader->slots[number % loader->slot_count];
+    int64_t begun_ns = cddpi_now_ns();
 
     cddpi_batch_make(&loader->maker, schedule, number, &loader->stop, &slot->batch, &slot->fault);
+    slot->batch.begun_ns = begun_ns;
+    slot->batch.made_ns = cddpi_now_ns();
 }
 
 static void *run_thread(void *argument)

@@ -40,6 +40,8 @@ struct cddpi_micro_batch {
     bool last;            /* it is the last micro-batch of its batch */
     bool even;            /* all ranks have a share of that size */
     int64_t waited_ns;    /* how long the caller waited for it */
+    int64_t begun_ns;     /* when the loader began to make it */
+    int64_t made_ns;      /* and ended */
     /* set by a prefetcher */
     uint64_t step;         /* to which it belongs */
     const uint32_t *draws; /* on a device: random numbers for the model; NULL: it draws none */

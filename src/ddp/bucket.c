@@ -123,51 +123,69 @@ size_t cddpi_shard_elements(const struct cddp_bucket *bucket)
     return bucket->count / (size_t)bucket->ddp->world_size;
 }
 
+cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call)
+{
+    return bucket != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the bucket is NULL", call);
+}
+
+/* A bucket is no handle: it is valid while a hook is called with it. */
+static bool may_ask(const cddp_bucket *bucket, const char *call)
+{
+    return cddpi_bucket_check(bucket, call) == CDDP_OK;
+}
+
 cddp_group *cddp_bucket_group(cddp_bucket *bucket)
 {
-    return bucket->ddp->group;
+    return may_ask(bucket, "bucket_group") ? bucket->ddp->group : NULL;
 }
 
 size_t cddp_bucket_index(const cddp_bucket *bucket)
 {
-    return bucket->index;
+    return may_ask(bucket, "bucket_index") ? bucket->index : 0;
 }
 
 bool cddp_bucket_is_last(const cddp_bucket *bucket)
 {
-    return bucket->index + 1 == bucket->ddp->layout.plan->bucket_count;
+    return may_ask(bucket, "bucket_is_last") &&
+           bucket->index + 1 == bucket->ddp->layout.plan->bucket_count;
 }
 
 void *cddp_bucket_data(cddp_bucket *bucket)
 {
-    return bucket->data;
+    return may_ask(bucket, "bucket_data") ? bucket->data : NULL;
 }
 
 size_t cddp_bucket_count(const cddp_bucket *bucket)
 {
-    return bucket->count;
+    return may_ask(bucket, "bucket_count") ? bucket->count : 0;
 }
 
 cddp_type cddp_bucket_type(const cddp_bucket *bucket)
 {
-    return bucket->type;
+    return may_ask(bucket, "bucket_type") ? bucket->type : (cddp_type)-1;
 }
 
 double cddp_bucket_weight(const cddp_bucket *bucket)
 {
-    return bucket->ddp->step.weight;
+    return may_ask(bucket, "bucket_weight") ? bucket->ddp->step.weight : -1;
 }
 
 bool cddp_bucket_is_sum(const cddp_bucket *bucket)
 {
-    return bucket->ddp->step.sum != 0;
+    return may_ask(bucket, "bucket_is_sum") && bucket->ddp->step.sum != 0;
 }
 
 cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out)
 {
-    cddp_status status;
+    cddp_status status = cddpi_bucket_check(bucket, "bucket_scratch");
     void *memory;
 
+    if (status == CDDP_OK && out == NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "bucket_scratch: out is NULL");
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (bucket->scratch == NULL) {
         status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, &memory);
         if (status != CDDP_OK) {

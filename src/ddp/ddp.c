@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "ddp/copies.h"
 #include "ddp/manifest.h"
 #include "group/device/device.h"
@@ -11,9 +12,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const size_t first_bytes_default = (size_t)1 << 20;
-static const size_t bucket_bytes_default = (size_t)25 << 20;
 
 static cddp_status no_memory(size_t count)
 {
@@ -25,16 +23,12 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
 
     if (options != NULL) {
-        if (options->struct_size < sizeof options->struct_size) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: options without CDDP_DDP_OPTIONS_INIT");
+        cddp_status status = cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options,
+                                               sizeof read, sizeof read.struct_size, &read);
+
+        if (status != CDDP_OK) {
+            return status;
         }
-        memcpy(&read, options,
-               options->struct_size < sizeof read ? options->struct_size : sizeof read);
-    }
-    read.bucket_bytes = read.bucket_bytes > 0 ? read.bucket_bytes : bucket_bytes_default;
-    if (read.first_bucket_bytes == 0) {
-        read.first_bucket_bytes = read.bucket_bytes < first_bytes_default ? read.bucket_bytes
-                                                                          : first_bytes_default;
     }
     read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
     *out = read;
@@ -154,11 +148,11 @@ static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
     ddp->slots = cddpi_zalloc_array(count, sizeof *ddp->slots);
     ddp->tensors = cddpi_zalloc_array(count, sizeof *ddp->tensors);
     ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
+    ddp->ready_s = cddpi_zalloc_array(count, sizeof *ddp->ready_s);
     ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
-    ddp->bucket_stats = cddpi_zalloc_array(count, sizeof *ddp->bucket_stats);
     ddp->step_statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->step_statuses);
     if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
-        ddp->arrivals == NULL || ddp->used_map == NULL || ddp->bucket_stats == NULL ||
+        ddp->arrivals == NULL || ddp->ready_s == NULL || ddp->used_map == NULL ||
         ddp->step_statuses == NULL) {
         return no_memory(count);
     }
@@ -289,12 +283,11 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->allow_unused = options->allow_unused;
     ddp->hook = options->hook;
     ddp->hook_state = options->hook_state;
-    ddp->rule.first_bytes = options->first_bucket_bytes;
-    ddp->rule.bucket_bytes = options->bucket_bytes;
     ddp->rule.flat = ddp->flat != NULL;
     ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
-    ddp->rebuild_due = options->ready_order == NULL && !options->shard && !options->keep_buckets &&
-                       !ddp->in_place;
+    cddpi_sizes_begin(ddp, options);
+    ddp->rebuild_due = !options->shard && !options->keep_buckets && !ddp->in_place &&
+                       (ddp->chooses_sizes || options->ready_order == NULL);
     if (options->shard) {
         status = prepare_shards(ddp, options);
         if (status != CDDP_OK) {
@@ -335,6 +328,25 @@ static const char *hook_name(cddp_hook_fn hook)
     return hook == cddp_hook_fp16 ? "fp16" : "custom";
 }
 
+/* Let the sizes of buckets be chosen, and plan again if they are others. */
+static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
+                                struct cddpi_layout *layout)
+{
+    const uint32_t *order = options->ready_order != NULL ? ddp->arrivals : NULL;
+    bool changed;
+    cddp_status status = cddpi_sizes_choose(ddp, order, false, &changed);
+
+    if (status != CDDP_OK || !changed) {
+        return status;
+    }
+    cddpi_layout_release(ddp, layout);
+    status = cddpi_layout_make(ddp, order, layout);
+    if (status != CDDP_OK) {
+        cddp_group_abort(ddp->group, cddp_last_error()); /* the others go on */
+    }
+    return status;
+}
+
 /* Do everything that ranks do together; @p own is the status of this rank's preparation. */
 static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_status own,
                         struct cddpi_layout *layout)
@@ -353,6 +365,9 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     if (status == CDDP_OK) {
         status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, 0);
     }
+    if (status == CDDP_OK && ddp->chooses_sizes) {
+        status = choose_sizes(ddp, model->options, layout);
+    }
     if (status == CDDP_OK && ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
         status = cddpi_group_adopt(ddp->group, ddp->flat, layout->plan->bytes,
                                    cddp_type_bytes(ddp->tensors[0].type), &ddp->adopted);
@@ -360,6 +375,9 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     }
     if (status == CDDP_OK) {
         status = cddpi_layout_install(ddp, layout);
+    }
+    if (status == CDDP_OK) {
+        cddpi_sizes_tell(ddp, false);
     }
     return status == CDDP_OK && ddp->shards != NULL ? cddpi_shard_install(ddp) : status;
 }
@@ -483,6 +501,7 @@ static void release(cddp_ddp *ddp)
     cddpi_free(ddp->slots);
     cddpi_free(ddp->tensors);
     cddpi_free(ddp->arrivals);
+    cddpi_free(ddp->ready_s);
     cddpi_free(ddp->used_map);
     cddpi_free(ddp->bucket_stats);
     cddpi_free(ddp->step_statuses);
@@ -517,14 +536,8 @@ cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
     if (!cddpi_ddp_may_ask(ddp, "ddp_get_stats")) {
         return (cddp_status)cddpi_last_failure()->status;
     }
-    if (out == NULL || out->struct_size < sizeof out->struct_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: statistics without CDDP_DDP_STATS_INIT");
-    }
-    memcpy((char *)out + sizeof out->struct_size,
-           (const char *)&ddp->stats + sizeof out->struct_size,
-           (out->struct_size < sizeof *out ? out->struct_size : sizeof *out) -
-               sizeof out->struct_size);
-    return CDDP_OK;
+    return cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT", &ddp->stats, sizeof *out,
+                             out);
 }
 
 cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
@@ -532,16 +545,10 @@ cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_b
     if (!cddpi_ddp_may_ask(ddp, "ddp_get_bucket_stats")) {
         return (cddp_status)cddpi_last_failure()->status;
     }
-    if (out == NULL || out->struct_size < sizeof out->struct_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket statistics without struct_size");
-    }
     if (bucket >= ddp->stats.buckets) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
                           ddp->stats.buckets, (unsigned long long)ddp->stats.steps);
     }
-    memcpy((char *)out + sizeof out->struct_size,
-           (const char *)&ddp->bucket_stats[bucket] + sizeof out->struct_size,
-           (out->struct_size < sizeof *out ? out->struct_size : sizeof *out) -
-               sizeof out->struct_size);
-    return CDDP_OK;
+    return cddpi_struct_fill("bucket statistics", "CDDP_BUCKET_STATS_INIT",
+                             &ddp->bucket_stats[bucket], sizeof *out, out);
 }

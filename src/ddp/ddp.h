@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/handle.h"
 #include "ddp/plan.h"
+#include "ddp/sizes.h"
 #include "device/device.h"
 #include "group/adopt.h"
 
@@ -97,6 +98,7 @@ struct cddpi_shards {
     struct cddpi_event **gathered; /* by bucket: its updates have come */
     bool *awaited;                 /* by bucket: in what is being captured */
     bool updated;                  /* once at least */
+    uint64_t waited_ns; /* for updates, since the last wait of a step; on the processor */
 };
 
 struct cddpi_timing; /* of steps on a device: see timing.c */
@@ -116,6 +118,9 @@ struct cddp_ddp {
     struct cddpi_bucket_plan_tensor *tensors; /* by slot, for the plan */
     size_t slot_count;
     struct cddpi_bucket_plan_rule rule; /* order is NULL */
+    bool chooses_sizes;                 /* rank 0 does, from the link */
+    struct cddpi_bucket_sizes sizes;    /* the last choice */
+    struct cddpi_group_link link;       /* by which it was made */
     unsigned char *flat;                /* the caller's, or NULL */
     struct cddpi_adopted adopted;       /* of it: what ranks share where it lies */
     bool allow_unused;
@@ -134,6 +139,7 @@ struct cddp_ddp {
     int64_t begin_ns;
     int64_t arrival_ns;
     uint32_t *arrivals; /* slots, in the order in which they became ready */
+    double *ready_s;    /* by slot: when, since the first */
     size_t arrival_count;
     bool rebuild_due;
 
@@ -158,8 +164,13 @@ struct cddp_ddp {
     bool reported; /* every rank has the same error at the same place, so the group is unharmed */
     struct cddpi_failure failure;
 
+    bool trace_looked;     /* for CDDP_TRACE */
+    bool traces_steps;     /* the trace is this handle's: it says when steps begin */
+    int64_t trace_step_ns; /* when this one began */
+
     cddp_ddp_stats stats;
-    cddp_bucket_stats *bucket_stats; /* slot_count of them */
+    cddp_bucket_stats *bucket_stats; /* as many as any plan so far had buckets */
+    size_t bucket_stats_room;
 };
 
 /* agree.c */
@@ -196,7 +207,20 @@ void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout);
 /** Rebuild the buckets in rank 0's order of arrival, if all gradients arrived there. Collective. */
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
 
+/* choice.c */
+/** Set the rule's sizes, as the caller gave them or as usual, and whether they are to be chosen,
+ *  and from which link. Local, and the same on all ranks. */
+void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options);
+/** Let rank 0 choose sizes for all, for gradients that are ready in @p order (NULL: as the rule
+ *  says) and, if @p measured, at the times of this backward. Collective. */
+cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measured,
+                               bool *out_changed);
+/** Tell the log about the plan; @p measured: it was chosen from the arrivals of a backward. */
+void cddpi_sizes_tell(const cddp_ddp *ddp, bool measured);
+
 /* bucket.c */
+/** Whether @p bucket is there; @p call is for the text. */
+cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call);
 /** Call the hook's next stage. */
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
@@ -225,6 +249,15 @@ cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point);
 /** Put steps that are over into the statistics; does not wait. */
 cddp_status cddpi_timing_read(cddp_ddp *ddp);
 void cddpi_timing_release(cddp_ddp *ddp);
+
+/* trace.c */
+/** CDDP_LOG=debug: a line for each bucket of the present layout. */
+void cddpi_ddp_log_plan(const cddp_ddp *ddp);
+/** Backward begins. */
+void cddpi_ddp_trace_begin(cddp_ddp *ddp);
+/** The step's wait, which began at @p entered_ns, is over; the buckets are still those of the step.
+ */
+void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns);
 
 /* unused.c */
 /** Complete the buckets with parameters that got no gradient in this backward. */

@@ -9,20 +9,19 @@ static cddp_op unweighted(const struct cddp_bucket *bucket)
     return cddp_bucket_is_sum(bucket) ? CDDP_OP_SUM : CDDP_OP_MEAN;
 }
 
-/* Start the reduction of which each rank gets only its shard of the bucket. */
-static cddp_status start_sharded(struct cddp_bucket *bucket, cddp_work **out_work)
+/* Start the reduction of @p data, the bucket as @p type, of which each rank gets only its shard. */
+static cddp_status start_sharded(struct cddp_bucket *bucket, void *data, cddp_type type,
+                                 cddp_work **out_work)
 {
+    cddp_group *group = bucket->ddp->group;
     size_t count = cddpi_shard_elements(bucket);
-    char *own = (char *)bucket->data +
-                (size_t)bucket->ddp->rank * count * cddp_type_bytes(bucket->type);
+    char *own = (char *)data + (size_t)bucket->ddp->rank * count * cddp_type_bytes(type);
     double weight = cddp_bucket_weight(bucket);
 
     if (weight < 0 || cddp_bucket_is_sum(bucket)) {
-        return cddp_reduce_scatter(bucket->ddp->group, bucket->data, own, count, bucket->type,
-                                   unweighted(bucket), out_work);
+        return cddp_reduce_scatter(group, data, own, count, type, unweighted(bucket), out_work);
     }
-    return cddp_reduce_scatter_weighted(bucket->ddp->group, bucket->data, own, count, bucket->type,
-                                        weight, out_work);
+    return cddp_reduce_scatter_weighted(group, data, own, count, type, weight, out_work);
 }
 
 static cddp_status start_part(struct cddp_bucket *bucket, void *data, size_t count, cddp_type type,
@@ -92,34 +91,58 @@ static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type 
                : start_part(bucket, data, bucket->count, type, out_work);
 }
 
+static cddp_status start(struct cddp_bucket *bucket, void *data, cddp_type type,
+                         cddp_work **out_work)
+{
+    return bucket->ddp->shards != NULL ? start_sharded(bucket, data, type, out_work)
+                                       : start_mean(bucket, data, type, out_work);
+}
+
 cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
 {
+    cddp_status status = cddpi_bucket_check(bucket, "hook_identity");
+
     (void)state;
+    if (status != CDDP_OK) {
+        return status;
+    }
     *out_work = NULL;
     if (stage > 0) {
         return CDDP_OK;
     }
-    return bucket->ddp->shards != NULL ? start_sharded(bucket, out_work)
-                                       : start_mean(bucket, bucket->data, bucket->type, out_work);
+    return start(bucket, bucket->data, bucket->type, out_work);
 }
 
 static cddp_status cast(const cddp_bucket *bucket, void *to, cddp_type to_type, const void *from,
-                        cddp_type from_type)
+                        cddp_type from_type, size_t count)
 {
     struct cddpi_device *device = bucket->ddp->device;
 
     if (cddpi_device_is_async(device)) {
-        return device->kernels->cast(device, from_type, from, to_type, to, bucket->count);
+        return device->kernels->cast(device, from_type, from, to_type, to, count);
     }
-    cddpi_cast(to, to_type, from, from_type, bucket->count);
+    cddpi_cast(to, to_type, from, from_type, count);
     return CDDP_OK;
+}
+
+/* Of a sharded optimizer's bucket nobody reads more than this rank's shard. */
+static cddp_status widen(const cddp_bucket *bucket, const void *narrow, cddp_type wire)
+{
+    size_t count = bucket->ddp->shards != NULL ? cddpi_shard_elements(bucket) : bucket->count;
+    size_t first = bucket->ddp->shards != NULL ? (size_t)bucket->ddp->rank * count : 0;
+
+    return cast(bucket, (float *)bucket->data + first, CDDP_F32,
+                (const char *)narrow + first * cddp_type_bytes(wire), wire, count);
 }
 
 static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)
 {
     void *narrow;
-    cddp_status status;
+    cddp_status status = cddpi_bucket_check(bucket, "hook");
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     *out_work = NULL;
     if (bucket->type != CDDP_F32) {
         return cddp_hook_identity(NULL, bucket, stage, out_work);
@@ -129,10 +152,10 @@ static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, c
         return status;
     }
     if (stage > 0) {
-        return cast(bucket, bucket->data, CDDP_F32, narrow, wire);
+        return widen(bucket, narrow, wire);
     }
-    status = cast(bucket, narrow, wire, bucket->data, CDDP_F32);
-    return status == CDDP_OK ? start_mean(bucket, narrow, wire, out_work) : status;
+    status = cast(bucket, narrow, wire, bucket->data, CDDP_F32, bucket->count);
+    return status == CDDP_OK ? start(bucket, narrow, wire, out_work) : status;
 }
 
 cddp_status cddp_hook_bf16(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)

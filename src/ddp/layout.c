@@ -9,6 +9,27 @@
 
 enum { WORTH_BYTES = 1 << 20 }; /* less is sent so quickly that overlap matters little */
 
+/* Make room for the statistics of @p buckets; those that are there stay. */
+static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
+{
+    cddp_bucket_stats *more;
+
+    if (buckets <= ddp->bucket_stats_room) {
+        return CDDP_OK;
+    }
+    more = cddpi_zalloc_array(buckets, sizeof *more);
+    if (more == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets", buckets);
+    }
+    if (ddp->bucket_stats_room > 0) {
+        memcpy(more, ddp->bucket_stats, ddp->bucket_stats_room * sizeof *more);
+    }
+    cddpi_free(ddp->bucket_stats);
+    ddp->bucket_stats = more;
+    ddp->bucket_stats_room = buckets;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi_layout *out)
 {
     struct cddpi_bucket_plan_rule rule = ddp->rule;
@@ -21,9 +42,12 @@ cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi
         return status;
     }
     layout.buckets = cddpi_zalloc_array(layout.plan->bucket_count, sizeof *layout.buckets);
-    if (layout.buckets == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets",
-                            layout.plan->bucket_count);
+    status = layout.buckets != NULL
+                 ? reserve_stats(ddp, layout.plan->bucket_count)
+                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets",
+                              layout.plan->bucket_count);
+    if (status != CDDP_OK) {
+        cddpi_free(layout.buckets);
         cddpi_bucket_plan_destroy(layout.plan);
         return status;
     }
@@ -94,6 +118,7 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
     layout->plan = NULL;
     layout->buckets = NULL;
     layout->block = NULL;
+    cddpi_ddp_log_plan(ddp);
     for (size_t b = 0; b < ddp->layout.plan->bucket_count && status == CDDP_OK; b++) {
         status = cddpi_bucket_prepare(&ddp->layout.buckets[b]);
     }
@@ -146,6 +171,7 @@ static void tell_late(cddp_ddp *ddp, const struct cddpi_bucket_plan *plan)
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
 {
     struct cddpi_layout layout = {NULL, NULL, NULL};
+    bool changed = false;
     cddp_status status;
 
     ddp->rebuild_due = false;
@@ -157,7 +183,12 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: rank 0's order of gradients");
     }
-    status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
+    if (ddp->chooses_sizes) {
+        status = cddpi_sizes_choose(ddp, ddp->arrivals, true, &changed);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
+    }
     if (status != CDDP_OK) {
         return status;
     }
@@ -167,6 +198,9 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
         status = cddpi_layout_install(ddp, &layout);
     }
     cddpi_layout_release(ddp, &layout);
+    if (status == CDDP_OK && ddp->chooses_sizes) {
+        cddpi_sizes_tell(ddp, true);
+    }
     return status;
 }
 

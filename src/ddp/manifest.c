@@ -110,6 +110,7 @@ static void add_options(struct page *page, const struct cddpi_manifest *manifest
     add(page, "%d 0 version of cddp\t%s\n", (int)OPTIONS, cddp_version());
     add(page, "%d 1 first_bucket_bytes\t%zu\n", (int)OPTIONS, options->first_bucket_bytes);
     add(page, "%d 2 bucket_bytes\t%zu\n", (int)OPTIONS, options->bucket_bytes);
+    add(page, "%d 2 part_bytes\t%zu\n", (int)OPTIONS, options->part_bytes);
     add(page, "%d 3 allow_unused\t%s\n", (int)OPTIONS, options->allow_unused ? "true" : "false");
     add(page, "%d 4 flat_grads\t%s\n", (int)OPTIONS,
         options->flat_grads != NULL ? "a block" : "none");

@@ -15,6 +15,7 @@ struct draft {
     bool separate;
     size_t payload;
     size_t count;
+    bool is_part;
     uint32_t last;   /* position in the order of completion of the member that comes last */
     uint32_t number; /* in order of opening */
 };
@@ -22,17 +23,21 @@ struct draft {
 struct drafts {
     struct draft *list;
     size_t count;
-    uint32_t *of;       /* by tensor */
+    uint32_t *of;       /* by tensor: the first */
+    uint32_t *parts;    /* by tensor: how many */
     uint32_t *walk;     /* tensors in the order in which they are put into buckets */
     uint32_t *position; /* by tensor: place in the order of completion */
+    uint32_t *bucket;   /* by number: index */
 };
 
 static void free_drafts(struct drafts *drafts)
 {
     cddpi_free(drafts->list);
     cddpi_free(drafts->of);
+    cddpi_free(drafts->parts);
     cddpi_free(drafts->walk);
     cddpi_free(drafts->position);
+    cddpi_free(drafts->bucket);
 }
 
 static cddp_status no_memory(size_t count)
@@ -41,14 +46,52 @@ static cddp_status no_memory(size_t count)
                       count);
 }
 
-static cddp_status alloc_drafts(size_t count, struct drafts *drafts)
+static bool is_large(const struct cddpi_bucket_plan_tensor *tensor,
+                     const struct cddpi_bucket_plan_rule *rule)
 {
-    drafts->list = cddpi_zalloc_array(count + 1, sizeof *drafts->list);
+    return rule->large_bytes > 0 && tensor->bytes >= rule->large_bytes;
+}
+
+/* The size of the parts in which @p tensor is cut, all of them but the last; its own: it is whole.
+ */
+static size_t part_of(const struct cddpi_bucket_plan_tensor *tensor,
+                      const struct cddpi_bucket_plan_rule *rule)
+{
+    size_t parts;
+
+    if (!is_large(tensor, rule) || rule->part_bytes == 0 || rule->grain > 0) {
+        return tensor->bytes;
+    }
+    parts = (tensor->bytes + rule->part_bytes - 1) / rule->part_bytes;
+    parts = parts < CDDPI_BUCKET_PARTS ? parts : CDDPI_BUCKET_PARTS;
+    return cddpi_align((tensor->bytes + parts - 1) / parts);
+}
+
+static uint32_t count_parts(const struct cddpi_bucket_plan_tensor *tensor,
+                            const struct cddpi_bucket_plan_rule *rule)
+{
+    size_t part = part_of(tensor, rule);
+
+    return part < tensor->bytes ? (uint32_t)((tensor->bytes + part - 1) / part) : 1;
+}
+
+static cddp_status alloc_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
+                                const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
+{
+    size_t most = 1;
+
+    drafts->parts = cddpi_zalloc_array(count + 1, sizeof *drafts->parts);
+    for (size_t t = 0; t < count && drafts->parts != NULL; t++) {
+        drafts->parts[t] = count_parts(&tensors[t], rule);
+        most += drafts->parts[t];
+    }
+    drafts->list = cddpi_zalloc_array(most, sizeof *drafts->list);
+    drafts->bucket = cddpi_zalloc_array(most, sizeof *drafts->bucket);
     drafts->of = cddpi_zalloc_array(count + 1, sizeof *drafts->of);
     drafts->walk = cddpi_zalloc_array(count + 1, sizeof *drafts->walk);
     drafts->position = cddpi_zalloc_array(count + 1, sizeof *drafts->position);
-    if (drafts->list == NULL || drafts->of == NULL || drafts->walk == NULL ||
-        drafts->position == NULL) {
+    if (drafts->parts == NULL || drafts->list == NULL || drafts->bucket == NULL ||
+        drafts->of == NULL || drafts->walk == NULL || drafts->position == NULL) {
         return no_memory(count);
     }
     return CDDP_OK;
@@ -78,6 +121,35 @@ static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t 
     return CDDP_OK;
 }
 
+static struct draft *open_draft(const struct cddpi_bucket_plan_tensor *tensor,
+                                struct drafts *drafts)
+{
+    struct draft *draft = &drafts->list[drafts->count];
+
+    draft->number = (uint32_t)drafts->count++;
+    draft->type = tensor->type;
+    draft->separate = tensor->separate;
+    return draft;
+}
+
+/* Give @p tensor buckets of its own. */
+static void draft_large(const struct cddpi_bucket_plan_tensor *tensor, uint32_t index,
+                        const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
+{
+    size_t part = part_of(tensor, rule);
+
+    drafts->of[index] = (uint32_t)drafts->count;
+    for (uint32_t p = 0; p < drafts->parts[index]; p++) {
+        struct draft *draft = open_draft(tensor, drafts);
+        size_t left = tensor->bytes - p * part;
+
+        draft->payload = left < part ? left : part;
+        draft->count = 1;
+        draft->is_part = drafts->parts[index] > 1;
+        draft->last = drafts->position[index];
+    }
+}
+
 static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                         const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
 {
@@ -92,12 +164,14 @@ static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t c
         int kind = 2 * (int)tensors[tensor].type + (tensors[tensor].separate ? 1 : 0);
         struct draft *draft = open[kind];
 
+        if (is_large(&tensors[tensor], rule)) {
+            draft_large(&tensors[tensor], tensor, rule, drafts);
+            open[kind] = NULL; /* what is there does not wait for it */
+            cap[kind] = rule->bucket_bytes;
+            continue;
+        }
         if (draft == NULL) {
-            draft = &drafts->list[drafts->count];
-            draft->number = (uint32_t)drafts->count++;
-            draft->type = tensors[tensor].type;
-            draft->separate = tensors[tensor].separate;
-            open[kind] = draft;
+            draft = open[kind] = open_draft(&tensors[tensor], drafts);
         }
         draft->payload += tensors[tensor].bytes;
         draft->count++;
@@ -117,10 +191,14 @@ static int by_completion(const void *a, const void *b)
     const struct draft *x = a;
     const struct draft *y = b;
 
-    return x->last < y->last ? -1 : x->last > y->last;
+    if (x->last != y->last) {
+        return x->last < y->last ? -1 : 1;
+    }
+    return x->number < y->number ? -1 : x->number > y->number; /* parts of one tensor, in order */
 }
 
-static cddp_status alloc_plan(size_t count, size_t buckets, struct cddpi_bucket_plan **out)
+static cddp_status alloc_plan(size_t count, size_t members, size_t buckets,
+                              struct cddpi_bucket_plan **out)
 {
     struct cddpi_bucket_plan *plan = cddpi_zalloc(sizeof *plan);
 
@@ -130,11 +208,12 @@ static cddp_status alloc_plan(size_t count, size_t buckets, struct cddpi_bucket_
     plan->tensor_count = count;
     plan->bucket_count = buckets;
     plan->buckets = cddpi_zalloc_array(buckets + 1, sizeof *plan->buckets);
-    plan->members = cddpi_zalloc_array(count + 1, sizeof *plan->members);
+    plan->members = cddpi_zalloc_array(members + 1, sizeof *plan->members);
     plan->bucket_of = cddpi_zalloc_array(count + 1, sizeof *plan->bucket_of);
+    plan->parts_of = cddpi_zalloc_array(count + 1, sizeof *plan->parts_of);
     plan->offsets = cddpi_zalloc_array(count + 1, sizeof *plan->offsets);
     if (plan->buckets == NULL || plan->members == NULL || plan->bucket_of == NULL ||
-        plan->offsets == NULL) {
+        plan->parts_of == NULL || plan->offsets == NULL) {
         cddpi_bucket_plan_destroy(plan);
         return no_memory(count);
     }
@@ -154,6 +233,7 @@ static void list_members(const struct drafts *drafts, struct cddpi_bucket_plan *
         bucket->type = draft->type;
         bucket->separate = draft->separate;
         bucket->payload = draft->payload;
+        bucket->is_part = draft->is_part;
         bucket->first = first;
         first += draft->count;
     }
@@ -161,7 +241,9 @@ static void list_members(const struct drafts *drafts, struct cddpi_bucket_plan *
         uint32_t tensor = drafts->walk[i];
         struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[plan->bucket_of[tensor]];
 
-        plan->members[bucket->first + bucket->count++] = tensor;
+        for (uint32_t p = 0; p < plan->parts_of[tensor]; p++, bucket++) {
+            plan->members[bucket->first + bucket->count++] = tensor;
+        }
     }
 }
 
@@ -179,6 +261,14 @@ static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors, size_t
         struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
 
         bucket->offset = offset;
+        if (bucket->is_part) {
+            if (plan->bucket_of[plan->members[bucket->first]] == b) {
+                plan->offsets[plan->members[bucket->first]] = offset;
+            }
+            offset += cddpi_align(bucket->payload);
+            bucket->bytes = offset - bucket->offset;
+            continue;
+        }
         for (size_t i = bucket->first; i < bucket->first + bucket->count; i++) {
             plan->offsets[plan->members[i]] = offset;
             offset += cddpi_align(tensors[plan->members[i]].bytes);
@@ -198,9 +288,13 @@ static void place_flat(const struct cddpi_bucket_plan_tensor *tensors,
     }
     for (size_t b = 0; b < plan->bucket_count; b++) {
         struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+        uint32_t last = plan->members[bucket->first + bucket->count - 1];
 
-        /* members go from the end of the block to its start */
-        bucket->offset = plan->offsets[plan->members[bucket->first + bucket->count - 1]];
+        /* members go from the end of the block to its start, parts of one from its start on */
+        bucket->offset = plan->offsets[last];
+        if (b > plan->bucket_of[last]) {
+            bucket->offset = bucket[-1].offset + bucket[-1].bytes;
+        }
         bucket->bytes = bucket->payload;
     }
 }
@@ -209,10 +303,10 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
                                    const struct cddpi_bucket_plan_rule *rule,
                                    struct cddpi_bucket_plan **out)
 {
-    struct drafts drafts = {NULL, 0, NULL, NULL, NULL};
+    struct drafts drafts = {0};
     struct cddpi_bucket_plan *plan = NULL;
-    uint32_t renumbered;
-    cddp_status status = alloc_drafts(count, &drafts);
+    size_t members = 0;
+    cddp_status status = alloc_drafts(tensors, count, rule, &drafts);
 
     if (status == CDDP_OK) {
         status = read_order(rule, count, &drafts);
@@ -221,17 +315,20 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
         goto done;
     }
     fill_drafts(tensors, count, rule, &drafts);
-    status = alloc_plan(count, drafts.count, &plan);
+    for (size_t t = 0; t < count; t++) {
+        members += drafts.parts[t];
+    }
+    status = alloc_plan(count, members, drafts.count, &plan);
     if (status != CDDP_OK) {
         goto done;
     }
     qsort(drafts.list, drafts.count, sizeof *drafts.list, by_completion);
-    /* position is not needed any more: reuse it as the bucket's index, by order of opening */
-    for (renumbered = 0; renumbered < drafts.count; renumbered++) {
-        drafts.position[drafts.list[renumbered].number] = renumbered;
+    for (size_t b = 0; b < drafts.count; b++) {
+        drafts.bucket[drafts.list[b].number] = (uint32_t)b;
     }
     for (size_t t = 0; t < count; t++) {
-        plan->bucket_of[t] = drafts.position[drafts.of[t]];
+        plan->bucket_of[t] = drafts.bucket[drafts.of[t]];
+        plan->parts_of[t] = drafts.parts[t];
     }
     list_members(&drafts, plan);
     if (rule->flat) {
@@ -254,6 +351,7 @@ void cddpi_bucket_plan_destroy(struct cddpi_bucket_plan *plan)
     cddpi_free(plan->buckets);
     cddpi_free(plan->members);
     cddpi_free(plan->bucket_of);
+    cddpi_free(plan->parts_of);
     cddpi_free(plan->offsets);
     cddpi_free(plan);
 }
@@ -265,6 +363,12 @@ bool cddpi_bucket_plan_equal(const struct cddpi_bucket_plan *a, const struct cdd
     }
     for (size_t t = 0; t < a->tensor_count; t++) {
         if (a->bucket_of[t] != b->bucket_of[t] || a->offsets[t] != b->offsets[t]) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < a->bucket_count; i++) { /* of parts */
+        if (a->buckets[i].offset != b->buckets[i].offset ||
+            a->buckets[i].bytes != b->buckets[i].bytes) {
             return false;
         }
     }

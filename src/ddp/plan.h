@@ -17,6 +17,7 @@ struct cddpi_bucket_plan_tensor {
 struct cddpi_bucket_plan_bucket {
     cddp_type type;
     bool separate;
+    bool is_part;   /* it holds a part of one tensor, and the buckets beside it hold the rest */
     size_t first;   /* its first entry in `members` */
     size_t count;   /* how many entries */
     size_t offset;  /* of its data in the block, in bytes */
@@ -30,15 +31,21 @@ struct cddpi_bucket_plan {
     size_t bytes; /* of the whole block */
     struct cddpi_bucket_plan_bucket *buckets;
     uint32_t *members;   /* tensors, bucket after bucket */
-    uint32_t *bucket_of; /* by tensor */
-    size_t *offsets;     /* by tensor: bytes from the start of the block */
+    uint32_t *bucket_of; /* by tensor: the first that has some of it */
+    uint32_t *parts_of;  /* by tensor: in how many buckets it is, which follow each other */
+    size_t *offsets;     /* by tensor: bytes from the start of the block, where it lies in one */
 };
 
+enum { CDDPI_BUCKET_PARTS = 64 }; /* of a tensor, at most */
+
 struct cddpi_bucket_plan_rule {
-    size_t first_bytes;    /* a type's first bucket closes once it holds this much */
-    size_t bucket_bytes;   /* and its others once they hold this much */
-    size_t grain;          /* buckets are padded to multiples of so many bytes; 0: not */
-    bool flat;             /* the block is the caller's: back to back in registration order */
+    size_t first_bytes;  /* a type's first bucket closes once it holds this much */
+    size_t bucket_bytes; /* and its others once they hold this much */
+    size_t large_bytes;  /* a tensor of so many shares its bucket with none; 0: none is so large */
+    size_t part_bytes;   /* and is cut in parts of about so many, a bucket each; 0: not. Never where
+                            there is a grain: spans of shards are one a tensor */
+    size_t grain;        /* buckets are padded to multiples of so many bytes; 0: not */
+    bool flat;           /* the block is the caller's: back to back in registration order */
     const uint32_t *order; /* the order of completion, a permutation; NULL: reverse registration */
 };
 

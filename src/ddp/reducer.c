@@ -2,6 +2,7 @@
  * in index order, and the wait at its end. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "ddp/ddp.h"
 #include "group/device/device.h"
 
@@ -26,10 +27,11 @@ static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
                           (unsigned long long)ddp->backward, ddp->arrival_count, ddp->slot_count);
     }
     if (step != NULL) {
-        if (step->struct_size < sizeof step->struct_size) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: step without CDDP_STEP_INIT");
+        status = cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof read,
+                                   sizeof read.struct_size, &read);
+        if (status != CDDP_OK) {
+            return status;
         }
-        memcpy(&read, step, step->struct_size < sizeof read ? step->struct_size : sizeof read);
     }
     if (!isfinite(read.weight)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);
@@ -49,8 +51,10 @@ cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
 {
     cddp_step step = CDDP_STEP_INIT;
 
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin_samples");
+
     step.weight = (double)samples;
-    return cddp_ddp_begin(ddp, &step);
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, &step)) : status;
 }
 
 /* Start all buckets that are complete and whose predecessors were started. */
@@ -128,10 +132,45 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
     return ddp->step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
 }
 
+/* The bytes of @p bucket that are @p slot's, from its first one on. */
+static size_t part_of(const struct cddp_bucket *bucket, const struct cddpi_slot *slot,
+                      size_t *out_first)
+{
+    const struct cddpi_bucket_plan_bucket *planned =
+        &bucket->ddp->layout.plan->buckets[bucket->index];
+
+    *out_first = planned->is_part ? (size_t)((unsigned char *)bucket->data - slot->slice) : 0;
+    return planned->is_part ? planned->payload : slot->bytes;
+}
+
+/* A gradient is ready: start what it completes. Of one in several buckets each part goes as soon as
+ * it is copied, while the next is. */
+static cddp_status complete(cddp_ddp *ddp, const struct cddpi_slot *slot)
+{
+    size_t index = (size_t)(slot - ddp->slots);
+    struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[index]];
+    cddp_status status = CDDP_OK;
+
+    for (uint32_t p = 0; p < ddp->layout.plan->parts_of[index] && status == CDDP_OK; p++) {
+        size_t first;
+        size_t bytes = part_of(&bucket[p], slot, &first);
+
+        if (slot->copied) {
+            status = cddpi_ddp_copy(ddp, slot->slice + first, (char *)slot->grad + first, bytes);
+        }
+        bucket[p].missing--;
+        if (status == CDDP_OK) {
+            status = start_buckets(ddp);
+        }
+    }
+    return status;
+}
+
 static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
 {
     ddp->in_backward = true;
     ddp->begin_ns = now_ns;
+    cddpi_ddp_trace_begin(ddp);
     return cddpi_timing_begin(ddp);
 }
 
@@ -146,19 +185,14 @@ static cddp_status move_on(cddp_ddp *ddp)
 static cddp_status take_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_slot *slot = &ddp->slots[ddp->params[index].slot];
-    cddp_status status = CDDP_OK;
 
     slot->ready = true;
     slot->used = true;
     ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
-    if (ddp->step.no_sync) {
-        return CDDP_OK;
+    if (ddp->rebuild_due && ddp->chooses_sizes) {
+        ddp->ready_s[ddp->params[index].slot] = (double)(cddpi_now_ns() - ddp->begin_ns) * 1e-9;
     }
-    if (slot->copied) {
-        status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
-    }
-    ddp->layout.buckets[ddp->layout.plan->bucket_of[ddp->params[index].slot]].missing--;
-    return status == CDDP_OK ? start_buckets(ddp) : status;
+    return ddp->step.no_sync ? CDDP_OK : complete(ddp, slot);
 }
 
 /* All those of [first, first + count) that are not frozen are ready; they were checked. */
@@ -254,9 +288,11 @@ static cddp_status copy_out(struct cddp_bucket *bucket)
 
     for (size_t i = 0; i < planned->count && status == CDDP_OK; i++) {
         struct cddpi_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
+        size_t first;
+        size_t bytes = part_of(bucket, slot, &first);
 
         if (slot->copied && !slot->zero_filled) {
-            status = cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
+            status = cddpi_ddp_copy(ddp, (char *)slot->grad + first, slot->slice + first, bytes);
         }
     }
     bucket->copied = true;
@@ -371,6 +407,10 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     ddp->stats.buckets = layout->plan->bucket_count;
     ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
     ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
+    if (ddp->shards != NULL) { /* forward has waited for parameters */
+        ddp->stats.exposed_ns += ddp->shards->waited_ns;
+        ddp->shards->waited_ns = 0;
+    }
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
     return CDDP_OK;
 }
@@ -421,6 +461,7 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     }
     if (status == CDDP_OK) {
         status = note_costs(ddp, entered_ns);
+        cddpi_ddp_trace_end(ddp, entered_ns);
     }
     if (status == CDDP_OK && ddp->rebuild_due) {
         status = cddpi_layout_rebuild(ddp);

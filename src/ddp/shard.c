@@ -6,6 +6,7 @@
  * gradients and updates shard r of the parameters. Then the updated shards are gathered, or those
  * of the copies that are read in their place (copies.h). */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "ddp/copies.h"
 #include "ddp/ddp.h"
@@ -265,6 +266,7 @@ static cddp_status record_wait(cddp_ddp *ddp, size_t b)
 static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
 {
     cddp_work **work = &ddp->shards->gathers[b];
+    int64_t entered_ns;
     cddp_status status;
 
     if (cddpi_group_is_capturing(ddp->group)) {
@@ -273,7 +275,9 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
     if (*work == NULL) {
         return CDDP_OK;
     }
+    entered_ns = cddpi_now_ns();
     status = cddp_work_wait(*work, 0);
+    ddp->shards->waited_ns += (uint64_t)(cddpi_now_ns() - entered_ns);
     if (status != CDDP_OK) {
         return gather_failed(ddp, b, status);
     }

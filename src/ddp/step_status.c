@@ -70,6 +70,7 @@ static cddp_status check_backward(const cddp_ddp *ddp)
 static cddp_status check_weights(const cddp_ddp *ddp)
 {
     uint32_t sum = ddp->step_statuses[0].flags & CDDPI_STEP_SUM;
+    bool any = sum != 0 || ddp->step_statuses[0].weight != 0;
 
     for (int rank = 1; rank < ddp->world_size; rank++) {
         if ((ddp->step_statuses[rank].flags & CDDPI_STEP_SUM) != sum) {
@@ -82,6 +83,7 @@ static cddp_status check_weights(const cddp_ddp *ddp)
         if (sum != 0) {
             continue;
         }
+        any = any || ddp->step_statuses[rank].weight != 0;
         if ((ddp->step_statuses[rank].weight < 0) != (ddp->step_statuses[0].weight < 0)) {
             return cddpi_fail(CDDP_ERR_MISMATCH,
                               "ranks disagree about the weight of backward %llu: it is %g on rank "
@@ -89,6 +91,12 @@ static cddp_status check_weights(const cddp_ddp *ddp)
                               (unsigned long long)ddp->backward, ddp->step_statuses[0].weight,
                               ddp->step_statuses[rank].weight, rank);
         }
+    }
+    if (!any && !ddp->all_joined) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "the weight of backward %llu is 0 on every rank: nothing was "
+                          "contributed, so there is no mean",
+                          (unsigned long long)ddp->backward);
     }
     return CDDP_OK;
 }

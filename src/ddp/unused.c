@@ -132,7 +132,9 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         if (status != CDDP_OK) {
             (void)cddpi_ddp_set_pending(ddp, status);
         }
-        ddp->layout.buckets[ddp->layout.plan->bucket_of[s]].missing--;
+        for (uint32_t p = 0; p < ddp->layout.plan->parts_of[s]; p++) {
+            ddp->layout.buckets[ddp->layout.plan->bucket_of[s] + p].missing--;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
  * on which device. */
 #include "base/env.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "group/bootstrap.h"
 #include "group/device/device.h"
 #include "group/dump.h"
@@ -37,6 +38,7 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
 
         (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
         (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
+        (*out)->host = members->host;
         (*out)->generation = env->generation;
     }
     return status;
@@ -154,8 +156,16 @@ cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **ou
 
 static cddp_status check_bootstrap(const cddp_bootstrap *bootstrap)
 {
-    if (bootstrap == NULL || bootstrap->struct_size < sizeof *bootstrap) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap is NULL or without its initialiser");
+    cddp_bootstrap known;
+    cddp_status status;
+
+    if (bootstrap == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap is NULL");
+    }
+    status = cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", bootstrap, sizeof known,
+                               sizeof known, &known);
+    if (status != CDDP_OK) {
+        return status;
     }
     if (bootstrap->world_size < 1 || bootstrap->rank < 0 ||
         bootstrap->rank >= bootstrap->world_size) {

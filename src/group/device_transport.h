@@ -9,7 +9,7 @@
  *
  * Transports: "nccl"; "ipc" (ranks of one machine whose devices can reach each other's memory, one
  * device among them: CUDA IPC and kernels that reduce in fixed order); "staged" (through pinned
- * shared memory, in pieces). */
+ * shared memory, in pieces; between hosts by the group's backend). */
 #ifndef CDDPI_GROUP_DEVICE_TRANSPORT_H
 #define CDDPI_GROUP_DEVICE_TRANSPORT_H
 
@@ -23,6 +23,10 @@ struct cddpi_device_transport;
 struct cddpi_device_open_params {
     int rank, world_size;
     int local_rank, local_world_size;
+    int host, host_count;   /* this rank's number; of all ranks */
+    const char *interfaces; /* of the network, that lead to the other hosts, in the syntax of
+                               CDDP_SOCKET_IFNAME; NULL: not known */
+    const char *host_id;    /* that the user has named; NULL: none */
     uint32_t timeout_ms;
     bool deterministic; /* fixed order and 16-bit types accumulated in f32, whatever it costs */
     struct cddpi_device *device;
@@ -32,8 +36,11 @@ struct cddpi_device_open_params {
      */
     cddp_status (*agree)(void *context, cddp_status own);
     /* Memory that all ranks of this machine share, zeroed, at the transport's disposal until it is
-     * closed; for flags and staging. CDDP_ERR_UNAVAILABLE between machines. Collective. */
+     * closed; for flags and staging. Collective among all ranks. */
     cddp_status (*shared)(void *context, size_t bytes, void **out);
+    /* Do @p op, whose memory is the processor's, among all ranks, and wait for its end. Only from
+     * host_part. */
+    cddp_status (*collective)(void *context, const struct cddpi_group_op *op);
 };
 
 /* One send or recv of device memory; op->root is the peer, op->number counts those of the ordered
@@ -69,6 +76,9 @@ struct cddpi_device_transport_ops {
     cddp_status (*poll)(struct cddpi_device_transport *transport);
     /* End everything that is under way, so that streams run dry; any thread, from any state. */
     void (*abort)(struct cddpi_device_transport *transport, const char *reason);
+    /* The program ends without closing: say so to the peers, by no more than flags. NULL: nothing.
+     */
+    void (*exits)(struct cddpi_device_transport *transport);
     /* Memory that the transport reduces fastest, zeroed. Collective. All ranks pass the same place
      * of it to an operation (in place: their own part of that), or none does. */
     cddp_status (*alloc)(struct cddpi_device_transport *transport, size_t bytes, void **out);
@@ -76,6 +86,11 @@ struct cddpi_device_transport_ops {
     /* Whether what it does may be part of a capture (CUDA graph). A failure of enqueue in one is
      * no failure of the transport: see recover. */
     bool (*can_capture)(const struct cddpi_device_transport *transport);
+    /* The part of an operation that was enqueued, or is just being so, which the processor does
+     * where ranks are on several hosts. Called in the order of operations, by a thread that may
+     * wait; ends soon after abort. NULL: there is none. */
+    cddp_status (*host_part)(struct cddpi_device_transport *transport,
+                             const struct cddpi_group_op *op);
     /* After a capture failed on some rank, and all captured graphs are destroyed: make operations
      * work again. Collective. NULL: they do already. */
     cddp_status (*recover)(struct cddpi_device_transport *transport);

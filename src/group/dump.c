@@ -24,6 +24,7 @@ struct cddpi_dump {
     char *folder; /* NULL: none; `mutex` guards it */
     unsigned part;
     atomic_bool failed; /* its failure was written */
+    unsigned served;    /* `asked` when it was last written; `mutex` guards it */
     struct cddpi_dump *next;
 };
 
@@ -35,6 +36,7 @@ static unsigned parts;
 static bool expects_requests;
 static bool is_watching;
 static sem_t requests;
+static _Atomic unsigned asked; /* requests so far */
 
 static int rank_in_job(const cddp_group *group)
 {
@@ -103,6 +105,9 @@ json_t *cddpi_dump_call(const struct cddpi_recorded_call *call)
     if (call->bucket >= 0) {
         (void)json_object_set_new(json, "bucket", json_integer(call->bucket));
     }
+    if (call->on_device) { /* whose operations have numbers of their own */
+        (void)json_object_set_new(json, "on_device", json_true());
+    }
     put_time(json, "enqueued_ns", call->enqueued_ns);
     put_time(json, "started_ns", call->started_ns);
     put_time(json, "finished_ns", call->finished_ns);
@@ -124,7 +129,8 @@ static json_t *calls_of(const struct cddpi_recorder *recorder)
     return calls;
 }
 
-cddp_status cddpi_dump_write(json_t *json, const char *folder, const char *below, const char *name)
+/* @p json, which is released, becomes the file FOLDER/BELOW/NAME. */
+static cddp_status write_to(json_t *json, const char *folder, const char *below, const char *name)
 {
     char *path = cddpi_format("%s/%s", folder, below);
     char *to = cddpi_format("%s/%s/%s", folder, below, name);
@@ -148,20 +154,14 @@ cddp_status cddpi_dump_write(json_t *json, const char *folder, const char *below
     return status;
 }
 
-/* With the mutex. @p failure NULL: it was asked for. The thread's last failure stays as it is. */
-static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *failure)
+/* With the mutex. */
+static cddp_status put(const struct cddpi_dump *dump, json_t *json, const char *below)
 {
     const cddp_group *group = dump->group;
-    struct cddpi_failure before;
     char part[24] = "";
     char generation[32] = "";
     char name[100];
-    json_t *json;
 
-    if (dump->folder == NULL) {
-        return;
-    }
-    before = *cddpi_last_failure();
     if (dump->part > 0) {
         snprintf(part, sizeof part, ".part-%u", dump->part);
     }
@@ -169,6 +169,40 @@ static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *fail
         snprintf(generation, sizeof generation, ".generation-%u", group->generation);
     }
     snprintf(name, sizeof name, "rank-%d%s%s.json", rank_in_job(group), part, generation);
+    return write_to(json, dump->folder, below, name);
+}
+
+cddp_status cddpi_dump_put(cddp_group *group, json_t *json, const char *below)
+{
+    cddp_status status;
+
+    if (group->dump == NULL) {
+        json_decref(json);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", below);
+    }
+    pthread_mutex_lock(&mutex);
+    if (group->dump->folder != NULL) {
+        status = put(group->dump, json, below);
+    } else {
+        json_decref(json);
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "%s: there is no folder for it: set CDDP_DUMP_DIR",
+                            below);
+    }
+    pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+/* With the mutex. @p failure NULL: it was asked for. The thread's last failure stays as it is. */
+static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *failure)
+{
+    const cddp_group *group = dump->group;
+    struct cddpi_failure before;
+    json_t *json;
+
+    if (dump->folder == NULL) {
+        return;
+    }
+    before = *cddpi_last_failure();
     json = cddpi_dump_head(group, "collectives");
     (void)json_object_set_new(json, "reason", json_string(failure != NULL ? "failure" : "request"));
     if (failure != NULL) {
@@ -179,7 +213,7 @@ static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *fail
                                             failure->operation, "", "text", failure->text, ""));
     }
     (void)json_object_set_new(json, "calls", calls_of(&group->recorder));
-    if (cddpi_dump_write(json, dump->folder, "collectives", name) != CDDP_OK) {
+    if (put(dump, json, "collectives") != CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "the last operations are not written: %s", cddp_last_error());
     }
     (void)cddpi_fail_again((cddp_status)before.status, &before);
@@ -194,13 +228,24 @@ void cddpi_dump_failure(cddp_group *group, const struct cddpi_failure *failure)
     }
 }
 
+/* With the mutex: write what was asked for since the last time. */
+static void serve(struct cddpi_dump *own)
+{
+    unsigned now = atomic_load(&asked);
+
+    if (own->served != now) {
+        own->served = now;
+        dump(own, NULL);
+    }
+}
+
 /* As long as the process: a signal may come at any time. */
 static void *watch(void *argument)
 {
     while (sem_wait(&requests) == 0 || errno == EINTR) {
         pthread_mutex_lock(&mutex);
-        for (const struct cddpi_dump *each = dumps; each != NULL; each = each->next) {
-            dump(each, NULL);
+        for (struct cddpi_dump *each = dumps; each != NULL; each = each->next) {
+            serve(each);
         }
         pthread_mutex_unlock(&mutex);
     }
@@ -211,6 +256,7 @@ void cddpi_dump_request(void)
 {
     int error_number = errno;
 
+    atomic_fetch_add(&asked, 1);
     (void)sem_post(&requests);
     errno = error_number;
 }
@@ -311,6 +357,7 @@ void cddpi_dump_publish(cddp_group *group)
     made->group = group;
     made->folder = folder != NULL ? cddpi_format("%s", folder) : NULL;
     pthread_mutex_lock(&mutex);
+    made->served = atomic_load(&asked);
     made->part = is_part(group) ? ++parts : 0;
     made->next = dumps;
     dumps = made;
@@ -328,6 +375,7 @@ void cddpi_dump_withdraw(cddp_group *group)
         return;
     }
     pthread_mutex_lock(&mutex);
+    serve(own); /* the thread may not have come to it yet */
     while (*place != own) {
         place = &(*place)->next;
     }

@@ -31,7 +31,7 @@ void cddpi_dump_request(void);
 json_t *cddpi_dump_head(const cddp_group *group, const char *kind);
 /** One operation; NULL: no memory. The caller's. */
 json_t *cddpi_dump_call(const struct cddpi_recorded_call *call);
-/** @p json, which is released, becomes the file FOLDER/@p below/@p name. */
-cddp_status cddpi_dump_write(json_t *json, const char *folder, const char *below, const char *name);
+/** @p json, which is released, becomes the rank's file in @p below of the group's folder. */
+CDDP_CHECKED cddp_status cddpi_dump_put(cddp_group *group, json_t *json, const char *below);
 
 #endif

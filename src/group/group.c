@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "group/device/device.h"
 #include "group/dump.h"
+#include "group/trace.h"
 #include "group/transports.h"
 
 #include <stdio.h>
@@ -42,6 +43,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
         cddp_group_destroy(group);
         return status;
     }
+    cddpi_group_note_open(group);
     *out = group;
     return CDDP_OK;
 }
@@ -49,6 +51,8 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
 /* The last reference is gone. */
 static void leave(cddp_group *group)
 {
+    cddpi_group_note_closed(group);
+    cddpi_trace_close(group);
     cddpi_dump_withdraw(group);
     cddpi_user_store_destroy(group->user_store);
     if (cddpi_group_has_device(group)) {

@@ -90,6 +90,9 @@ struct cddpi_backend_ops {
     uint32_t (*prepare_sleep)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
     bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
     void (*end_sleep)(struct cddpi_backend *backend);
+    /* The program ends without closing: say so to the peers, by no more than flags. NULL: nothing.
+     */
+    void (*exits)(struct cddpi_backend *backend);
     void (*wake)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
     /* Let every peer fail as @p failure says, which is copied. Any thread. */
     void (*abort)(struct cddpi_backend *backend, const struct cddpi_failure *failure);
@@ -107,6 +110,9 @@ struct cddpi_backend_ops {
     /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
      * that see each other's by peers(); 0: nowhere. NULL: never. */
     uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
+    /* Write the name of the network interface that leads to the other hosts, at most @p bytes with
+     * its end; false: it is not known on this rank. NULL: never. */
+    bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
 };
 
 struct cddp_work {
@@ -154,10 +160,12 @@ struct cddp_group {
     struct cddpi_handle handle;
     _Atomic unsigned refs; /* the caller's, and one of each cddp_ddp */
     bool is_closed;        /* the caller's is gone */
+    struct cddp_group *next_open;
     int rank;
     int world_size;
     int local_rank;
     int local_world_size;
+    int host; /* the number of this rank's host in the job: ranks of one share memory */
     uint32_t generation;
     uint32_t timeout_ms;
     const struct cddpi_transport *transport;
@@ -176,6 +184,7 @@ struct cddp_group {
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its last operations */
     struct cddpi_dump *dump;        /* where these are written; NULL: nowhere yet (dump.h) */
+    struct cddpi_trace *trace;      /* NULL: no step is traced (trace.h) */
 };
 
 /** Whether the group's data may lie in a device's memory; else all memory is the processor's. */
@@ -234,6 +243,10 @@ bool cddpi_group_may_ask(const cddp_group *group, const char *call);
 /** Keep the group alive until cddpi_group_unref(). */
 void cddpi_group_ref(cddp_group *group);
 void cddpi_group_unref(cddp_group *group);
+
+/* at_exit.c */
+void cddpi_group_note_open(cddp_group *group);
+void cddpi_group_note_closed(cddp_group *group);
 
 /* state.c */
 /** Something failed here with @p status and the thread's text: tell all others through the backend,

@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "group/launch_hydra.h"
 #include "group/launch_kubernetes.h"
 #include "group/launch_slurm.h"
@@ -259,6 +260,26 @@ static cddp_status use_slurm(struct cddpi_launch_env *env)
     return status == CDDP_OK && one_node ? use_file(env, NULL, name) : status;
 }
 
+/* No launcher sets only one of a pair: the other was lost, and this process would train alone. */
+static cddp_status check_pairs(void)
+{
+    static const struct names *const all[] = {&torchrun, &open_mpi, &hydra};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        bool has_rank = cddpi_launch_variable(all[i]->rank) != NULL;
+        bool has_size = cddpi_launch_variable(all[i]->world_size) != NULL;
+
+        if (has_rank != has_size) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "join: %s is set, but %s is not: set both, as %s does, or unset both "
+                              "to train alone",
+                              has_rank ? all[i]->rank : all[i]->world_size,
+                              has_rank ? all[i]->world_size : all[i]->rank, all[i]->origin);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status from_environment(struct cddpi_launch_env *env)
 {
     cddp_status status;
@@ -306,7 +327,7 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
     }
     env->origin = "a lone process";
     env->world_size = env->local_world_size = 1;
-    return CDDP_OK;
+    return check_pairs();
 }
 
 static cddp_status from_options(const cddp_group_options *options, struct cddpi_launch_env *env)
@@ -354,13 +375,13 @@ cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_gro
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
     size_t least = offsetof(cddp_group_options, device); /* what the first callers knew */
 
-    if (options != NULL && options->struct_size < least) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: options->struct_size is %zu, not %zu",
-                          options->struct_size, sizeof *options);
-    }
     if (options != NULL) {
-        memcpy(&read, options,
-               options->struct_size < sizeof read ? options->struct_size : sizeof read);
+        cddp_status status = cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
+                                               sizeof read, least, &read);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
     }
     *out = read;
     return CDDP_OK;

@@ -432,8 +432,9 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
                                           : ++group->messages[channel_of(op)];
     work->op.start_ns = cddpi_now_ns();
     work->op.deadline_ns = work->op.start_ns + (int64_t)group->timeout_ms * 1000000;
-    cddpi_recorder_begin(&group->recorder, &work->op);
     direct = out == NULL && idle_now(&group->queue);
+    work->op.started = direct;
+    cddpi_recorder_begin(&group->recorder, &work->op, false);
     if (direct) {
         atomic_fetch_add_explicit(&group->queue.pending, 1, memory_order_relaxed);
         push(&group->queue, work);

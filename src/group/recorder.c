@@ -11,23 +11,26 @@ static struct cddpi_recorder_slot *slot_of(struct cddpi_recorder *recorder, uint
 #define PUT(field, value) atomic_store_explicit(&slot->field, value, memory_order_relaxed)
 #define GET(field) atomic_load_explicit(&slot->field, memory_order_relaxed)
 
-void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op *op)
+void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op *op,
+                          bool on_device)
 {
     uint64_t serial = atomic_load_explicit(&recorder->serial, memory_order_relaxed) + 1;
     struct cddpi_recorder_slot *slot = slot_of(recorder, serial);
 
     op->serial = serial;
+    op->started = op->started || on_device;
     PUT(serial, 0); /* whoever reads it now sees that it is being written */
     atomic_thread_fence(memory_order_release);
     PUT(number, op->number);
     PUT(count, op->count);
     PUT(what, (uint64_t)(uint8_t)op->kind | (uint64_t)(uint8_t)op->type << 8 |
-                  (uint64_t)(uint8_t)op->op << 16 | (uint64_t)op->weighted << 24);
+                  (uint64_t)(uint8_t)op->op << 16 | (uint64_t)op->weighted << 24 |
+                  (uint64_t)on_device << 32);
     PUT(place, (uint64_t)(uint32_t)recorder->bucket << 32 | (uint32_t)op->root);
     PUT(enqueued_ns, op->start_ns);
-    PUT(started_ns, 0);
+    PUT(started_ns, op->started ? op->start_ns : 0);
     PUT(finished_ns, 0);
-    PUT(state, CDDPI_CALL_ENQUEUED);
+    PUT(state, op->started ? CDDPI_CALL_STARTED : CDDPI_CALL_ENQUEUED);
     atomic_store_explicit(&slot->serial, serial, memory_order_release);
     atomic_store_explicit(&recorder->serial, serial, memory_order_release);
 }
@@ -78,6 +81,7 @@ bool cddpi_recorder_read(const struct cddpi_recorder *recorder, uint64_t serial,
         .op = (uint8_t)(what >> 16),
         .weighted = (uint8_t)(what >> 24),
         .state = (uint8_t)GET(state),
+        .on_device = (what >> 32) != 0,
     };
     atomic_thread_fence(memory_order_acquire);
     return GET(serial) == serial;

@@ -31,6 +31,7 @@ struct cddpi_recorded_call {
     int32_t root;
     uint8_t kind, type, op, weighted; /* as in struct cddpi_call */
     uint8_t state;                    /* enum cddpi_call_state */
+    bool on_device;                   /* put into a device's stream */
 };
 
 /* One place of the ring. `serial` is 0 while the others are written. */
@@ -48,8 +49,10 @@ struct cddpi_recorder {
 
 struct cddpi_group_op;
 
-/** @p op was called: gives it its serial. */
-void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op *op);
+/** @p op was called: gives it its serial. It may have started already: op->started; what is put
+ * into a device's stream (@p on_device) has, as far as can be seen. */
+void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op *op,
+                          bool on_device);
 /** The operation of that serial goes on from now, or ends. 0 is no operation; one that the ring no
  *  longer has is left out. */
 void cddpi_recorder_start(struct cddpi_recorder *recorder, uint64_t serial);

@@ -107,6 +107,7 @@ static cddp_status split(cddp_group *group, int color, int key, cddp_group **out
         return CDDP_OK;
     }
     made->generation = group->generation;
+    made->host = group->host;
     made->ranks_of_job = ranks;
     if (cddpi_group_has_device(group)) {
         status = cddpi_group_device_split(group, made);

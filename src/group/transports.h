@@ -10,6 +10,8 @@
 #include "group/group.h"
 #include "group/members.h"
 
+struct cddpi_group_link; /* link.h */
+
 /* What a transport carries. */
 enum cddpi_memory { CDDPI_MEMORY_CPU, CDDPI_MEMORY_DEVICE };
 
@@ -31,6 +33,10 @@ struct cddpi_transport {
                                  int first, bool joins, struct cddpi_backend **out);
             /* How many cores all ranks of this machine, and this one, may use; NULL: one. */
             void (*cores)(const struct cddpi_backend *backend, int *out_all, int *out_own);
+            /* What the data go over, as group/link.h has it; false: that is not known. NULL:
+             * never. */
+            bool (*link)(const struct cddpi_backend *backend, cddp_type type,
+                         struct cddpi_group_link *out);
         } cpu;
         struct {
             const struct cddpi_device_transport_ops *ops;
@@ -44,7 +50,10 @@ struct cddpi_transport {
              * (nccl), versions that differ. A part of a group opens its own likewise. */
             cddp_status (*open)(const struct cddpi_device_open_params *params,
                                 struct cddpi_device_transport **out);
-            int ranks;     /* only for groups of so many ranks; 0: of any number */
+            int ranks; /* only for groups of so many ranks; 0: of any number */
+            /* only where all ranks are on one host, or only where they are not: for two of a name
+             */
+            enum { CDDPI_ANY_HOSTS, CDDPI_ONE_HOST, CDDPI_SEVERAL_HOSTS } hosts;
             bool for_host; /* backend "host" means this, too: ranks may share a device */
         } device;
     };

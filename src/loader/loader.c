@@ -3,6 +3,7 @@
 #include "loader/loader.h"
 
 #include "base/alloc.h"
+#include "base/struct_size.h"
 #include "group/group.h"
 #include "group/on_device.h"
 
@@ -30,12 +31,16 @@ cddp_share cddpi_loader_share(const cddp_loader *loader, uint64_t number)
 static cddp_status read_options(const cddp_loader_options *options, cddp_loader_options *out)
 {
     cddp_loader_options read = CDDP_LOADER_OPTIONS_INIT;
+    cddp_status status;
 
-    if (options == NULL || options->struct_size < sizeof options->struct_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "loader_create: options are NULL or without CDDP_LOADER_OPTIONS_INIT");
+    if (options == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: options is NULL");
     }
-    memcpy(&read, options, options->struct_size < sizeof read ? options->struct_size : sizeof read);
+    status = cddpi_struct_read("loader options", "CDDP_LOADER_OPTIONS_INIT", options, sizeof read,
+                               sizeof read.struct_size, &read);
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (read.samples == 0 || read.sample_bytes == 0 || read.batch_size == 0 || read.load == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: %s",
                           read.load == NULL        ? "load is NULL"
@@ -244,15 +249,6 @@ cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batc
                              : status;
 }
 
-/* Write the fields that the caller knows. */
-static void give(const cddp_batch *batch, cddp_batch *out)
-{
-    size_t bytes = out->struct_size < sizeof *batch ? out->struct_size : sizeof *batch;
-
-    memcpy((char *)out + sizeof out->struct_size, (const char *)batch + sizeof out->struct_size,
-           bytes - sizeof out->struct_size);
-}
-
 /* With the mutex: give the batch before back, and wait for the next. */
 static struct cddpi_loader_slot *await(cddp_loader *loader)
 {
@@ -272,10 +268,11 @@ static cddp_status next(cddp_loader *loader, cddp_batch *out)
 {
     cddp_batch batch = CDDP_BATCH_INIT;
     const struct cddpi_loader_slot *slot;
-    cddp_status status = CDDP_OK;
+    /* before a batch is taken: is there room for it */
+    cddp_status status = cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out);
 
-    if (out == NULL || out->struct_size < sizeof out->struct_size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_next: out is NULL or without CDDP_BATCH_INIT");
+    if (status != CDDP_OK) {
+        return status;
     }
     pthread_mutex_lock(&loader->mutex);
     if (!loader->begun) {
@@ -296,10 +293,9 @@ static cddp_status next(cddp_loader *loader, cddp_batch *out)
         }
     }
     pthread_mutex_unlock(&loader->mutex);
-    if (status == CDDP_OK) {
-        give(&batch, out);
-    }
-    return status;
+    return status == CDDP_OK
+               ? cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out)
+               : status;
 }
 
 cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out)

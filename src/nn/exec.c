@@ -2,6 +2,7 @@
  * arena, parameters and gradients; and the two passes over the ops. */
 #include "nn/exec.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
@@ -117,6 +118,23 @@ const float *cddpi_exec_mask_relu(struct cddpi_exec *exec)
 
 typedef cddp_status (*work_fn)(struct cddpi_exec *exec, void *state);
 
+/* The work alone: a device has nothing else to do. */
+static cddp_status measured(struct cddpi_exec *exec, int index, work_fn work)
+{
+    struct cddpi_device *device = exec->model->device;
+    cddp_status status = device->ops->finish(device, exec->model->timeout_ms);
+    int64_t begun = cddpi_now_ns();
+
+    if (status == CDDP_OK) {
+        status = work(exec, exec->plan->ops[index].state);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->finish(device, exec->model->timeout_ms);
+    }
+    exec->model->op_seconds[index] += (double)(cddpi_now_ns() - begun) * 1e-9;
+    return status;
+}
+
 static cddp_status step(struct cddpi_exec *exec, int index, bool forward)
 {
     const struct cddpi_op *op = &exec->model->graph.ops[index];
@@ -129,7 +147,8 @@ static cddp_status step(struct cddpi_exec *exec, int index, bool forward)
     device->ops->range_push(device, op->layer.name);
     status = cddpi_exec_refresh_copies(exec);
     if (status == CDDP_OK) {
-        status = work(exec, exec->plan->ops[index].state);
+        status = exec->model->op_seconds == NULL ? work(exec, exec->plan->ops[index].state)
+                                                 : measured(exec, index, work);
     }
     device->ops->range_pop(device);
     return status == CDDP_OK ? CDDP_OK

@@ -275,6 +275,17 @@ void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side,
 enum { CDDPI_MODEL_SLOTS = 256 };
 CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
+/** The number of the layer that @p name names in the description of @p spec, and how many there
+ * are.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: none has that name. */
+CDDP_CHECKED cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec,
+                                                const char *name, int *out_layer, int *out_count);
+/** Measure what forward and backward of each layer take here, in seconds, with @p samples samples
+ *  of noise, as the fastest of a few steps; a layer that is done along with the one before takes 0.
+ *  @param out  One a layer; release with cddpi_free(). */
+CDDP_CHECKED cddp_status cddpi_model_measure_layers(const struct cddpi_model_spec *spec,
+                                                    int samples, double **out, int *out_count);
+
 /** How many predictions a sample has: `context` of tokens, else 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);
 

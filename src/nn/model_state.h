@@ -140,6 +140,7 @@ struct cddpi_model {
     size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward;
+    double *op_seconds;       /* one an op: what its passes take is added; NULL: nobody measures */
     struct cddpi_slot *slots; /* the current one's row is out of date; NULL: there is only one */
     int slot;                 /* the current one */
     double *sums; /* memory of the device: of losses and of correct predictions since the last

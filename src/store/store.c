@@ -1,34 +1,30 @@
-/* store.c - the public calls: checks arguments, puts the prefix in front of keys, words what the
- * store answers. A backend does the operations. */
+/* store.c - what the public calls do: checks arguments, puts the prefix in front of keys, words
+ * what the store answers. A backend does the operations. */
+#include "store/store.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/struct_size.h"
 #include "store/request.h"
 #include "store/wire.h"
 
 #include <sodium.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <unistd.h>
 
 enum { TIMEOUT_MS = 300000, NAMES_BYTES = 1024, KEY_TEXT_BYTES = 128 };
 
 struct cddp_store {
+    struct cddpi_handle handle;
     struct cddpi_store_backend *backend;
     char *url;
     size_t prefix_bytes;
     uint32_t timeout_ms;
-    pid_t owner;
     /* the prefix, and behind it room for a key: where complete keys are made */
     uint8_t key[CDDPI_STORE_FULL_KEY_BYTES];
 };
-
-void cddp_free(void *memory)
-{
-    cddpi_free(memory);
-}
 
 static cddp_status open_backend(const char *url, const char *token, int64_t deadline_ns,
                                 struct cddpi_store_backend **out)
@@ -48,12 +44,16 @@ static cddp_status read_options(const cddp_store_options *options, cddp_store_op
     cddp_store_options known = CDDP_STORE_OPTIONS_INIT;
     size_t least = offsetof(cddp_store_options, timeout_ms) + sizeof known.timeout_ms;
 
-    if (options == NULL || options->struct_size < least) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "store: options are not made with CDDP_STORE_OPTIONS_INIT");
+    cddp_status status;
+
+    if (options == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "store_open: options is NULL");
     }
-    memcpy(&known, options,
-           options->struct_size < sizeof known ? options->struct_size : sizeof known);
+    status = cddpi_struct_read("store options", "CDDP_STORE_OPTIONS_INIT", options, sizeof known,
+                               least, &known);
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (known.url == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store: no url");
     }
@@ -88,11 +88,15 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
                           known.url);
     }
     store = cddpi_zalloc(sizeof *store);
-    if (store == NULL || (store->url = cddpi_strdup(known.url)) == NULL) {
+    if (store == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: no memory", known.url);
+    }
+    cddpi_handle_init(&store->handle, CDDPI_HANDLE_STORE);
+    store->url = cddpi_strdup(known.url);
+    if (store->url == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: no memory", known.url);
         goto fail;
     }
-    store->owner = getpid();
     store->timeout_ms = known.timeout_ms;
     if (known.prefix != NULL) {
         store->prefix_bytes = strlen(known.prefix);
@@ -114,14 +118,15 @@ fail:
 
 void cddp_store_close(cddp_store *store)
 {
-    if (store == NULL) {
+    if (store == NULL ||
+        !cddpi_handle_enter_last(&store->handle, CDDPI_HANDLE_STORE, "store_close")) {
         return;
     }
     if (store->backend != NULL) {
-        store->backend->ops->close(store->backend, store->owner != getpid());
+        store->backend->ops->close(store->backend, !cddpi_handle_is_own(&store->handle));
     }
     cddpi_free(store->url);
-    cddpi_free(store);
+    cddpi_handle_release(&store->handle, sizeof *store);
 }
 
 /* @p key with the prefix in front, valid until the next call. */
@@ -191,11 +196,6 @@ static cddp_status perform(cddp_store *store, const char *call, const char *key,
     struct cddpi_store_reply reply = {.status = CDDP_OK};
     cddp_status status;
 
-    if (store->owner != getpid()) {
-        return cddpi_fail(CDDP_ERR_STATE,
-                          "store %s: %s: opened by process %d; a forked one must open its own",
-                          store->url, call, (int)store->owner);
-    }
     status = store->backend->ops->perform(
         store->backend, request, cddpi_deadline_ns(timeout_ms > 0 ? timeout_ms : store->timeout_ms),
         &reply);
@@ -231,7 +231,7 @@ static cddp_status hand_over(const cddp_store *store, struct cddpi_store_reply *
     return CDDP_OK;
 }
 
-cddp_status cddp_store_set(cddp_store *store, const char *key, const void *value, size_t bytes)
+cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *value, size_t bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_SET, .value = {value, bytes}};
     struct cddpi_store_reply reply;
@@ -249,8 +249,8 @@ cddp_status cddp_store_set(cddp_store *store, const char *key, const void *value
     return status;
 }
 
-cddp_status cddp_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
-                           size_t *out_bytes)
+cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
+                            size_t *out_bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_GET};
     struct cddpi_store_reply reply;
@@ -271,7 +271,7 @@ cddp_status cddp_store_get(cddp_store *store, const char *key, uint32_t timeout_
     return status;
 }
 
-cddp_status cddp_store_try_get(cddp_store *store, const char *key, void **out, size_t *out_bytes)
+cddp_status cddpi_store_try_get(cddp_store *store, const char *key, void **out, size_t *out_bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_TRY_GET};
     struct cddpi_store_reply reply;
@@ -290,7 +290,7 @@ cddp_status cddp_store_try_get(cddp_store *store, const char *key, void **out, s
     return status;
 }
 
-cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount, int64_t *out)
+cddp_status cddpi_store_add(cddp_store *store, const char *key, int64_t amount, int64_t *out)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_ADD, .amount = amount};
     struct cddpi_store_reply reply;
@@ -314,9 +314,10 @@ cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount, i
     return status;
 }
 
-cddp_status cddp_store_compare_set(cddp_store *store, const char *key, const void *expected,
-                                   size_t expected_bytes, const void *desired, size_t desired_bytes,
-                                   bool *out_swapped, void **out, size_t *out_bytes)
+cddp_status cddpi_store_compare_set(cddp_store *store, const char *key, const void *expected,
+                                    size_t expected_bytes, const void *desired,
+                                    size_t desired_bytes, bool *out_swapped, void **out,
+                                    size_t *out_bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_COMPARE_SET,
                                           .want_value = out != NULL,
@@ -348,7 +349,7 @@ cddp_status cddp_store_compare_set(cddp_store *store, const char *key, const voi
     return status;
 }
 
-cddp_status cddp_store_delete(cddp_store *store, const char *key, bool *out_existed)
+cddp_status cddpi_store_delete(cddp_store *store, const char *key, bool *out_existed)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_DELETE};
     struct cddpi_store_reply reply;
@@ -437,8 +438,8 @@ static cddp_status word_missing(const cddp_store *store, const struct cddpi_stor
                       missing, count, timeout_ms, names);
 }
 
-cddp_status cddp_store_wait(cddp_store *store, const char *const *keys, size_t count,
-                            uint32_t timeout_ms)
+cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t count,
+                             uint32_t timeout_ms)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_WAIT};
     struct cddpi_store_reply reply;
@@ -508,7 +509,7 @@ static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, c
     return CDDP_OK;
 }
 
-cddp_status cddp_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count)
+cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_LIST};
     struct cddpi_store_reply reply;

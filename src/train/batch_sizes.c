@@ -1,34 +1,44 @@
 /* batch_sizes.c - owns the arithmetic of global batches, shares and micro-batches. */
 #include "train/batch_sizes.h"
 
-cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int world_size)
+int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config)
 {
-    int64_t share = config->train.batch_size / world_size;
+    int64_t count = config->parallel.micro_batches;
+
+    return count > 0 ? count : config->train.accumulate;
+}
+
+cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas)
+{
+    const char *ranks = config->parallel.pipeline > 1 ? "a number of replicas" : "a world size";
+    int64_t share = config->train.batch_size / replicas;
 
     if (share < 1) {
         return cddpi_config_fail(config, "train.batch_size",
-                                 "%lld samples cannot be divided among a world size of %d: each "
+                                 "%lld samples cannot be divided among %s of %d: each "
                                  "rank needs at least one",
-                                 (long long)config->train.batch_size, world_size);
+                                 (long long)config->train.batch_size, ranks, replicas);
     }
-    if (config->train.accumulate > share) {
+    if (cddpi_trainer_micro_batches(config) > share) {
         return cddpi_config_fail(
-            config, "train.accumulate",
-            "a rank's share of train.batch_size = %lld is %lld in a world size of %d, which cannot "
+            config,
+            config->parallel.micro_batches > 0 ? "parallel.micro_batches" : "train.accumulate",
+            "a rank's share of train.batch_size = %lld is %lld in %s of %d, which cannot "
             "be cut into %lld micro-batches: accumulate at most %lld, or let the batch have at "
             "least %lld samples",
-            (long long)config->train.batch_size, (long long)share, world_size,
-            (long long)config->train.accumulate, (long long)share,
-            (long long)config->train.accumulate * world_size);
+            (long long)config->train.batch_size, (long long)share, ranks, replicas,
+            (long long)cddpi_trainer_micro_batches(config), (long long)share,
+            (long long)cddpi_trainer_micro_batches(config) * replicas);
     }
     return CDDP_OK;
 }
 
-int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size)
+int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas)
 {
-    int64_t share = (config->train.batch_size + world_size - 1) / world_size;
+    int64_t share = (config->train.batch_size + replicas - 1) / replicas;
+    int64_t count = cddpi_trainer_micro_batches(config);
 
-    return (share + config->train.accumulate - 1) / config->train.accumulate;
+    return (share + count - 1) / count;
 }
 
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,

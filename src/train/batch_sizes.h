@@ -5,12 +5,13 @@
 #include "train/config/config.h"
 #include "train/cursor.h"
 
-/** That a batch can be divided among so many ranks, and a rank's share into micro-batches:
- *  CDDP_ERR_CONFIG. */
-CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config,
-                                                   int world_size);
+/** Into how many a replica's share of a step is cut. */
+int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config);
+/** That a batch can be divided among so many replicas of the model (ranks, or pipelines of them),
+ * and a share into micro-batches: CDDP_ERR_CONFIG. */
+CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas);
 /** Samples of a rank's largest micro-batch. */
-int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int world_size);
+int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas);
 /** Steps from @p cursor to the end of the last epoch. */
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
                                   const struct cddpi_cursor *cursor);

@@ -11,6 +11,7 @@
 #include "group/device/device.h"
 #include "train/device/collect_results.h"
 #include "train/device/host_copy.h"
+#include "train/stages/stages.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,9 +66,31 @@ static cddp_tensor *optimizer_tensors(struct cddpi_trainer *trainer, size_t *out
     return all;
 }
 
+/* The tensors of all stages in the place of this one's. */
+static cddp_status add_stages(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    cddp_snapshot own = *out;
+    cddp_tensor *model = NULL;
+    cddp_tensor *optimizer = NULL;
+    cddp_status status = cddpi_stages_tensors(trainer, false, own.model, own.model_count, &model,
+                                              &out->model_count);
+
+    if (status == CDDP_OK) {
+        status = cddpi_stages_tensors(trainer, true, own.optimizer, own.optimizer_count, &optimizer,
+                                      &out->optimizer_count);
+    }
+    cddpi_checkpoint_release(&own);
+    out->model = model;
+    out->optimizer = optimizer;
+    if (status != CDDP_OK) {
+        cddpi_checkpoint_release(out);
+    }
+    return status;
+}
+
 cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
 {
-    memset(out, 0, sizeof *out);
+    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
     out->step = trainer->cursor.step;
     out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = trainer->param_count + trainer->buffer_count;
@@ -76,7 +99,7 @@ cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapsho
         cddpi_checkpoint_release(out);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
     }
-    return CDDP_OK;
+    return trainer->stages != NULL ? add_stages(trainer, out) : CDDP_OK;
 }
 
 /* When a rank or a device fails, reductions end early, and the parameters that the update made of
@@ -103,7 +126,12 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
     if (status == CDDP_OK) {
         status = check_done(trainer);
     }
-    return status == CDDP_OK ? cddpi_optim_gather_full_state(trainer->optim) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_optim_gather_full_state(trainer->optim);
+    }
+    return status == CDDP_OK && trainer->stages != NULL
+               ? cddpi_stages_gather(trainer, CDDPI_STAGES_ALL)
+               : status;
 }
 
 /* A step may leave parameters that are not finite, and a run that resumes from them fails always.

@@ -7,6 +7,7 @@
 #include "group/stop.h"
 #include "train/device/collect_results.h"
 #include "train/micro_batch.h"
+#include "train/stages/stages.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     for (size_t i = 0; status == CDDP_OK && i < trainer->buffer_count; i++) {
         const cddp_param *buffer = &trainer->buffers[i];
 
-        status = cddp_broadcast(trainer->group, buffer->data,
+        status = cddp_broadcast(trainer->replicas, buffer->data,
                                 cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0, NULL);
     }
     return status;
@@ -71,11 +72,18 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     batch = cddpi_prefetcher_batch(&micro_batch);
     if (batch.count > 0) {
         status = cddpi_trainer_add_advice(
-            cddpi_model_forward(trainer->model, &batch, false, &result),
+            trainer->stages != NULL ? cddpi_stages_evaluate(trainer, &batch, &result)
+                                    : cddpi_model_forward(trainer->model, &batch, false, &result),
             "a smaller train.eval_batch_size needs less");
         *predictions += result.count;
     }
     return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test_prefetcher) : status;
+}
+
+/* Which sums losses, if one of this rank's does. */
+static struct cddpi_model *last_model(const struct cddpi_trainer *trainer)
+{
+    return trainer->models[trainer->model_count - 1].model;
 }
 
 /* This rank's share of the test data, as far as the first batch during which a rank was told to
@@ -90,11 +98,11 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     cddp_status status = cddpi_trainer_collect_results(trainer, 0, NULL);
 
     if (status == CDDP_OK) { /* training has added to these sums */
-        status = cddpi_model_reset_sums(trainer->model);
+        status = cddpi_model_reset_sums(last_model(trainer));
     }
     if (status == CDDP_OK) {
         status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count, batch,
-                                    trainer->rank, trainer->world_size, false);
+                                    trainer->replica, trainer->replica_count, false);
     }
     cddpi_prefetcher_start(trainer->test_prefetcher, trainer->cursor.step);
     while (status == CDDP_OK && !at_end && !trainer->stopped) {
@@ -107,10 +115,10 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
         }
     }
     if (status == CDDP_OK) {
-        status = cddpi_model_collect(trainer->model, predictions);
+        status = cddpi_model_collect(last_model(trainer), predictions);
     }
     if (status == CDDP_OK) {
-        status = cddpi_model_result(trainer->model, out);
+        status = cddpi_model_result(last_model(trainer), out);
     }
     cddpi_loader_cancel(trainer->test_loader);
     return status;

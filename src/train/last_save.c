@@ -51,8 +51,8 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
 {
     int64_t hash = parameters_hash(trainer);
     int64_t bounds[2] = {hash, ~hash}; /* the least, and the complement of the greatest */
-    cddp_status status = cddp_all_reduce(trainer->group, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN,
-                                         NULL);
+    cddp_status status = cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64,
+                                         CDDP_OP_MIN, NULL);
 
     if (status == CDDP_OK && bounds[0] != ~bounds[1]) {
         status = cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,

@@ -3,6 +3,7 @@
 #include "train/loop.h"
 
 #include "base/error.h"
+#include "group/trace.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
 #include "train/generate/during_run.h"
@@ -32,8 +33,8 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
     }
     return cddpi_loader_start(trainer->loader, trainer->sampler, trainer->cursor.epoch,
                               trainer->cursor.position, trainer->train_data.count,
-                              (uint64_t)trainer->config->train.batch_size, trainer->rank,
-                              trainer->world_size, true);
+                              (uint64_t)trainer->config->train.batch_size, trainer->replica,
+                              trainer->replica_count, true);
 }
 
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
@@ -135,6 +136,7 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
         }
     }
     cddpi_loader_cancel(trainer->loader);
+    cddpi_trace_close(trainer->group);
     if (status == CDDP_OK) {
         status = cddpi_trainer_save_last(trainer);
     }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
+#include "group/trace.h"
 #include "train/batch_sizes.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what)
 static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trainer,
                                                 cddp_status status)
 {
-    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->world_size);
+    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
     char text[160];
 
     if (samples == 1) {
@@ -116,6 +117,8 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddpi_model_backward(trainer->model, scale, done > 0, grad_ready, trainer);
     }
     cddpi_arrivals_backward_end(trainer->arrivals);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
     if (!cddpi_device_is_async(trainer->device)) { /* else the device's times are taken */
         interval->forward_ns += forwarded - begun;
         interval->backward_ns += cddpi_now_ns() - forwarded;

@@ -10,6 +10,7 @@
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/run_dir.h"
+#include "train/stages/stages.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -205,12 +206,26 @@ static cddp_status share_scale(struct cddpi_trainer *trainer)
     cddp_status status = CDDP_OK;
 
     if (cddpi_checkpoint_has_scale(trainer)) {
-        status = broadcast_tensors(trainer->group, tensors, count);
+        status = broadcast_tensors(trainer->replicas, tensors, count);
         if (status == CDDP_OK) {
             status = cddpi_device_step_send_scale(trainer->device_step);
         }
     }
     return status;
+}
+
+/* The first replica's stages get their parts of what rank 0 has read. */
+static cddp_status share_among_stages(struct cddpi_trainer *trainer)
+{
+    cddp_status status = CDDP_OK;
+
+    if (trainer->stages == NULL) {
+        return CDDP_OK;
+    }
+    if (trainer->replica == 0) {
+        status = cddpi_optim_alloc_full_state(trainer->optim);
+    }
+    return status == CDDP_OK ? cddpi_stages_scatter(trainer, CDDPI_STAGES_ALL) : status;
 }
 
 static cddp_status share(struct cddpi_trainer *trainer)
@@ -224,7 +239,10 @@ static cddp_status share(struct cddpi_trainer *trainer)
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
     }
     if (status == CDDP_OK) {
-        status = broadcast_tensors(trainer->group, model,
+        status = share_among_stages(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = broadcast_tensors(trainer->replicas, model,
                                    trainer->param_count + trainer->buffer_count);
     }
     cddpi_free(model);
@@ -232,7 +250,7 @@ static cddp_status share(struct cddpi_trainer *trainer)
         count = cddpi_optim_counters(trainer->optim);
     }
     if (status == CDDP_OK) {
-        status = broadcast_tensors(trainer->group, optimizer, count);
+        status = broadcast_tensors(trainer->replicas, optimizer, count);
     }
     if (status == CDDP_OK) {
         status = cddpi_optim_scatter_full_state(trainer->optim);

@@ -13,14 +13,22 @@
 #include "train/device/step_graphs.h"
 #include "train/generate/during_run.h"
 #include "train/report/report_run.h"
+#include "train/report/trace_steps.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
+#include "train/stages/stages.h"
 
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
-    cddp_status status = cddpi_trainer_check_batch(config, world_size);
+    cddp_status status = cddpi_stages_check(config, world_size);
 
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_batch(config, world_size / config->parallel.pipeline);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_trace(config);
+    }
     return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
 }
 
@@ -38,6 +46,9 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     trainer->device = cddpi_group_on_device(trainer->group);
     trainer->rank = cddp_group_rank(trainer->group);
     trainer->world_size = cddp_group_world_size(trainer->group);
+    trainer->replicas = trainer->group;
+    trainer->replica = trainer->rank;
+    trainer->replica_count = trainer->world_size;
     return CDDP_OK;
 }
 
@@ -57,7 +68,11 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     }
     cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
     cddpi_progress_init(&trainer->progress, trainer->rank != 0);
-    return cddpi_trainer_check_batch(config, trainer->world_size);
+    status = cddpi_stages_join(trainer);
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_batch(config, trainer->replica_count);
+    }
+    return status == CDDP_OK ? cddpi_trainer_check_trace(config) : status;
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
@@ -101,10 +116,11 @@ static void plan_steps(struct cddpi_trainer *trainer)
 static cddp_status open_sample_log(struct cddpi_trainer *trainer)
 {
     const char *base = trainer->config->train.sample_log;
-    size_t most = (size_t)(trainer->config->train.batch_size / trainer->world_size) + 1;
+    size_t most = (size_t)(trainer->config->train.batch_size / trainer->replica_count) + 1;
 
-    return base[0] != '\0' ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->sample_log)
-                           : CDDP_OK;
+    return base[0] != '\0' && cddpi_trainer_is_first_stage(trainer)
+               ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->sample_log)
+               : CDDP_OK;
 }
 
 static cddp_status open_arrivals(struct cddpi_trainer *trainer)
@@ -127,13 +143,23 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
 static cddp_status open_records(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
+    struct cddpi_prometheus *prometheus = NULL;
+    cddp_status status;
 
     cddpi_dump_set_folder(trainer->group, config->train.run_dir);
     if (trainer->rank != 0) {
         return CDDP_OK;
     }
-    return cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
-                              config->train.tensorboard, &trainer->metrics);
+    status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
+                                config->train.tensorboard, &trainer->metrics);
+    if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
+        status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
+                                       trainer->world_size, &prometheus);
+    }
+    if (status == CDDP_OK) {
+        cddpi_metrics_export(trainer->metrics, prometheus);
+    }
+    return status;
 }
 
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
@@ -151,7 +177,8 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    cddpi_trainer_resume,
                                                                    open_sample_log,
                                                                    open_arrivals,
-                                                                   open_records};
+                                                                   open_records,
+                                                                   cddpi_trainer_open_trace};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
@@ -195,7 +222,10 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_agreement_fini(&trainer->agreement);
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->grads);
-    cddpi_model_destroy(trainer->model);
+    if (trainer->stages == NULL) {
+        cddpi_model_destroy(trainer->model);
+    }
+    cddpi_stages_destroy(trainer);
     cddpi_dataset_close(&trainer->test_data);
     cddpi_dataset_close(&trainer->train_data);
     cddp_group_destroy(trainer->group);

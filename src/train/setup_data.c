@@ -461,8 +461,9 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
 static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int64_t most = (config->train.eval_batch_size + trainer->world_size - 1) / trainer->world_size;
-    int64_t trained = cddpi_trainer_micro_batch(config, trainer->world_size);
+    int64_t most = (config->train.eval_batch_size + trainer->replica_count - 1) /
+                   trainer->replica_count;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
 
     return trainer->train_data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
 }
@@ -471,7 +472,7 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
     static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
     const struct cddpi_config *config = trainer->config;
-    int64_t trained = cddpi_trainer_micro_batch(config, trainer->world_size);
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
     int64_t evaluated = evaluated_at_once(trainer);
     cddp_status status;
 

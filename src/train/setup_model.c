@@ -4,11 +4,11 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/copies.h"
-#include "nn/weights/weights.h"
 #include "train/config/write.h"
 #include "train/device/device_step.h"
-#include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
+#include "train/models.h"
+#include "train/stages/stages.h"
 
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
@@ -42,28 +42,20 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
     };
 }
 
-/* What model.weights names: cddp's own file, or for a gpt2 also those of others. */
-static cddp_status load_weights(struct cddpi_trainer *trainer)
+static cddp_status build_whole_model(struct cddpi_trainer *trainer,
+                                     const struct cddpi_model_spec *spec)
 {
-    const char *path = trainer->config->model.weights;
-    size_t count = trainer->param_count + trainer->buffer_count;
-    cddp_status status = cddpi_trainer_copy_to_host(trainer);
-    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+    cddp_status status = cddpi_model_create(spec, (uint64_t)trainer->config->train.seed,
+                                            trainer->group, &trainer->model);
 
     if (status != CDDP_OK) {
         return status;
     }
-    if (tensors == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
-    }
-    if (trainer->heads > 0) {
-        status = cddpi_weights_load(path, trainer->heads, tensors, count);
-    } else {
-        status = cddp_safetensors_load(path, tensors, count);
-    }
-    cddpi_free(tensors);
-    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer)
-                             : cddpi_fail_prefix(status, "model.weights");
+    trainer->models[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
+    trainer->model_count = 1;
+    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
+    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
@@ -74,8 +66,8 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 
     spec.device = trainer->device;
     if (status == CDDP_OK) {
-        status = cddpi_model_create(&spec, (uint64_t)config->train.seed, trainer->group,
-                                    &trainer->model);
+        status = trainer->stages != NULL ? cddpi_stages_build_model(trainer, &spec)
+                                         : build_whole_model(trainer, &spec);
     }
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
@@ -85,13 +77,9 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
         cddpi_trainer_warn(trainer, "train.precision: %s",
                            cddpi_model_precision_note(trainer->model));
     }
-    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
-    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
     trainer->heads = config->model.type == CDDPI_MODEL_GPT2 ? spec.heads : 0;
-    if (config->model.weights[0] == '\0' || trainer->rank != 0) {
-        return CDDP_OK; /* the other ranks get rank 0's by the reducer's broadcast */
-    }
-    return load_weights(trainer);
+    /* replicas get those of the first by the reducer's broadcast */
+    return config->model.weights[0] != '\0' ? cddpi_trainer_load_weights(trainer) : CDDP_OK;
 }
 
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
@@ -102,6 +90,7 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
 
     options.first_bucket_bytes = (size_t)config->ddp.first_bucket_bytes;
     options.bucket_bytes = (size_t)config->ddp.bucket_bytes;
+    options.part_bytes = (size_t)config->ddp.part_bytes;
     options.ready_order = cddpi_model_ready_order(model);
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];
@@ -111,50 +100,28 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     return options;
 }
 
-static cddp_status param_wait(void *context, size_t index)
-{
-    return cddp_ddp_param_wait(((struct cddpi_trainer *)context)->ddp, index);
-}
-
-/* Where the reducer has put the parameters and what is read in their place, so that ranks can
- * update parts of them. */
-static cddp_status bind_params(struct cddpi_trainer *trainer)
-{
-    void **data = cddpi_zalloc_array(trainer->param_count, sizeof *data);
-
-    if (data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
-    }
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        data[i] = cddp_ddp_param(trainer->ddp, i);
-    }
-    cddpi_model_bind_params(trainer->model, data);
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        data[i] = cddpi_ddp_param_copy(trainer->ddp, i);
-    }
-    cddpi_model_bind_copies(trainer->model, data);
-    cddpi_model_on_param(trainer->model, param_wait, trainer);
-    cddpi_free(data);
-    return CDDP_OK;
-}
-
 static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
     size_t *counts = cddpi_zalloc_array(trainer->param_count, sizeof *counts);
+    uint32_t *order = cddpi_trainer_ready_order(trainer);
     struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts};
     cddp_status status;
 
-    if (counts == NULL) {
+    if (counts == NULL || order == NULL) {
+        cddpi_free(counts);
+        cddpi_free(order);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    options.ready_order = order;
+    for (size_t i = 0; trainer->stages == NULL && i < trainer->param_count; i++) {
         counts[i] = cddpi_model_param_copy_count(trainer->model, i);
     }
-    status = cddpi_ddp_create_with_copies(trainer->group, trainer->params, trainer->param_count,
+    status = cddpi_ddp_create_with_copies(trainer->replicas, trainer->params, trainer->param_count,
                                           trainer->buffers, trainer->buffer_count, &options,
                                           &copies, &trainer->ddp);
     cddpi_free(counts);
+    cddpi_free(order);
     return status;
 }
 
@@ -176,23 +143,13 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
-    cddpi_model_bind_grads(trainer->model, trainer->grads);
-    return trainer->config->ddp.shard_optimizer ? bind_params(trainer) : CDDP_OK;
+    cddpi_trainer_bind_grads(trainer);
+    return trainer->config->ddp.shard_optimizer ? cddpi_trainer_bind_params(trainer) : CDDP_OK;
 }
 
 cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
 {
-    const struct cddpi_config *config = trainer->config;
-    struct cddpi_optim_spec spec = {
-        .type = (enum cddpi_optim_type)config->optimizer.type,
-        .momentum = config->optimizer.momentum,
-        .nesterov = config->optimizer.nesterov,
-        .weight_decay = config->optimizer.weight_decay,
-        .decay_all = config->optimizer.decay_all,
-        .beta1 = config->optimizer.beta1,
-        .beta2 = config->optimizer.beta2,
-        .epsilon = config->optimizer.epsilon,
-    };
+    struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(trainer->config);
     bool *decays = cddpi_zalloc_array(trainer->param_count, sizeof *decays);
     cddp_status status;
 
@@ -200,10 +157,11 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
     }
     for (size_t i = 0; i < trainer->param_count; i++) {
-        decays[i] = cddpi_model_param_decays(trainer->model, i);
+        decays[i] = cddpi_trainer_param_decays(trainer, i);
     }
     status = cddpi_optim_create_sharded(&spec, trainer->params, decays, trainer->param_count,
-                                        config->ddp.shard_optimizer ? trainer->group : NULL,
+                                        trainer->config->ddp.shard_optimizer ? trainer->replicas
+                                                                             : NULL,
                                         trainer->ddp, &trainer->optim);
     cddpi_free(decays);
     return status;

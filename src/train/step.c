@@ -5,10 +5,14 @@
 
 #include "base/clock.h"
 #include "group/stop.h"
+#include "group/trace.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
 #include "train/micro_batch.h"
+#include "train/models.h"
 #include "train/report/report.h"
+#include "train/report/trace_steps.h"
+#include "train/stages/stages.h"
 #include "train/update.h"
 
 #include <assert.h>
@@ -91,7 +95,7 @@ static void bind_again(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
-    cddpi_model_bind_grads(trainer->model, trainer->grads);
+    cddpi_trainer_bind_grads(trainer);
 }
 
 /* What is captured of a step's last micro-batch goes on to the update, which must know whether the
@@ -110,8 +114,15 @@ static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddp
     return status;
 }
 
-/* The step's gradients: the mean over all samples of its batch, on every rank. */
-static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
+static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
+{
+    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
+
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
+}
+
+static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_step *step)
 {
     struct cddpi_micro_batch batch = {.last = false};
     cddp_status status = CDDP_OK;
@@ -121,6 +132,7 @@ static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *ste
         if (status == CDDP_OK) {
             assert(batch.label != NULL); /* as many batches as steps */
             trainer->interval.data_ns += batch.waited_ns;
+            trace_batch(trainer, &batch);
             cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
             step->predictions += batch.count * trainer->predictions;
             status = step->mode.replays
@@ -131,6 +143,15 @@ static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *ste
             status = cddpi_prefetcher_release(trainer->prefetcher);
         }
     }
+    return status;
+}
+
+/* The step's gradients: the mean over all samples of its batch, on every rank. */
+static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
+{
+    cddp_status status = trainer->stages != NULL ? cddpi_stages_compute(trainer, step)
+                                                 : compute_whole(trainer, step);
+
     if (status == CDDP_OK) {
         bind_again(trainer);
     }
@@ -162,6 +183,7 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
     interval->step_ns += cddpi_now_ns() - step->begun_ns;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun_ns, cddpi_now_ns(), -1, 0);
     if (status != CDDP_OK) {
         return status;
     }
@@ -170,8 +192,11 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step
 
 cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_step *out)
 {
-    cddp_status status = plan(trainer, out);
+    cddp_status status = cddpi_trainer_trace_step(trainer);
 
+    if (status == CDDP_OK) {
+        status = plan(trainer, out);
+    }
     if (status == CDDP_OK) {
         status = begin_agreement(trainer);
     }

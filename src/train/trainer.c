@@ -27,3 +27,17 @@ void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     cddpi_progress_end(&trainer->progress);
     cddpi_print(text);
 }
+
+struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config)
+{
+    return (struct cddpi_optim_spec){
+        .type = (enum cddpi_optim_type)config->optimizer.type,
+        .momentum = config->optimizer.momentum,
+        .nesterov = config->optimizer.nesterov,
+        .weight_decay = config->optimizer.weight_decay,
+        .decay_all = config->optimizer.decay_all,
+        .beta1 = config->optimizer.beta1,
+        .beta2 = config->optimizer.beta2,
+        .epsilon = config->optimizer.epsilon,
+    };
+}

@@ -22,6 +22,15 @@
 #include "train/report/progress.h"
 #include "train/report/sample_log.h"
 
+struct cddpi_trainer;
+
+/* One of the models of a rank: the whole one, or a chunk of its stage. */
+struct cddpi_trainer_model {
+    struct cddpi_model *model;
+    size_t first; /* of its parameters among the rank's */
+    struct cddpi_trainer *trainer;
+};
+
 struct cddpi_trainer {
     /* --- fixed for the run --- */
     const struct cddpi_config *config; /* borrowed */
@@ -29,14 +38,20 @@ struct cddpi_trainer {
     int rank;
     int world_size;
     struct cddpi_device *device; /* where the model is; the group's */
+    cddp_group *replicas;        /* the ranks with the same parameters: the group, or with stages
+                                    those of this rank's stage */
+    int replica, replica_count;  /* rank and world size there */
+    struct cddpi_stages *stages; /* NULL: the model is not divided */
 
     struct cddpi_dataset train_data, test_data;
     cddp_sampler *sampler, *test_sampler;
     struct cddpi_loader *loader, *test_loader;
     struct cddpi_prefetcher *prefetcher, *test_prefetcher; /* of these */
 
-    struct cddpi_model *model;
-    const cddp_param *params, *buffers; /* the model's */
+    struct cddpi_trainer_model models[CDDPI_TRAINER_CHUNKS];
+    int model_count;
+    struct cddpi_model *model;          /* the first of them */
+    const cddp_param *params, *buffers; /* the models' */
     size_t param_count, buffer_count;
     int heads;       /* gpt2: of attention; 0: another model */
     int predictions; /* of a sample: the tokens of a sequence; 1 for an image */
@@ -71,6 +86,9 @@ struct cddpi_trainer {
 
 /** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
+
+/** What the configuration says about the optimizer. */
+struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
 
 /** A line on stderr that is shown in every mode. */
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)

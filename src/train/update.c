@@ -2,50 +2,54 @@
 #include "train/update.h"
 
 #include "base/clock.h"
+#include "group/trace.h"
 #include "train/device/collect_results.h"
+#include "train/stages/stages.h"
 
 #include <math.h>
 
-/* The norm of all gradients from this rank's part of its square, rounded to float32: the parts are
- * summed in an order that depends on who holds them, which shows in no more than the last bits of a
- * float64. */
-static cddp_status share_norm(struct cddpi_trainer *trainer, double squares, double *out)
+/* The norm of all gradients, rounded to float32: its square is summed in an order that depends on
+ * who holds which part, which shows in no more than the last bits of a float64.
+ * @p squares  This rank's part, where that is known already; NULL: not yet. */
+static cddp_status find_norm(struct cddpi_trainer *trainer, const double *squares, double *out)
 {
+    double sum = squares != NULL ? *squares : 0;
     cddp_status status = CDDP_OK;
 
-    if (trainer->config->ddp.shard_optimizer) {
-        status = cddp_all_reduce(trainer->group, &squares, &squares, 1, CDDP_F64, CDDP_OP_SUM,
-                                 NULL);
+    if (trainer->stages != NULL) {
+        status = cddpi_stages_square_sum(trainer, &sum);
+    } else if (squares == NULL) {
+        sum = cddpi_optim_square_sum(trainer->optim, trainer->grads);
     }
-    *out = (float)sqrt(squares);
+    if (status == CDDP_OK && trainer->stages == NULL && trainer->config->ddp.shard_optimizer) {
+        status = cddp_all_reduce(trainer->group, &sum, &sum, 1, CDDP_F64, CDDP_OP_SUM, NULL);
+    }
+    *out = (float)sqrt(sum);
     return status;
 }
 
 /* Update all parameters, clipped where that is asked for. @p out_norm: only if clipped or @p
- * reported. */
+ * reported. A whole model's norm is found on the way where nothing is clipped. */
 static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr, bool reported,
                                        double *out_norm)
 {
     double clip = trainer->config->train.clip_norm;
+    bool before = clip > 0 || (reported && trainer->stages != NULL);
     double squares = 0;
     double scale = 1;
-    cddp_status status = CDDP_OK;
+    cddp_status status = before ? find_norm(trainer, NULL, out_norm) : CDDP_OK;
 
-    if (clip > 0) {
-        squares = cddpi_optim_square_sum(trainer->optim, trainer->grads);
-        status = share_norm(trainer, squares, out_norm);
-        scale = *out_norm > clip ? clip / *out_norm : 1;
-    }
     if (status != CDDP_OK) {
         return status;
     }
+    scale = clip > 0 && *out_norm > clip ? clip / *out_norm : 1;
     cddpi_optim_step(trainer->optim, trainer->grads, lr, scale,
-                     clip > 0 || !reported ? NULL : &squares);
+                     before || !reported ? NULL : &squares);
     if (trainer->config->ddp.shard_optimizer) {
         status = cddp_ddp_updated(trainer->ddp);
     }
-    return status == CDDP_OK && reported && !(clip > 0) ? share_norm(trainer, squares, out_norm)
-                                                        : status;
+    return status == CDDP_OK && reported && !before ? find_norm(trainer, &squares, out_norm)
+                                                    : status;
 }
 
 /* The same on a device: everything but the report is work for its streams. A report waits for the
@@ -73,9 +77,12 @@ cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cdd
     cddp_status status;
 
     if (cddpi_device_is_async(trainer->device)) {
-        return update_on_device(trainer, step, out_norm);
+        status = update_on_device(trainer, step, out_norm);
+        cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, cddpi_now_ns(), -1, 0);
+        return status;
     }
     status = update_on_processor(trainer, step->lr, step->reported, out_norm);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, cddpi_now_ns(), -1, 0);
     trainer->interval.optimizer_ns += cddpi_now_ns() - begun;
     return status;
 }

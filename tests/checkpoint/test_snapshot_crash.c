@@ -360,7 +360,7 @@ static void nothing_goes_that_would_not_help(void **state)
 {
     static float weights[50000];
     const cddp_tensor model = {"w", CDDP_F32, 1, {50000}, weights};
-    const cddp_snapshot large = {.step = 9, .model = &model, .model_count = 1};
+    const cddp_snapshot large = {sizeof large, .step = 9, .model = &model, .model_count = 1};
 
     (void)state;
     need_small_disk(folder, "64k");

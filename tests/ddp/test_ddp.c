@@ -17,6 +17,7 @@ struct scene {
     bool shuffled;
     bool declared; /* ready_order is given */
     cddp_hook_fn hook;
+    size_t part_bytes;
 };
 
 /* Another order of [0, count) for each rank and step. */
@@ -77,6 +78,7 @@ static int mean_rank(int rank, int world_size, void *argument)
     make_model(&model, rank, scene->memory, SIZES, sizes, scene->many_types ? types : NULL);
     model.options.first_bucket_bytes = scene->first_bytes;
     model.options.bucket_bytes = scene->bytes;
+    model.options.part_bytes = scene->part_bytes;
     for (uint32_t i = 0; i < SIZES; i++) {
         order[i] = i * 3 % SIZES;
     }
@@ -106,26 +108,71 @@ static void owned_gradients_become_the_mean(void **state)
 static void dozens_of_buckets_and_shuffled_orders_change_nothing(void **state)
 {
     assert_mean(state, (struct scene){.memory = OWNED, .first_bytes = 1, .bytes = 1});
-    assert_mean(state, (struct scene){OWNED, true, 1, 64, true, false, NULL});
-    assert_mean(state, (struct scene){MIXED, true, 100, 200, true, false, NULL});
+    assert_mean(state, (struct scene){OWNED, true, 1, 64, true, false, NULL, 0});
+    assert_mean(state, (struct scene){MIXED, true, 100, 200, true, false, NULL, 0});
 }
 
 static void a_lent_block_is_reduced_where_it_lies(void **state)
 {
     assert_mean(state, (struct scene){.memory = FLAT});
-    assert_mean(state, (struct scene){FLAT, false, 1, 100, true, false, NULL});
-    assert_mean(state, (struct scene){FLAT, false, 1, 100, true, true, NULL});
+    assert_mean(state, (struct scene){FLAT, false, 1, 100, true, false, NULL, 0});
+    assert_mean(state, (struct scene){FLAT, false, 1, 100, true, true, NULL, 0});
+}
+
+static int parts_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    const enum memory *memory = meeting->argument;
+    static const size_t elements[] = {5000, 10, 3};
+    static const size_t expected[] = {64, 5056, 5056, 5056, 4864};
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    struct trainer t;
+
+    CHECK(enter(&t, meeting, rank, world_size, *memory, 3, elements, NULL) == 0);
+    t.model.options.part_bytes = 6000;
+    CHECK(watch(&t) == 0);
+    for (int step = 0; step < 3; step++) {
+        CHECK(full_backward(&t, rank, step) == 0);
+        CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+        for (size_t p = 0; p < 3; p++) {
+            CHECK(is_mean(t.ddp, &t.model, world_size, step, p));
+        }
+    }
+    CHECK(cddp_ddp_get_stats(t.ddp, &stats) == CDDP_OK && stats.buckets == 5);
+    for (size_t b = 0; b < 5; b++) {
+        cddp_bucket_stats bucket = {sizeof bucket, 0, 0, 0, 0};
+
+        CHECK(cddp_ddp_get_bucket_stats(t.ddp, b, &bucket) == CDDP_OK);
+        CHECK(b == 0 || bucket.params == 1);
+        CHECK(b == 0 || *memory == FLAT || bucket.bytes == expected[b]);
+        CHECK(bucket.end_ns >= bucket.start_ns);
+    }
+    return leave(&t);
+}
+
+static void a_gradient_in_several_buckets_becomes_the_same_mean(void **state)
+{
+    for (enum memory memory = OWNED; memory < MEMORIES; memory++) {
+        struct scene scene = {.memory = memory,
+                              .many_types = memory == OWNED || memory == MIXED,
+                              .shuffled = true,
+                              .bytes = 300,
+                              .part_bytes = 20000};
+
+        assert_int_equal(meet(*state, 3, mean_rank, &scene, NULL), 0);
+        assert_int_equal(meet(*state, 2, parts_rank, &memory, NULL), 0);
+    }
 }
 
 static void scattered_gradients_are_copied_in_and_out(void **state)
 {
     assert_mean(state, (struct scene){.memory = SCATTERED});
-    assert_mean(state, (struct scene){SCATTERED, true, 64, 512, true, false, NULL});
+    assert_mean(state, (struct scene){SCATTERED, true, 64, 512, true, false, NULL, 0});
 }
 
 static void a_declared_order_is_kept(void **state)
 {
-    assert_mean(state, (struct scene){OWNED, true, 64, 512, true, true, NULL});
+    assert_mean(state, (struct scene){OWNED, true, 64, 512, true, true, NULL, 0});
 }
 
 /* Parameters and buffers of rank 0 go to all; frozen ones have no gradient. */
@@ -196,6 +243,10 @@ static int weighted_rank(int rank, int world_size, void *argument)
                 CHECK(cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
             }
         }
+        if (world_size == 1) { /* nobody has samples */
+            CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_STATE);
+            break;
+        }
         CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
         for (size_t p = 0; p < 3; p++) {
             for (size_t i = 0; i < elements[p]; i++) {
@@ -206,8 +257,7 @@ static int weighted_rank(int rank, int world_size, void *argument)
                     sum += r * 3 * gradient(r, step, p, i);
                     weights += r * 3;
                 }
-                CHECK(fabs(((float *)cddp_ddp_grad(ddp, p))[i] -
-                           (weights > 0 ? sum / weights : 0)) < 1e-6);
+                CHECK(fabs(((float *)cddp_ddp_grad(ddp, p))[i] - sum / weights) < 1e-6);
             }
         }
     }
@@ -299,7 +349,8 @@ static int accumulate_rank(int rank, int world_size, void *argument)
 
     CHECK(group != NULL);
     make_model(&model, rank, rank % 2 == 0 ? OWNED : SCATTERED, 4, elements, NULL);
-    CHECK(cddp_ddp_create(group, model.params, 4, NULL, 0, NULL, &ddp) == CDDP_OK);
+    model.options.part_bytes = world_size % 2 == 0 ? 64 : 0;
+    CHECK(cddp_ddp_create(group, model.params, 4, NULL, 0, &model.options, &ddp) == CDDP_OK);
     for (int round = 0; round < 2; round++) {
         cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
         double expected[RANKS_MOST];
@@ -361,6 +412,7 @@ static int unused_rank(int rank, int world_size, void *argument)
     make_model(&model, rank, *(const enum memory *)meeting->argument, 3, elements, NULL);
     model.options.allow_unused = true;
     model.options.first_bucket_bytes = 64;
+    model.options.part_bytes = world_size % 2 == 0 ? 64 : 0; /* 308 bytes are 5 parts */
     CHECK(cddp_ddp_create(group, model.params, 3, NULL, 0, &model.options, &ddp) == CDDP_OK);
     for (int step = 0; step < 3; step++) {
         for (size_t p = 0; p < 3; p++) {
@@ -518,6 +570,7 @@ int main(void)
         RANKS_TEST(owned_gradients_become_the_mean),
         RANKS_TEST(dozens_of_buckets_and_shuffled_orders_change_nothing),
         RANKS_TEST(a_lent_block_is_reduced_where_it_lies),
+        RANKS_TEST(a_gradient_in_several_buckets_becomes_the_same_mean),
         RANKS_TEST(scattered_gradients_are_copied_in_and_out),
         RANKS_TEST(a_declared_order_is_kept),
         RANKS_TEST(rank_0s_parameters_and_buffers_are_broadcast),

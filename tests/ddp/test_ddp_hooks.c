@@ -49,6 +49,7 @@ static int narrow_rank(int rank, int world_size, void *argument)
     t.model.options.hook = wire == CDDP_BF16 ? cddp_hook_bf16 : cddp_hook_fp16;
     t.model.options.first_bucket_bytes = 256;
     t.model.options.bucket_bytes = 256;
+    t.model.options.part_bytes = world_size % 2 == 0 ? 1000 : 0;
     CHECK(watch(&t) == 0);
     for (int step = 0; step < 3; step++) {
         CHECK(run_step(&t, rank, step) == 0);

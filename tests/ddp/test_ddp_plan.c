@@ -5,7 +5,7 @@
 
 enum { MIB = 1 << 20 };
 
-static const struct cddpi_bucket_plan_rule defaults = {MIB, (size_t)25 * MIB, 0, false, NULL};
+static const struct cddpi_bucket_plan_rule defaults = {MIB, (size_t)25 * MIB, 0, 0, 0, false, NULL};
 
 static struct cddpi_bucket_plan *make(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                                       struct cddpi_bucket_plan_rule rule)
@@ -41,7 +41,7 @@ static void a_bucket_closes_once_it_holds_its_cap_and_not_before(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[] = {
         {60, CDDP_F32, false}, {40, CDDP_F32, false}, {99, CDDP_F32, false}, {1, CDDP_F32, false}};
-    struct cddpi_bucket_plan_rule rule = {100, 100, 0, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {100, 100, 0, 0, 0, false, NULL};
     struct cddpi_bucket_plan *plan = make(tensors, 4, rule);
 
     (void)state;
@@ -58,7 +58,7 @@ static void a_bucket_closes_once_it_holds_its_cap_and_not_before(void **state)
 static void slices_are_aligned_and_do_not_overlap(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[50];
-    struct cddpi_bucket_plan_rule rule = {300, 1000, 0, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {300, 1000, 0, 0, 0, false, NULL};
     struct cddpi_bucket_plan *plan;
     unsigned char *taken;
 
@@ -85,7 +85,7 @@ static void slices_are_aligned_and_do_not_overlap(void **state)
 static void types_have_buckets_and_caps_of_their_own(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[8];
-    struct cddpi_bucket_plan_rule rule = {8, 16, 0, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {8, 16, 0, 0, 0, false, NULL};
     struct cddpi_bucket_plan *plan;
 
     (void)state;
@@ -110,7 +110,7 @@ static void types_have_buckets_and_caps_of_their_own(void **state)
 static void what_is_apart_shares_no_bucket_with_the_rest(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[9];
-    struct cddpi_bucket_plan_rule rule = {8, 16, 0, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {8, 16, 0, 0, 0, false, NULL};
     struct cddpi_bucket_plan *plan;
 
     (void)state;
@@ -131,7 +131,7 @@ static void buckets_are_numbered_by_their_last_member(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[] = {
         {4, CDDP_F16, false}, {400, CDDP_F32, false}, {4, CDDP_F16, false}};
-    struct cddpi_bucket_plan_rule rule = {100, 100, 0, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {100, 100, 0, 0, 0, false, NULL};
     struct cddpi_bucket_plan *plan = make(tensors, 3, rule);
 
     (void)state;
@@ -148,7 +148,7 @@ static void a_lent_block_is_cut_in_ranges_from_its_end(void **state)
                                                  {4, CDDP_F32, false},
                                                  {40, CDDP_F32, false},
                                                  {8, CDDP_F32, false}};
-    struct cddpi_bucket_plan_rule rule = {8, 40, 0, true, NULL};
+    struct cddpi_bucket_plan_rule rule = {8, 40, 0, 0, 0, true, NULL};
     struct cddpi_bucket_plan *plan = make(tensors, 5, rule);
     static const size_t offsets[] = {0, 12, 32, 36, 76};
 
@@ -167,13 +167,108 @@ static void a_lent_block_is_cut_in_ranges_from_its_end(void **state)
     cddpi_bucket_plan_destroy(plan);
 }
 
+/* The parts of @p tensor follow each other in buckets and memory, and are all of it. */
+static void check_parts(const struct cddpi_bucket_plan *plan, uint32_t tensor, size_t parts,
+                        size_t bytes)
+{
+    const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[plan->bucket_of[tensor]];
+    size_t offset = plan->offsets[tensor];
+
+    assert_int_equal(plan->parts_of[tensor], parts);
+    for (size_t p = 0; p < parts; p++, bucket++) {
+        assert_true(bucket->is_part);
+        assert_int_equal(bucket->count, 1);
+        assert_int_equal(plan->members[bucket->first], tensor);
+        assert_int_equal(bucket->offset, offset);
+        assert_int_equal(bucket->offset % CDDPI_ALIGNMENT, plan->offsets[tensor] % CDDPI_ALIGNMENT);
+        assert_true(bucket->bytes >= bucket->payload);
+        offset += bucket->payload;
+    }
+    assert_int_equal(offset - plan->offsets[tensor], bytes);
+}
+
+static void a_large_gradient_is_cut_in_buckets_that_follow_each_other(void **state)
+{
+    struct cddpi_bucket_plan_tensor tensors[] = {
+        {10000, CDDP_F32, false}, {40, CDDP_F32, false}, {60, CDDP_F32, false}};
+    struct cddpi_bucket_plan_rule rule = {1000, 1000, 5000, 3000, 0, false, NULL};
+    struct cddpi_bucket_plan *plan = make(tensors, 3, rule);
+
+    (void)state;
+    /* the two small ones do not wait for the large one */
+    assert_int_equal(plan->bucket_count, 5);
+    assert_int_equal(plan->bucket_of[2], 0);
+    assert_int_equal(plan->bucket_of[1], 0);
+    assert_int_equal(plan->bucket_of[0], 1);
+    assert_false(plan->buckets[0].is_part);
+    assert_int_equal(plan->parts_of[1], 1);
+    check_parts(plan, 0, 4, 10000);
+    assert_int_equal(plan->buckets[1].payload, 2560); /* a quarter, aligned */
+    assert_true(plan->bytes >= 10000 + 100);
+    cddpi_bucket_plan_destroy(plan);
+
+    rule.part_bytes = 0; /* alone, but whole */
+    plan = make(tensors, 3, rule);
+    assert_int_equal(plan->bucket_count, 2);
+    assert_int_equal(plan->buckets[1].payload, 10000);
+    assert_false(plan->buckets[1].is_part);
+    cddpi_bucket_plan_destroy(plan);
+}
+
+static void parts_lie_as_well_in_a_lent_block(void **state)
+{
+    static const uint32_t order[] = {1, 2, 0}; /* the large one first */
+    struct cddpi_bucket_plan_tensor tensors[] = {
+        {12, CDDP_F32, false}, {10000, CDDP_F32, false}, {20, CDDP_F32, false}};
+    struct cddpi_bucket_plan_rule rule = {1000, 1000, 5000, 64, 0, true, order};
+    struct cddpi_bucket_plan *plan = make(tensors, 3, rule);
+
+    (void)state;
+    assert_int_equal(plan->bytes, 10032);
+    assert_int_equal(plan->offsets[1], 12);
+    assert_int_equal(plan->bucket_of[1], 0);
+    check_parts(plan, 1, 53, 10000); /* no more than 64 parts, each of whole 64 bytes */
+    assert_int_equal(plan->bucket_count, 55);
+    assert_int_equal(plan->buckets[plan->bucket_of[2]].offset, 10012);
+    assert_int_equal(plan->buckets[plan->bucket_of[0]].offset, 0);
+    cddpi_bucket_plan_destroy(plan);
+}
+
+static void what_is_sharded_is_not_cut(void **state)
+{
+    struct cddpi_bucket_plan_tensor tensors[] = {{10000, CDDP_F32, false}, {40, CDDP_F32, false}};
+    struct cddpi_bucket_plan_rule rule = {1000, 1000, 5000, 3000, 128, false, NULL};
+    struct cddpi_bucket_plan *plan = make(tensors, 2, rule);
+
+    (void)state;
+    assert_int_equal(plan->bucket_count, 2);
+    assert_int_equal(plan->parts_of[0], 1);
+    cddpi_bucket_plan_destroy(plan);
+}
+
+static void plans_that_are_cut_elsewhere_are_not_equal(void **state)
+{
+    struct cddpi_bucket_plan_tensor tensor = {10000, CDDP_F32, false};
+    struct cddpi_bucket_plan_rule rule = {1000, 1000, 5000, 3000, 0, false, NULL};
+    struct cddpi_bucket_plan *a = make(&tensor, 1, rule);
+    struct cddpi_bucket_plan *b;
+
+    (void)state;
+    rule.part_bytes = 5000;
+    b = make(&tensor, 1, rule);
+    assert_true(cddpi_bucket_plan_equal(a, a));
+    assert_false(cddpi_bucket_plan_equal(a, b));
+    cddpi_bucket_plan_destroy(a);
+    cddpi_bucket_plan_destroy(b);
+}
+
 static void an_order_that_is_no_permutation_is_refused(void **state)
 {
     struct cddpi_bucket_plan_tensor tensors[] = {
         {4, CDDP_F32, false}, {4, CDDP_F32, false}, {4, CDDP_F32, false}};
     const uint32_t twice[] = {0, 1, 1};
     const uint32_t beyond[] = {0, 1, 3};
-    struct cddpi_bucket_plan_rule rule = {4, 4, 0, false, twice};
+    struct cddpi_bucket_plan_rule rule = {4, 4, 0, 0, 0, false, twice};
     struct cddpi_bucket_plan *plan = NULL;
 
     (void)state;
@@ -190,7 +285,7 @@ static void equal_orders_make_equal_plans_and_others_do_not(void **state)
         {4, CDDP_F32, false}, {4, CDDP_F32, false}, {4, CDDP_F32, false}};
     const uint32_t reverse[] = {2, 1, 0};
     const uint32_t other[] = {1, 2, 0};
-    struct cddpi_bucket_plan_rule rule = {8, 8, 0, false, NULL};
+    struct cddpi_bucket_plan_rule rule = {8, 8, 0, 0, 0, false, NULL};
     struct cddpi_bucket_plan *a = make(tensors, 3, rule);
     struct cddpi_bucket_plan *b;
     struct cddpi_bucket_plan *c;
@@ -213,7 +308,7 @@ static void short_memory_leaves_nothing_behind(void **state)
     struct cddpi_bucket_plan *plan = NULL;
 
     (void)state;
-    for (unsigned nth = 1; nth <= 9; nth++) {
+    for (unsigned nth = 1; nth <= 12; nth++) {
         cddpi_alloc_fail_nth(nth);
         assert_int_equal(cddpi_bucket_plan_make(tensors, 2, &defaults, &plan), CDDP_ERR_NO_MEMORY);
         assert_null(plan);
@@ -231,6 +326,10 @@ int main(void)
         cmocka_unit_test(what_is_apart_shares_no_bucket_with_the_rest),
         cmocka_unit_test(buckets_are_numbered_by_their_last_member),
         cmocka_unit_test(a_lent_block_is_cut_in_ranges_from_its_end),
+        cmocka_unit_test(a_large_gradient_is_cut_in_buckets_that_follow_each_other),
+        cmocka_unit_test(parts_lie_as_well_in_a_lent_block),
+        cmocka_unit_test(what_is_sharded_is_not_cut),
+        cmocka_unit_test(plans_that_are_cut_elsewhere_are_not_equal),
         cmocka_unit_test(an_order_that_is_no_permutation_is_refused),
         cmocka_unit_test(equal_orders_make_equal_plans_and_others_do_not),
         cmocka_unit_test(short_memory_leaves_nothing_behind),

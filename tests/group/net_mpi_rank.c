@@ -222,10 +222,31 @@ static void forgets(void)
     t.data = malloc(t.bytes);
     MUST(ops->start(carrier, &t) == CDDP_OK);
     MUST(ops->progress(carrier, &any) == CDDP_OK && !any && !t.is_done);
-    ops->forget(carrier);
+    MUST(ops->forget(carrier));
     free(t.data);
     ops->close(carrier);
     printf("rank %d forgot\n", cddp_group_rank(group));
+    fflush(stdout);
+    MUST(cddp_barrier(group, NULL) == CDDP_OK);
+}
+
+/* What nobody receives MPI does not give back: that is told, so that its memory stays. */
+static void lends(void)
+{
+    static unsigned char data[8 << 20];
+    struct cddpi_transfer t = {.peer = cddp_group_rank(group) ^ 1,
+                               .tag = 5,
+                               .is_send = true,
+                               .data = data,
+                               .bytes = sizeof data};
+    struct cddpi_carrier *carrier;
+    bool any;
+
+    MUST(open_carrier(group, TIMEOUT_MS, &carrier) == CDDP_OK);
+    MUST(ops->start(carrier, &t) == CDDP_OK);
+    MUST(ops->progress(carrier, &any) == CDDP_OK && !any && !t.is_done);
+    MUST(!ops->forget(carrier));
+    printf("rank %d knows that its message is still under way\n", cddp_group_rank(group));
     fflush(stdout);
     MUST(cddp_barrier(group, NULL) == CDDP_OK);
 }
@@ -392,11 +413,12 @@ static const struct action {
     const char *name;
     void (*run)(void);
 } actions[] = {
-    {"transfers", transfers},   {"parts", parts}, {"aborts", aborts},   {"forgets", forgets},
-    {"mismatches", mismatches}, {"dies", dies},   {"fails", fails},     {"misses", misses},
+    {"transfers", transfers}, {"parts", parts}, {"aborts", aborts},
+    {"forgets", forgets},     {"lends", lends}, {"mismatches", mismatches},
+    {"dies", dies},           {"fails", fails}, {"misses", misses},
     {"breaks", breaks},
 #ifdef OWNS_MPI
-    {"halves", halves},         {"both", both},   {"refuses", refuses},
+    {"halves", halves},       {"both", both},   {"refuses", refuses},
 #endif
 };
 

@@ -66,6 +66,19 @@ static void what_nobody_sends_can_be_forgotten(void **state)
     launcher_end(&job);
 }
 
+static void what_nobody_receives_is_not_given_back(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    MPIRUN(&job, 2, NULL, launcher_path("tests/net_mpi_rank"), "lends");
+    assert_out(&job, "rank 0 knows that its message is still under way\n");
+    assert_out(&job, "rank 1 knows that its message is still under way\n");
+    assert_no_err(&job, "not so");
+    launcher_end(&job);
+}
+
 static void an_error_of_mpi_becomes_ours_and_names_the_rank(void **state)
 {
     struct launched job = {0};
@@ -278,6 +291,7 @@ int main(void)
         cmocka_unit_test(parts_of_a_group_have_carriers_of_their_own),
         cmocka_unit_test(an_abort_reaches_all_other_hosts_in_its_own_words),
         cmocka_unit_test(what_nobody_sends_can_be_forgotten),
+        cmocka_unit_test(what_nobody_receives_is_not_given_back),
         cmocka_unit_test(an_error_of_mpi_becomes_ours_and_names_the_rank),
         cmocka_unit_test(a_rank_that_is_killed_or_fails_ends_the_job),
         cmocka_unit_test(a_rank_that_does_not_start_mpi_is_not_waited_for_for_ever),

@@ -118,9 +118,10 @@ static cddp_status progress(struct cddpi_carrier *carrier, bool *out_any)
     return CDDP_OK;
 }
 
-static void forget(struct cddpi_carrier *carrier)
+static bool forget(struct cddpi_carrier *carrier)
 {
     (void)carrier;
+    return true;
 }
 
 static const struct cddpi_carrier_ops carrier_ops = {
@@ -154,6 +155,7 @@ static void init_host(int h, int n, struct cddpi_link link)
                                        .by_host = numbers,
                                        .first = numbers,
                                        .leaders = numbers,
+                                       .leader_count = 1,
                                        .carrier_ops = &carrier_ops,
                                        .carrier = &host->carrier,
                                        .link = link};
@@ -177,7 +179,7 @@ static void fini_host(struct host *host)
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
         cddpi_net_plan_fini(&host->net.plans[a]);
     }
-    for (int i = 0; i < NET_WINDOW; i++) {
+    for (int i = 0; i < NET_PIECES; i++) {
         cddpi_net_arena_fini(&host->net.arenas[i]);
     }
     cddpi_tree_fini(&host->net.tree);

@@ -3,6 +3,8 @@
 
 #include "support/device.h"
 
+#include "cddp_config.h"
+
 static void check_lists_the_devices(void **state)
 {
     struct launched job = {0};
@@ -72,6 +74,28 @@ static void check_says_that_there_is_no_module(void **state)
     launcher_end(&job);
 }
 
+static void check_tells_of_the_mpi_module(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    if (access(launcher_path("src/group/net/mpi/libcddp-mpi.so"), R_OK) == 0) {
+        LAUNCH(&job, "--check");
+        assert_int_equal(job.exit_status, 0);
+        assert_out(&job, "\nMPI\n  module         yes, of cddp " CDDP_VERSION ": ");
+        assert_null(strstr(job.out, CDDP_VERSION ": \n")); /* the MPI has a name */
+        launcher_end(&job);
+    }
+    setenv("CDDP_MPI_MODULE", "/nowhere/module.so", 1);
+    LAUNCH(&job, "--check");
+    unsetenv("CDDP_MPI_MODULE");
+    assert_int_equal(job.exit_status, 0);
+    assert_out(&job,
+               "\nMPI\n  module         no: $CDDP_MPI_MODULE: the MPI module cannot be opened: "
+               "/nowhere");
+    launcher_end(&job);
+}
+
 static void nproc_gpu_starts_a_rank_for_each_visible_device(void **state)
 {
     struct launched job = {0};
@@ -129,6 +153,7 @@ int main(void)
         cmocka_unit_test(check_says_why_there_is_no_device),
         cmocka_unit_test(check_opens_the_real_module_where_there_is_no_driver),
         cmocka_unit_test(check_says_that_there_is_no_module),
+        cmocka_unit_test(check_tells_of_the_mpi_module),
         cmocka_unit_test(nproc_gpu_starts_a_rank_for_each_visible_device),
         cmocka_unit_test(nproc_gpu_lets_ranks_compute_there_unless_told_otherwise),
         cmocka_unit_test(nproc_gpu_without_one_says_why),

@@ -74,7 +74,7 @@ static void a_file_may_become_its_own_conversion(void **state)
 static void write_checkpoint(uint64_t step, float first)
 {
     static struct params params;
-    cddp_snapshot snapshot = {.step = step, .state_json = "{\"heads\": 3}"};
+    cddp_snapshot snapshot = {sizeof snapshot, .step = step, .state_json = "{\"heads\": 3}"};
 
     make_params(&params, &small, true);
     params.data[0][0] = first;

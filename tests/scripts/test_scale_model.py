@@ -36,6 +36,17 @@ class Model(unittest.TestCase):
         self.is_refused(TRACE[:4], "no backward_end_s")
         self.is_refused(TRACE[4:], "no bucket")
 
+    def test_a_faster_device_gives_all_times_divided(self):
+        buckets, end, step = scale_model.faster(scale_model.read_trace(TRACE, "t"), 10)
+        self.assertEqual([round(ready, 6) for _, _, ready in buckets], [0.002, 0.006, 0.01])
+        self.assertEqual([size for size, _, _ in buckets], [1048576, 26214400, 26214400])
+        self.assertEqual((round(end, 6), round(step, 6)), (0.01, 0.012))
+
+    def test_a_trace_or_validation_is_asked_for(self):
+        for words in ([], ["--validate", "trace"], ["--validate", "--steps", "3"]):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                scale_model.options(words)
+
     def test_only_what_the_backward_pass_does_not_cover_is_exposed(self):
         trace = scale_model.read_trace(TRACE, "t")
         self.assertEqual(scale_model.overlap(trace, [0, 0, 0]), (0.12, 0))

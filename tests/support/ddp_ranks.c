@@ -2,6 +2,8 @@
  * models, and gradients whose mean over ranks is known to the bit. */
 #include "support/ddp_ranks.h"
 
+#include "support/group.h"
+
 int meeting_set_up(void **state)
 {
     struct meeting *meeting = calloc(1, sizeof *meeting);
@@ -48,8 +50,10 @@ cddp_group *join_group(const struct meeting *meeting, int rank, int world_size)
     options.job = meeting->job;
     options.rank = rank;
     options.world_size = world_size;
-    options.local_rank = rank;
-    options.local_world_size = world_size;
+    if (!group_choose_host(rank)) {
+        options.local_rank = rank;
+        options.local_world_size = world_size;
+    }
     options.timeout_ms = meeting->timeout_ms;
     if (cddp_group_create(&options, &group) != CDDP_OK) {
         fprintf(stderr, "rank %d: %s\n", rank, cddp_last_error());

@@ -66,6 +66,9 @@ cddp_status stage_enter(const struct stage *stage, int rank, int world_size, cdd
 
 int stage_runs(const char *transport, int size, int seeds)
 {
+    if (getenv("TEST_HOSTS") != NULL && (transport == NULL || strcmp(transport, "ipc") == 0)) {
+        return 0; /* these are for one host */
+    }
     return transport == NULL ? seeds : gpu_is_beyond(transport, size) ? 0 : gpu_runs(seeds);
 }
 

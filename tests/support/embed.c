@@ -46,6 +46,8 @@ void read_output(const char *path, struct run *run)
         } else if (sscanf(line, "rank %d weights %llx", &number, &weights) == 2) {
             assert_in_range(number, 0, MOST_RANKS - 1);
             run->weights[number] = weights;
+        } else if (sscanf(line, "weights %llx", &weights) == 1) { /* of one that knows no ranks */
+            run->weights[0] = weights;
         }
     }
     fclose(file);

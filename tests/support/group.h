@@ -8,6 +8,7 @@
 #include "group/shm/shm.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,5 +24,9 @@ cddp_status group_seed_create(int world_size, struct group_seed *out);
 /* In a rank. */
 cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_size,
                             uint32_t timeout_ms, cddp_group **out);
+
+/* In a rank, before it joins: $TEST_HOSTS, a list like "0,0,1", says which host it is on; the list
+ * begins again behind its end. False: there is none. */
+bool group_choose_host(int rank);
 
 #endif

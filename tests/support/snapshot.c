@@ -13,8 +13,8 @@ void set_trainer(struct trainer *trainer, uint64_t step, float mark)
     trainer->optimizer[0] = (cddp_tensor){"step", CDDP_I64, 0, {0}, &trainer->step};
     trainer->optimizer[1] = (cddp_tensor){"momentum.w", CDDP_F32, 1, {WEIGHTS}, trainer->momentum};
     snprintf(trainer->state, sizeof trainer->state, "{\"mark\": %d, \"lr\": 0.1}", (int)mark);
-    trainer->snapshot = (cddp_snapshot){step, trainer->model, 1, trainer->optimizer,
-                                        2,    trainer->state};
+    trainer->snapshot = (cddp_snapshot){sizeof(cddp_snapshot), step, trainer->model, 1,
+                                        trainer->optimizer,    2,    trainer->state};
 }
 
 cddp_status write_step(uint64_t step, float mark, unsigned keep)

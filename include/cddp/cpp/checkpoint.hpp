@@ -128,7 +128,7 @@ namespace snapshot
 inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
                   const tensors &optimizer, const std::string &state_json, unsigned keep = 0)
 {
-    cddp_snapshot what = {};
+    cddp_snapshot what = CDDP_SNAPSHOT_INIT;
 
     what.step = step;
     what.model = model.list().data();
@@ -187,7 +187,7 @@ inline std::pair<std::string, std::uint64_t> read_state(const std::string &path)
 /** Load both, or neither. */
 inline void load(const std::string &path, const tensors &model, const tensors &optimizer)
 {
-    cddp_snapshot into = {};
+    cddp_snapshot into = CDDP_SNAPSHOT_INIT;
 
     into.model = model.writable().data();
     into.model_count = model.list().size();

@@ -47,5 +47,6 @@ cddp_status cddpi_transport_give_up(const struct cddpi_device *device, cddp_stat
 
 #define CDDPI_DECLARE_TRANSPORT(name) extern const struct cddpi_transport cddpi_##name##_transport;
 CDDPI_CUDA_TRANSPORTS(CDDPI_DECLARE_TRANSPORT)
+extern const struct cddpi_transport cddpi_staged_hosts_transport; /* staged, between hosts */
 
 #endif

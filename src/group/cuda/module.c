@@ -5,7 +5,8 @@
 #include "cddp_config.h"
 
 #define ROW(name) &cddpi_##name##_transport,
-static const struct cddpi_transport *const transports[] = {CDDPI_CUDA_TRANSPORTS(ROW) NULL};
+static const struct cddpi_transport *const transports[] = {
+    CDDPI_CUDA_TRANSPORTS(ROW) & cddpi_staged_hosts_transport, NULL};
 
 static const struct cddpi_module module = {
     .abi = CDDPI_MODULE_ABI,

@@ -1,10 +1,11 @@
 /* calls.c - owns what the ranks tell each other, in shared memory, about their calls on devices:
  * compares the calls, and checks whether the ranks still live. */
-#include "group/device/device.h"
+#include "group/device/remote.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "group/peer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +17,9 @@ enum { PAUSE_NS = 500000 };
 static bool has_room(const struct cddpi_group_device *dev, uint64_t number)
 {
     for (int r = 0; r < dev->group->world_size; r++) {
-        if (atomic_load_explicit(&dev->calls[r].compared, memory_order_acquire) + CDDPI_CALLS <
-            number) {
+        if (cddpi_device_is_here(dev, r) &&
+            atomic_load_explicit(&dev->calls[r].compared, memory_order_acquire) + CDDPI_CALLS <
+                number) {
             return false;
         }
     }
@@ -46,7 +48,7 @@ cddp_status cddpi_calls_publish(struct cddpi_group_device *dev, struct cddpi_pen
     }
     own->calls[number % CDDPI_CALLS] = cddpi_call_of(&pending->op);
     atomic_store_explicit(&own->called, number, memory_order_release);
-    return CDDP_OK;
+    return cddpi_remote_call(dev, pending);
 }
 
 struct call_row {
@@ -80,6 +82,9 @@ cddp_status cddpi_calls_compare(struct cddpi_group_device *dev)
     struct call_row row = {dev->calls, 0};
     char text[CDDPI_FAILURE_BYTES - 200];
 
+    if (dev->remote != NULL) {
+        return CDDP_OK; /* it does that, for all hosts */
+    }
     for (row.number = cddpi_own_calls(dev)->compared + 1; row.number <= all; row.number++) {
         for (int r = 1; r < size; r++) {
             if (!cddpi_call_same(call_in_row(&row, 0), call_in_row(&row, r))) {
@@ -94,21 +99,27 @@ cddp_status cddpi_calls_compare(struct cddpi_group_device *dev)
     return CDDP_OK;
 }
 
+void cddpi_calls_exit(struct cddpi_group_device *dev)
+{
+    if (dev->calls != NULL) {
+        atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_EXITED, memory_order_release);
+    }
+    if (dev->transport != NULL && dev->ops->exits != NULL) {
+        dev->ops->exits(dev->transport);
+    }
+}
+
 cddp_status cddpi_calls_check_peer(const struct cddpi_group_device *dev, int rank, bool thorough,
                                    const char *title)
 {
     const struct cddpi_calls *peer = &dev->calls[rank];
 
-    if (atomic_load_explicit(&peer->left, memory_order_acquire) != 0) {
-        (void)cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group", title, rank);
-        cddpi_error_blame(rank);
-        return CDDP_ERR_PEER;
+    uint32_t end = atomic_load_explicit(&peer->end, memory_order_acquire);
+
+    if (end != CDDPI_PEER_HERE) {
+        return cddpi_peer_left(title, rank, peer->pid, (enum cddpi_peer_end)end);
     }
-    if (thorough && !cddpi_process_is_alive(peer->pid, peer->start_time)) {
-        (void)cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done", title, rank,
-                         peer->pid);
-        cddpi_error_blame(rank);
-        return CDDP_ERR_PEER;
-    }
-    return CDDP_OK;
+    return thorough && !cddpi_process_is_alive(peer->pid, peer->start_time)
+               ? cddpi_peer_died(title, rank, peer->pid)
+               : CDDP_OK;
 }

@@ -43,7 +43,7 @@ struct cddpi_calls {
     _Alignas(64) _Atomic uint64_t called; /* operations that it has put into its stream */
     _Alignas(64) _Atomic uint64_t ended;  /* the last one that was seen to be done */
     _Atomic uint64_t compared;            /* up to here it has seen that all called the same */
-    _Atomic uint32_t left;
+    _Atomic uint32_t end;                 /* enum cddpi_peer_end */
     int32_t pid;
     uint64_t start_time;
     _Alignas(64) struct cddpi_call calls[CDDPI_CALLS]; /* by number */
@@ -92,8 +92,16 @@ struct cddpi_group_device {
     char requested[16]; /* the transport that was asked for; "": any */
     char label[CDDPI_LABEL_BYTES];
 
-    struct cddpi_calls *calls;         /* shared, by rank */
-    struct cddpi_p2p_calls *p2p_calls; /* shared, by rank, then peer: to it, from it */
+    int *host_of;         /* by rank: numbers of hosts */
+    int host_count;       /* of the group's ranks */
+    char interfaces[128]; /* that lead to the other hosts, as CDDP_SOCKET_IFNAME; "": not known */
+    struct cddpi_remote *remote; /* see remote.h; NULL: all ranks are on one host */
+    const struct cddpi_remote_ops *remote_ops;
+    cddp_group *remote_group; /* of the same ranks, for it */
+
+    /* shared with the ranks of this host: those of other hosts write nothing there */
+    struct cddpi_calls *calls;         /* by rank */
+    struct cddpi_p2p_calls *p2p_calls; /* by rank, then peer: to it, from it */
 
     /* the watchdog */
     pthread_t thread;
@@ -262,6 +270,12 @@ cddp_status cddpi_watchdog_query(struct cddpi_group_device *dev, struct cddpi_ev
 /** Take finished operations off the list, and end everything if something is wrong. Any thread. */
 void cddpi_watchdog_check(struct cddpi_group_device *dev);
 
+/** Whether rank @p rank is on this rank's host, so that it sees the shared memory. */
+static inline bool cddpi_device_is_here(const struct cddpi_group_device *dev, int rank)
+{
+    return dev->host_of[rank] == dev->host_of[dev->group->rank];
+}
+
 /* --- calls.c --- */
 
 static inline struct cddpi_calls *cddpi_own_calls(const struct cddpi_group_device *dev)
@@ -274,6 +288,8 @@ static inline struct cddpi_calls *cddpi_own_calls(const struct cddpi_group_devic
 cddp_status cddpi_calls_publish(struct cddpi_group_device *dev, struct cddpi_pending *pending);
 /** Compare the calls that all ranks have made by now and that were not compared yet. */
 cddp_status cddpi_calls_compare(struct cddpi_group_device *dev);
+/** The program ends without leaving the group: say so. */
+void cddpi_calls_exit(struct cddpi_group_device *dev);
 /** Whether rank @p rank is still there; @p thorough asks the system. @p title: of the operation
  *  that needs it. */
 cddp_status cddpi_calls_check_peer(const struct cddpi_group_device *dev, int rank, bool thorough,

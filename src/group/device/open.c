@@ -1,8 +1,9 @@
 /* open.c - puts a group on a device: opens the device and a transport, sets up what the
  * ranks share about it, and takes it all down. */
-#include "group/device/device.h"
+#include "group/device/remote.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -16,9 +17,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { REASONS_BYTES = 900 };
+enum { REASONS_BYTES = 900, INTERFACE_BYTES = 16 };
 
-/* --- memory that the ranks of this machine share: rank 0 makes it --- */
+/* --- memory that the ranks of this host share: the lowest of them makes it --- */
 
 struct offer {
     uint64_t start_time;
@@ -43,16 +44,15 @@ static cddp_status make_shared(size_t bytes, int *out_fd)
     return CDDP_OK;
 }
 
-static cddp_status map_shared(cddp_group *group, const struct offer *offer, int own_fd,
-                              size_t bytes, void **out)
+static cddp_status map_shared(const struct offer *offer, int own_fd, size_t bytes, void **out)
 {
     int fd = own_fd;
     void *memory;
 
     if (offer->fd < 0) {
-        return CDDP_OK; /* rank 0 says why when all agree */
+        return CDDP_OK; /* that rank says why when all agree */
     }
-    if (group->rank != 0) {
+    if (own_fd < 0) {
         cddp_status status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, &fd);
 
         if (status != CDDP_OK) {
@@ -60,7 +60,7 @@ static cddp_status map_shared(cddp_group *group, const struct offer *offer, int 
         }
     }
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (group->rank != 0) {
+    if (own_fd < 0) {
         close(fd);
     }
     if (memory == MAP_FAILED) {
@@ -68,6 +68,17 @@ static cddp_status map_shared(cddp_group *group, const struct offer *offer, int 
     }
     *out = memory;
     return CDDP_OK;
+}
+
+/* The lowest rank on this rank's host. */
+static int first_here(const struct cddpi_group_device *dev)
+{
+    int rank = 0;
+
+    while (!cddpi_device_is_here(dev, rank)) {
+        rank++;
+    }
+    return rank;
 }
 
 /* Collective: a rank that fails still takes part in all exchanges. */
@@ -84,13 +95,14 @@ static cddp_status share(struct cddpi_group_device *dev, size_t bytes, void **ou
     mine.start_time = cddpi_process_start_time();
     if (block == NULL) {
         own = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a block that ranks share");
-    } else if (group->rank == 0) {
+    } else if (group->rank == first_here(dev)) {
         own = make_shared(bytes, &mine.fd);
     }
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
     if (status == CDDP_OK) {
         if (own == CDDP_OK) {
-            own = map_shared(group, offers, mine.fd, bytes, &block->memory);
+            own = map_shared((const struct offer *)offers + first_here(dev), mine.fd, bytes,
+                             &block->memory);
         }
         status = cddpi_agree(group, own);
     }
@@ -131,13 +143,97 @@ static cddp_status agree_on(void *context, cddp_status own)
     return cddpi_agree(dev->group, own);
 }
 
+static cddp_status collective(void *context, const struct cddpi_group_op *op)
+{
+    struct cddpi_group_device *dev = context;
+
+    return cddpi_remote_collective(dev->remote, op);
+}
+
+/* --- who is on which host --- */
+
+struct place {
+    int32_t host;
+    char interface[INTERFACE_BYTES]; /* "": not known to this rank */
+};
+
+static void count_hosts(struct cddpi_group_device *dev, const struct place *places)
+{
+    cddp_group *group = dev->group;
+
+    for (int r = 0; r < group->world_size; r++) {
+        bool is_known = false;
+
+        dev->host_of[r] = places[r].host;
+        for (int q = 0; q < r && !is_known; q++) {
+            is_known = places[q].host == places[r].host;
+        }
+        dev->host_count += !is_known;
+        if (places[r].host == group->host && places[r].interface[0] != '\0') {
+            snprintf(dev->interfaces, sizeof dev->interfaces, "=%.15s", places[r].interface);
+        }
+    }
+    if (dev->interfaces[0] == '\0' && cddpi_env(CDDPI_ENV_SOCKET_IFNAME) != NULL) {
+        snprintf(dev->interfaces, sizeof dev->interfaces, "%s", cddpi_env(CDDPI_ENV_SOCKET_IFNAME));
+    }
+}
+
+/* Collective. */
+static cddp_status open_remote(struct cddpi_group_device *dev)
+{
+    cddp_status status = cddp_group_split(dev->group, 0, dev->group->rank, &dev->remote_group);
+
+    return status != CDDP_OK
+               ? status
+               : cddpi_agree(dev->group, cddpi_remote_create(dev, dev->remote_group, &dev->remote));
+}
+
+static cddp_status find_hosts(struct cddpi_group_device *dev)
+{
+    cddp_group *group = dev->group;
+    struct place own = {.host = group->host};
+    void *places = NULL;
+    cddp_status status;
+
+    if (group->ops->interface != NULL) {
+        (void)group->ops->interface(group->backend, own.interface, sizeof own.interface);
+    }
+    dev->host_of = cddpi_zalloc_array((size_t)group->world_size, sizeof *dev->host_of);
+    status = cddpi_agree(
+        group, dev->host_of != NULL
+                   ? CDDP_OK
+                   : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d ranks", group->world_size));
+    if (status == CDDP_OK) {
+        status = cddpi_all_gather_bytes(group, &own, sizeof own, &places);
+    }
+    if (status == CDDP_OK) {
+        count_hosts(dev, places);
+    }
+    cddpi_free(places);
+    return status == CDDP_OK && dev->host_count > 1 ? open_remote(dev) : status;
+}
+
+/* Say to a transport how many ranks are on this host: of a part, a launcher does not know it. */
+static void count_here(const struct cddpi_group_device *dev, struct cddpi_device_open_params *out)
+{
+    out->local_rank = out->local_world_size = 0;
+    for (int r = 0; r < dev->group->world_size; r++) {
+        out->local_rank += cddpi_device_is_here(dev, r) && r < dev->group->rank;
+        out->local_world_size += cddpi_device_is_here(dev, r);
+    }
+}
+
 /* --- the transport of the device's memory --- */
 
 /* @p requested: what was asked for; NULL: the best. */
-static bool is_wanted(const struct cddpi_transport *row, const char *requested, int world_size)
+static bool is_wanted(const struct cddpi_transport *row, const char *requested, int world_size,
+                      int host_count)
 {
     bool by_host = requested != NULL && strcmp(requested, "host") == 0;
 
+    if (row->device.hosts == (host_count > 1 ? CDDPI_ONE_HOST : CDDPI_SEVERAL_HOSTS)) {
+        return false;
+    }
     if (requested != NULL && !by_host) {
         return strcmp(requested, row->name) == 0;
     }
@@ -153,16 +249,25 @@ static cddp_status try_transport(struct cddpi_group_device *dev, const struct cd
                                               .world_size = group->world_size,
                                               .local_rank = group->local_rank,
                                               .local_world_size = group->local_world_size,
+                                              .host = group->host,
+                                              .host_count = dev->host_count,
                                               .timeout_ms = group->timeout_ms,
                                               .deterministic = deterministic,
                                               .device = dev->device,
                                               .context = dev,
                                               .exchange = exchange_bytes,
                                               .agree = agree_on,
-                                              .shared = alloc_shared};
+                                              .shared = alloc_shared,
+                                              .collective = collective};
     struct cddpi_device_transport *transport = NULL;
-    cddp_status status = cddpi_agree(group, row->device.probe(&params));
+    cddp_status status;
 
+    if (dev->host_count > 1) {
+        count_here(dev, &params);
+        params.interfaces = dev->interfaces[0] != '\0' ? dev->interfaces : NULL;
+        params.host_id = cddpi_env(CDDPI_ENV_HOST_ID);
+    }
+    status = cddpi_agree(group, row->device.probe(&params));
     if (status != CDDP_OK) {
         return status;
     }
@@ -188,7 +293,7 @@ static cddp_status open_transport(struct cddpi_group_device *dev, const char *re
     for (size_t i = 0; (row = cddpi_transport_of_device(dev->device, i)) != NULL; i++) {
         cddp_status status;
 
-        if (!is_wanted(row, requested, dev->group->world_size)) {
+        if (!is_wanted(row, requested, dev->group->world_size, dev->host_count)) {
             continue;
         }
         status = try_transport(dev, row, deterministic);
@@ -264,6 +369,9 @@ static void destroy(struct cddpi_group_device *dev)
         cddpi_free(dev->shared);
         dev->shared = next;
     }
+    cddpi_remote_destroy(dev->remote);
+    cddp_group_destroy(dev->remote_group);
+    cddpi_free(dev->host_of);
     unref(dev->ref);
     cddpi_free(dev);
 }
@@ -300,7 +408,8 @@ static cddp_status check_devices(struct cddpi_group_device *dev)
         const char *theirs = (const char *)all + (size_t)r * bytes;
 
         for (int q = 0; q < r && status == CDDP_OK && theirs[0] != '\0'; q++) {
-            if (strncmp((const char *)all + (size_t)q * bytes, theirs, bytes) == 0) {
+            if (dev->host_of[q] == dev->host_of[r] &&
+                strncmp((const char *)all + (size_t)q * bytes, theirs, bytes) == 0) {
                 status = cddpi_fail(CDDP_ERR_UNAVAILABLE,
                                     "ranks %d and %d are on one device (%.47s): start one rank a "
                                     "device, or let them share it with CDDP_BACKEND=host",
@@ -315,8 +424,11 @@ static cddp_status check_devices(struct cddpi_group_device *dev)
 /* Set up everything but the watchdog's thread. Collective. */
 static cddp_status set_up(struct cddpi_group_device *dev, const char *transport, bool deterministic)
 {
-    cddp_status status = share_calls(dev);
+    cddp_status status = find_hosts(dev);
 
+    if (status == CDDP_OK) {
+        status = share_calls(dev);
+    }
     if (status == CDDP_OK && transport == NULL) {
         status = check_devices(dev);
     }

@@ -1,6 +1,7 @@
 /* p2p.c - send and recv of a device's memory: published to the peer in shared memory, started by
  * the transport, and looked after until they are done, in whatever order that is. */
 #include "group/device/device.h"
+#include "group/peer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -82,8 +83,7 @@ static void announce_message(struct cddpi_group_device *dev, struct cddpi_pendin
     own->calls[pending->op.number % CDDPI_P2P_CALLS] = (struct cddpi_p2p_call){
         pending->op.count, (uint32_t)pending->op.type};
     atomic_store_explicit(&own->called, pending->op.number, memory_order_release);
-    cddpi_recorder_begin(&dev->group->recorder, &pending->op);
-    cddpi_recorder_start(&dev->group->recorder, pending->op.serial);
+    cddpi_recorder_begin(&dev->group->recorder, &pending->op, true);
     pthread_mutex_lock(&dev->mutex);
     pending->serial = ++dev->serial;
     pending->compared = false;
@@ -155,6 +155,13 @@ static cddp_status check(const struct cddpi_group_device *dev, const struct cddp
                                "%s of memory of device %s %d (copy it to the processor's)",
                                cddpi_kind_name(op->kind), dev->device->ops->name,
                                dev->device->index);
+    }
+    if (!cddpi_device_is_here(dev, op->root)) {
+        return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
+                               "%s of memory of device %s %d: rank %d is on another host (copy it "
+                               "to the processor's)",
+                               cddpi_kind_name(op->kind), dev->device->ops->name,
+                               dev->device->index, op->root);
     }
     if (dev->capturing) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
@@ -328,19 +335,19 @@ static cddp_status check_peer(struct cddpi_group_device *dev, const struct view 
 
 static cddp_status expired(const struct cddpi_group_device *dev, const struct view *view)
 {
+    struct cddpi_late late = {.used = 0};
+    char more[160];
     int peer = view->op.root;
     const char *counterpart = sends(&view->op) ? "recv" : "send";
     bool called = atomic_load_explicit(&peer_p2p_calls(dev, &view->op)->called,
                                        memory_order_acquire) >= view->op.number;
 
-    return cddpi_fail(
-        CDDP_ERR_TIMEOUT, "%s: waited %lld ms for rank %d (pid %d%s), which has %s%s%s",
-        view->title, (long long)((cddpi_now_ns() - view->op.start_ns) / 1000000), peer,
-        dev->calls[peer].pid, cddpi_process_is_stopped(dev->calls[peer].pid) ? ", stopped" : "",
-        called ? "called its " : "not called its ", counterpart,
-        called ? ", behind work that does not end (ranks that send to each other do "
-                 "it with handles)"
-               : "");
+    snprintf(more, sizeof more, ", which has %scalled its %s%s", called ? "" : "not ", counterpart,
+             called ? ", behind work that does not end (ranks that send to each other do it with "
+                      "handles)"
+                    : "");
+    cddpi_late_add(&late, peer, dev->calls[peer].pid);
+    return cddpi_late_fail(&late, view->title, view->op.start_ns, "", more);
 }
 
 static cddp_status check_message(struct cddpi_group_device *dev, struct view *view,

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "group/device/device.h"
+#include "group/device/remote.h"
 #include "group/dump.h"
 
 #include <stdio.h>
@@ -86,8 +86,7 @@ void cddpi_pending_begin(struct cddpi_group_device *dev, struct cddpi_pending *p
 
 void cddpi_pending_add(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
-    cddpi_recorder_begin(&dev->group->recorder, &pending->op);
-    cddpi_recorder_start(&dev->group->recorder, pending->op.serial); /* as far as can be seen */
+    cddpi_recorder_begin(&dev->group->recorder, &pending->op, true);
     pthread_mutex_lock(&dev->mutex);
     if (atomic_load_explicit(&dev->failed, memory_order_relaxed)) {
         pending->status = (cddp_status)dev->failure.status; /* it came in the meantime */
@@ -145,6 +144,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
     pthread_mutex_unlock(&dev->mutex);
     if (was_first) {
         cddpi_dump_failure(dev->group, &dev->failure);
+        cddpi_remote_abort(dev, &dev->failure);
         /* without this rank's name: transports add it */
         dev->ops->abort(dev->transport, dev->failure.rank == dev->group->rank
                                             ? dev->failure.text + dev->failure.unnamed

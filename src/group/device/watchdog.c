@@ -1,6 +1,7 @@
 /* watchdog.c - owns the watchdog of a group's device: a thread that sees operations end, compares
  * what the ranks have called, and ends everything when something is wrong. */
-#include "group/device/device.h"
+#include "group/device/remote.h"
+#include "group/peer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -12,7 +13,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { PERIOD_NS = 4000000, THOROUGH_NS = 100000000, PAUSE_NS = 500000, STUCK_NS = 1000000000 };
+enum {
+    PERIOD_NS = 4000000,
+    THOROUGH_NS = 100000000,
+    PAUSE_NS = 500000,
+    STUCK_NS = 1000000000,
+    REMOTE_MS = 4000 /* who waits for other hosts' calls knows better which of them are late */
+};
 
 /* --- the thread --- */
 
@@ -105,7 +112,7 @@ static cddp_status check_peers(struct cddpi_group_device *dev, const struct view
         bool ended;
         cddp_status status;
 
-        if (r == dev->group->rank ||
+        if (r == dev->group->rank || !cddpi_device_is_here(dev, r) ||
             atomic_load_explicit(&dev->calls[r].ended, memory_order_acquire) >= view->number) {
             continue;
         }
@@ -121,32 +128,32 @@ static cddp_status check_peers(struct cddpi_group_device *dev, const struct view
     return CDDP_OK;
 }
 
+static bool is_late(const struct cddpi_group_device *dev, const struct view *view)
+{
+    int64_t grace_ns = dev->remote != NULL ? (int64_t)REMOTE_MS * 1000000 : 0;
+
+    return cddpi_now_ns() >= view->deadline_ns + grace_ns;
+}
+
 static cddp_status expired(const struct cddpi_group_device *dev, const struct view *view)
 {
-    char late[512] = "";
-    size_t used = 0;
-    bool any_stopped = false;
-    bool is_stopped;
+    struct cddpi_late late = {.used = 0};
+    cddp_status status;
 
-    for (int r = 0; r < dev->group->world_size && used < sizeof late - 64; r++) {
+    for (int r = 0; r < dev->group->world_size; r++) {
         const struct cddpi_calls *peer = &dev->calls[r];
 
-        if (atomic_load_explicit(&peer->called, memory_order_acquire) >= view->number) {
-            continue;
+        if (cddpi_device_is_here(dev, r) &&
+            atomic_load_explicit(&peer->called, memory_order_acquire) < view->number) {
+            cddpi_late_add(&late, r, peer->pid);
         }
-        is_stopped = cddpi_process_is_stopped(peer->pid);
-        any_stopped = any_stopped || is_stopped;
-        used += (size_t)snprintf(late + used, sizeof late - used, "%srank %d (pid %d%s)",
-                                 used > 0 ? ", " : "", r, peer->pid, is_stopped ? ", stopped" : "");
     }
-    (void)cddpi_fail(CDDP_ERR_TIMEOUT, "%s: waited %lld ms for %s", view->title,
-                     (long long)((cddpi_now_ns() - view->start_ns) / 1000000),
-                     used > 0 ? late : "the devices: all ranks have called it");
+    status = cddpi_late_fail(&late, view->title, view->start_ns,
+                             dev->remote != NULL ? "the devices, or ranks of other hosts"
+                                                 : "the devices: all ranks have called it",
+                             "");
     cddpi_error_during(view->title);
-    if (any_stopped) {
-        cddpi_error_stopped();
-    }
-    return CDDP_ERR_TIMEOUT;
+    return status;
 }
 
 static cddp_status check_all(struct cddpi_group_device *dev)
@@ -168,7 +175,7 @@ static cddp_status check_all(struct cddpi_group_device *dev)
     if (status == CDDP_OK && left) {
         status = check_peers(dev, &view);
     }
-    if (status == CDDP_OK && left && cddpi_now_ns() >= view.deadline_ns) {
+    if (status == CDDP_OK && left && is_late(dev, &view)) {
         status = expired(dev, &view);
     }
     if (status == CDDP_OK) {
@@ -258,7 +265,7 @@ static void check_without_device(struct cddpi_group_device *dev)
     if (status == CDDP_OK &&
         (first_under_way(dev, false, &view) || first_under_way(dev, true, &view))) {
         status = check_peers(dev, &view);
-        if (status == CDDP_OK && cddpi_now_ns() >= view.deadline_ns) {
+        if (status == CDDP_OK && is_late(dev, &view)) {
             status = expired(dev, &view);
         }
     }
@@ -335,6 +342,11 @@ cddp_status cddpi_watchdog_start(struct cddpi_group_device *dev)
         return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, dev->group->rank,
                                "the device's watchdog did not start");
     }
+    if (cddpi_remote_start(dev) != CDDP_OK) {
+        stop_threads(dev, true);
+        fini(dev);
+        return CDDP_ERR_NO_MEMORY;
+    }
     dev->watched = true;
     return CDDP_OK;
 }
@@ -359,12 +371,13 @@ void cddpi_watchdog_stop(struct cddpi_group_device *dev, bool finish)
     while (finish && is_busy(dev)) { /* ends: each operation has its deadline */
         nanosleep(&pause, NULL);
     }
+    cddpi_remote_stop(dev, finish && !is_busy(dev));
     if (is_busy(dev)) {
-        atomic_store_explicit(&cddpi_own_calls(dev)->left, 1, memory_order_release);
+        atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_LEFT, memory_order_release);
         dev->ops->abort(dev->transport, "this rank has left the group");
     }
     stop_threads(dev, true);
     fini(dev);
-    atomic_store_explicit(&cddpi_own_calls(dev)->left, 1, memory_order_release);
+    atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_LEFT, memory_order_release);
     dev->watched = false;
 }

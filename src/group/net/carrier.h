@@ -65,7 +65,12 @@ struct cddpi_carrier_params {
     /* Called from any thread when progress() may do more, or check() or broken() has news, while
      * nobody is inside a call. Does not wait. */
     void (*wake)(void *context);
-    void *wake_context;
+    void *wake_context; /* host_failed's, too */
+
+    /* Whether this host's ranks have failed, which other hosts have not been told: then @p out is
+     * why, and they have been from now on. A carrier with a thread of its own asks it now and then,
+     * since this rank may be computing. Any thread; NULL: nobody is to be asked. */
+    bool (*host_failed)(void *context, struct cddpi_failure *out);
 };
 
 /* A row of the list of carriers. */
@@ -80,12 +85,18 @@ struct cddpi_carrier_ops {
     cddp_status (*open)(const struct cddpi_carrier_params *params, struct cddpi_carrier **out);
     void (*close)(struct cddpi_carrier *carrier);
 
-    /* Begin @p transfer, which may be done at once. Never waits. */
+    /* Begin @p transfer, which may be done at once, or be held for others until flush() or
+     * progress(). Never waits. */
     cddp_status (*start)(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer);
     /* Move what can be moved without waiting. @p out_any: whether a transfer was done. */
     cddp_status (*progress)(struct cddpi_carrier *carrier, bool *out_any);
-    /* The group has failed: forget all transfers, whose memory may go. */
-    void (*forget)(struct cddpi_carrier *carrier);
+    /* Send what start() has held. NULL: it holds nothing. @p out_any: whether a transfer was done.
+     */
+    cddp_status (*flush)(struct cddpi_carrier *carrier, bool *out_any);
+    /* The group has failed: forget all transfers, whose memory may go. False: some of it is still
+     * read or written, by a library that does not give it back, and may do so as long as the
+     * process lives. */
+    bool (*forget)(struct cddpi_carrier *carrier);
 
     /* Waiting: a descriptor that is readable while progress() can do something, or -1 if there is
      * none and progress() has to be called now and then. prepare is called before a sleep on it,
@@ -103,6 +114,9 @@ struct cddpi_carrier_ops {
     void (*abort)(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
     /* Whether another host's abort has come: then @p out is its failure. Cheap; any thread. */
     bool (*aborted)(struct cddpi_carrier *carrier, struct cddpi_failure *out);
+    /* The name of the network interface by which this rank reaches another host; false: it reaches
+     * none yet. NULL: the carrier does not know. */
+    bool (*interface)(struct cddpi_carrier *carrier, char *out, size_t bytes);
 };
 
 /* in tcp/ */

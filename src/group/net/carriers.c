@@ -1,4 +1,4 @@
-/* carriers.c - owns the list of carriers, and the MPI module's handle. */
+/* carriers.c - owns the list of carriers; opens the MPI module. */
 #include "group/net/carriers.h"
 
 #include "base/alloc.h"
@@ -9,22 +9,12 @@
 
 #include <string.h>
 
-static struct cddpi_module_file file = {
-    .title = "MPI",
-    .file = "libcddp-mpi.so",
-    .at = CDDPI_ENV_MPI_MODULE,
-    .symbol = CDDPI_MPI_MODULE_SYMBOL,
-    .built_in = "group/net/mpi/",
-    .build_with = "-Dmpi=enabled",
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-};
-
 cddp_status cddpi_mpi_module_open(const struct cddpi_mpi_module **out)
 {
     static struct cddpi_mpi_host host = {.agree = cddpi_agree_by};
     const struct cddpi_mpi_module *module;
     const void *table;
-    cddp_status status = cddpi_module_file_open(&file, &table);
+    cddp_status status = cddpi_module_file_open(&cddpi_mpi_module_file, &table);
 
     if (status == CDDP_OK) {
         module = table;

@@ -1,98 +1,18 @@
-/* collective.c - runs a collective over several hosts: compares calls, then lets pieces go up to
- * the leader, across, and down again.
+/* collective.c - runs a collective over several hosts: compares calls, then moves its pieces.
  *
  * On each host the operations of the inner transport are, in this order on all of its ranks: heads;
- * up(0) ... up(w-1), then down(0), up(w), down(1) ...; a barrier where there is nothing to bring
- * down. w is NET_WINDOW - 1, so that a piece comes down before its memory is used again. */
+ * those of the pieces; a barrier where there is nothing to bring down. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/net/net.h"
 
 #include <string.h>
 
-enum { LAG = NET_WINDOW - 1, PIECE_BYTES = 1 << 20, BLOCKS_BYTES = 4 << 20 };
-
 enum phase { PHASE_HEADS, PHASE_PIECES, PHASE_BARRIER, PHASE_DONE };
-
-static bool acts(const struct cddpi_backend *net, const struct net_collective *collective)
-{
-    return collective->acting == net->rank;
-}
-
-/* Whether the data are blocks, one for each rank. */
-static bool has_blocks_in(enum cddpi_kind kind)
-{
-    return kind == CDDPI_SCATTER || kind == CDDPI_REDUCE_SCATTER || kind == CDDPI_ALL_TO_ALL;
-}
-
-static bool has_blocks_out(enum cddpi_kind kind)
-{
-    return kind == CDDPI_GATHER || kind == CDDPI_ALL_GATHER || kind == CDDPI_ALL_TO_ALL;
-}
-
-static bool reduces(enum cddpi_kind kind)
-{
-    return kind == CDDPI_ALL_REDUCE || kind == CDDPI_REDUCE || kind == CDDPI_REDUCE_SCATTER;
-}
-
-/* Whether pieces are brought to the leader by the inner transport. */
-static bool goes_up(const struct cddpi_backend *net, const struct net_collective *collective)
-{
-    enum cddpi_kind kind = collective->op->kind;
-
-    return net->local_size > 1 && !collective->zero_copy &&
-           (reduces(kind) || kind == CDDPI_ALL_GATHER || kind == CDDPI_GATHER ||
-            kind == CDDPI_ALL_TO_ALL);
-}
-
-static bool goes_down(const struct cddpi_backend *net, const struct net_collective *collective)
-{
-    enum cddpi_kind kind = collective->op->kind;
-
-    return net->local_size > 1 && !collective->zero_copy && kind != CDDPI_REDUCE &&
-           kind != CDDPI_GATHER;
-}
-
-static void begin_inner(struct cddpi_backend *net, struct net_collective *collective,
-                        enum cddpi_kind kind, const void *in, void *out, size_t bytes)
-{
-    const struct cddpi_group_op *op = collective->op;
-
-    collective->inner = (struct cddpi_group_op){.kind = kind,
-                                                .type = CDDP_U8,
-                                                .count = bytes,
-                                                .in = in,
-                                                .out = out,
-                                                .whole = op,
-                                                .number = ++net->inner_collectives,
-                                                .start_ns = op->start_ns,
-                                                .deadline_ns = op->deadline_ns};
-    if (cddpi_net_has_root(kind)) {
-        collective->inner.root = net->local_of[collective->acting];
-    }
-    collective->inner_runs = true;
-    net->waits_inside = true;
-}
-
-/* Advance the inner operation. *out_done: it has ended, or there was none. */
-static cddp_status advance_inner(struct cddpi_backend *net, struct net_collective *collective,
-                                 bool *out_done)
-{
-    cddp_status status = CDDP_OK;
-
-    *out_done = true;
-    if (collective->inner_runs) {
-        status = net->inner_ops->advance(net->inner, &collective->inner, out_done);
-    }
-    if (status == CDDP_OK && *out_done) {
-        collective->inner_runs = net->waits_inside = false;
-    }
-    return status;
-}
 
 static void free_collective(struct net_collective *collective)
 {
-    for (int i = 0; i < NET_WINDOW; i++) {
+    for (int i = 0; i < NET_PIECES; i++) {
         cddpi_free(collective->window[i].transfers);
         cddpi_free(collective->window[i].slots);
         cddpi_free(collective->window[i].by_host);
@@ -152,7 +72,7 @@ static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
     }
     net_state(op)->collective = collective;
     collective->op = op;
-    collective->acting = cddpi_net_acting(net, op, net->host);
+    collective->leaders = 1;
     collective->element = cddp_type_bytes(op->type);
     collective->sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op));
     collective->op_of_sums = op->op;
@@ -163,8 +83,8 @@ static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
         collective->mine.out_place_of = place(net, op->out, bytes);
     }
     if (net->local_size > 1) {
-        begin_inner(net, collective, CDDPI_ALL_GATHER, &collective->mine, collective->heads,
-                    sizeof collective->mine);
+        cddpi_net_inner_begin(net, collective, CDDPI_ALL_GATHER, net->leaders[net->host],
+                              &collective->mine, collective->heads, sizeof collective->mine);
     } else {
         collective->heads[0] = collective->mine;
     }
@@ -193,28 +113,6 @@ static void look_for_zero_copy(struct cddpi_backend *net, struct net_collective 
         net->inner_ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
 }
 
-/* Into how many pieces the data are cut: a function of what all ranks know alike. */
-static void cut(struct cddpi_backend *net, struct net_collective *collective)
-{
-    const struct cddpi_group_op *op = collective->op;
-    bool blocks = has_blocks_in(op->kind) || has_blocks_out(op->kind);
-    size_t unit = collective->element * (blocks ? (size_t)net->size : 1);
-    size_t piece = (blocks ? (size_t)BLOCKS_BYTES : (size_t)PIECE_BYTES) / unit;
-    size_t grain = 64 / collective->element;
-
-    if (op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE) {
-        piece = collective->algorithm == CDDPI_ALGORITHM_EXCHANGE && op->kind == CDDPI_ALL_REDUCE
-                    ? op->count
-                    : cddpi_piece_bytes(&net->link, net->host_count, op->count * unit) / unit;
-    }
-    piece = piece / grain * grain;
-    collective->piece_count = piece > grain ? piece : grain;
-    collective->pieces = (op->count + collective->piece_count - 1) / collective->piece_count;
-    if (op->kind == CDDPI_BARRIER || op->kind == CDDPI_ALLOC) {
-        collective->pieces = 0;
-    }
-}
-
 /* All calls of this host's ranks are known. */
 static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective *collective)
 {
@@ -235,271 +133,14 @@ static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective
                              &net->plans[CDDPI_ALGORITHM_EXCHANGE])) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "reduce_scatter: no memory");
     }
-    cut(net, collective);
+    cddpi_net_pieces_cut(net, collective);
     collective->phase = PHASE_PIECES;
-    collective->heads_are_done = !net_is_leader(net);
+    collective->heads_are_done = net->local_rank >= collective->leaders;
     if (collective->op->kind == CDDPI_ALLOC) {
-        begin_inner(net, collective, CDDPI_ALLOC, NULL, collective->op->out, collective->op->count);
+        cddpi_net_inner_begin(net, collective, CDDPI_ALLOC, net->leaders[net->host], NULL,
+                              collective->op->out, collective->op->count);
     }
-    return net_is_leader(net) ? cddpi_net_heads_begin(net, collective) : CDDP_OK;
-}
-
-/* How many transfers a piece has at most. */
-static size_t transfer_room(const struct cddpi_backend *net,
-                            const struct net_collective *collective)
-{
-    enum cddpi_kind kind = collective->op->kind;
-
-    return kind == CDDPI_ALL_REDUCE || kind == CDDPI_REDUCE
-               ? (size_t)cddpi_net_plan_of(net, collective)->schedule.count
-               : 2 * (size_t)net->host_count;
-}
-
-static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collective *collective,
-                                 size_t index)
-{
-    const struct cddpi_group_op *op = collective->op;
-    struct net_piece *piece = &collective->window[index % NET_WINDOW];
-    size_t world = (size_t)net->size;
-
-    piece->state = NET_PIECE_UP;
-    piece->index = index;
-    piece->at = index * collective->piece_count;
-    piece->count = op->count - piece->at < collective->piece_count ? op->count - piece->at
-                                                                   : collective->piece_count;
-    piece->arena = &net->arenas[index % NET_WINDOW];
-    piece->packed = piece->gathered = piece->result = NULL;
-    piece->transfer_count = 0;
-    piece->round = 0;
-    cddpi_net_arena_reset(piece->arena);
-    if (acts(net, collective) && piece->transfers == NULL) {
-        piece->transfer_room = transfer_room(net, collective);
-        piece->transfers = cddpi_zalloc_array(piece->transfer_room, sizeof *piece->transfers);
-        piece->slots = cddpi_zalloc_array((size_t)net->tree.part_count, sizeof *piece->slots);
-        piece->by_host = cddpi_zalloc_array((size_t)net->host_count, sizeof *piece->by_host);
-        if (piece->transfers == NULL || piece->slots == NULL || piece->by_host == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
-        }
-    }
-    if (has_blocks_in(op->kind) && (op->kind != CDDPI_SCATTER || net->rank == op->root)) {
-        size_t block = piece->count * collective->element;
-
-        piece->packed = cddpi_net_take(piece->arena, world * block);
-        if (piece->packed == NULL) {
-            return CDDP_ERR_NO_MEMORY;
-        }
-        for (size_t r = 0; r < world; r++) {
-            memcpy(piece->packed + r * block,
-                   (const char *)op->in + (r * op->count + piece->at) * collective->element, block);
-        }
-    }
-    return CDDP_OK;
-}
-
-/* Bytes of this rank's data that go up. */
-static size_t bytes_up(const struct cddpi_backend *net, const struct net_collective *collective,
-                       const struct net_piece *piece)
-{
-    size_t block = piece->count * collective->element;
-
-    return has_blocks_in(collective->op->kind) ? block * (size_t)net->size : block;
-}
-
-/* Begin to bring the next piece to the leader. */
-static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *collective)
-{
-    size_t index = collective->ups;
-    struct net_piece *piece = &collective->window[index % NET_WINDOW];
-    cddp_status status = prepare_piece(net, collective, index);
-
-    if (status == CDDP_OK && goes_up(net, collective)) {
-        size_t bytes = bytes_up(net, collective, piece);
-        const void *in = piece->packed != NULL
-                             ? (const void *)piece->packed
-                             : (const char *)collective->op->in + piece->at * collective->element;
-
-        if (acts(net, collective)) {
-            piece->gathered = cddpi_net_take(piece->arena, bytes * (size_t)net->local_size);
-            if (piece->gathered == NULL) {
-                return CDDP_ERR_NO_MEMORY;
-            }
-        }
-        begin_inner(net, collective, CDDPI_GATHER, in, piece->gathered, bytes);
-    }
-    return status;
-}
-
-/* Bytes that go down to each rank: all of the result where all ranks get it. */
-static size_t bytes_down(const struct cddpi_backend *net, const struct net_collective *collective,
-                         const struct net_piece *piece)
-{
-    size_t block = piece->count * collective->element;
-
-    return has_blocks_out(collective->op->kind) ? block * (size_t)net->size : block;
-}
-
-static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *collective,
-                              struct net_piece *piece)
-{
-    const struct cddpi_group_op *op = collective->op;
-    size_t bytes = bytes_down(net, collective, piece);
-    bool to_each = op->kind == CDDPI_SCATTER || op->kind == CDDPI_REDUCE_SCATTER ||
-                   op->kind == CDDPI_ALL_TO_ALL;
-    void *out = (char *)op->out + piece->at * collective->element;
-
-    if (!goes_down(net, collective)) {
-        return CDDP_OK;
-    }
-    if (has_blocks_out(op->kind)) { /* it comes packed */
-        bool has = op->kind == CDDPI_ALL_GATHER && acts(net, collective);
-
-        out = has ? piece->result : cddpi_net_take(piece->arena, bytes);
-        if (out == NULL) {
-            return CDDP_ERR_NO_MEMORY;
-        }
-        piece->packed = out;
-    }
-    if (to_each) {
-        begin_inner(net, collective, CDDPI_SCATTER, piece->result, out, bytes);
-    } else {
-        begin_inner(net, collective, CDDPI_BROADCAST, out, out, bytes);
-    }
-    return CDDP_OK;
-}
-
-/* The blocks of all ranks are there, one behind the other: put them where they belong. */
-static void unpack(const struct cddpi_backend *net, const struct net_collective *collective,
-                   const struct net_piece *piece, const unsigned char *from)
-{
-    const struct cddpi_group_op *op = collective->op;
-    size_t block = piece->count * collective->element;
-
-    for (size_t r = 0; r < (size_t)net->size; r++) {
-        memcpy((char *)op->out + (r * op->count + piece->at) * collective->element,
-               from + r * block, block);
-    }
-}
-
-static void end_down(struct cddpi_backend *net, struct net_collective *collective,
-                     struct net_piece *piece)
-{
-    enum cddpi_kind kind = collective->op->kind;
-
-    if (has_blocks_out(kind) && goes_down(net, collective)) {
-        unpack(net, collective, piece, piece->packed);
-    }
-    piece->state = NET_PIECE_FREE;
-    collective->downs++;
-}
-
-static cddp_status begin_across(struct cddpi_backend *net, struct net_collective *collective,
-                                struct net_piece *piece)
-{
-    piece->state = NET_PIECE_ACROSS;
-    if (collective->op->kind == CDDPI_ALL_REDUCE || collective->op->kind == CDDPI_REDUCE) {
-        return cddpi_net_reduce_begin(net, collective, piece);
-    }
-    return cddpi_net_move_begin(net, collective, piece);
-}
-
-static cddp_status advance_across(struct cddpi_backend *net, struct net_collective *collective)
-{
-    cddp_status status = CDDP_OK;
-
-    for (int i = 0; i < NET_WINDOW && status == CDDP_OK; i++) {
-        struct net_piece *piece = &collective->window[i];
-        bool done = false;
-
-        if (piece->state != NET_PIECE_ACROSS) {
-            continue;
-        }
-        if (collective->op->kind == CDDPI_ALL_REDUCE || collective->op->kind == CDDPI_REDUCE) {
-            status = cddpi_net_reduce_advance(net, collective, piece, &done);
-        } else {
-            status = cddpi_net_move_advance(net, collective, piece, &done);
-        }
-        if (status == CDDP_OK && done) {
-            piece->state = NET_PIECE_HERE;
-        }
-    }
-    return status;
-}
-
-/* Whether a leader knows all that it needs before it sums. */
-static bool may_sum(const struct net_collective *collective)
-{
-    return !collective->op->weighted || collective->heads_are_done;
-}
-
-enum turn { TURN_UP, TURN_DOWN, TURN_NONE };
-
-/* What comes next in the sequence of inner operations. */
-static enum turn turn_of(const struct net_collective *collective)
-{
-    if (collective->ups < collective->pieces && collective->ups - collective->downs < LAG) {
-        return TURN_UP;
-    }
-    return collective->downs < collective->pieces ? TURN_DOWN : TURN_NONE;
-}
-
-/* Begin the next step of the sequence. *out_begun: false if it has to wait for other hosts. */
-static cddp_status next_turn(struct cddpi_backend *net, struct net_collective *collective,
-                             bool *out_begun)
-{
-    struct net_piece *piece = &collective->window[collective->downs % NET_WINDOW];
-
-    *out_begun = true;
-    if (turn_of(collective) == TURN_UP) {
-        return begin_up(net, collective);
-    }
-    if (acts(net, collective) && piece->state != NET_PIECE_HERE) {
-        *out_begun = false;
-        return CDDP_OK;
-    }
-    return begin_down(net, collective, piece);
-}
-
-/* The step's inner operation, if it had one, has ended. */
-static cddp_status end_turn(struct cddpi_backend *net, struct net_collective *collective)
-{
-    struct net_piece *piece;
-
-    if (turn_of(collective) == TURN_UP) {
-        piece = &collective->window[collective->ups % NET_WINDOW];
-        collective->ups++;
-        return acts(net, collective) ? begin_across(net, collective, piece) : CDDP_OK;
-    }
-    end_down(net, collective, &collective->window[collective->downs % NET_WINDOW]);
-    return CDDP_OK;
-}
-
-/* *out_done: all pieces are through on this rank. */
-static cddp_status advance_pieces(struct cddpi_backend *net, struct net_collective *collective,
-                                  bool *out_done)
-{
-    cddp_status status = CDDP_OK;
-    bool goes_on = may_sum(collective) || !acts(net, collective);
-
-    *out_done = false;
-    while (status == CDDP_OK && goes_on) {
-        bool was_running = collective->inner_runs;
-
-        status = advance_across(net, collective);
-        if (status != CDDP_OK || collective->downs == collective->pieces) {
-            *out_done = collective->downs == collective->pieces;
-            return status;
-        }
-        if (!was_running) {
-            status = next_turn(net, collective, &goes_on);
-        }
-        if (status == CDDP_OK && goes_on) {
-            status = advance_inner(net, collective, &goes_on);
-        }
-        if (status == CDDP_OK && goes_on) {
-            status = end_turn(net, collective);
-        }
-    }
-    return status;
+    return collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net, collective);
 }
 
 /* Whether ranks of the host have to wait for their leader at the end. */
@@ -517,7 +158,7 @@ static cddp_status advance(struct cddpi_backend *net, struct net_collective *col
 
     *out_done = false;
     if (collective->phase == PHASE_HEADS) {
-        status = advance_inner(net, collective, &done);
+        status = cddpi_net_inner_advance(net, collective, &done);
         if (status != CDDP_OK || !done) {
             return status;
         }
@@ -527,29 +168,28 @@ static cddp_status advance(struct cddpi_backend *net, struct net_collective *col
         status = cddpi_net_heads_advance(net, collective, &collective->heads_are_done);
     }
     if (status == CDDP_OK && collective->phase == PHASE_PIECES) {
-        status = collective->pieces > 0 ? advance_pieces(net, collective, &done)
-                                        : advance_inner(net, collective, &done);
+        status = collective->pieces > 0 ? cddpi_net_pieces_advance(net, collective, &done)
+                                        : cddpi_net_inner_advance(net, collective, &done);
         if (status == CDDP_OK && done && collective->heads_are_done) {
             collective->phase = PHASE_BARRIER;
             if (has_barrier(net, collective)) {
-                begin_inner(net, collective, CDDPI_BARRIER, NULL, NULL, 0);
+                cddpi_net_inner_begin(net, collective, CDDPI_BARRIER, net->leaders[net->host], NULL,
+                                      NULL, 0);
             }
         }
     }
     if (status == CDDP_OK && collective->phase == PHASE_BARRIER) {
-        status = advance_inner(net, collective, out_done);
+        status = cddpi_net_inner_advance(net, collective, out_done);
     }
     return status;
 }
 
-cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+/* Come as far with @p op as goes without waiting. */
+static cddp_status advance_op(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
-    cddp_status status = cddpi_net_progress(net);
+    cddp_status status = CDDP_OK;
 
     *out_done = false;
-    if (status != CDDP_OK) {
-        return status;
-    }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         return cddpi_net_message(net, op, out_done);
     }
@@ -566,12 +206,28 @@ cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *
     return status;
 }
 
+/* What the operation has begun to send leaves before anybody computes or sleeps. */
+cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+{
+    cddp_status status = cddpi_net_progress(net);
+    bool any = true;
+
+    *out_done = false;
+    while (status == CDDP_OK && any && !*out_done) {
+        status = advance_op(net, op, out_done);
+        if (status == CDDP_OK) {
+            status = cddpi_net_flush(net, &any);
+        }
+    }
+    return status;
+}
+
 void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
 {
     struct net_collective *collective = net_state(op)->collective;
 
-    if (net->carrier != NULL) {
-        net->carrier_ops->forget(net->carrier);
+    if (net->carrier != NULL && !net->carrier_ops->forget(net->carrier)) {
+        net->is_memory_lent = true;
     }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         cddpi_net_message_drop(net, op);
@@ -583,7 +239,9 @@ void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
     if (collective->inner_runs && net->inner_ops->drop != NULL) {
         net->inner_ops->drop(net->inner, &collective->inner);
     }
-    free_collective(collective);
+    if (!net->is_memory_lent) {
+        free_collective(collective);
+    }
     net_state(op)->collective = NULL;
 }
 
@@ -610,12 +268,12 @@ void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_gro
         return;
     }
     for (int host = 0; collective != NULL && host < net->host_count; host++) {
-        int rank = cddpi_net_acting(net, op, host);
+        int rank = cddpi_net_acting(net, collective, host, (size_t)net->local_rank);
         bool waits = !collective->heads_are_done && collective->phase > PHASE_HEADS &&
                      (!collective->head_recvs[2 * host].is_done ||
                       !collective->head_recvs[2 * host + 1].is_done);
 
-        for (int i = 0; i < NET_WINDOW && !waits; i++) {
+        for (int i = 0; i < NET_PIECES && !waits; i++) {
             const struct net_piece *piece = &collective->window[i];
 
             for (size_t t = 0; t < piece->transfer_count && !waits; t++) {

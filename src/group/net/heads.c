@@ -1,5 +1,6 @@
 /* heads.c - owns the comparison of calls: each rank's with those of its host, and each host's with
- * those of other hosts, whose leaders send each other one fingerprint a collective. */
+ * those of other hosts, whose leaders send each other one fingerprint a collective; each leader
+ * those of its number. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/net/net.h"
@@ -37,7 +38,7 @@ static struct cddpi_transfer transfer_of(const struct cddpi_backend *net,
                                          bool is_send, unsigned index, void *data, size_t bytes)
 {
     return (struct cddpi_transfer){
-        .peer = net->leaders[host],
+        .peer = net_leader(net, host, net->local_rank),
         .channel = CDDPI_NET_COLLECTIVES,
         .tag = cddpi_net_tag(collective->op->number, 0, NET_HEAD_ROUND, index),
         .is_send = is_send,
@@ -128,7 +129,7 @@ static cddp_status compare_host(const struct cddpi_backend *net,
                                 const struct net_collective *collective, int host)
 {
     struct net_head pair[2] = {collective->mine, collective->peer_heads[host]};
-    int names[2] = {net->leaders[net->host], net->leaders[host]};
+    int names[2] = {net->rank, net_leader(net, host, net->local_rank)};
     char text[400];
 
     if (cddpi_call_same(&pair[0].call, &pair[1].call)) {
@@ -137,8 +138,8 @@ static cddp_status compare_host(const struct cddpi_backend *net,
     if (names[0] > names[1]) {
         pair[0] = collective->peer_heads[host];
         pair[1] = collective->mine;
-        names[0] = net->leaders[host];
-        names[1] = net->leaders[net->host];
+        names[0] = names[1];
+        names[1] = net->rank;
     }
     cddpi_call_describe_all(call_of_head, pair, names, 2, text, sizeof text);
     return mismatch(collective, text);

@@ -1,5 +1,7 @@
 /* measure.c - owns the measurement of the link between hosts when a group forms: a few milliseconds
  * of small and of large messages between neighbours, of which the slowest pair counts. */
+#include "group/net/measure.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -13,7 +15,6 @@ enum {
     SMALL_BYTES = 64,
     LARGE_BYTES = 512 << 10,
     REDUCE_COUNT = 64 << 10,
-    MEASURE_ROUND = 30, /* in tags, with number 0: no collective is under way yet */
     CHECK_NS = 1000000,
     PAUSE_NS = 20000
 };
@@ -49,9 +50,8 @@ static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transf
     return status;
 }
 
-/* Send and receive @p bytes, both at once or, where @p answers, one after the other. */
-static cddp_status swap(struct cddpi_backend *net, int peer, unsigned index, unsigned char *buffer,
-                        size_t bytes)
+cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
+                           unsigned char *buffer, size_t bytes)
 {
     struct cddpi_transfer both[2];
     cddp_status status = CDDP_OK;
@@ -60,7 +60,7 @@ static cddp_status swap(struct cddpi_backend *net, int peer, unsigned index, uns
         both[i] = (struct cddpi_transfer){
             .peer = peer,
             .channel = CDDPI_NET_COLLECTIVES,
-            .tag = cddpi_net_tag(0, index / 256, MEASURE_ROUND, index % 256),
+            .tag = cddpi_net_tag(0, index / 256, NET_MEASURE_ROUND, index % 256),
             .is_send = i == 0,
             .data = buffer + (size_t)i * bytes,
             .bytes = bytes};
@@ -82,12 +82,12 @@ static cddp_status measure_pair(struct cddpi_backend *net, int host, unsigned ch
 
     for (unsigned i = 0; i < ROUND_TRIPS && status == CDDP_OK; i++) {
         begin = cddpi_now_ns();
-        status = swap(net, peer, i, buffer, SMALL_BYTES);
+        status = cddpi_net_swap(net, peer, i, buffer, SMALL_BYTES);
         least = cddpi_now_ns() - begin < least ? cddpi_now_ns() - begin : least;
     }
     for (unsigned i = 0; i < 2 && status == CDDP_OK; i++) { /* the first opens the windows */
         begin = cddpi_now_ns();
-        status = swap(net, peer, ROUND_TRIPS + i, buffer, LARGE_BYTES);
+        status = cddpi_net_swap(net, peer, ROUND_TRIPS + i, buffer, LARGE_BYTES);
         out->bytes_per_s = (double)LARGE_BYTES / ((double)(cddpi_now_ns() - begin) * 1e-9);
     }
     out->latency_s = (double)least * 1e-9;

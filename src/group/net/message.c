@@ -119,7 +119,9 @@ void cddpi_net_message_drop(struct cddpi_backend *net, struct cddpi_group_op *op
     if (message != NULL && message->is_inside && net->inner_ops->drop != NULL) {
         net->inner_ops->drop(net->inner, &message->inner);
     }
-    cddpi_free(message);
+    if (!net->is_memory_lent) {
+        cddpi_free(message);
+    }
     net_state(op)->message = NULL;
 }
 

@@ -4,10 +4,8 @@
 #ifndef CDDPI_GROUP_NET_MPI_MODULE_H
 #define CDDPI_GROUP_NET_MPI_MODULE_H
 
-#include "base/module.h"
+#include "base/module_loader.h"
 #include "group/net/carrier.h"
-
-#define CDDPI_MPI_MODULE_SYMBOL "cddpi_mpi_module"
 
 /* What the module may call. Any thread. */
 struct cddpi_mpi_host {
@@ -17,9 +15,8 @@ struct cddpi_mpi_host {
 };
 
 struct cddpi_mpi_module {
-    uint32_t abi;
-    const char *version; /* of cddp, as it was built */
-    /* Before all other calls; the same table every time. */
+    struct cddpi_mpi_module_start start;
+    /* Before all that follow; the same table every time. */
     void (*use)(const struct cddpi_mpi_host *host);
     const struct cddpi_carrier_ops *carrier;
     /* Start MPI, unless the program has, and give what all processes that mpirun has started can do

@@ -1,12 +1,13 @@
 /* net.h - a group whose ranks are on several hosts: what a rank knows of it, and how far its
  * operations have come.
  *
- * Inside a host the ranks use the transport in shared memory (`inner`). Between hosts only one rank
- * of each speaks in a collective: the leader, which is the host's lowest rank, or, on root's host
- * in a collective that has a root, root itself. A collective is cut into pieces; each goes up (its
- * data come to the leader), across (leaders exchange) and down (the result goes to the others).
- * Several pieces are under way at once. All ranks of a host do the same operations of the inner
- * transport in the same order, which depends on the number of pieces only. */
+ * Inside a host the ranks use the transport in shared memory (`inner`). Between hosts one rank of
+ * each speaks for a piece of a collective: a leader, or, on root's host in a collective that has a
+ * root, root itself. The first leader is the host's lowest rank; where one core cannot fill the
+ * link, each host has as many others, its next ranks, and they have the pieces in turn. A piece
+ * goes up (its data come to the leader), across (leaders exchange) and down (the result goes to the
+ * others). Several pieces are under way at once. All ranks of a host do the same operations of the
+ * inner transport in the same order, which depends on the number of pieces only. */
 #ifndef CDDPI_GROUP_NET_NET_H
 #define CDDPI_GROUP_NET_NET_H
 
@@ -17,7 +18,9 @@
 #include "kernels/cpu/reduce.h"
 
 enum {
-    NET_WINDOW = 4,     /* pieces under way at once */
+    NET_WINDOW = 4, /* pieces of a leader that are under way at once */
+    NET_MAX_LEADERS = 4,
+    NET_PIECES = NET_WINDOW * NET_MAX_LEADERS,
     NET_HEAD_ROUND = 31 /* in tags: not a piece's round, but the comparison of calls */
 };
 
@@ -52,11 +55,12 @@ struct cddpi_backend {
     int host_count;
     int local_rank;
     int local_size;
-    int *host_of;  /* by rank */
-    int *local_of; /* by rank: its place among those of its host */
-    int *by_host;  /* all ranks, those of host 0 first */
-    int *first;    /* by host, and one more: where its ranks begin in by_host */
-    int *leaders;  /* by host: its lowest rank */
+    int *host_of;     /* by rank */
+    int *local_of;    /* by rank: its place among those of its host */
+    int *by_host;     /* all ranks, those of host 0 first */
+    int *first;       /* by host, and one more: where its ranks begin in by_host */
+    int *leaders;     /* by host: its lowest rank */
+    int leader_count; /* of each host, which then has at least so many ranks */
 
     const struct cddpi_transport *inner_transport;
     const struct cddpi_backend_ops *inner_ops;
@@ -67,15 +71,16 @@ struct cddpi_backend {
     struct cddpi_carrier *_Atomic carrier; /* NULL: there is one host, or it is not open yet */
     char token[256];                       /* the carrier borrows both */
     char job[320];
-    bool uses_carrier; /* this rank has begun a transfer */
-    int64_t failed_ns; /* when it was first seen that a peer is gone or ended the group */
+    bool uses_carrier;   /* this rank has begun a transfer */
+    bool is_memory_lent; /* the carrier may still use what failed operations had: it stays */
+    int64_t failed_ns;   /* when it was first seen that a peer is gone or ended the group */
     struct cddpi_link link;
     struct cddpi_tree tree;
     struct net_plan plans[CDDPI_ALGORITHMS];
     struct net_plan root_plan; /* of the last reduce: to host root_plan_host */
     int root_plan_host;
 
-    struct net_arena arenas[NET_WINDOW]; /* of the pieces of the collective under way */
+    struct net_arena arenas[NET_PIECES]; /* of the pieces of the collective under way */
 
     int wake_fd;               /* an eventfd: ends a sleep on descriptors */
     _Atomic int sleeps_on;     /* enum net_sleep */
@@ -108,6 +113,12 @@ static inline bool net_is_leader(const struct cddpi_backend *net)
     return net->local_rank == 0;
 }
 
+/* The @p number-th leader of @p host. */
+static inline int net_leader(const struct cddpi_backend *net, int host, int number)
+{
+    return net->by_host[net->first[host] + number];
+}
+
 static inline int net_host_size(const struct cddpi_backend *net, int host)
 {
     return net->first[host + 1] - net->first[host];
@@ -133,6 +144,7 @@ enum net_piece_state {
 /* A range of the data on its way. */
 struct net_piece {
     enum net_piece_state state;
+    int acting; /* the rank that speaks for this host */
     size_t index;
     size_t at;    /* elements */
     size_t count; /* the same */
@@ -149,7 +161,6 @@ struct net_piece {
 
 struct net_collective {
     struct cddpi_group_op *op;
-    int acting; /* the rank that speaks for this host */
     int phase;
     size_t element; /* bytes */
     size_t sum;     /* bytes of a partial sum's element */
@@ -174,7 +185,9 @@ struct net_collective {
     size_t pieces;
     size_t piece_count; /* elements of a piece but the last */
     size_t ups, downs;  /* pieces whose part of the sequence has ended */
-    struct net_piece window[NET_WINDOW];
+    int leaders;        /* of each host; they have the pieces in turn */
+    size_t window_size;
+    struct net_piece window[NET_PIECES];
 
     bool inner_runs;
     struct cddpi_group_op inner;
@@ -204,15 +217,21 @@ extern const struct cddpi_backend_ops cddpi_net_ops;
 void cddpi_net_wake(struct cddpi_backend *net);
 /** The same, with @p context for the rank's struct: the carrier has news. */
 void cddpi_net_wake_by_carrier(void *context);
+/** Whether the ranks of this host have failed and other hosts have not been told: from now on they
+ *  have been. @p context is the rank's struct. Any thread. */
+bool cddpi_net_host_failed(void *context, struct cddpi_failure *out);
 
 /* transfer.c */
 /** Whether one rank of a collective of @p kind is the root. */
 bool cddpi_net_has_root(enum cddpi_kind kind);
-/** The rank that speaks for @p host in @p op. */
-int cddpi_net_acting(const struct cddpi_backend *net, const struct cddpi_group_op *op, int host);
+/** The rank that speaks for @p host about the @p piece-th piece. */
+int cddpi_net_acting(const struct cddpi_backend *net, const struct net_collective *collective,
+                     int host, size_t piece);
 /** Begin @p transfer, which stays where it is until it is done. */
 cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer);
 cddp_status cddpi_net_progress(struct cddpi_backend *net);
+/** Let what was begun leave. @p out_any: whether a transfer was done. */
+cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any);
 bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count);
 /** @p bytes of the arena, aligned to 64; NULL with a text: no memory. */
 void *cddpi_net_take(struct net_arena *arena, size_t bytes);
@@ -241,6 +260,15 @@ void cddpi_net_release(struct cddpi_backend *net);
 /** Measure the link between hosts. Collective among all ranks, which get the same numbers. */
 cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange);
 
+/* describe.c */
+bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddpi_group_link *out);
+
+/* leaders.c */
+/** Set how many leaders each host has: CDDP_LEADERS, or as many as together move
+ *  distinctly more than fewer do. Collective among all ranks, which get the same number. */
+cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
+                                     const struct cddpi_exchange *exchange);
+
 /* exchange.c: small structs among all ranks, before there is a carrier */
 struct net_exchange {
     struct cddpi_exchange base; /* context: this struct */
@@ -266,6 +294,22 @@ cddp_status cddpi_net_heads_advance(struct cddpi_backend *net, struct net_collec
                                     bool *out_done);
 /** The calls of this host's ranks, which are known. */
 cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collective *collective);
+
+/* inner.c */
+/** Begin an operation of this host's ranks, as a part of @p collective.
+ *  @param root  A rank of the group; where @p kind has none, the first leader. */
+void cddpi_net_inner_begin(struct cddpi_backend *net, struct net_collective *collective,
+                           enum cddpi_kind kind, int root, const void *in, void *out, size_t bytes);
+/** Advance it. @p out_done: it has ended, or there was none. */
+cddp_status cddpi_net_inner_advance(struct cddpi_backend *net, struct net_collective *collective,
+                                    bool *out_done);
+
+/* pieces.c */
+/** Decide into how many pieces the data are cut, and how many leaders have them. */
+void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *collective);
+/** Move the pieces on. @p out_done: all are through on this rank. */
+cddp_status cddpi_net_pieces_advance(struct cddpi_backend *net, struct net_collective *collective,
+                                     bool *out_done);
 
 /* collective.c */
 cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done);

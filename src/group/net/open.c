@@ -28,7 +28,7 @@ void cddpi_net_release(struct cddpi_backend *net)
         cddpi_net_plan_fini(&net->plans[i]);
     }
     cddpi_net_plan_fini(&net->root_plan);
-    for (int i = 0; i < NET_WINDOW; i++) {
+    for (int i = 0; i < NET_PIECES && !net->is_memory_lent; i++) {
         cddpi_net_arena_fini(&net->arenas[i]);
     }
     if (net->tree.parts != NULL) {
@@ -89,6 +89,7 @@ static cddp_status place(struct cddpi_backend *net)
     }
     net->local_rank = net->local_of[net->rank];
     net->local_size = net_host_size(net, net->host);
+    net->leader_count = 1; /* until the link has been measured */
     return CDDP_OK;
 }
 
@@ -130,9 +131,11 @@ static void say(const struct cddpi_backend *net)
 {
     if (net->rank == 0) {
         cddpi_log(CDDPI_LOG_INFO,
-                  "net: %d ranks on %d hosts over %s: latency %.1f us, %.0f MB/s each way",
+                  "net: %d ranks on %d hosts over %s: latency %.1f us, %.0f MB/s each way, %d %s a "
+                  "host",
                   net->size, net->host_count, net->carrier_ops->name, net->link.latency_s * 1e6,
-                  net->link.bytes_per_s / 1e6);
+                  net->link.bytes_per_s / 1e6, net->leader_count,
+                  net->leader_count == 1 ? "leader" : "leaders");
     }
 }
 
@@ -151,7 +154,8 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
                                           .timeout_ms = net->timeout_ms,
                                           .exchange = &exchange->base,
                                           .wake = cddpi_net_wake_by_carrier,
-                                          .wake_context = net};
+                                          .wake_context = net,
+                                          .host_failed = cddpi_net_host_failed};
     struct cddpi_carrier *carrier = NULL;
     cddp_status status;
 
@@ -165,6 +169,9 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
     if (status == CDDP_OK) {
         atomic_store(&net->carrier, carrier);
         status = cddpi_net_measure(net, &exchange->base);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_net_choose_leaders(net, &exchange->base);
     }
     if (status == CDDP_OK) {
         say(net);

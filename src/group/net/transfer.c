@@ -14,7 +14,7 @@ enum {
 };
 _Static_assert(NUMBER_BITS + PIECE_BITS + ROUND_BITS + INDEX_BITS == CDDPI_NET_TAG_LOW_BITS,
                "it fits");
-_Static_assert(NET_WINDOW <= 1 << PIECE_BITS, "pieces under way have different tags");
+_Static_assert(NET_PIECES <= 1 << PIECE_BITS, "pieces under way have different tags");
 
 struct net_block {
     struct net_block *next;
@@ -28,12 +28,15 @@ bool cddpi_net_has_root(enum cddpi_kind kind)
            kind == CDDPI_SCATTER;
 }
 
-int cddpi_net_acting(const struct cddpi_backend *net, const struct cddpi_group_op *op, int host)
+int cddpi_net_acting(const struct cddpi_backend *net, const struct net_collective *collective,
+                     int host, size_t piece)
 {
+    const struct cddpi_group_op *op = collective->op;
+
     if (cddpi_net_has_root(op->kind) && net->host_of[op->root] == host) {
         return op->root;
     }
-    return net->leaders[host];
+    return net_leader(net, host, (int)(piece % (size_t)collective->leaders));
 }
 
 uint32_t cddpi_net_tag(uint64_t number, size_t piece, int round, unsigned index)
@@ -62,6 +65,14 @@ cddp_status cddpi_net_progress(struct cddpi_backend *net)
     bool any;
 
     return net->carrier != NULL ? net->carrier_ops->progress(net->carrier, &any) : CDDP_OK;
+}
+
+cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any)
+{
+    *out_any = false;
+    return net->carrier != NULL && net->carrier_ops->flush != NULL
+               ? net->carrier_ops->flush(net->carrier, out_any)
+               : CDDP_OK;
 }
 
 bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count)
@@ -160,7 +171,7 @@ static cddp_status add(struct cddpi_backend *net, struct net_collective *collect
     }
     transfer = &piece->transfers[piece->transfer_count++];
     *transfer = (struct cddpi_transfer){
-        .peer = cddpi_net_acting(net, collective->op, host),
+        .peer = cddpi_net_acting(net, collective, host, piece->index),
         .channel = CDDPI_NET_COLLECTIVES,
         .tag = hash_of_call(collective->op) |
                cddpi_net_tag(collective->op->number, piece->index, piece->round, index),

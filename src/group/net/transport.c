@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/net/net.h"
+#include "group/peer.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -13,11 +14,19 @@
 enum {
     LOOK_NS = 500000, /* how long a rank sleeps that waits for its host and for others */
     /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
-       wait for another host, then those who wait for their leader. */
+       wait for another host, then those who wait for a leader. */
     AFAR_MS = 1000,
     NEAR_MS = 2000,
     LAST_WORDS_MS = 100 /* how long data of a peer that is gone are waited for */
 };
+
+/* The other hosts see the connections end. */
+static void exits(struct cddpi_backend *net)
+{
+    if (net->inner_ops->exits != NULL) {
+        net->inner_ops->exits(net->inner);
+    }
+}
 
 static void leave(struct cddpi_backend *net)
 {
@@ -77,8 +86,7 @@ static cddp_status broken(struct cddpi_backend *net)
 /* "rank 4 (host b, 10.0.0.2, heard of 3.1 s ago), rank 8 ..." */
 struct late {
     struct cddpi_backend *net;
-    char *text;
-    size_t used, bytes;
+    struct cddpi_late words;
 };
 
 static void note_late(void *context, int rank)
@@ -86,21 +94,24 @@ static void note_late(void *context, int rank)
     struct late *late = context;
     char more[240] = "";
 
-    if (late->used < late->bytes - sizeof more) {
-        late->net->carrier_ops->describe(late->net->carrier, rank, more, sizeof more);
-        late->used += (size_t)snprintf(late->text + late->used, late->bytes - late->used, "%s%s",
-                                       late->used > 0 ? ", " : "", more);
-    }
+    late->net->carrier_ops->describe(late->net->carrier, rank, more, sizeof more);
+    cddpi_late_add_text(&late->words, more);
+}
+
+/* Whether @p inside, an operation of the host's, waits for another rank that knows more. */
+static bool waits_for_leader(const struct cddpi_backend *net, const struct cddpi_group_op *inside)
+{
+    return cddpi_net_has_root(inside->kind) ? inside->root != net->local_rank : !net_is_leader(net);
 }
 
 static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_op *op)
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
-    char text[900] = "";
-    struct late late = {net, text, 0, sizeof text};
+    struct late late = {.net = net};
+    char title[64];
 
     if (net->carrier != NULL) {
-        int grace_ms = inside == NULL ? AFAR_MS : net_is_leader(net) ? 0 : NEAR_MS;
+        int grace_ms = inside == NULL ? AFAR_MS : waits_for_leader(net, inside) ? NEAR_MS : 0;
 
         if (cddpi_now_ns() < op->deadline_ns + (int64_t)grace_ms * 1000000) {
             return CDDP_OK;
@@ -112,10 +123,9 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
     if (net->carrier != NULL) {
         cddpi_net_waits_for(net, op, note_late, &late);
     }
-    return cddpi_fail(CDDP_ERR_TIMEOUT, "%s #%llu: waited %lld ms for %s",
-                      cddpi_kind_name(op->kind), (unsigned long long)op->number,
-                      (long long)((cddpi_now_ns() - op->start_ns) / 1000000),
-                      late.used > 0 ? text : "its turn");
+    snprintf(title, sizeof title, "%s #%llu", cddpi_kind_name(op->kind),
+             (unsigned long long)op->number);
+    return cddpi_late_fail(&late.words, title, op->start_ns, "its turn", "");
 }
 
 /* A peer that is gone, or that ended the group, may have sent before all that this rank needs: that
@@ -210,6 +220,12 @@ static void end_sleep(struct cddpi_backend *net)
     net->inner_ops->end_sleep(net->inner);
 }
 
+static bool interface(struct cddpi_backend *net, char *out, size_t bytes)
+{
+    return net->carrier != NULL && net->carrier_ops->interface != NULL &&
+           net->carrier_ops->interface(net->carrier, out, bytes);
+}
+
 static void free_memory(struct cddpi_backend *net, void *memory)
 {
     net->inner_ops->free_memory(net->inner, memory);
@@ -228,10 +244,12 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .prepare_sleep = prepare_sleep,
                                                 .sleep = sleep_net,
                                                 .end_sleep = end_sleep,
+                                                .exits = exits,
                                                 .wake = cddpi_net_wake,
                                                 .abort = abort_net,
                                                 .broken = broken,
-                                                .free_memory = free_memory};
+                                                .free_memory = free_memory,
+                                                .interface = interface};
 
 static cddp_status probe(const struct cddpi_members *members)
 {
@@ -245,4 +263,5 @@ const struct cddpi_transport cddpi_net_transport = {.name = "net",
                                                             .probe = probe,
                                                             .open = cddpi_net_open,
                                                             .split = cddpi_net_split,
-                                                            .cores = cores}};
+                                                            .cores = cores,
+                                                            .link = cddpi_net_link}};

@@ -1,4 +1,5 @@
-/* wake.c - ends the sleep of a rank, which may be on its host's ranks or on descriptors. */
+/* wake.c - ends the sleep of a rank, which may be on its host's ranks or on descriptors; and what
+ * else a carrier asks of its rank from a thread of its own. */
 #include "group/net/net.h"
 
 #include <unistd.h>
@@ -16,4 +17,15 @@ void cddpi_net_wake(struct cddpi_backend *net)
 void cddpi_net_wake_by_carrier(void *context)
 {
     cddpi_net_wake(context);
+}
+
+bool cddpi_net_host_failed(void *context, struct cddpi_failure *out)
+{
+    struct cddpi_backend *net = context;
+
+    if (net->inner_ops->broken(net->inner) == CDDP_OK || atomic_exchange(&net->is_told, true)) {
+        return false;
+    }
+    *out = *cddpi_last_failure();
+    return true;
 }

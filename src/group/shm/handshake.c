@@ -240,8 +240,10 @@ struct offer {
     int32_t fd; /* -1: none */
 };
 
-static cddp_status attach(cddp_group *group, const struct cddpi_open_params *params,
-                          const struct offer *offer, struct cddpi_backend **out)
+/* Does not wait for the others: one of them may fail. That all have come is known once all agree.
+ */
+static cddp_status attach(const struct cddpi_open_params *params, const struct offer *offer,
+                          struct cddpi_backend **out)
 {
     cddp_status status;
     int fd;
@@ -255,10 +257,6 @@ static cddp_status attach(cddp_group *group, const struct cddpi_open_params *par
     }
     status = cddpi_shm_attach(params, fd, offer->nonce, out);
     close(fd);
-    if (status == CDDP_OK) {
-        status = cddpi_shm_await_attached(*out, cddpi_deadline_ns(group->timeout_ms), NULL, NULL);
-        cddpi_error_blame(-1); /* the culprit's number is one of the part, not of the job */
-    }
     return status;
 }
 
@@ -279,7 +277,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
     if (status == CDDP_OK) {
         if (own == CDDP_OK && joins) {
-            own = attach(group, params, (const struct offer *)offers + first, &backend);
+            own = attach(params, (const struct offer *)offers + first, &backend);
         }
         status = cddpi_agree(group, own);
     }

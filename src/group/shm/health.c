@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "group/peer.h"
 #include "group/shm/shm.h"
 
 #include <stdio.h>
@@ -73,24 +74,23 @@ cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_
     }
     for (int r = 0; r < shm->size && status == CDDP_OK; r++) {
         struct shm_rank *peer = &shm->block->ranks[r];
+        unsigned state;
 
         if (!cddpi_shm_needs(shm, op, r)) {
             continue;
         }
         /* a counter that is read after the state shows all that the peer did before it left */
-        if (atomic_load_explicit(&peer->state, memory_order_acquire) == SHM_LEFT) {
+        state = atomic_load_explicit(&peer->state, memory_order_acquire);
+        if (state == SHM_LEFT || state == SHM_EXITED) {
             if (cddpi_shm_needs(shm, op, r)) {
-                status = cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group",
-                                    title(shm, op, name), shm_name(shm, r));
-                cddpi_error_blame(shm_name(shm, r));
+                status = cddpi_peer_left(title(shm, op, name), shm_name(shm, r), peer->pid,
+                                         state == SHM_LEFT ? CDDPI_PEER_LEFT : CDDPI_PEER_EXITED);
             }
             continue;
         }
         if (thorough && !cddpi_process_is_alive(peer->pid, peer->start_time) &&
             cddpi_shm_needs(shm, op, r)) {
-            status = cddpi_fail(CDDP_ERR_PEER, "%s: rank %d (pid %d) died before it was done",
-                                title(shm, op, name), shm_name(shm, r), peer->pid);
-            cddpi_error_blame(shm_name(shm, r));
+            status = cddpi_peer_died(title(shm, op, name), shm_name(shm, r), peer->pid);
         }
     }
     return status;
@@ -98,29 +98,13 @@ cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_
 
 cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op)
 {
-    char late[512] = "";
+    struct cddpi_late late = {.used = 0};
     char name[64];
-    size_t used = 0;
-    bool any_stopped = false;
-    bool is_stopped;
 
     for (int r = 0; r < shm->size; r++) {
-        struct shm_rank *peer = &shm->block->ranks[r];
-
-        if (!cddpi_shm_needs(shm, op, r) || used > sizeof late - 64) {
-            continue;
+        if (cddpi_shm_needs(shm, op, r)) {
+            cddpi_late_add(&late, shm_name(shm, r), shm->block->ranks[r].pid);
         }
-        is_stopped = cddpi_process_is_stopped(peer->pid);
-        any_stopped = any_stopped || is_stopped;
-        used += (size_t)snprintf(late + used, sizeof late - used, "%srank %d (pid %d%s)",
-                                 used > 0 ? ", " : "", shm_name(shm, r), peer->pid,
-                                 is_stopped ? ", stopped" : "");
     }
-    (void)cddpi_fail(CDDP_ERR_TIMEOUT, "%s: waited %lld ms for %s", title(shm, op, name),
-                     (long long)((cddpi_now_ns() - op->start_ns) / 1000000),
-                     used > 0 ? late : "its turn");
-    if (any_stopped) {
-        cddpi_error_stopped();
-    }
-    return CDDP_ERR_TIMEOUT;
+    return cddpi_late_fail(&late, title(shm, op, name), op->start_ns, "its turn", "");
 }

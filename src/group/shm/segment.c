@@ -120,8 +120,11 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
     }
     segment->bytes = op->count > 0 ? op->count : 1;
     segment->at = cddpi_zalloc_array((size_t)shm->size, sizeof *segment->at);
+    if (segment->at == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
+    }
     allocation->fd = memfd_create("cddp-memory", MFD_CLOEXEC);
-    if (segment->at == NULL || allocation->fd < 0 || ftruncate(allocation->fd, (off_t)bytes) != 0) {
+    if (allocation->fd < 0 || ftruncate(allocation->fd, (off_t)bytes) != 0) {
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "group_alloc of %zu bytes", op->count);
     }
     segment->at[shm->rank] = map(allocation->fd, bytes);

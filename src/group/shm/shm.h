@@ -23,7 +23,7 @@ enum {
     SHM_TEXT_BYTES = 1024
 };
 
-enum shm_state { SHM_ABSENT, SHM_RUNNING, SHM_LEFT };
+enum shm_state { SHM_ABSENT, SHM_RUNNING, SHM_LEFT, SHM_EXITED };
 
 /* A rank's call, the collective that it is in, and where its memory lies. */
 struct shm_fingerprint {

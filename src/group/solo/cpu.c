@@ -37,7 +37,7 @@ static cddp_status give_memory(struct cddpi_backend *solo, struct cddpi_group_op
 
     if (memory == NULL) {
         cddpi_free(block);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc of %zu bytes", op->count);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory for %zu bytes", op->count);
     }
     memset(memory, 0, op->count);
     block->memory = memory;

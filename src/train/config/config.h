@@ -43,7 +43,7 @@ enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_O
 enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
-enum { CDDPI_KEYS_MAX = 128 };
+enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
 
 /* One member for each key; see schema.c for what they mean. */
 struct cddpi_config {
@@ -107,15 +107,25 @@ struct cddpi_config {
         double timeout;
         bool tensorboard;
         char *sample_log;
+        char *trace;
+        char *prometheus;
     } train;
     struct {
         int64_t first_bucket_bytes;
         int64_t bucket_bytes;
+        int64_t part_bytes;
         int wire;
         bool allow_unused;
         bool deterministic;
         bool shard_optimizer;
     } ddp;
+    struct {
+        int pipeline;
+        int schedule;
+        int chunks;
+        int64_t micro_batches;
+        struct cddpi_text_list stages;
+    } parallel;
     struct {
         int type;
         double lr;

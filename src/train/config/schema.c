@@ -214,13 +214,32 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.sample_log), CDDPI_KEY_TEXT, "\"\"", .local = true,
      .text = "Each rank appends to the file of this name, a dot and its rank one line a step: "
              "step, epoch and the samples it took; empty: not."},
+    {KEY(train.trace), CDDPI_KEY_TEXT, "\"\"",
+     .text = "Steps to be traced, as *10-20*, counted from 1: each rank writes trace/rank-R.json "
+             "into the run's folder, which *cddp-trace*(1) merges and the report shows; empty: "
+             "those of $CDDP_TRACE, or none."},
+    {KEY(train.prometheus), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text = "Rank 0 writes the newest metrics into this file, in the text format of Prometheus, "
+             "whole each time: for the textfile collector of its node exporter; empty: not."},
 
-    {KEY(ddp.first_bucket_bytes), CDDPI_KEY_LONG, "1048576", 1, 4 * GIB,
-     .text = "Size from which the first bucket of gradients is closed."},
-    {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "26214400", 1, 4 * GIB,
-     .text = "Size from which each other bucket is closed."},
+    {KEY(ddp.first_bucket_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
+     .text = "Size from which the first bucket of gradients is closed; 0: as *ddp.bucket_bytes* "
+             "says, else 1048576 or that."},
+    {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
+     .text = "Size from which each other bucket is closed. 0: between hosts this size, the first "
+             "bucket's and that of parts are chosen from the link's measured latency and "
+             "bandwidth, so that as little as possible is left to send when backward ends; where "
+             "the optimizer is not sharded once more with the times of the first backward "
+             "($CDDP_LOG=info tells). On one host, on GPUs, or if one of the three is given: "
+             "26214400. Results are the same."},
+    {KEY(ddp.part_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
+     .text = "A larger gradient is cut in parts of about so many bytes, at most 64, each a bucket "
+             "of its own: one is sent while the next is copied or cast (*ddp.wire*). 0: not, or as "
+             "*ddp.bucket_bytes* says. Never with *ddp.shard_optimizer*."},
     {KEY(ddp.wire), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|f16",
-     .text = "Type in which gradients are exchanged."},
+     .text = "Type in which gradients are exchanged. With *ddp.shard_optimizer* the updated "
+             "parameters are still sent as they are kept: of the bytes that a step sends in f32, "
+             "bf16 and f16 then leave three quarters, without it half."},
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
     {KEY(ddp.deterministic), CDDPI_KEY_BOOL, "true",
@@ -233,6 +252,28 @@ const struct cddpi_key cddpi_config_keys[] = {
          "Each rank updates its part of the parameters, and keeps the optimizer's state of that "
          "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
          "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
+
+    {KEY(parallel.pipeline), CDDPI_KEY_INT, "1", 1, 4096,
+     .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
+             "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "
+             "whole model. See PIPELINES."},
+    {KEY(parallel.schedule), CDDPI_KEY_ENUM, "\"1f1b\"", .choices = "1f1b|gpipe|interleaved",
+     .text =
+         "The order of forwards and backwards: *1f1b*, a backward as soon as there can be one, "
+         "so that the first stage keeps the activations of as many micro-batches as there are "
+         "stages; *gpipe*, all forwards first, which keeps those of all; *interleaved*, as 1f1b "
+         "with *parallel.chunks* on each rank, so that ranks wait less."},
+    {KEY(parallel.chunks), CDDPI_KEY_INT, "1", 1, CDDPI_TRAINER_CHUNKS,
+     .text = "interleaved: chunks of layers on each rank: stages are dealt out to the ranks in so "
+             "many rounds."},
+    {KEY(parallel.micro_batches), CDDPI_KEY_LONG, "0", 0, 1 << 16,
+     .text = "Into how many micro-batches a pipeline's share of a step is cut, which are in "
+             "different stages at once; 0: *train.accumulate*. With P stages, each waits for "
+             "(P - 1) / (micro-batches + P - 1) of the time."},
+    {KEY(parallel.stages), CDDPI_KEY_TEXTS, "[]",
+     .text = "The first layer of each stage but the first, by name; none: rank 0 measures the "
+             "layers when the run begins, and stages take as equally long as can be. Two runs with "
+             "the same division have the same bits."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},

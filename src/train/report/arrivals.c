@@ -18,7 +18,7 @@ enum { STEPS = 64 };
 struct times {
     double forward_end, backward_end, step, exposed;
     double *ready;                      /* by parameter */
-    double *bucket_start, *bucket_done; /* by bucket: there are no more than parameters */
+    double *bucket_start, *bucket_done; /* by bucket */
 };
 
 struct cddpi_arrivals {
@@ -28,6 +28,9 @@ struct cddpi_arrivals {
     struct times steps[STEPS];
     uint64_t step_count;  /* kept so far: the last STEPS of them are there */
     size_t bucket_count;  /* in all steps that are there */
+    size_t bucket_room;   /* of them there is memory for so many */
+    double *bucket_times; /* of all steps */
+    double *ready_times;  /* the same */
     size_t *bucket_bytes; /* likewise */
     int64_t begin_ns;     /* of the forward at hand */
     int64_t end_ns;       /* of the last step; 0: there was none */
@@ -42,21 +45,17 @@ cddp_status cddpi_arrivals_open(const char *path, const cddp_param *params, size
                                 struct cddpi_arrivals **out)
 {
     struct cddpi_arrivals *arrivals = cddpi_zalloc(sizeof *arrivals);
-    size_t *bytes = cddpi_zalloc_array(count, sizeof *bytes);
-    double *all = cddpi_zalloc_array((size_t)3 * STEPS, count * sizeof *all);
+    double *all = cddpi_zalloc_array(STEPS, count * sizeof *all);
 
-    if (arrivals == NULL || bytes == NULL || all == NULL) {
+    if (arrivals == NULL || all == NULL) {
         cddpi_free(arrivals);
-        cddpi_free(bytes);
         cddpi_free(all);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the arrivals of %zu gradients", count);
     }
     *arrivals = (struct cddpi_arrivals){
-        .path = path, .params = params, .param_count = count, .bucket_bytes = bytes};
+        .path = path, .params = params, .param_count = count, .ready_times = all};
     for (size_t i = 0; i < STEPS; i++) {
-        arrivals->steps[i].ready = all + 3 * i * count;
-        arrivals->steps[i].bucket_start = all + (3 * i + 1) * count;
-        arrivals->steps[i].bucket_done = all + (3 * i + 2) * count;
+        arrivals->steps[i].ready = all + i * count;
     }
     *out = arrivals;
     return CDDP_OK;
@@ -65,8 +64,9 @@ cddp_status cddpi_arrivals_open(const char *path, const cddp_param *params, size
 void cddpi_arrivals_close(struct cddpi_arrivals *arrivals)
 {
     if (arrivals != NULL) {
-        cddpi_free(arrivals->steps[0].ready);
+        cddpi_free(arrivals->ready_times);
         cddpi_free(arrivals->bucket_bytes);
+        cddpi_free(arrivals->bucket_times);
         cddpi_free(arrivals);
     }
 }
@@ -119,6 +119,34 @@ static double first_ready(const struct times *times, size_t count)
     return first;
 }
 
+/* Make room for the times of @p count buckets. */
+static cddp_status reserve_buckets(struct cddpi_arrivals *arrivals, size_t count)
+{
+    size_t *bytes;
+    double *all;
+
+    if (count <= arrivals->bucket_room) {
+        return CDDP_OK;
+    }
+    bytes = cddpi_zalloc_array(count, sizeof *bytes);
+    all = cddpi_zalloc_array((size_t)2 * STEPS, count * sizeof *all);
+    if (bytes == NULL || all == NULL) {
+        cddpi_free(bytes);
+        cddpi_free(all);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the arrivals of %zu buckets", count);
+    }
+    cddpi_free(arrivals->bucket_bytes);
+    cddpi_free(arrivals->bucket_times);
+    arrivals->bucket_bytes = bytes;
+    arrivals->bucket_times = all;
+    arrivals->bucket_room = count;
+    for (size_t i = 0; i < STEPS; i++) {
+        arrivals->steps[i].bucket_start = all + 2 * i * count;
+        arrivals->steps[i].bucket_done = all + (2 * i + 1) * count;
+    }
+    return CDDP_OK;
+}
+
 /* Buckets are others than before: what was kept is of no use beside them. */
 static void forget_steps(struct cddpi_arrivals *arrivals, size_t bucket_count)
 {
@@ -142,6 +170,7 @@ cddp_status cddpi_arrivals_end(struct cddpi_arrivals *arrivals, const cddp_ddp *
     status = cddp_ddp_get_stats(ddp, &stats);
     if (status == CDDP_OK && stats.buckets != arrivals->bucket_count) {
         forget_steps(arrivals, stats.buckets);
+        status = reserve_buckets(arrivals, stats.buckets);
     }
     present(arrivals)->exposed = (double)stats.exposed_ns / 1e9;
     present(arrivals)->step = arrivals->end_ns > 0 ? (double)(now_ns - arrivals->end_ns) / 1e9 -

@@ -21,9 +21,10 @@ static const char RUN_BEGINS[] = "{\"kind\":\"run\","; /* the line that begins a
 struct cddpi_metrics {
     int fd;
     char *path;
-    struct cddpi_tfevents *events; /* NULL: not wanted, or failed */
-    bool failed;                   /* warned about metrics.jsonl already */
-    bool has_evaluation;           /* of the step after which the file was cut */
+    struct cddpi_tfevents *events;       /* NULL: not wanted, or failed */
+    struct cddpi_prometheus *prometheus; /* NULL: not wanted */
+    bool failed;                         /* warned about metrics.jsonl already */
+    bool has_evaluation;                 /* of the step after which the file was cut */
 };
 
 /* What stays of a file. */
@@ -158,12 +159,18 @@ bool cddpi_metrics_is_there(const struct cddpi_metrics *metrics)
     return access(metrics->path, F_OK) == 0 || errno != ENOENT;
 }
 
+void cddpi_metrics_export(struct cddpi_metrics *metrics, struct cddpi_prometheus *prometheus)
+{
+    metrics->prometheus = prometheus;
+}
+
 void cddpi_metrics_close(struct cddpi_metrics *metrics)
 {
     if (metrics == NULL) {
         return;
     }
     cddpi_tfevents_close(metrics->events);
+    cddpi_prometheus_close(metrics->prometheus);
     if (metrics->fd >= 0) {
         close(metrics->fd);
     }
@@ -208,6 +215,7 @@ void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64
         object, "time_ms",
         json_integer((json_int_t)now.tv_sec * 1000 + (json_int_t)now.tv_nsec / 1000000));
     cddpi_metrics_add_object(metrics, object);
+    cddpi_prometheus_update(metrics->prometheus, step, epoch, names, values, count);
     if (metrics->events != NULL &&
         cddpi_tfevents_add(metrics->events, step, prefix, names, values, count) != CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "no more events for TensorBoard: %s", cddp_last_error());

@@ -3,6 +3,8 @@
 #ifndef CDDPI_TRAIN_REPORT_METRICS_H
 #define CDDPI_TRAIN_REPORT_METRICS_H
 
+#include "train/report/prometheus.h"
+
 #include <cddp/status.h>
 
 #include <jansson.h>
@@ -21,6 +23,8 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics);
 bool cddpi_metrics_has_job(const char *dir, const char *job);
 /** Whether the file is still there under its name. */
 bool cddpi_metrics_is_there(const struct cddpi_metrics *metrics);
+/** Let the same numbers go to @p prometheus, which is the metrics' from now on. */
+void cddpi_metrics_export(struct cddpi_metrics *metrics, struct cddpi_prometheus *prometheus);
 void cddpi_metrics_close(struct cddpi_metrics *metrics); /* accepts NULL */
 
 /** One line {"step", "epoch", name: value ...}; for TensorBoard the names stand below @p prefix.

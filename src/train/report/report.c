@@ -3,6 +3,8 @@
 
 #include "train/report/mfu.h"
 
+#include <sys/resource.h>
+
 enum { MOST_VALUES = 16 };
 
 /* Of metrics. */
@@ -41,6 +43,14 @@ static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_inte
     cddpi_progress_step(&trainer->progress, &state);
 }
 
+static double peak_rss_mib(void)
+{
+    struct rusage usage = {0};
+
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024.0;
+}
+
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
     struct line line = {.count = 0};
@@ -77,6 +87,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     if (trainer->config->train.precision == CDDPI_PRECISION_FP16) {
         put(&line, "skipped_steps", (double)means.skipped_steps);
     }
+    put(&line, "peak_rss_mib", peak_rss_mib());
     if (trainer->rank == 0) {
         (void)cddpi_trainer_keep_run_dir(trainer); /* it has reported its failure itself */
     }

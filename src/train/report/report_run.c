@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "train/report/mfu.h"
+#include "train/report/report_page.h"
 
 #include <string.h>
 #include <sys/resource.h>
@@ -90,6 +91,21 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     cddpi_metrics_add_object(trainer->metrics, line);
 }
 
+/* A run is as good without its page. Its own failure, if there is one, stays this thread's last. */
+static void write_page(struct cddpi_trainer *trainer)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    char *dir = cddpi_strdup(cddpi_trainer_run_dir(trainer));
+    char *path = dir != NULL ? cddpi_format("%s/report.html", dir) : NULL;
+
+    if (path != NULL && cddpi_report_page_write(&dir, 1, path) != CDDP_OK) {
+        cddpi_trainer_warn(trainer, "no report: %s", cddp_last_error());
+    }
+    cddpi_free(path);
+    cddpi_free(dir);
+    (void)cddpi_fail_again((cddp_status)failure.status, &failure);
+}
+
 void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
 {
     struct rusage usage = {0};
@@ -105,4 +121,5 @@ void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
                                     (json_int_t)trainer->cursor.epoch, "stopped", trainer->stopped,
                                     "seconds", (double)(cddpi_now_ns() - trainer->began_ns) * 1e-9,
                                     "peak_rss_mib", (double)usage.ru_maxrss / 1024.0));
+    write_page(trainer);
 }

@@ -442,7 +442,13 @@ static bool can_capture(const struct cddpi_device_transport *transport)
     return transport->size == 1;
 }
 
+static void exits(struct cddpi_device_transport *transport)
+{
+    atomic_store_explicit(&transport->block->ranks[transport->rank].left, 1, memory_order_release);
+}
+
 static const struct cddpi_device_transport_ops ops = {.close = close_transport,
+                                                      .exits = exits,
                                                       .enqueue = enqueue,
                                                       .message = message,
                                                       .poll = cddpi_ipc_poll,
@@ -456,7 +462,10 @@ const struct cddpi_transport cddpi_ipc_transport = {
     .carries = CDDPI_MEMORY_DEVICE,
     .device = {.ops = &ops, .probe = probe, .open = open_ipc, .for_host = true}};
 
-const struct cddpi_transport cddpi_staged_transport = {
-    .name = "staged",
-    .carries = CDDPI_MEMORY_DEVICE,
-    .device = {.ops = &ops, .probe = probe, .open = open_staged, .for_host = true}};
+const struct cddpi_transport cddpi_staged_transport = {.name = "staged",
+                                                       .carries = CDDPI_MEMORY_DEVICE,
+                                                       .device = {.ops = &ops,
+                                                                  .probe = probe,
+                                                                  .open = open_staged,
+                                                                  .hosts = CDDPI_ONE_HOST,
+                                                                  .for_host = true}};

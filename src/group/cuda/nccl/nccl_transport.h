@@ -147,6 +147,10 @@ ncclDataType_t cddpi_nccl_type(cddp_type type);
 cddp_status cddpi_nccl_gather_weights(struct cddpi_device_transport *transport,
                                       const struct cddpi_group_op *op);
 
+/* hosts.c */
+/** Before NCCL's first call for a communicator. */
+void cddpi_nccl_tell_hosts(const struct cddpi_device_open_params *params);
+
 /* exchange.c: with the mutex */
 /* What goes to and comes from each rank in one exchange; 0 bytes: nothing. */
 struct nccl_transfer {

@@ -20,7 +20,7 @@ struct intro {
 /* NCCL tells machines apart by this. */
 static void name_host(char *out, size_t bytes)
 {
-    const char *id = getenv("NCCL_HOSTID");
+    const char *id = getenv("NCCL_HOSTID"); /* cddpi_nccl_tell_hosts() may have set it */
     char boot[48] = "";
     char name[96] = "";
     FILE *file;
@@ -214,6 +214,7 @@ static cddp_status open_transport(const struct cddpi_device_open_params *params,
         transport->timeout_ms = params->timeout_ms;
         transport->deterministic = params->deterministic;
         transport->stream = cuda_device_stream(params->device, CDDPI_STREAM_COMM);
+        cddpi_nccl_tell_hosts(params);
         status = cddpi_nccl_load(transport->device, &transport->nccl);
     }
     status = cddpi_transport_agree(params, status);

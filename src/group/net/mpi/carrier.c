@@ -309,19 +309,24 @@ bool cddpi_mpi_carrier_drain(struct cddpi_carrier *carrier)
     return await(carrier, 0);
 }
 
-/* A send, and a receive that has begun, cannot be taken back, and their memory may go now: they
- * are given a second to end. Both ends forget, so one that lives takes part in that. */
-void cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier)
+/* A send, and a receive that has begun, cannot be taken back: they are given a second to end. Both
+ * ends forget, so one that lives takes part in that; to one that does not, MPI may go on sending.
+ */
+bool cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier)
 {
+    bool is_done = true;
+
     cddpi_mpi_give_up();
     if (cddpi_mpi_enter() == CDDP_OK) {
         send_abort(carrier);
         cancel_receives(&carrier->under_way, 1);
-        if (!await(carrier, 1)) {
+        is_done = await(carrier, 1);
+        if (!is_done) {
             atomic_store(&carrier->is_broken, true); /* close leaves the communicator */
         }
         cddpi_mpi_leave();
     }
+    return is_done;
 }
 
 cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *carrier)

@@ -77,7 +77,7 @@ void cddpi_mpi_requests_free(struct cddpi_mpi_requests *requests);
 /* carrier.c: the functions of struct cddpi_carrier_ops, but for open.c's */
 cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer);
 cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_any);
-void cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier);
+bool cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier);
 cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *carrier);
 void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes);
 void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);

@@ -3,15 +3,26 @@
 
 #include "cddp_config.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static void use(const struct cddpi_mpi_host *host)
 {
     cddpi_mpi_host = host;
     cddpi_module_host_use(host->base);
 }
 
+static void library(char *out, size_t bytes)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+
+    (void)MPI_Get_library_version(version, &length);
+    snprintf(out, bytes, "%.*s", (int)strcspn(version, ",\n"), version);
+}
+
 static const struct cddpi_mpi_module module = {
-    .abi = CDDPI_MODULE_ABI,
-    .version = CDDP_VERSION,
+    .start = {.start = {.abi = CDDPI_MODULE_ABI, .version = CDDP_VERSION}, .library = library},
     .use = use,
     .carrier = &cddpi_mpi_carrier_ops,
     .bootstrap = cddpi_mpi_bootstrap,

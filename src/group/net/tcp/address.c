@@ -210,7 +210,8 @@ int cddpi_tcp_offer_order(const struct tcp_offer *own, const struct tcp_offer *p
     return count;
 }
 
-bool cddpi_tcp_offer_has(const struct tcp_offer *own, const struct sockaddr_storage *local)
+const struct tcp_address *cddpi_tcp_offer_find(const struct tcp_offer *own,
+                                               const struct sockaddr_storage *local)
 {
     struct tcp_address address = {.family = 4};
 
@@ -228,10 +229,10 @@ bool cddpi_tcp_offer_has(const struct tcp_offer *own, const struct sockaddr_stor
     }
     for (int i = 0; i < own->count; i++) {
         if (is_same(&own->addresses[i], &address)) {
-            return true;
+            return &own->addresses[i];
         }
     }
-    return false;
+    return NULL;
 }
 
 socklen_t cddpi_tcp_sockaddr(const struct tcp_address *address, uint16_t port,

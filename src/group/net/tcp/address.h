@@ -54,8 +54,9 @@ bool cddpi_tcp_offer_is_valid(const struct tcp_offer *offer);
 int cddpi_tcp_offer_order(const struct tcp_offer *own, const struct tcp_offer *peer,
                           int out_order[TCP_MAX_ADDRESSES]);
 
-/** Whether a connection that came in at @p local came to an address that was offered. */
-bool cddpi_tcp_offer_has(const struct tcp_offer *own, const struct sockaddr_storage *local);
+/** The offered address that @p local is, this host's end of a connection; NULL: none. */
+const struct tcp_address *cddpi_tcp_offer_find(const struct tcp_offer *own,
+                                               const struct sockaddr_storage *local);
 
 socklen_t cddpi_tcp_sockaddr(const struct tcp_address *address, uint16_t port,
                              struct sockaddr_storage *out);

@@ -215,13 +215,15 @@ static void send_aborts(struct cddpi_carrier *tcp)
 void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
 {
     uint32_t interval_ms = tcp->limit_ms / BEATS;
-    bool is_due;
+    bool is_due = tcp->leads && now_ns >= tcp->next_beat_ns;
 
+    if (is_due && !tcp->must_abort && tcp->params.host_failed != NULL) {
+        tcp->must_abort = tcp->params.host_failed(tcp->params.wake_context, &tcp->own_abort);
+    }
     if (tcp->must_abort) {
         tcp->must_abort = false;
         send_aborts(tcp);
     }
-    is_due = tcp->leads && now_ns >= tcp->next_beat_ns;
     if (is_due) {
         tcp->next_beat_ns = now_ns + (int64_t)(interval_ms > SHORTEST_BEAT_MS ? interval_ms
                                                                               : SHORTEST_BEAT_MS) *

@@ -178,6 +178,9 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *tcp, bool *out_any)
         status = take_arrived(tcp);
         *out_any = true; /* a transfer may be done */
     }
+    if (status == CDDP_OK) {
+        status = cddpi_tcp_send_held(tcp, out_any);
+    }
     count = epoll_wait(tcp->data_epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < count && status == CDDP_OK; i++) {
         status = handle_event(tcp, &events[i], out_any);
@@ -185,7 +188,19 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *tcp, bool *out_any)
     return keep(tcp, status);
 }
 
-void cddpi_tcp_forget(struct cddpi_carrier *tcp)
+cddp_status cddpi_tcp_flush(struct cddpi_carrier *tcp, bool *out_any)
+{
+    *out_any = false;
+    if (tcp->held == NULL) {
+        return CDDP_OK;
+    }
+    if (tcp->is_forgotten || tcp->data_status != CDDP_OK) {
+        return fail_again(tcp);
+    }
+    return keep(tcp, cddpi_tcp_send_held(tcp, out_any));
+}
+
+bool cddpi_tcp_forget(struct cddpi_carrier *tcp)
 {
     tcp->is_forgotten = true;
     for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {
@@ -193,6 +208,8 @@ void cddpi_tcp_forget(struct cddpi_carrier *tcp)
         cddpi_tcp_socket_watch(tcp, socket, 0);
         socket->is_dead = true;
         socket->out = NULL;
+        socket->out_head_sent = socket->out_head_end = 0;
+        socket->batch_count = 0;
         socket->in = NULL;
         if (socket->link != NULL) {
             memset(&socket->link->sends, 0, sizeof socket->link->sends);
@@ -209,6 +226,7 @@ void cddpi_tcp_forget(struct cddpi_carrier *tcp)
             }
         }
     }
+    return true;
 }
 
 int cddpi_tcp_descriptor(struct cddpi_carrier *tcp)
@@ -229,7 +247,7 @@ static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
     struct iovec parts[2] = {{frame, sizeof frame}, {NULL, 0}};
     uint8_t rest[4096];
 
-    if (!socket->is_dead && socket->out == NULL && tcp->owner == getpid()) {
+    if (!socket->is_dead && !tcp_sends(socket) && tcp->owner == getpid()) {
         cddpi_tcp_frame_put(&goodbye, frame);
         (void)!cddpi_stream_send(&socket->stream, parts);
         (void)shutdown(socket->stream.fd, SHUT_WR);

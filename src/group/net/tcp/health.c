@@ -59,3 +59,34 @@ bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
     *out = tcp->abort_failure;
     return true;
 }
+
+/* By this host's end of a connection to another leader. */
+static const struct tcp_address *find_way(const struct cddpi_carrier *tcp)
+{
+    const struct tcp_address *found = NULL;
+
+    for (int peer = 0; peer < tcp->params.world_size && found == NULL; peer++) {
+        const struct tcp_pair *pair = tcp->pairs[peer];
+        struct sockaddr_storage local;
+        socklen_t bytes = sizeof local;
+
+        if (pair != NULL && pair->control != NULL && pair->control->is_open &&
+            getsockname(pair->control->stream.fd, (void *)&local, &bytes) == 0) {
+            found = cddpi_tcp_offer_find(&tcp->own, &local);
+        }
+    }
+    return found;
+}
+
+bool cddpi_tcp_interface(struct cddpi_carrier *tcp, char *out, size_t bytes)
+{
+    const struct tcp_address *way;
+
+    pthread_mutex_lock(&tcp->lock);
+    way = find_way(tcp);
+    if (way != NULL) {
+        snprintf(out, bytes, "%s", way->interface);
+    }
+    pthread_mutex_unlock(&tcp->lock);
+    return way != NULL;
+}

@@ -8,7 +8,8 @@
 /* data.c */
 cddp_status cddpi_tcp_start(struct cddpi_carrier *tcp, struct cddpi_transfer *transfer);
 cddp_status cddpi_tcp_progress(struct cddpi_carrier *tcp, bool *out_any);
-void cddpi_tcp_forget(struct cddpi_carrier *tcp);
+cddp_status cddpi_tcp_flush(struct cddpi_carrier *tcp, bool *out_any);
+bool cddpi_tcp_forget(struct cddpi_carrier *tcp);
 int cddpi_tcp_descriptor(struct cddpi_carrier *tcp);
 void cddpi_tcp_prepare_sleep(struct cddpi_carrier *tcp);
 /** Close the data connections, when the thread has ended. */
@@ -19,5 +20,6 @@ cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp);
 void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes);
 void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *failure);
 bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out);
+bool cddpi_tcp_interface(struct cddpi_carrier *tcp, char *out, size_t bytes);
 
 #endif

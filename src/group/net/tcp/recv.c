@@ -176,8 +176,7 @@ static cddp_status pump(struct cddpi_carrier *tcp, struct tcp_socket *socket, bo
         status = parse(tcp, socket, out_any);
     }
     if (!socket->is_dead) {
-        cddpi_tcp_socket_watch(tcp, socket,
-                               (socket->events & EPOLLOUT) | (socket->is_stalled ? 0 : EPOLLIN));
+        cddpi_tcp_socket_watch(tcp, socket, (socket->events & EPOLLOUT) | EPOLLIN);
     }
     return status;
 }
@@ -210,9 +209,18 @@ static cddp_status resume(struct cddpi_carrier *tcp, struct tcp_link *link, bool
 cddp_status cddpi_tcp_socket_recv(struct cddpi_carrier *tcp, struct tcp_socket *socket,
                                   bool *out_any)
 {
-    cddp_status status = socket->is_stalled ? CDDP_OK : pump(tcp, socket, out_any);
+    bool was_stalled = socket->is_stalled;
+    cddp_status status = was_stalled ? CDDP_OK : pump(tcp, socket, out_any);
 
-    return status == CDDP_OK ? resume(tcp, socket->link, out_any) : status;
+    if (status == CDDP_OK) {
+        status = resume(tcp, socket->link, out_any);
+    }
+    if (was_stalled && socket->is_stalled && !socket->is_dead) {
+        /* more has come behind what nobody wants: epoll would report it for ever. Mostly none has,
+           and what waits is wanted soon, so until now epoll was left as it is */
+        cddpi_tcp_socket_watch(tcp, socket, socket->events & EPOLLOUT);
+    }
+    return status;
 }
 
 cddp_status cddpi_tcp_recv(struct cddpi_carrier *tcp, struct tcp_link *link,

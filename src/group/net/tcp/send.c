@@ -1,7 +1,8 @@
 /* send.c - sends messages in pieces from the caller's memory. The caller's thread's.
  *
  * A message waits in its channel until a connection takes a piece of it: small ones whole, large
- * ones in pieces that go over all connections that have nothing else to do. */
+ * ones in pieces that go over all connections that have nothing else to do. Small ones are held
+ * until the flush, since what one operation sends to a host then leaves by one call. */
 #include "group/net/tcp/tcp.h"
 
 #include <errno.h>
@@ -14,55 +15,113 @@ enum {
     CALLS_AT_ONCE = 4 /* then others have their turn */
 };
 
-/* Give the socket the next piece of its channel. False: there is none. */
-static bool take_piece(const struct cddpi_carrier *tcp, struct tcp_socket *socket)
+/* Bytes that still fit between the heads. */
+static size_t room(const struct tcp_socket *socket)
 {
-    struct cddpi_transfer *transfer = socket->link->sends.first;
-    struct tcp_progress *progress;
-    struct tcp_frame frame = {.kind = TCP_FRAME_PIECE};
+    return sizeof socket->out_head - socket->out_head_end;
+}
 
-    if (transfer == NULL) {
-        return false;
-    }
-    progress = tcp_progress(transfer);
-    frame.tag = transfer->tag;
-    frame.number = progress->number;
-    frame.total = transfer->bytes;
-    frame.offset = progress->assigned;
-    frame.bytes = transfer->bytes - progress->assigned;
-    if (tcp->sockets > 1 && transfer->bytes >= STRIPED_BYTES && frame.bytes > PIECE_BYTES) {
-        frame.bytes = PIECE_BYTES;
-    }
-    cddpi_tcp_frame_put(&frame, socket->out_head);
-    socket->out = transfer;
-    socket->out_head_sent = 0;
-    socket->out_at = frame.offset;
-    socket->out_end = frame.offset + frame.bytes;
-    progress->assigned = socket->out_end;
+/* Let the next @p bytes of @p transfer be the socket's; the message is taken off its channel when
+ * nothing is left of it. */
+static void take(struct tcp_socket *socket, struct cddpi_transfer *transfer, uint64_t bytes)
+{
+    struct tcp_progress *progress = tcp_progress(transfer);
+    struct tcp_frame frame = {.kind = TCP_FRAME_PIECE,
+                              .tag = transfer->tag,
+                              .number = progress->number,
+                              .total = transfer->bytes,
+                              .offset = progress->assigned,
+                              .bytes = bytes};
+
+    cddpi_tcp_frame_put(&frame, socket->out_head + socket->out_head_end);
+    socket->out_head_end += TCP_FRAME_BYTES;
+    progress->assigned += bytes;
     if (progress->assigned == transfer->bytes) {
         cddpi_tcp_list_remove(&socket->link->sends, transfer);
     }
+}
+
+/* Small messages are copied behind their heads, so that several leave by one call. */
+static bool take_small(struct tcp_socket *socket, struct cddpi_transfer *transfer)
+{
+    if (transfer->bytes > TCP_SMALL_BYTES || tcp_progress(transfer)->assigned > 0 ||
+        socket->batch_count == TCP_BATCH_MESSAGES ||
+        room(socket) < TCP_FRAME_BYTES + transfer->bytes) {
+        return false;
+    }
+    take(socket, transfer, transfer->bytes);
+    if (transfer->bytes > 0) {
+        memcpy(socket->out_head + socket->out_head_end, transfer->data, transfer->bytes);
+        socket->out_head_end += transfer->bytes;
+    }
+    socket->batch[socket->batch_count++] = transfer;
     return true;
 }
 
-/* The stream has taken @p bytes of the socket's piece. */
+static void take_piece(const struct cddpi_carrier *tcp, struct tcp_socket *socket,
+                       struct cddpi_transfer *transfer)
+{
+    uint64_t begin = tcp_progress(transfer)->assigned;
+    uint64_t bytes = transfer->bytes - begin;
+
+    if (tcp->sockets > 1 && transfer->bytes >= STRIPED_BYTES && bytes > PIECE_BYTES) {
+        bytes = PIECE_BYTES;
+    }
+    take(socket, transfer, bytes);
+    socket->out = transfer;
+    socket->out_at = begin;
+    socket->out_end = begin + bytes;
+}
+
+/* Give the socket what its channel has to send: small messages, and the next piece of a larger one.
+ */
+static void fill(const struct cddpi_carrier *tcp, struct tcp_socket *socket)
+{
+    struct cddpi_transfer *next;
+
+    socket->out_head_sent = socket->out_head_end = 0;
+    while ((next = socket->link->sends.first) != NULL) {
+        if (!take_small(socket, next)) {
+            break;
+        }
+    }
+    if (next != NULL && room(socket) >= TCP_FRAME_BYTES &&
+        (next->bytes > TCP_SMALL_BYTES || socket->out_head_end == 0)) {
+        take_piece(tcp, socket, next);
+    }
+}
+
+static void end_piece(struct tcp_socket *socket, bool *out_any)
+{
+    struct cddpi_transfer *transfer = socket->out;
+
+    if (transfer != NULL && socket->out_at == socket->out_end) {
+        socket->out = NULL;
+        if (tcp_progress(transfer)->moved == transfer->bytes) {
+            transfer->is_done = true;
+            *out_any = true;
+        }
+    }
+}
+
+/* The stream has taken @p bytes of what is being sent. */
 static void advance(struct tcp_socket *socket, size_t bytes, bool *out_any)
 {
-    size_t of_head = TCP_FRAME_BYTES - socket->out_head_sent;
-    struct cddpi_transfer *transfer = socket->out;
+    size_t of_head = socket->out_head_end - socket->out_head_sent;
 
     of_head = bytes < of_head ? bytes : of_head;
     socket->out_head_sent += of_head;
-    socket->out_at += bytes - of_head;
-    if (socket->out_head_sent < TCP_FRAME_BYTES || socket->out_at < socket->out_end) {
-        tcp_progress(transfer)->moved += bytes - of_head;
+    if (socket->out_head_sent < socket->out_head_end) {
         return;
     }
-    socket->out = NULL;
-    tcp_progress(transfer)->moved += bytes - of_head;
-    if (tcp_progress(transfer)->moved == transfer->bytes) {
-        transfer->is_done = true;
+    for (; socket->batch_count > 0; socket->batch_count--) {
+        socket->batch[socket->batch_count - 1]->is_done = true;
         *out_any = true;
+    }
+    if (socket->out != NULL) {
+        socket->out_at += bytes - of_head;
+        tcp_progress(socket->out)->moved += bytes - of_head;
+        end_piece(socket, out_any);
     }
 }
 
@@ -75,12 +134,15 @@ cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *
         struct iovec parts[2];
         ssize_t taken;
 
-        if (socket->out == NULL && !take_piece(tcp, socket)) {
+        if (!tcp_sends(socket)) {
+            fill(tcp, socket);
+        }
+        if (!tcp_sends(socket)) {
             break;
         }
         parts[0].iov_base = socket->out_head + socket->out_head_sent;
-        parts[0].iov_len = TCP_FRAME_BYTES - socket->out_head_sent;
-        parts[1].iov_len = (size_t)(socket->out_end - socket->out_at);
+        parts[0].iov_len = socket->out_head_end - socket->out_head_sent;
+        parts[1].iov_len = socket->out != NULL ? (size_t)(socket->out_end - socket->out_at) : 0;
         parts[1].iov_base = parts[1].iov_len > 0 ? (uint8_t *)socket->out->data + socket->out_at
                                                  : NULL;
         taken = cddpi_stream_send(&socket->stream, parts);
@@ -99,26 +161,55 @@ cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *
         cddpi_tcp_socket_watch(
             tcp, socket,
             (socket->events & EPOLLIN) |
-                (socket->out != NULL || !is_flushed || socket->link->sends.first != NULL ? EPOLLOUT
-                                                                                         : 0));
+                (tcp_sends(socket) || !is_flushed || socket->link->sends.first != NULL ? EPOLLOUT
+                                                                                       : 0));
     }
     return CDDP_OK;
+}
+
+/* Let the channel's idle connections send. */
+static cddp_status send_waiting(struct cddpi_carrier *tcp, struct tcp_link *link, bool *out_any)
+{
+    cddp_status status = CDDP_OK;
+
+    for (unsigned i = 0; i < tcp->sockets && link->sends.first != NULL && status == CDDP_OK; i++) {
+        struct tcp_socket *socket = link->sockets[i];
+
+        if (socket != NULL && !socket->is_dead && !tcp_sends(socket)) {
+            status = cddpi_tcp_socket_send(tcp, socket, out_any);
+        }
+    }
+    return status;
 }
 
 cddp_status cddpi_tcp_send(struct cddpi_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer)
 {
-    cddp_status status = CDDP_OK;
     bool any = false;
 
     tcp_progress(transfer)->number = link->sent++;
     cddpi_tcp_list_append(&link->sends, transfer);
-    for (unsigned i = 0; i < tcp->sockets && link->sends.first != NULL && status == CDDP_OK; i++) {
-        struct tcp_socket *socket = link->sockets[i];
+    if (transfer->bytes > TCP_SMALL_BYTES) {
+        return send_waiting(tcp, link, &any);
+    }
+    if (!link->is_held) {
+        link->is_held = true;
+        link->next = tcp->held;
+        tcp->held = link;
+    }
+    return CDDP_OK;
+}
 
-        if (socket != NULL && !socket->is_dead && socket->out == NULL) {
-            status = cddpi_tcp_socket_send(tcp, socket, &any);
-        }
+cddp_status cddpi_tcp_send_held(struct cddpi_carrier *tcp, bool *out_any)
+{
+    cddp_status status = CDDP_OK;
+
+    while (tcp->held != NULL && status == CDDP_OK) {
+        struct tcp_link *link = tcp->held;
+
+        tcp->held = link->next;
+        link->is_held = false;
+        status = send_waiting(tcp, link, out_any);
     }
     return status;
 }

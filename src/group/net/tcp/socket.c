@@ -60,7 +60,7 @@ bool cddpi_tcp_link_has_transfers(const struct tcp_link *link)
 void cddpi_tcp_socket_lost(struct cddpi_carrier *tcp, struct tcp_socket *socket, int error)
 {
     struct tcp_pair *pair = socket->pair;
-    bool is_needed = cddpi_tcp_link_has_transfers(socket->link) || socket->out != NULL;
+    bool is_needed = cddpi_tcp_link_has_transfers(socket->link) || tcp_sends(socket);
 
     cddpi_tcp_socket_watch(tcp, socket, 0);
     socket->is_dead = true;

@@ -284,10 +284,12 @@ const struct cddpi_carrier_ops cddpi_tcp_carrier = {.name = "tcp",
                                                     .close = close_carrier,
                                                     .start = cddpi_tcp_start,
                                                     .progress = cddpi_tcp_progress,
+                                                    .flush = cddpi_tcp_flush,
                                                     .forget = cddpi_tcp_forget,
                                                     .descriptor = cddpi_tcp_descriptor,
                                                     .prepare_sleep = cddpi_tcp_prepare_sleep,
                                                     .check = cddpi_tcp_check,
                                                     .describe = cddpi_tcp_describe,
                                                     .abort = cddpi_tcp_abort,
-                                                    .aborted = cddpi_tcp_aborted};
+                                                    .aborted = cddpi_tcp_aborted,
+                                                    .interface = cddpi_tcp_interface};

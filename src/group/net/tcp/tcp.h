@@ -26,7 +26,9 @@ enum {
     TCP_MAX_SOCKETS = 8,
     TCP_CONTROL_SLOT = 0,
     TCP_MAX_SLOTS = 1 + CDDPI_NET_CHANNELS * TCP_MAX_SOCKETS,
-    TCP_SMALL_BYTES = 4096, /* a message of so many bytes is sent and received by one call */
+    TCP_SMALL_BYTES = 4096, /* a message of so many bytes is sent and received by one call, */
+    TCP_BATCH_BYTES = TCP_SMALL_BYTES + 256, /* with others that are as small as a few heads */
+    TCP_BATCH_MESSAGES = 4,
     TCP_TEXT_BYTES = 256,
     TCP_WHY_MS = 250,  /* how long the reason of a broken connection may take to come */
     TCP_GONE_MS = 1000 /* the same of a peer that left properly, which others may explain */
@@ -62,18 +64,26 @@ struct tcp_socket {
     uint32_t events;         /* that epoll waits for */
     bool is_dead;
 
-    struct cddpi_transfer *out; /* what a piece of is being sent */
-    uint8_t out_head[TCP_FRAME_BYTES];
-    size_t out_head_sent;
-    uint64_t out_at, out_end; /* of its data */
+    struct cddpi_transfer *batch[TCP_BATCH_MESSAGES]; /* small messages that are being sent */
+    unsigned batch_count;
+    struct cddpi_transfer *out;        /* what a piece of is being sent, behind those */
+    uint8_t out_head[TCP_BATCH_BYTES]; /* their heads and data, and the head of the piece */
+    size_t out_head_sent, out_head_end;
+    uint64_t out_at, out_end; /* of the piece's data */
 
     struct cddpi_transfer *in; /* what a piece of is being received */
     struct tcp_frame in_frame;
     uint64_t in_at, in_end;
     bool is_stalled; /* in_frame is there, and nobody wants it yet */
     size_t begin, end;
-    uint8_t buffer[TCP_FRAME_BYTES + TCP_SMALL_BYTES];
+    uint8_t buffer[TCP_BATCH_BYTES];
 };
+
+/* Whether something is being sent. */
+static inline bool tcp_sends(const struct tcp_socket *socket)
+{
+    return socket->out_head_sent < socket->out_head_end || socket->out != NULL;
+}
 
 /* One channel between two ranks. The caller's thread's. */
 struct tcp_link {
@@ -84,6 +94,8 @@ struct tcp_link {
     struct tcp_list sends;                       /* not wholly given to sockets */
     struct tcp_list recvs;                       /* not wholly received */
     uint32_t sent, received;                     /* messages that have begun */
+    bool is_held;                                /* small messages wait to be sent together */
+    struct tcp_link *next;                       /* in carrier->held */
 };
 
 /* What an epoll event of the thread points to: the first member of each of those structs. */
@@ -173,6 +185,7 @@ struct cddpi_carrier {
     cddp_status data_status; /* CDDP_OK, or why no transfer can go on */
     struct cddpi_failure data_failure;
     struct tcp_socket *all_sockets;
+    struct tcp_link *held; /* links whose small messages wait for others, until the flush */
 };
 
 /* The slot of a data connection. */
@@ -238,6 +251,8 @@ void cddpi_tcp_socket_lost(struct cddpi_carrier *tcp, struct tcp_socket *socket,
 /* send.c, recv.c; the caller's thread's */
 cddp_status cddpi_tcp_send(struct cddpi_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer);
+/** Send what waits for others. */
+cddp_status cddpi_tcp_send_held(struct cddpi_carrier *tcp, bool *out_any);
 /** Send what goes. @p out_any: whether a transfer was done. */
 cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *socket,
                                   bool *out_any);

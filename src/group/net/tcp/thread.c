@@ -34,7 +34,7 @@ static void accept_one(struct cddpi_carrier *tcp, int fd, const struct sockaddr_
     socklen_t bytes = sizeof local;
 
     if (getsockname(fd, (struct sockaddr *)&local, &bytes) != 0 ||
-        !cddpi_tcp_offer_has(&tcp->own, &local)) {
+        cddpi_tcp_offer_find(&tcp->own, &local) == NULL) {
         close(fd); /* by an interface that CDDP_SOCKET_IFNAME leaves out */
         return;
     }

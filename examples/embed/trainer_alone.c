@@ -1,24 +1,10 @@
-/* trainer.c - two interleaved spirals, learned by a small network in plain C: its own memory,
- * forward, backward and SGD. Everything between "cddp: begin" and "cddp: end" was added to train
- * data-parallel; without those lines it is the trainer that it was before. */
+/* trainer_alone.c - two interleaved spirals, learned by a small network in plain C: its own memory,
+ * forward, backward and SGD. cddp.patch makes it data-parallel. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* cddp: begin */
-#include <cddp/cddp.h>
-static cddp_group *group;
-static cddp_ddp *ddp;
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fprintf(stderr, "%s\n", cddp_last_error());
-        exit(1);
-    }
-}
-/* cddp: end */
 
 enum { SAMPLES = 1000, BATCH = 50, STEPS = 200, LAYERS = 3, CLASSES = 2, STRIDE = 617 };
 static const float LEARNING_RATE = 0.5f;
@@ -157,10 +143,6 @@ static double learn(struct layer *layers, uint64_t first, int batch)
     loss = softmax_loss(&layers[LAYERS - 1], first, batch);
     for (int l = LAYERS - 1; l >= 0; l--) {
         backward(&layers[l], l > 0 ? &layers[l - 1] : NULL, batch);
-        /* cddp: begin */
-        must(cddp_ddp_grad_ready(ddp, 2 * (size_t)l));
-        must(cddp_ddp_grad_ready(ddp, 2 * (size_t)l + 1));
-        /* cddp: end */
     }
     return loss;
 }
@@ -194,56 +176,26 @@ int main(void)
 {
     struct layer layers[LAYERS];
     uint64_t state = 2;
-    int rank = 0;
 
     make_spirals();
     make_layer(&layers[0], 2, 32, &state);
     make_layer(&layers[1], 32, 32, &state);
     make_layer(&layers[2], 32, CLASSES, &state);
-    /* cddp: begin */
-    static const char *const names[] = {"w0", "b0", "w1", "b1", "w2", "b2"};
-    cddp_param params[2 * LAYERS];
-    for (int l = 0; l < 2 * LAYERS; l++) {
-        struct layer *at = &layers[l / 2];
-        cddp_param w = {names[l], CDDP_F32, 2, {at->out, at->in}, at->weight, at->weight_grad, 0};
-        cddp_param b = {names[l], CDDP_F32, 1, {at->out}, at->bias, at->bias_grad, 0};
-        params[l] = l % 2 == 0 ? w : b;
-    }
-    must(cddp_group_create(NULL, &group));
-    must(cddp_ddp_create(group, params, 2 * LAYERS, NULL, 0, NULL, &ddp));
-    rank = cddp_group_rank(group);
-    /* cddp: end */
 
     for (uint64_t step = 0; step < STEPS; step++) {
         uint64_t first = step * BATCH;
         int batch = BATCH;
         double loss;
 
-        /* cddp: begin */
-        cddp_share share = cddp_share_of(first, BATCH, rank, cddp_group_world_size(group));
-        cddp_step how = CDDP_STEP_INIT;
-        first = share.first;
-        batch = (int)share.count;
-        how.weight = batch; /* shares may differ: the mean is over samples, not over ranks */
-        must(cddp_ddp_begin(ddp, &how));
-        /* cddp: end */
         loss = learn(layers, first, batch);
-        /* cddp: begin */
-        must(cddp_ddp_wait(ddp));
-        must(cddp_all_reduce(group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
-        /* cddp: end */
         for (int l = 0; l < LAYERS; l++) {
             update(&layers[l]);
         }
-        if (rank == 0 && (step % 20 == 0 || step == STEPS - 1)) {
+        if (step % 20 == 0 || step == STEPS - 1) {
             printf("step %d loss %.9g\n", (int)step, loss / BATCH);
         }
     }
-    printf("rank %d weights %016llx\n", rank, (unsigned long long)checksum(layers));
-    /* cddp: begin */
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    /* cddp: end */
+    printf("weights %016llx\n", (unsigned long long)checksum(layers));
     for (int l = 0; l < LAYERS; l++) {
         struct layer *at = &layers[l];
         float *const blocks[] = {at->weight,    at->bias, at->weight_grad,

@@ -1,0 +1,111 @@
+/* module.cpp - how ranks meet by PyTorch's store, and what Python sees. */
+#include "backend.hpp"
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+
+namespace cddp_torch
+{
+
+/* cddp_bootstrap over a store, of which each group has a part of its own. */
+struct Meeting {
+    c10::intrusive_ptr<c10d::Store> store;
+    int rank;
+    int world_size;
+    int calls = 0;
+
+    std::string key(int of_rank)
+    {
+        return "cddp/" + std::to_string(calls) + "/" + std::to_string(of_rank);
+    }
+    void put(const void *data, std::size_t bytes)
+    {
+        const auto *first = static_cast<const std::uint8_t *>(data);
+
+        store->set(key(rank), std::vector<std::uint8_t>(first, first + bytes));
+    }
+    int take(int from, void *out, std::size_t bytes)
+    {
+        std::vector<std::uint8_t> value = store->get(key(from));
+
+        if (value.size() != bytes) {
+            return EPROTO;
+        }
+        std::memcpy(out, value.data(), bytes);
+        return 0;
+    }
+};
+
+/* No exception may pass through C. */
+template <class F> static int guarded(F function)
+{
+    try {
+        return function();
+    } catch (const std::exception &) {
+        return EIO;
+    }
+}
+
+static int meet_broadcast(void *context, void *data, size_t bytes)
+{
+    auto *meeting = static_cast<Meeting *>(context);
+
+    return guarded([&] {
+        meeting->calls++;
+        if (meeting->rank == 0) {
+            meeting->put(data, bytes);
+            return 0;
+        }
+        return meeting->take(0, data, bytes);
+    });
+}
+
+static int meet_all_gather(void *context, const void *own, size_t bytes, void *out_all)
+{
+    auto *meeting = static_cast<Meeting *>(context);
+
+    return guarded([&] {
+        int error = 0;
+
+        meeting->calls++;
+        meeting->put(own, bytes);
+        for (int from = 0; from < meeting->world_size && error == 0; from++) {
+            error = meeting->take(
+                from, static_cast<char *>(out_all) + static_cast<std::size_t>(from) * bytes, bytes);
+        }
+        return error;
+    });
+}
+
+static c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &store,
+                                                int rank, int size,
+                                                const std::chrono::milliseconds &timeout)
+{
+    Meeting meeting = {store, rank, size};
+    cddp_bootstrap by = CDDP_BOOTSTRAP_INIT;
+    cddp_group_options how = cddp::group::options();
+
+    by.context = &meeting;
+    by.rank = rank;
+    by.world_size = size;
+    by.broadcast = meet_broadcast;
+    by.all_gather = meet_all_gather;
+    how.device = "cpu";
+    how.timeout_ms = static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(timeout.count(), 1, UINT32_MAX));
+    try {
+        return c10::make_intrusive<Backend>(cddp::group(by, how));
+    } catch (const cddp::error &error) {
+        TORCH_CHECK(false, error.what());
+    }
+}
+
+} // namespace cddp_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module)
+{
+    module.def("create", &cddp_torch::create, pybind11::call_guard<pybind11::gil_scoped_release>());
+    module.def("version", &cddp_version);
+}

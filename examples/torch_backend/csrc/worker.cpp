@@ -1,0 +1,228 @@
+/* worker.cpp - the thread that owns a cddp group: see worker.hpp. */
+#include "worker.hpp"
+
+#include <unistd.h>
+
+namespace cddp_torch
+{
+
+enum { look_again_ms = 1, linger_s = 10 };
+
+Work::Work(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)
+    : c10d::Work(rank, type), outputs_(std::move(outputs)),
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get())))
+{
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
+{
+    return future_;
+}
+
+std::vector<at::Tensor> Work::result()
+{
+    return outputs_;
+}
+
+int Work::sourceRank() const
+{
+    return source_;
+}
+
+/* PyTorch's own kind of error, for what cddp says. */
+static std::exception_ptr as_torch_error(const std::exception_ptr &failure)
+{
+    try {
+        std::rethrow_exception(failure);
+    } catch (const cddp::error &error) {
+        return std::make_exception_ptr(
+            c10::DistBackendError({__func__, __FILE__, __LINE__}, error.what()));
+    } catch (...) {
+        return failure;
+    }
+}
+
+void Work::complete(std::exception_ptr failure, int source)
+{
+    source_ = source;
+    if (failure) {
+        failure = as_torch_error(failure);
+        future_->setErrorIfNeeded(failure);
+    }
+    finish(failure);
+    if (!failure) {
+        future_->markCompleted(c10::IValue(outputs_));
+    }
+}
+
+Worker::Worker(cddp::group group)
+    : group_(std::move(group)), messages_(group_.rank(), group_.world_size()), process_(getpid()),
+      thread_([this] { run(); })
+{
+}
+
+Worker::~Worker()
+{
+    if (process_ != getpid()) { /* forked: the thread and the group are the parent's */
+        thread_.detach();
+        new cddp::group(std::move(group_));
+        return;
+    }
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        stop_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+}
+
+void Worker::submit(Op op)
+{
+    auto held = std::make_shared<Op>(std::move(op));
+
+    TORCH_CHECK(process_ == getpid(), "cddp: a forked process must join a group of its own");
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        submitted_.push_back([this, held] { begin(std::move(*held)); });
+    }
+    wake_.notify_one();
+}
+
+void Worker::submit(Message message)
+{
+    auto held = std::make_shared<Message>(std::move(message));
+
+    TORCH_CHECK(process_ == getpid(), "cddp: a forked process must join a group of its own");
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        submitted_.push_back([this, held] {
+            auto work = held->work;
+
+            try {
+                messages_.begin(group_.get(), std::move(*held));
+            } catch (...) {
+                work->complete(std::current_exception());
+            }
+        });
+    }
+    wake_.notify_one();
+}
+
+void Worker::abort(const std::string &reason)
+{
+    group_.abort(reason);
+}
+
+void Worker::begin(Op op)
+{
+    try {
+        for (const auto &start : op.starts) {
+            cddp_work *work = nullptr;
+
+            cddp::check(start(group_.get(), &work));
+            op.started.emplace_back();
+            op.started.back().reset(work);
+        }
+        if (op.whole) {
+            op.whole(group_.get());
+        }
+        pending_.push_back(std::move(op));
+    } catch (...) {
+        op.work->complete(std::current_exception());
+    }
+}
+
+bool Worker::advance()
+{
+    bool moved = false;
+
+    while (!pending_.empty()) {
+        Op &op = pending_.front();
+        std::exception_ptr failure;
+
+        try {
+            for (cddp::work &work : op.started) {
+                if (!work.test()) {
+                    return moved;
+                }
+                work.wait();
+            }
+            if (op.finish) {
+                op.finish();
+            }
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        Op done = std::move(op);
+        pending_.pop_front();
+        done.work->complete(failure);
+        moved = true;
+    }
+    return moved;
+}
+
+void Worker::fail_all(const std::exception_ptr &failure)
+{
+    messages_.fail_all(failure);
+    for (Op &op : pending_) {
+        op.work->complete(failure);
+    }
+    pending_.clear();
+}
+
+/* An error of what is waited for is found where it is tested. */
+void Worker::wait_for_one()
+{
+    cddp_work *one = messages_.under_way();
+
+    if (!pending_.empty() && !pending_.front().started.empty()) {
+        one = pending_.front().started.back().get();
+    }
+    if (one != nullptr) {
+        (void)!cddp_work_wait(one, look_again_ms);
+    }
+}
+
+void Worker::run()
+{
+    std::chrono::steady_clock::time_point give_up{};
+
+    while (true) {
+        std::deque<std::function<void()>> now;
+        bool stop;
+        {
+            std::unique_lock<std::mutex> lock(mutex_);
+
+            wake_.wait(lock, [this] {
+                return stop_ || !submitted_.empty() || !pending_.empty() || messages_.is_busy();
+            });
+            now.swap(submitted_);
+            stop = stop_;
+        }
+        for (const auto &begin_one : now) {
+            begin_one();
+        }
+        bool moved = advance();
+        try {
+            moved |= messages_.advance(group_.get());
+        } catch (...) {
+            messages_.fail_all(std::current_exception());
+        }
+        if (stop && give_up == std::chrono::steady_clock::time_point{}) {
+            give_up = std::chrono::steady_clock::now() + std::chrono::seconds(linger_s);
+        }
+        if (stop && ((pending_.empty() && !messages_.has_sends()) ||
+                     std::chrono::steady_clock::now() > give_up)) {
+            break;
+        }
+        if (!moved) { /* waiting for one advances all of the group; not long, for there may be news
+                       */
+            wait_for_one();
+        }
+    }
+    fail_all(std::make_exception_ptr(
+        cddp::error(CDDP_ERR_CLOSED, "cddp: the process group was destroyed meanwhile")));
+}
+
+} // namespace cddp_torch

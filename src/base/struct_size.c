@@ -1,0 +1,50 @@
+/* struct_size.c - owns how structs of the caller's are read and filled, whatever version the caller
+ * was compiled with. */
+#include "base/struct_size.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static cddp_status check(const char *name, const char *init, size_t given, size_t least)
+{
+    if (given >= least) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT,
+                      "%s: struct_size is %zu: begin with %s, which sets it and the defaults, then "
+                      "change fields",
+                      name, given, init);
+}
+
+cddp_status cddpi_struct_read(const char *name, const char *init, const void *from, size_t known,
+                              size_t least, void *to)
+{
+    size_t given;
+    cddp_status status;
+
+    memcpy(&given, from, sizeof given);
+    status = check(name, init, given, least);
+    if (status == CDDP_OK) {
+        memcpy(to, from, given < known ? given : known);
+    }
+    return status;
+}
+
+cddp_status cddpi_struct_fill(const char *name, const char *init, const void *from, size_t known,
+                              void *to)
+{
+    size_t given;
+    cddp_status status;
+
+    if (to == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: out is NULL", name);
+    }
+    memcpy(&given, to, sizeof given);
+    status = check(name, init, given, sizeof given);
+    if (status == CDDP_OK) {
+        memcpy((char *)to + sizeof given, (const char *)from + sizeof given,
+               (given < known ? given : known) - sizeof given);
+    }
+    return status;
+}

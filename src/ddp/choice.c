@@ -1,0 +1,142 @@
+/* choice.c - owns how the sizes of buckets come about where the caller gave none: rank 0 chooses
+ * them from the group's link, and all ranks take what it chose. */
+#include "base/error.h"
+#include "base/log.h"
+#include "ddp/ddp.h"
+
+#include <stdio.h>
+
+static bool is_narrow(const cddp_ddp *ddp)
+{
+    return ddp->hook == cddp_hook_bf16 || ddp->hook == cddp_hook_fp16;
+}
+
+static bool is_built_in(const cddp_ddp *ddp)
+{
+    return ddp->hook == cddp_hook_identity || is_narrow(ddp);
+}
+
+/* What is usual, in the place of what is 0. */
+static void usual(struct cddpi_bucket_plan_rule *rule)
+{
+    static const size_t first_bytes = (size_t)1 << 20;
+    static const size_t bucket_bytes = (size_t)25 << 20;
+
+    rule->bucket_bytes = rule->bucket_bytes > 0 ? rule->bucket_bytes : bucket_bytes;
+    if (rule->first_bytes == 0) {
+        rule->first_bytes = rule->bucket_bytes < first_bytes ? rule->bucket_bytes : first_bytes;
+    }
+}
+
+/* On a device gradients go over a transport of the device's, of which nothing is measured, and when
+ * they are ready is not known here. */
+void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options)
+{
+    cddp_type type = ddp->hook == cddp_hook_bf16   ? CDDP_BF16
+                     : ddp->hook == cddp_hook_fp16 ? CDDP_F16
+                                                   : CDDP_F32;
+
+    ddp->rule.first_bytes = options->first_bucket_bytes;
+    ddp->rule.bucket_bytes = options->bucket_bytes;
+    if (options->part_bytes > 0 && !options->shard && is_built_in(ddp)) {
+        ddp->rule.large_bytes = options->part_bytes + 1;
+        ddp->rule.part_bytes = options->part_bytes;
+    }
+    usual(&ddp->rule);
+    ddp->chooses_sizes = options->first_bucket_bytes == 0 && options->bucket_bytes == 0 &&
+                         options->part_bytes == 0 && !cddpi_device_is_async(ddp->device) &&
+                         cddpi_group_link(ddp->group, type, &ddp->link) && ddp->link.is_measured;
+}
+
+static cddp_status choose(cddp_ddp *ddp, const uint32_t *order, bool measured)
+{
+    struct cddpi_bucket_question question = {.tensors = ddp->tensors,
+                                             .count = ddp->slot_count,
+                                             .ready_s = measured ? ddp->ready_s : NULL,
+                                             .link = &ddp->link,
+                                             .sent = is_narrow(ddp) ? 0.5 : 1,
+                                             .may_split = ddp->shards == NULL && is_built_in(ddp)};
+    bool copied = false;
+
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        copied = copied || ddp->slots[s].copied;
+    }
+    question.rule = (struct cddpi_bucket_plan_rule){
+        .grain = ddp->rule.grain, .flat = ddp->rule.flat, .order = order};
+    usual(&question.rule);
+    question.sent *= ddp->shards != NULL ? 0.5 : 1;
+    question.worked_s = (copied + is_narrow(ddp)) / ddp->link.reduce_bytes_per_s;
+    return cddpi_bucket_sizes_choose(&question, &ddp->sizes);
+}
+
+cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measured,
+                               bool *out_changed)
+{
+    struct cddpi_bucket_plan_rule *rule = &ddp->rule;
+    struct cddpi_bucket_plan_rule before = *rule;
+    cddp_status status = ddp->rank == 0 ? choose(ddp, order, measured) : CDDP_OK;
+
+    if (status != CDDP_OK) {
+        cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
+        return status;
+    }
+    status = cddp_broadcast(ddp->group, &ddp->sizes, sizeof ddp->sizes, CDDP_U8, 0, NULL);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: rank 0's choice of bucket sizes");
+    }
+    rule->first_bytes = ddp->sizes.first_bytes;
+    rule->bucket_bytes = ddp->sizes.bucket_bytes;
+    rule->large_bytes = ddp->sizes.large_bytes;
+    rule->part_bytes = ddp->sizes.part_bytes;
+    *out_changed = rule->first_bytes != before.first_bytes ||
+                   rule->bucket_bytes != before.bucket_bytes ||
+                   rule->large_bytes != before.large_bytes || rule->part_bytes != before.part_bytes;
+    return CDDP_OK;
+}
+
+/* "; gradients from 4194304 bytes on have buckets of their own, in parts of 1048576" */
+static void tell_large(const struct cddpi_bucket_plan_rule *rule, char *out, size_t bytes)
+{
+    char parts[64] = "";
+
+    out[0] = '\0';
+    if (rule->large_bytes == 0) {
+        return;
+    }
+    if (rule->part_bytes > 0) {
+        snprintf(parts, sizeof parts, ", in parts of %zu", rule->part_bytes);
+    }
+    snprintf(out, bytes, "; gradients of %zu have buckets of their own%s", rule->large_bytes,
+             parts);
+}
+
+void cddpi_sizes_tell(const cddp_ddp *ddp, bool measured)
+{
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+    char usually[64] = "";
+    char large[128];
+
+    if (ddp->rank != 0 || ddp->world_size == 1 || !cddpi_log_enabled(CDDPI_LOG_INFO)) {
+        return;
+    }
+    tell_large(&ddp->rule, large, sizeof large);
+    cddpi_log(
+        CDDPI_LOG_INFO,
+        "ddp: %zu bytes of gradients in %zu buckets: the first closes at %zu bytes, others at "
+        "%zu%s%s",
+        plan->bytes, plan->bucket_count, ddp->rule.first_bytes, ddp->rule.bucket_bytes, large,
+        ddp->chooses_sizes ? "" : " (not chosen: given, or no link was measured)");
+    if (ddp->chooses_sizes && measured) {
+        snprintf(usually, sizeof usually, " (%.2f ms with the usual sizes)",
+                 ddp->sizes.usual_tail_s * 1e3);
+    }
+    if (ddp->chooses_sizes) {
+        cddpi_log(CDDPI_LOG_INFO,
+                  "ddp: reduction is expected to end %s%.2f ms behind backward%s, by %s, %.0f MB/s "
+                  "and %.0f us over %s between %d hosts",
+                  measured ? "" : "at most ", ddp->sizes.tail_s * 1e3, usually,
+                  measured ? "arrivals in the first backward" : "arrivals of any kind",
+                  ddp->link.bytes_per_s / 1e6, ddp->link.latency_s * 1e6, ddp->link.carrier,
+                  ddp->link.hosts);
+    }
+}

@@ -1,0 +1,18 @@
+/* measure.h - what the measurements share when a group forms. */
+#ifndef CDDPI_GROUP_NET_MEASURE_H
+#define CDDPI_GROUP_NET_MEASURE_H
+
+#include "group/net/net.h"
+
+enum {
+    NET_MEASURE_ROUND = 30, /* in tags, with number 0: no collective is under way yet */
+    NET_MEASURED = 256      /* swaps from this index on are cddpi_net_choose_leaders()'s */
+};
+
+/** Send @p bytes to @p peer, which does the same, and receive as many; waits.
+ *  @param index   Tells apart swaps with the same peer.
+ *  @param buffer  What is sent, and behind it room for what comes. */
+cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
+                           unsigned char *buffer, size_t bytes);
+
+#endif

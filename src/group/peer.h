@@ -1,0 +1,40 @@
+/* peer.h - the words for a peer that does not come, the same for every transport: it has left, it
+ * died, or it is late. */
+#ifndef CDDPI_GROUP_PEER_H
+#define CDDPI_GROUP_PEER_H
+
+#include <cddp/status.h>
+
+#include <stdbool.h>
+
+/* What a rank says of itself in memory that it shares, once it no longer takes part. */
+enum cddpi_peer_end {
+    CDDPI_PEER_HERE,
+    CDDPI_PEER_LEFT,  /* it destroyed its group */
+    CDDPI_PEER_EXITED /* it called exit(), or returned from main(), and did not destroy it */
+};
+
+/** Fail with CDDP_ERR_PEER: @p title ("all_reduce #12") needs @p rank, which ended as @p end says.
+ *  It is the culprit. */
+cddp_status cddpi_peer_left(const char *title, int rank, int pid, enum cddpi_peer_end end);
+/** The same of a rank whose process is gone without a word. */
+cddp_status cddpi_peer_died(const char *title, int rank, int pid);
+
+/* Those who are late. All zero at first. */
+struct cddpi_late {
+    char text[900];
+    size_t used;
+    bool any_stopped;
+};
+
+/** A process of this machine: "rank 1 (pid 123, stopped)". */
+void cddpi_late_add(struct cddpi_late *late, int rank, int pid);
+/** Somebody described by @p what: for peers on other hosts. */
+void cddpi_late_add_text(struct cddpi_late *late, const char *what);
+/** Fail with CDDP_ERR_TIMEOUT: "TITLE: waited 300 ms for rank 1 (pid 123), rank 2 ...".
+ *  @param otherwise  What is waited for if nobody is late.
+ *  @param more       What is known besides, appended; may be "". */
+cddp_status cddpi_late_fail(const struct cddpi_late *late, const char *title, int64_t start_ns,
+                            const char *otherwise, const char *more);
+
+#endif

@@ -1,0 +1,23 @@
+/* store.h - what the public calls of cddp/store.h do once they were let in: see entry.c. */
+#ifndef CDDPI_STORE_STORE_H
+#define CDDPI_STORE_STORE_H
+
+#include "base/handle.h"
+
+#include <cddp/store.h>
+
+cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *value, size_t bytes);
+cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
+                            size_t *out_bytes);
+cddp_status cddpi_store_try_get(cddp_store *store, const char *key, void **out, size_t *out_bytes);
+cddp_status cddpi_store_add(cddp_store *store, const char *key, int64_t amount, int64_t *out);
+cddp_status cddpi_store_compare_set(cddp_store *store, const char *key, const void *expected,
+                                    size_t expected_bytes, const void *desired,
+                                    size_t desired_bytes, bool *out_swapped, void **out,
+                                    size_t *out_bytes);
+cddp_status cddpi_store_delete(cddp_store *store, const char *key, bool *out_existed);
+cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t count,
+                             uint32_t timeout_ms);
+cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count);
+
+#endif

@@ -1,0 +1,130 @@
+/* models.c - owns what is done to each of a rank's models: one, or the chunks of its stage. */
+#include "train/models.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/copies.h"
+#include "nn/weights/weights.h"
+#include "train/device/host_copy.h"
+#include "train/stages/stages.h"
+
+void cddpi_trainer_bind_grads(struct cddpi_trainer *trainer)
+{
+    for (int m = 0; m < trainer->model_count; m++) {
+        cddpi_model_bind_grads(trainer->models[m].model, trainer->grads + trainer->models[m].first);
+    }
+}
+
+static cddp_status param_wait(void *context, size_t index)
+{
+    const struct cddpi_trainer_model *own = context;
+
+    return cddp_ddp_param_wait(own->trainer->ddp, own->first + index);
+}
+
+cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
+{
+    void **data = cddpi_zalloc_array(2 * trainer->param_count + 1, sizeof *data);
+    void **copies = data != NULL ? data + trainer->param_count : NULL;
+
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        data[i] = cddp_ddp_param(trainer->ddp, i);
+        copies[i] = cddpi_ddp_param_copy(trainer->ddp, i);
+    }
+    for (int m = 0; m < trainer->model_count; m++) {
+        struct cddpi_trainer_model *own = &trainer->models[m];
+
+        cddpi_model_bind_params(own->model, data + own->first);
+        cddpi_model_bind_copies(own->model, copies + own->first);
+        cddpi_model_on_param(own->model, param_wait, own);
+    }
+    cddpi_free(data);
+    cddpi_stages_params_moved(trainer);
+    return CDDP_OK;
+}
+
+/* The model that has parameter @p index of the rank's. */
+static const struct cddpi_trainer_model *owner_of(const struct cddpi_trainer *trainer, size_t index)
+{
+    int m = trainer->model_count - 1;
+
+    while (trainer->models[m].first > index) {
+        m--;
+    }
+    return &trainer->models[m];
+}
+
+bool cddpi_trainer_param_decays(const struct cddpi_trainer *trainer, size_t index)
+{
+    const struct cddpi_trainer_model *own = owner_of(trainer, index);
+
+    return cddpi_model_param_decays(own->model, index - own->first);
+}
+
+/* The last chunk's come first. */
+uint32_t *cddpi_trainer_ready_order(const struct cddpi_trainer *trainer)
+{
+    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
+    size_t done = 0;
+
+    for (int m = trainer->model_count - 1; order != NULL && m >= 0; m--) {
+        const struct cddpi_trainer_model *own = &trainer->models[m];
+        const uint32_t *inside = cddpi_model_ready_order(own->model);
+        size_t count;
+
+        cddpi_model_params(own->model, &count);
+        for (size_t i = 0; i < count; i++) {
+            order[done++] = (uint32_t)own->first + inside[i];
+        }
+    }
+    return order;
+}
+
+static cddp_status read_weights(const struct cddpi_trainer *trainer, cddp_tensor *tensors,
+                                size_t count)
+{
+    const char *path = trainer->config->model.weights;
+    cddp_status status = trainer->heads > 0
+                             ? cddpi_weights_load(path, trainer->heads, tensors, count)
+                             : cddp_safetensors_load(path, tensors, count);
+
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "model.weights");
+}
+
+static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
+{
+    size_t count = trainer->param_count + trainer->buffer_count;
+    cddp_status status = cddpi_trainer_copy_to_host(trainer);
+    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+    cddp_tensor *all = NULL;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (tensors == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
+    }
+    if (trainer->stages == NULL) {
+        status = read_weights(trainer, tensors, count);
+    } else {
+        status = cddpi_stages_tensors(trainer, false, tensors, count, &all, &count);
+        if (status == CDDP_OK) {
+            status = read_weights(trainer, all, count);
+        }
+    }
+    cddpi_free(all);
+    cddpi_free(tensors);
+    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer) : status;
+}
+
+cddp_status cddpi_trainer_load_weights(struct cddpi_trainer *trainer)
+{
+    cddp_status status = trainer->rank == 0 ? load_on_rank_0(trainer) : CDDP_OK;
+
+    return status == CDDP_OK && trainer->stages != NULL
+               ? cddpi_stages_scatter(trainer, CDDPI_STAGES_MODEL)
+               : status;
+}

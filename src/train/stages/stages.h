@@ -1,0 +1,63 @@
+/* stages.h - a run whose model is divided into stages (parallel.pipeline): what each part of the
+ * trainer does otherwise then. Ranks 0 to P - 1 are the stages of the first replica of the model,
+ * and so on: rank r is stage r mod P of replica r / P.
+ *
+ * A step's micro-batches go through the stages of a replica; each stage's gradients are averaged
+ * over replicas by a reducer of its own. Rank 0 writes and reads checkpoints of the whole model, so
+ * that they can be read with any other division, or none. */
+#ifndef CDDPI_TRAIN_STAGES_STAGES_H
+#define CDDPI_TRAIN_STAGES_STAGES_H
+
+#include "train/step.h"
+
+/** Check parallel.* against the world size, and make the groups: of this rank's pipeline, and of
+ *  its replicas. Collective; nothing where the model is whole. */
+CDDP_CHECKED cddp_status cddpi_stages_join(struct cddpi_trainer *trainer);
+void cddpi_stages_destroy(struct cddpi_trainer *trainer);
+
+/** Whether this rank has the first layers; with a whole model, always. */
+bool cddpi_trainer_is_first_stage(const struct cddpi_trainer *trainer);
+
+/** What parallel.* asks for that cannot be, for a world size: CDDP_ERR_CONFIG. */
+CDDP_CHECKED cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size);
+
+/** This rank's part of the model that @p spec describes, as trainer->models. Collective. */
+CDDP_CHECKED cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
+                                                  const struct cddpi_model_spec *spec);
+
+/** The models' parameters have other places now: those of the trainer, too. */
+void cddpi_stages_params_moved(struct cddpi_trainer *trainer);
+
+/** Forward and backward of all micro-batches of a step, and the mean over replicas. Collective. */
+CDDP_CHECKED cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer,
+                                              struct cddpi_step *step);
+/** One batch of test data; @p out is zero where the losses are not. */
+CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
+                                               const struct cddpi_batch *batch,
+                                               struct cddpi_loss_result *out);
+
+/** Parameters that several stages have (tied weights) get the sum of their gradients on each, and
+ *  are ready then. Collective in the pipeline. */
+CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
+/** The sum of squares of the gradients of all stages, those of tied parameters once, as
+ *  cddpi_optim_square_sum() of the whole model, but for rounding. Collective in the pipeline. */
+CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, double *out);
+
+/* Checkpoints: of the other stages rank 0 keeps tensors of its own, as many as they have. */
+
+/** Rank 0: the tensors of all stages, its own first, each name once, in new memory (cddpi_free());
+ *  to be written behind a gather, or to be read before a scatter.
+ *  @param own, own_count  Rank 0's: of the model or of the optimizer. */
+CDDP_CHECKED cddp_status cddpi_stages_tensors(struct cddpi_trainer *trainer, bool optimizer,
+                                              const cddp_tensor *own, size_t own_count,
+                                              cddp_tensor **out, size_t *out_count);
+/** The first replica's stages send their tensors to rank 0, or get them from there. @p what: the
+ *  model's only, or the optimizer's full state as well, which is allocated. Collective in the
+ * pipeline. */
+enum cddpi_stages_what { CDDPI_STAGES_ALL, CDDPI_STAGES_MODEL };
+CDDP_CHECKED cddp_status cddpi_stages_gather(struct cddpi_trainer *trainer,
+                                             enum cddpi_stages_what what);
+CDDP_CHECKED cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer,
+                                              enum cddpi_stages_what what);
+
+#endif

@@ -1,0 +1,190 @@
+/* test_misuse_fork.c - a rank that forks: the child's calls are refused, and whatever it does or
+ * leaves undone, its parent's job goes on with right numbers. */
+#include "support/misuse.h"
+
+/* What the child of a rank has, for its function at exit. */
+static struct {
+    cddp_group *group;
+    cddp_ddp *ddp;
+    cddp_work *work;
+} mine;
+
+static void destroy_all(void)
+{
+    cddp_work_destroy(mine.work);
+    cddp_ddp_destroy(mine.ddp);
+    cddp_group_destroy(mine.group);
+}
+
+#define FORK_GIVES(call) CHECK(misuse_gives((call), CDDP_ERR_STATE, "a fork"))
+
+/* Every call that a child may make. */
+static int call_all(struct misuse_model *model)
+{
+    float data[2] = {1000, 1000};
+    cddp_group *part;
+    cddp_ddp *ddp;
+    void *memory;
+    bool done;
+
+    FORK_GIVES(cddp_all_reduce(mine.group, data, data, 2, CDDP_F32, CDDP_OP_SUM, NULL));
+    FORK_GIVES(cddp_broadcast(mine.group, data, 2, CDDP_F32, 0, NULL));
+    FORK_GIVES(cddp_barrier(mine.group, NULL));
+    FORK_GIVES(cddp_send(mine.group, data, 2, CDDP_F32, 0, NULL));
+    FORK_GIVES(cddp_group_split(mine.group, 0, 0, &part));
+    FORK_GIVES(cddp_group_alloc(mine.group, 8, &memory));
+    FORK_GIVES(cddp_group_alloc_host(mine.group, 8, &memory));
+    FORK_GIVES(cddp_group_set_stream(mine.group, &memory));
+    FORK_GIVES(cddp_work_test(mine.work, &done));
+    FORK_GIVES(cddp_work_wait(mine.work, 0));
+    FORK_GIVES(cddp_ddp_create(mine.group, model->params, MISUSE_PARAMS, NULL, 0, NULL, &ddp));
+    FORK_GIVES(cddp_ddp_begin(mine.ddp, NULL));
+    FORK_GIVES(cddp_ddp_grad_ready(mine.ddp, 0));
+    FORK_GIVES(cddp_ddp_wait(mine.ddp));
+    FORK_GIVES(cddp_ddp_updated(mine.ddp));
+    cddp_group_abort(mine.group, "the child of a rank says so");
+    CHECK(cddp_ddp_grad(mine.ddp, 0) == NULL);
+    CHECK(cddp_group_rank(mine.group) >= 0); /* what it is may be asked */
+    return 0;
+}
+
+enum child { CALLS_AND_LEAVES, DESTROYS, DESTROYS_AT_EXIT, EXITS, DIES, CHILDREN };
+
+static void be_child(struct misuse_model *model, enum child how)
+{
+    switch (how) {
+    case CALLS_AND_LEAVES:
+        _exit(call_all(model));
+    case DESTROYS:
+        destroy_all();
+        destroy_all();
+        _exit(cddp_barrier(mine.group, NULL) != CDDP_ERR_STATE);
+    case DESTROYS_AT_EXIT:
+        (void)atexit(destroy_all);
+        exit(call_all(model));
+    case EXITS:
+        exit(0);
+    default:
+        raise(SIGKILL);
+    }
+}
+
+static int fork_rank(int rank, int size, void *argument)
+{
+    const struct misuse *misuse = argument;
+    enum child how = (enum child)misuse->which;
+    struct misuse_model model;
+    int status = 0;
+    pid_t child;
+
+    CHECK(misuse_join(misuse, rank, size, &mine.group) == CDDP_OK);
+    CHECK(misuse_watch(&model, mine.group, NULL) == CDDP_OK);
+    mine.ddp = model.ddp;
+    CHECK(misuse_step(&model) == 0);
+    CHECK(cddp_barrier(mine.group, &mine.work) == CDDP_OK);
+    if (rank == 0) {
+        fflush(NULL);
+        child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            be_child(&model, how);
+            _exit(9);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(how == DIES ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    CHECK(cddp_work_wait(mine.work, 0) == CDDP_OK);
+    CHECK(misuse_reduce(mine.group) == 0);
+    CHECK(misuse_step(&model) == 0);
+    CHECK(misuse_reduce(mine.group) == 0);
+    destroy_all();
+    return 0;
+}
+
+static void a_child_of_a_rank_disturbs_nothing(void **state)
+{
+    for (int size = 1; size <= 3; size++) {
+        for (int how = 0; how < CHILDREN; how++) {
+            assert_int_equal(misuse_run(*state, size, fork_rank, how, NULL), 0);
+        }
+    }
+}
+
+/* A child that lives on does not keep its parent's death from the other ranks. */
+static int orphan_rank(int rank, int size, void *argument)
+{
+    const struct misuse *misuse = argument;
+    cddp_group *group;
+    cddp_status status;
+    char go;
+
+    CHECK(misuse_join(misuse, rank, size, &group) == CDDP_OK);
+    CHECK(misuse_reduce(group) == 0);
+    if (rank == 0) {
+        fflush(NULL);
+        if (fork() == 0) {
+            close(misuse->signal[1]);
+            _exit(read(misuse->signal[0], &go, 1) != 0); /* until the test ends */
+        }
+        raise(SIGKILL);
+    }
+    status = cddp_barrier(group, NULL);
+    CHECK(misuse_gives(status, CDDP_ERR_PEER, "rank 0"));
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_dies_is_missed_though_its_child_lives(void **state)
+{
+    const char *backend = getenv("CDDP_BACKEND");
+    int statuses[3] = {0};
+
+    if (backend != NULL && strcmp(backend, "net") == 0) {
+        print_message(
+            "skipped: the child keeps connections open; cddp-run notices, or a deadline\n");
+        skip();
+    }
+    (void)misuse_run(*state, 3, orphan_rank, 0, statuses);
+    assert_true(WIFSIGNALED(statuses[0]));
+    assert_int_equal(statuses[1], 0);
+    assert_int_equal(statuses[2], 0);
+}
+
+/* Handles that lie in memory only are as good in a child. */
+static void samplers_and_files_work_in_a_child(void **state)
+{
+    const struct misuse *misuse = *state;
+    const float numbers[2] = {1, 2};
+    const cddp_tensor tensor = {"a", CDDP_F32, 1, {2}, (void *)(uintptr_t)numbers};
+    char path[4200];
+    cddp_sampler *sampler;
+    cddp_safetensors *file;
+    int status = 0;
+    pid_t child;
+
+    snprintf(path, sizeof path, "%s/file", misuse->folder);
+    assert_int_equal(cddp_safetensors_write(path, &tensor, 1, NULL), CDDP_OK);
+    assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
+    assert_int_equal(cddp_sampler_create(CDDP_ORDER_RANDOM, 100, 7, &sampler), CDDP_OK);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(cddp_sampler_count(sampler) != 100 || cddp_sampler_set_epoch(sampler, 1) != CDDP_OK ||
+              cddp_safetensors_find(file, "a") == NULL);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    cddp_sampler_destroy(sampler);
+    cddp_safetensors_close(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MISUSE_TEST(a_child_of_a_rank_disturbs_nothing),
+        MISUSE_TEST(a_rank_that_dies_is_missed_though_its_child_lives),
+        MISUSE_TEST(samplers_and_files_work_in_a_child),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,211 @@
+/* test_pipeline_schedule.c - the order of a pipeline's actions, tried by a clock that counts: no
+ * rank waits for ever, and the bubble and the memory are what the papers say. */
+#include "base/alloc.h"
+#include "parallel/pipeline/schedule.h"
+#include "support/test.h"
+
+#include <string.h>
+
+enum { RANKS = 8, CHUNKS = 4, MICRO = 64, FORWARD = 1, BACKWARD = 2 };
+
+struct simulation {
+    struct cddpi_pipeline_shape shape;
+    struct cddpi_pipeline_action *actions[RANKS];
+    size_t count, next[RANKS];
+    int clock[RANKS];
+    int done[2][RANKS * CHUNKS][MICRO]; /* when; 0: not yet */
+};
+
+/* When the input of an action is there; 0: not yet. */
+static int input_of(const struct simulation *s, const struct cddpi_pipeline_action *a, int stage)
+{
+    int last = s->shape.ranks * s->shape.chunks - 1;
+
+    if (!a->backward) {
+        return stage == 0 ? 1 : s->done[0][stage - 1][a->micro_batch];
+    }
+    return stage == last ? s->done[0][stage][a->micro_batch]
+                         : s->done[1][stage + 1][a->micro_batch];
+}
+
+static bool advance(struct simulation *s, int rank)
+{
+    const struct cddpi_pipeline_action *a;
+    int stage, input;
+
+    if (s->next[rank] == s->count) {
+        return false;
+    }
+    a = &s->actions[rank][s->next[rank]];
+    stage = a->chunk * s->shape.ranks + rank;
+    input = input_of(s, a, stage);
+    if (input == 0) {
+        return false;
+    }
+    assert_int_equal(s->done[a->backward][stage][a->micro_batch], 0);
+    s->clock[rank] = (input > s->clock[rank] ? input : s->clock[rank]) +
+                     (a->backward ? BACKWARD : FORWARD);
+    s->done[a->backward][stage][a->micro_batch] = s->clock[rank];
+    s->next[rank]++;
+    return true;
+}
+
+/* The time of the whole step; its clock begins at 1. */
+static int simulate(struct simulation *s, enum cddpi_pipeline_schedule schedule, int ranks,
+                    int chunks, int micro_batches)
+{
+    bool moved = true;
+    int end = 0;
+
+    memset(s, 0, sizeof *s);
+    s->shape = (struct cddpi_pipeline_shape){schedule, ranks, chunks, micro_batches};
+    for (int r = 0; r < ranks; r++) {
+        assert_int_equal(cddpi_pipeline_plan(&s->shape, r, &s->actions[r], &s->count), CDDP_OK);
+        assert_int_equal(s->count, 2 * chunks * micro_batches);
+        s->clock[r] = 1;
+    }
+    while (moved) {
+        moved = false;
+        for (int r = 0; r < ranks; r++) {
+            moved = advance(s, r) || moved;
+        }
+    }
+    for (int r = 0; r < ranks; r++) {
+        assert_int_equal(s->next[r], s->count); /* else ranks wait for each other */
+        end = s->clock[r] > end ? s->clock[r] : end;
+    }
+    return end - 1;
+}
+
+static void fini(struct simulation *s)
+{
+    for (int r = 0; r < s->shape.ranks; r++) {
+        cddpi_free(s->actions[r]);
+    }
+}
+
+static void every_schedule_ends_and_its_bubble_is_that_of_the_theory(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= RANKS; ranks++) {
+        for (int m = 1; m <= MICRO; m += m < 9 ? 1 : 11) {
+            for (int schedule = CDDPI_PIPELINE_1F1B; schedule <= CDDPI_PIPELINE_GPIPE; schedule++) {
+                struct simulation s;
+                int time = simulate(&s, schedule, ranks, 1, m);
+
+                assert_int_equal(time, (m + ranks - 1) * (FORWARD + BACKWARD));
+                assert_true(cddpi_pipeline_bubble(&s.shape) ==
+                            (double)(ranks - 1) / (m + ranks - 1));
+                fini(&s);
+            }
+        }
+    }
+}
+
+static void interleaving_shortens_the_bubble_by_the_number_of_chunks(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= RANKS; ranks++) {
+        for (int chunks = 2; chunks <= CHUNKS; chunks++) {
+            for (int groups = 1; groups * ranks <= MICRO; groups += 3) {
+                struct simulation s;
+                int m = groups * ranks;
+                int time = simulate(&s, CDDPI_PIPELINE_INTERLEAVED, ranks, chunks, m);
+
+                assert_int_equal(time, (m * chunks + ranks - 1) * (FORWARD + BACKWARD));
+                fini(&s);
+            }
+        }
+    }
+}
+
+static void rank_s_of_1f1b_holds_no_more_micro_batches_than_ranks_follow(void **state)
+{
+    (void)state;
+    for (int m = 1; m < 20; m++) {
+        struct simulation s;
+
+        simulate(&s, CDDPI_PIPELINE_1F1B, 4, 1, m);
+        for (int r = 0; r < 4; r++) {
+            int most = m < 4 - r ? m : 4 - r;
+
+            assert_int_equal(cddpi_pipeline_slots(s.actions[r], s.count, 0), most);
+        }
+        fini(&s);
+        simulate(&s, CDDPI_PIPELINE_GPIPE, 4, 1, m);
+        assert_int_equal(cddpi_pipeline_slots(s.actions[0], s.count, 0), m);
+        fini(&s);
+    }
+}
+
+static void backwards_of_a_chunk_come_in_the_order_of_micro_batches(void **state)
+{
+    struct simulation s;
+
+    (void)state;
+    simulate(&s, CDDPI_PIPELINE_INTERLEAVED, 4, 3, 16);
+    for (int r = 0; r < 4; r++) {
+        int next[CHUNKS] = {0};
+
+        for (size_t i = 0; i < s.count; i++) {
+            const struct cddpi_pipeline_action *a = &s.actions[r][i];
+
+            if (a->backward) {
+                assert_int_equal(a->micro_batch, next[a->chunk]++);
+            }
+        }
+    }
+    fini(&s);
+}
+
+static void no_two_micro_batches_share_a_slot(void **state)
+{
+    struct simulation s;
+
+    (void)state;
+    simulate(&s, CDDPI_PIPELINE_INTERLEAVED, 4, 3, 16);
+    for (int r = 0; r < 4; r++) {
+        int holds[CHUNKS][MICRO] = {{0}};
+
+        for (size_t i = 0; i < s.count; i++) {
+            const struct cddpi_pipeline_action *a = &s.actions[r][i];
+            int *held = &holds[a->chunk][a->slot];
+
+            assert_int_equal(*held, a->backward ? a->micro_batch + 1 : 0);
+            *held = a->backward ? 0 : a->micro_batch + 1;
+        }
+    }
+    fini(&s);
+}
+
+static void expect_refused(struct cddpi_pipeline_shape shape, const char *text)
+{
+    struct cddpi_pipeline_action *actions;
+    size_t count;
+
+    assert_int_equal(cddpi_pipeline_plan(&shape, 0, &actions, &count), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), text));
+}
+
+static void shapes_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    expect_refused((struct cddpi_pipeline_shape){CDDPI_PIPELINE_1F1B, 2, 1, 0}, "not possible");
+    expect_refused((struct cddpi_pipeline_shape){CDDPI_PIPELINE_1F1B, 2, 2, 4},
+                   "only the schedule interleaved");
+    expect_refused((struct cddpi_pipeline_shape){CDDPI_PIPELINE_INTERLEAVED, 4, 2, 6},
+                   "in multiples of its 4 ranks, not 6");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_ends_and_its_bubble_is_that_of_the_theory),
+        cmocka_unit_test(interleaving_shortens_the_bubble_by_the_number_of_chunks),
+        cmocka_unit_test(rank_s_of_1f1b_holds_no_more_micro_batches_than_ranks_follow),
+        cmocka_unit_test(backwards_of_a_chunk_come_in_the_order_of_micro_batches),
+        cmocka_unit_test(no_two_micro_batches_share_a_slot),
+        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""test_host_faults.py - faults of real packets between hosts that scripts/hosts makes: a job that can go on does, to the
+right bits, and one that cannot is ended on all hosts, which name the host that is lost.
+
+    test_host_faults.py BUILD
+"""
+import os, signal, subprocess, sys, time
+
+BUILD = sys.argv[1]
+HOSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "hosts")
+NAME = f"f{os.getpid()}"
+RANKS = 3
+HANG_S = 120  # only what hangs takes so long: the cable's silence is noticed within seconds
+
+
+def hosts(*words):
+    return subprocess.run([HOSTS, "--name", NAME, *words], capture_output=True, text=True, timeout=60)
+
+
+def sure(*words):
+    row = hosts(*words)
+    if row.returncode != 0:
+        raise SystemExit(f"test_host_faults: scripts/hosts {' '.join(words)}: {row.stderr}")
+
+
+def start(port, *words):
+    """cddp-bench, a rank a host."""
+    ranks = []
+    for rank in range(RANKS):
+        env = [f"RANK={rank}", f"WORLD_SIZE={RANKS}", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=10.77.0.1",
+               f"MASTER_PORT={port}", "CDDP_TOKEN=test of faults", "CDDP_TIMEOUT_MS=60000", "CDDP_DEVICE=cpu"]
+        ranks.append(subprocess.Popen([HOSTS, "--name", NAME, "exec", str(rank + 1), "--", "env", *env,
+                                       os.path.join(BUILD, "src/cddp-bench"), "all_reduce", "--check", *words],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    return ranks
+
+
+def end(what, ranks):
+    """(exit status, stderr) of each."""
+    until, rows = time.monotonic() + HANG_S, []
+    try:
+        for rank in ranks:
+            out, err = rank.communicate(timeout=max(1, until - time.monotonic()))
+            rows.append((rank.returncode, err, out))
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"test_host_faults: {what}: rank {len(rows)} has not ended after {HANG_S} s") from None
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    return rows
+
+
+def under_way(what, ranks):
+    """Wait until rank 0 has printed a row: by then all are connected. Returns what it printed."""
+    text = ""
+    while not text.lstrip().startswith(tuple("0123456789")):
+        text = ranks[0].stdout.readline()
+        if text == "":
+            raise SystemExit(f"test_host_faults: {what}: it ended before it began: {ranks[0].communicate()[1]}")
+
+
+def loss_is_borne():
+    sure("drop", "2", "both", "5")
+    rows = end("5 % loss", start(7001, "--min", "4", "--max", "1M", "--factor", "64", "-n", "3", "-w", "0"))
+    sure("drop", "2", "both", "0")
+    for rank, (status, err, _) in enumerate(rows):
+        if status != 0:
+            raise SystemExit(f"test_host_faults: 5 % loss: rank {rank} ended with {status}: {err}")
+
+
+def slowness_is_borne():
+    """A host whose processes stand still for longer than the limit of silence is late, not lost."""
+    ranks = start(7002, "--min", "1K", "--max", "64K", "--factor", "64", "-n", "200", "-w", "0")
+    under_way("a slow host", ranks)
+    pids = [pid for pid in subprocess.run(["ip", "netns", "pids", f"{NAME}-2"], capture_output=True,
+                                          text=True).stdout.split()]
+    for pid in pids:
+        os.kill(int(pid), signal.SIGSTOP)
+    time.sleep(5)
+    for pid in pids:
+        os.kill(int(pid), signal.SIGCONT)
+    for rank, (status, err, _) in enumerate(end("a slow host", ranks)):
+        if status != 0:
+            raise SystemExit(f"test_host_faults: a slow host: rank {rank} ended with {status}: {err}")
+
+
+def is_lost(what, port, break_it, mend_it):
+    ranks = start(port, "--min", "64K", "--max", "128M", "-w", "0", "-n", "1000")
+    under_way(what, ranks)
+    sure(*break_it)
+    begun = time.monotonic()
+    until = begun + HANG_S
+    while ranks[0].poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    took = time.monotonic() - begun
+    sure(*mend_it)
+    rows = end(what, ranks)
+    for rank in (0, 2):
+        if rows[rank][0] == 0 or "host2" not in rows[rank][1]:
+            raise SystemExit(f"test_host_faults: {what}: rank {rank} ended with {rows[rank][0]}: {rows[rank][1]}")
+    if rows[1][0] == 0:
+        raise SystemExit(f"test_host_faults: {what}: the rank on the lost host ended well")
+    print(f"{what}: told after {took:.1f} s: {rows[0][1].strip().splitlines()[-1][:160]}")
+
+
+def main():
+    probe = hosts("check")
+    if probe.returncode == 77:
+        print(probe.stderr.strip())
+        return 77
+    if subprocess.run(["sh", "-c", "command -v nft"], capture_output=True).returncode != 0:
+        print("skipped: there is no nft, which drops packets")
+        return 77
+    try:
+        up = hosts("up", str(RANKS), "1gbit")
+        if up.returncode != 0:
+            raise SystemExit(f"test_host_faults: up: {up.stderr}")
+        if hosts("drop", "2", "both", "0").returncode != 0:
+            print("skipped: this kernel's nftables cannot drop packets at random")
+            return 77
+        loss_is_borne()
+        slowness_is_borne()
+        is_lost("what goes to a host is lost", 7003, ("drop", "2", "in", "100"), ("drop", "2", "in", "0"))
+        is_lost("what comes from a host is lost", 7004, ("drop", "2", "out", "100"), ("drop", "2", "out", "0"))
+        is_lost("a pulled cable", 7005, ("link", "2", "down"), ("link", "2", "up"))
+    finally:
+        hosts("down")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""examples/torch_backend: it builds, an unchanged DDP script has the losses of gloo on 2 and 3 ranks, and every collective
+gives what it must (torch_backend_rank.py). Skipped (77) where there is no PyTorch: $CDDP_TORCH_PYTHON names an interpreter
+that has it, else .venv-bench is looked at. Usage: test_torch_backend.py SOURCE_ROOT BUILD_ROOT"""
+import os
+import socket
+import subprocess
+import sys
+
+SOURCE, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
+RANK = os.path.join(SOURCE, "tests", "scripts", "torch_backend_rank.py")
+LIMIT_S = 800
+
+
+def skip(why):
+    print("skipped: " + why)
+    sys.exit(77)
+
+
+def interpreter():
+    python = os.environ.get("CDDP_TORCH_PYTHON") or os.path.join(SOURCE, ".venv-bench", "bin", "python")
+    if not os.path.exists(python):
+        skip(f"there is no {python}; CDDP_TORCH_PYTHON may name a Python that has PyTorch")
+    if subprocess.run([python, "-c", "import torch.distributed, torch.utils.cpp_extension, setuptools"],
+                      check=False, capture_output=True).returncode != 0:
+        skip(f"{python} has no PyTorch, or no setuptools to build an extension with")
+    return python
+
+
+def build(python, where):
+    environment = dict(os.environ, CDDP_INCLUDE_DIR=os.path.join(SOURCE, "include"),
+                       CDDP_LIB_DIR=os.path.join(BUILD, "src"),
+                       PATH=os.path.dirname(python) + os.pathsep + os.environ["PATH"])
+    setup = os.path.join(SOURCE, "examples", "torch_backend", "setup.py")
+    said = subprocess.run([python, setup, "build", "--build-base", os.path.join(where, "temp"), "--build-lib", where],
+                          check=False, capture_output=True, text=True, env=environment)
+    if said.returncode != 0:
+        sys.exit("the extension does not build:\n" + said.stdout[-4000:] + said.stderr[-4000:])
+
+
+def losses(python, where, backend, size):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = []
+    for rank in range(size):
+        environment = dict(os.environ, PYTHONPATH=where, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank),
+                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        ranks.append(subprocess.Popen([python, RANK, backend], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True, env=environment))
+    out = []
+    try:
+        for one in ranks:
+            out.append(one.communicate(timeout=LIMIT_S)[0])
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{backend} with {size} ranks did not end within {LIMIT_S} s")
+    finally:
+        for one in ranks:
+            one.kill()
+    if any(one.returncode != 0 for one in ranks):
+        sys.exit(f"{backend} with {size} ranks failed:\n" + "\n".join(out))
+    return [float(line.split()[1]) for line in out[0].splitlines() if line.startswith("loss ")]
+
+
+def main():
+    python = interpreter()
+    where = os.path.join(BUILD, "torch_backend")
+    build(python, where)
+    for size in (2, 3):
+        theirs, ours = (losses(python, where, backend, size) for backend in ("gloo", "cddp"))
+        far = max(abs(a - b) / abs(a) for a, b in zip(theirs, ours))
+        print(f"{size} ranks: {len(ours)} losses, at most {far:.1e} from gloo's")
+        if len(ours) != 20 or len(theirs) != 20 or far > 1e-6:
+            sys.exit(f"losses differ: {theirs} and {ours}")
+
+
+main()

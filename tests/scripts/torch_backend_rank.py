@@ -1,0 +1,170 @@
+"""One rank of test_torch_backend.py: DDP of a small net with a backend, whose losses it prints, then, with cddp, every
+collective compared with what it must give. Usage: torch_backend_rank.py BACKEND; started by torchrun's variables."""
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+backend = sys.argv[1]
+if backend == "cddp":
+    import cddp_torch
+
+    assert cddp_torch.__version__
+torch.set_num_threads(1)
+dist.init_process_group(backend)
+rank, size = dist.get_rank(), dist.get_world_size()
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(f"rank {rank}: not so: {what}")
+
+
+def train():
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(),
+                              torch.nn.Linear(144, 32), torch.nn.Tanh(), torch.nn.Linear(32, 10))
+    net = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.005)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    data = torch.Generator().manual_seed(100 + rank)
+    for step in range(20):
+        images = torch.randn(8, 1, 8, 8, generator=data)
+        labels = (images.sum(dim=(1, 2, 3)) > 0).long()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        if rank == 0:
+            print(f"loss {total.item() / size:.9g}", flush=True)
+
+
+def reductions():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8,
+                  torch.int8, torch.int16):
+        def made(values):
+            return torch.tensor(values, dtype=dtype)
+        for op, want in ((dist.ReduceOp.SUM, sum(range(1, size + 1))), (dist.ReduceOp.MAX, size),
+                         (dist.ReduceOp.MIN, 1)):
+            one = made([rank + 1] * 5)
+            dist.all_reduce(one, op)
+            check(torch.equal(one, made([want] * 5)), (dtype, op))
+        own, all_of_it = made([rank + 1, 7]), torch.zeros(2 * size, dtype=dtype)
+        dist.all_gather_into_tensor(all_of_it, own)
+        check(all_of_it[2 * (size - 1)] == size and all_of_it[1] == 7, (dtype, "all_gather_into_tensor"))
+        part = torch.zeros(2, dtype=dtype)
+        dist.reduce_scatter_tensor(part, made([1, 2] * size))
+        check(torch.equal(part, made([size, 2 * size])), (dtype, "reduce_scatter_tensor"))
+        parts = [torch.zeros(2, dtype=dtype) for _ in range(size)]
+        dist.all_gather(parts, own)
+        check(all(int(parts[r][0]) == r + 1 for r in range(size)), (dtype, "all_gather"))
+    number = torch.tensor([2.0 ** rank])
+    dist.all_reduce(number, dist.ReduceOp.PRODUCT)
+    check(number.item() == 2.0 ** (size * (size - 1) // 2), "product")
+    number = torch.tensor([float(rank)])
+    dist.all_reduce(number, dist.ReduceOp.AVG)
+    check(abs(number.item() - (size - 1) / 2) < 1e-6, "mean")
+    flags = torch.tensor([rank == 0, False, True])
+    dist.all_reduce(flags)
+    check(flags.tolist() == [True, False, True], "bool")
+    bits = torch.tensor([1 << rank, 3])
+    dist.all_reduce(bits, dist.ReduceOp.BOR)
+    check(bits.tolist() == [(1 << size) - 1, 3], "or")
+    pair = torch.tensor([1 + 1j * rank])
+    dist.all_reduce(pair)
+    check(pair.item() == size + 1j * size * (size - 1) / 2, "complex")
+    strided = torch.full((4, 6), float(rank + 1)).t()[::2]
+    dist.all_reduce(strided)
+    check(bool((strided == sum(range(1, size + 1))).all()), "not contiguous")
+
+
+def exchanges():
+    last = size - 1
+    data = torch.arange(4.0) if rank == last else torch.zeros(4)
+    dist.broadcast(data, last)
+    check(torch.equal(data, torch.arange(4.0)), "broadcast")
+    data = torch.tensor([1.0])
+    dist.reduce(data, 0)
+    check(data.item() == (size if rank == 0 else 1), "reduce")
+    out = [torch.zeros(2) for _ in range(size)] if rank == 0 else None
+    dist.gather(torch.full((2,), float(rank)), out, 0)
+    check(rank != 0 or [int(o[1]) for o in out] == list(range(size)), "gather")
+    got = torch.zeros(2)
+    dist.scatter(got, [torch.full((2,), float(r)) for r in range(size)] if rank == 0 else None, 0)
+    check(got.tolist() == [rank, rank], "scatter")
+    dist.reduce_scatter(got, [torch.full((2,), float(r)) for r in range(size)])
+    check(got.tolist() == [rank * size] * 2, "reduce_scatter")
+    out = torch.zeros(size)
+    dist.all_to_all_single(out, torch.full((size,), float(rank)))
+    check(out.tolist() == list(range(size)), "all_to_all_single")
+    splits = [rank + 1] * size # rank r sends r + 1 rows to each
+    out = torch.zeros(sum(range(1, size + 1)), 2)
+    dist.all_to_all_single(out, torch.full((size * (rank + 1), 2), float(rank)), list(range(1, size + 1)), splits)
+    check(out[:, 1].tolist() == [r for r in range(size) for _ in range(r + 1)], "all_to_all_single, unequal")
+    out = [torch.zeros(r + 1) for r in range(size)]
+    dist.all_to_all(out, [torch.full((rank + 1,), float(rank)) for _ in range(size)])
+    check(all(bool((out[r] == r).all()) for r in range(size)), "all_to_all")
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * (10 * rank)})
+    check([o["rank"] for o in objects] == list(range(size)), "all_gather_object")
+    dist.barrier()
+
+
+def messages():
+    if size == 1:
+        return
+    after, before = (rank + 1) % size, (rank - 1) % size
+    got = torch.zeros(1000)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, before),
+                                    dist.P2POp(dist.isend, torch.full((1000,), float(rank)), after)])
+    for work in works:
+        work.wait()
+    check(bool((got == before).all()), "batch_isend_irecv")
+    if rank == 0: # in another order than they are sent
+        second, first = torch.zeros(3), torch.zeros(2)
+        dist.recv(second, 1, tag=2)
+        dist.recv(first, 1, tag=1)
+        check(first.tolist() == [1, 1] and second.tolist() == [2, 2, 2], "tags")
+        seen = set()
+        for _ in range(size - 1):
+            seen.add(dist.recv(got))
+        check(seen == set(range(1, size)), "recv from any source")
+    else:
+        if rank == 1:
+            dist.send(torch.full((2,), 1.0), 0, tag=1)
+            dist.send(torch.full((3,), 2.0), 0, tag=2)
+        dist.send(torch.full((1000,), float(rank)), 0)
+    dist.barrier()
+
+
+def futures_and_groups():
+    data = torch.tensor([float(rank)])
+    work = dist.all_reduce(data, async_op=True)
+    doubled = work.get_future().then(lambda future: future.value()[0] * 2)
+    check(doubled.wait().item() == size * (size - 1), "future")
+    works = [dist.all_reduce(torch.ones(1 << k), async_op=True) for k in range(12)]
+    for work in works:
+        work.wait()
+        check(work.is_completed(), "is_completed")
+    evens = dist.new_group(list(range(0, size, 2)))
+    if rank % 2 == 0:
+        data = torch.ones(1)
+        dist.all_reduce(data, group=evens)
+        check(data.item() == (size + 1) // 2, "new_group")
+    try:
+        dist.all_reduce(torch.zeros(2, dtype=torch.float8_e5m2))
+        check(False, "a type that cannot be reduced is refused")
+    except RuntimeError as error:
+        check("does not reduce" in str(error), error)
+    dist.barrier()
+
+
+train()
+if backend == "cddp":
+    reductions()
+    exchanges()
+    messages()
+    futures_and_groups()
+dist.destroy_process_group()

@@ -1,0 +1,153 @@
+/* test_stages.c - runs of the real program whose model is divided into stages: the files of a run
+ * that is not, at the same micro-batches; checkpoints that go on with any other division; what is
+ * refused. */
+#include "support/train.h"
+
+#include <cddp/checkpoint.h>
+
+#define ADAMW "optimizer.type=adamw", "optimizer.lr=0.002", "optimizer.weight_decay=0.01"
+#define THREE_LAYERS "model.hidden=[24,20]"
+
+static void run_whole(const char *name, int ranks, const char *micro_batches, const char *extra)
+{
+    struct run_options options = {.ranks = ranks,
+                                  .arguments = {run_dir_argument(name), THREE_LAYERS,
+                                                "model.dropout=0.2", "train.epochs=1",
+                                                argument("train.accumulate=%s", micro_batches),
+                                                "train.log_steps=1", ADAMW, extra}};
+
+    run_well(&options);
+}
+
+static void run_stages(const char *name, int ranks, const char *stages, const char *micro_batches,
+                       const char *schedule, const char *extra)
+{
+    struct run_options options = {
+        .ranks = ranks,
+        .arguments = {run_dir_argument(name), THREE_LAYERS, "model.dropout=0.2", "train.epochs=1",
+                      argument("parallel.pipeline=%s", stages),
+                      argument("parallel.micro_batches=%s", micro_batches),
+                      argument("parallel.schedule=%s", schedule), "train.log_steps=1", ADAMW,
+                      extra}};
+
+    run_well(&options);
+}
+
+/* Losses and norms are sums in another order. */
+static void expect_same_run(const char *a, const char *b, uint64_t steps)
+{
+    assert_same_checkpoint(a, b, (int)steps);
+    for (uint64_t step = 1; step <= steps; step++) {
+        assert_float_equal(metric(a, step, "loss"), metric(b, step, "loss"), 1e-12);
+        assert_float_equal(metric(a, step, "grad_norm"), metric(b, step, "grad_norm"), 1e-6);
+    }
+    assert_float_equal(metric(a, steps, "eval_loss"), metric(b, steps, "eval_loss"), 1e-6);
+    assert_float_equal(metric(a, steps, "eval_samples"), metric(b, steps, "eval_samples"), 0);
+}
+
+/* The last step has 24 samples, in fewer micro-batches. */
+static void a_pipeline_writes_the_files_of_one_rank(void **state)
+{
+    (void)state;
+    run_whole("one", 1, "4", "train.clip_norm=0.5");
+    run_stages("two", 2, "2", "4", "1f1b", "train.clip_norm=0.5");
+    expect_same_run("one", "two", 10);
+    run_stages("three", 3, "3", "4", "gpipe", "train.clip_norm=0.5");
+    expect_same_run("one", "three", 10);
+}
+
+static void replicas_of_a_pipeline_write_the_files_of_replicas(void **state)
+{
+    (void)state;
+    run_whole("replicas", 2, "3", NULL);
+    run_stages("mesh", 4, "2", "3", "1f1b", NULL);
+    expect_same_run("replicas", "mesh", 10);
+    run_stages("whole-state", 4, "2", "3", "1f1b", "ddp.shard_optimizer=false");
+    expect_same_run("replicas", "whole-state", 10);
+}
+
+static void a_checkpoint_of_stages_goes_on_without_and_back(void **state)
+{
+    static const char *const ways[][2] = {{"parallel.pipeline=2", "parallel.pipeline=1"},
+                                          {"parallel.pipeline=1", "parallel.pipeline=3"},
+                                          {"parallel.pipeline=3", "parallel.pipeline=2"}};
+
+    (void)state;
+    run_whole("through", 1, "1", NULL);
+    for (int way = 0; way < 3; way++) {
+        const char *name = argument("parts%d", way);
+
+        for (int half = 0; half < 2; half++) {
+            const char *division = ways[way][half];
+            struct run_options options = {
+                .ranks = division[strlen(division) - 1] - '0',
+                .arguments = {run_dir_argument(name), THREE_LAYERS, "model.dropout=0.2",
+                              "train.epochs=1", division, ADAMW, "train.resume=auto",
+                              half == 0 ? "train.max_steps=5" : "train.max_steps=10"}};
+
+            run_well(&options);
+        }
+        assert_same_checkpoint("through", name, 10);
+    }
+}
+
+static void weights_go_to_the_stages_that_have_them(void **state)
+{
+    const char *weights = argument("model.weights=%s",
+                                   in_work("one/checkpoints/step-00000010/model.safetensors"));
+    struct run_options one = {
+        .ranks = 1,
+        .arguments = {run_dir_argument("tuned"), THREE_LAYERS, weights, "train.max_steps=2"}};
+    struct run_options two = {.ranks = 2,
+                              .arguments = {run_dir_argument("tuned-stages"), THREE_LAYERS, weights,
+                                            "train.max_steps=2", "parallel.pipeline=2"}};
+
+    (void)state;
+    run_well(&one);
+    run_well(&two);
+    assert_same_checkpoint("tuned", "tuned-stages", 2);
+}
+
+static void expect_refused(int ranks, const char *a, const char *b, const char *words)
+{
+    struct run_options options = {.ranks = ranks,
+                                  .arguments = {run_dir_argument("refused"), THREE_LAYERS, a, b}};
+    struct run run = run_badly(&options);
+
+    assert_says(&run, "err", 0, words);
+}
+
+static void what_cannot_be_divided_so_is_refused_in_one_sentence(void **state)
+{
+    (void)state;
+    expect_refused(3, "parallel.pipeline=2", NULL,
+                   "parallel.pipeline: 2 stages do not divide a world size of 3: start a multiple "
+                   "of 2 ranks");
+    expect_refused(2, "parallel.pipeline=2", "parallel.stages=[\"nowhere\"]",
+                   "parallel.stages: no layer is called \"nowhere\"");
+    expect_refused(2, "parallel.pipeline=2", "parallel.stages=[\"fc2\",\"fc3\"]",
+                   "parallel.stages: names 2 layers that begin a stage, but behind the first of 2 "
+                   "stages there are 1");
+    expect_refused(2, "parallel.pipeline=2", "parallel.chunks=2",
+                   "parallel.chunks: only parallel.schedule = \"interleaved\" has several chunks a "
+                   "rank");
+    expect_refused(1, "parallel.micro_batches=4", NULL,
+                   "parallel.micro_batches: is for pipelines (parallel.pipeline); without one, "
+                   "train.accumulate makes micro-batches");
+    expect_refused(2, "parallel.pipeline=2", "parallel.micro_batches=65",
+                   "cannot be cut into 65 micro-batches");
+    expect_refused(8, "parallel.pipeline=8", NULL, "8 stages are more than the model's");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pipeline_writes_the_files_of_one_rank),
+        cmocka_unit_test(replicas_of_a_pipeline_write_the_files_of_replicas),
+        cmocka_unit_test(a_checkpoint_of_stages_goes_on_without_and_back),
+        cmocka_unit_test(weights_go_to_the_stages_that_have_them),
+        cmocka_unit_test(what_cannot_be_divided_so_is_refused_in_one_sentence),
+    };
+
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}
