@@ -7,6 +7,7 @@
 #include <cddp/ddp.h>
 #include <cddp/group.h>
 #include <cddp/sampler.h>
+#include <cddp/spawn.h>
 #include <cddp/status.h>
 #include <cddp/store.h>
 #include <cddp/types.h>
