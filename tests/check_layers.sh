@@ -11,6 +11,7 @@ owner_of() {
     case $1 in
     status.h | types.h) echo base ;;
     sampler.h) echo samplers ;;
+    parallel.h) echo device ;;
     mpi.h | spawn.h) echo group ;;
     cddp.h) echo everything ;;
     *) echo "${1%.h}" ;;
