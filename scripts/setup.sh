@@ -7,7 +7,7 @@ build_packages="gcc libc6-dev pkg-config meson ninja-build libdnnl-dev libconfig
   libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev libutf8proc-dev libopenmpi-dev scdoc"
 data_packages="dataset-fashion-mnist"
 text_packages="bible-kjv bible-kjv-text"
-test_packages="libcmocka-dev openmpi-bin patch g++ gfortran"
+test_packages="libcmocka-dev openmpi-bin patch g++ gfortran cmake zsh groff-base"
 cluster_packages="iproute2 nftables openssh-client openssh-server slurm-wlm munge" # without them their tests are skipped
 browser_packages="chromium" # the same
 

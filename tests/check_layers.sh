@@ -4,15 +4,15 @@
 cd "$1" || exit 1
 bad=0
 layers= # a line a folder, for check_symbols.py
-ours=' base store device group ddp checkpoint nn optim data parallel train programs kernels samplers launcher tests src include '
+ours=' base store device group ddp loader checkpoint nn optim data parallel train programs kernels samplers launcher tests src include '
 
 # The folder that a public header belongs to.
 owner_of() {
     case $1 in
-    status.h | types.h) echo base ;;
+    process.h | status.h | types.h) echo base ;;
     sampler.h) echo samplers ;;
     parallel.h) echo device ;;
-    mpi.h | spawn.h) echo group ;;
+    exchange.h | mpi.h | spawn.h) echo group ;;
     cddp.h) echo everything ;;
     *) echo "${1%.h}" ;;
     esac
@@ -72,6 +72,7 @@ check samplers base
 check src/device base kernels
 check src/group base store kernels device
 check src/ddp base store kernels device group
+check src/loader base samplers device group
 check src/checkpoint base store kernels device group ddp
 check src/nn base kernels device group ddp checkpoint
 check src/optim base device group ddp checkpoint kernels
@@ -113,6 +114,7 @@ for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
         case $name:$include in
         cddp.h:cddp/* | *:std*.h | *:cddp/status.h | *:cddp/types.h) ;;
         group.h:cddp/store.h | ddp.h:cddp/group.h | checkpoint.h:cddp/ddp.h) ;;
+        exchange.h:cddp/group.h | loader.h:cddp/group.h | loader.h:cddp/sampler.h) ;;
         # C++'s use C's, each the parts that come before it, and the standard library.
         cddp.hpp:cddp/* | base.hpp:cddp/group.h | *.hpp:cddp/cpp/base.hpp | *.hpp:"cddp/${name%pp}") ;;
         checkpoint.hpp:cddp/cpp/ddp.hpp | checkpoint.hpp:cddp/cpp/store.hpp | ddp.hpp:cddp/cpp/group.hpp) ;;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every file of this repository that a document or a comment names exists. Usage: check_names.py SOURCE_ROOT
+"""Every file of this repository that a document or a comment names exists; so does every name of C, variable, key of train.conf
+and option of our programs in doc/*.md and README.md. Usage: check_names.py SOURCE_ROOT
 
 A name is what ends like a source file or lies in one of our folders. It may be said from the root, from the
 folder of the file that says it, or by its last parts (group/queue.c). MADE lists what programs make, and
@@ -14,7 +15,7 @@ MADE = {
     "cddp_config.h",  # made by Meson
     "cuda.h", "cuda_profiler_api.h",  # CUDA's
     "llm.c",  # a project
-    "some_torchrun_script.py",
+    "some_torchrun_script.py", "train.py",  # somebody else's
 }
 SAID = re.compile(r"(?<![\w/.$*<{@-])((?:\.{1,2}/)?(?:[\w-]+/)*[\w-]+\.(?:c|h|cu|cuh|md|py|sh|conf|scd|svg))(?!\.?[\w*/>-])")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
@@ -45,4 +46,33 @@ for name in sorted(files):
                 continue
             print(f"{name} names {said}, which does not exist")
             missing += 1
+
+# What ours is called: names of C and variables as words of the source, options and keys as their tables have them.
+def read(*tops, ends=(".c", ".h", ".hpp", ".cu", ".cuh", ".map")):
+    return "\n".join(open(os.path.join(root, name), encoding="utf-8", errors="replace").read() for name in files
+                     if name.startswith(tops) and name.endswith(ends))
+
+
+source = read("include/", "src/", "launcher/", "samplers/", "kernels/")
+words = set(re.findall(r"\w+", source)) | {"CDDP_" + word for word in re.findall(r"(?<=X\()\w+", read("include/"))}
+words |= {"CDDP_OP_" + word for word in re.findall(r"(?<=X\()\w+", read("include/cddp/types.h"))}
+words |= set(re.findall(r"\b[cC][dD]{2}[pP]_\w+", read("scripts/", "tests/", "examples/", ends="") + read("meson", ends="")))
+keys = set(re.findall(r"KEY\((\w+(?:\.\w+)+)\)", read("src/train/config/schema.c")))
+sections = "|".join(sorted({key.split(".")[0] for key in keys}))
+options = set(re.findall(r'"([a-z][a-z-]+)"', read("launcher/options.c", "src/programs/")))
+NAME = re.compile(r"\b(?:cddpi?|CDDPI?)_\w*\w(?!\w*[*])")
+KEY = re.compile(rf"(?<![\w./-])(?:{sections})(?:\.[a-z][a-z0-9_]*)+(?![\w/(-])")
+OURS = re.compile(r"\bcddp-(?:run|train|bench|trace|report|convert|tokenize)\b(?!\.)([^`|\n]*)")
+ENDINGS = (".c", ".h", ".md", ".py", ".conf", ".sbatch", ".safetensors", ".svg", ".so", ".bin", ".html", ".txt", ".json")
+for name in sorted(name for name in files if re.fullmatch(r"doc/[\w-]+\.md|README\.md", name)):
+    text = open(os.path.join(root, name), encoding="utf-8").read()
+    text = re.sub(r"\\\n\s*", "", text)  # commands that go on in the next line
+    said = {("name", word) for word in NAME.findall(text) if word not in words and not word.endswith("_")}
+    said |= {("key", key) for key in KEY.findall(text)
+             if not key.endswith(ENDINGS) and key not in keys and not any(known.startswith(key + ".") for known in keys)}
+    said |= {("option", "--" + option) for command in OURS.findall(text)
+             for option in re.findall(r"(?<!\S)--([a-z][\w-]*)", re.split(r" -- |#", command)[0]) if option not in options}
+    for kind, word in sorted(said):
+        print(f"{name} names the {kind} {word}, which does not exist")
+        missing += 1
 sys.exit(1 if missing else 0)

@@ -1,4 +1,5 @@
-/* checkpoint.h - safetensors files, and directories of them that appear whole or not at all. Any
+/** @file
+ *  checkpoint.h - safetensors files, and directories of them that appear whole or not at all. Any
  * thread; a cddp_safetensors may be read by several at a time. All calls may give
  * CDDP_ERR_NO_MEMORY and, for NULL where something must be, CDDP_ERR_ARGUMENT. */
 #ifndef CDDP_CHECKPOINT_H
@@ -37,7 +38,7 @@ CDDP_CHECKED cddp_status cddp_safetensors_write(const char *path, const cddp_ten
 typedef struct cddp_safetensors cddp_safetensors;
 
 /** Map @p path and check all of it: header length, JSON, every offset, no holes, no overlaps. Type
- *  BOOL, which cddp does not write, is read as u8.
+ *  BOOL is bool, whose bytes are 0 or 1.
  *  @param out  Release with cddp_safetensors_close(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (says what is wrong), CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out);

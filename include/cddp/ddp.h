@@ -1,10 +1,14 @@
-/* ddp.h - one model's gradients, kept equal across a group.
+/** @file
+ *  ddp.h - one model's gradients, kept equal across a group.
  *
  *     create            manifests are compared, rank 0's parameters and buffers are broadcast
  *     each step:
  *       begin           (optional) this rank's sample count, or "do not synchronise"
  *       grad_ready(i)   as backward completes each gradient; never waits
+ *       progress        (optional) in long stretches of compute without any other call
  *       wait            all gradients are the mean over ranks
+ *     at the end:
+ *       join            (optional) until all are through, where ranks have unequal numbers of steps
  *
  * Gradients are gathered in buckets; a bucket's all-reduce is started as soon as it and all before
  * it are complete, strictly in index order on every rank. A handle belongs to the thread that
@@ -127,7 +131,12 @@ typedef struct cddp_ddp_options {
     bool allow_unused;
     /** The caller's own gradient block holding all `grad` pointers (unfrozen parameters in
      *  registration order, back to back, one type): reduced where it lies, never rearranged; NULL:
-     *  none. */
+     *  none. Memory of cddp_group_alloc() is reduced in place. So is private memory (malloc) on the
+     *  processor, where all ranks are on one machine: until the handle is destroyed they share its
+     *  whole pages, at the same address, so a fork must not write there, nor may another device or
+     *  library have the pages registered ($CDDP_SHARE_GRADS=0: not shared). Any other memory is
+     *  copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms for 62 MB); the
+     * log says so. Buckets are ranges of the block: one starts when its last gradient is ready. */
     void *flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;
@@ -142,6 +151,9 @@ typedef struct cddp_ddp_options {
     /** With `shard`: the caller gets gradients by cddp_ddp_mean(), which then reduces them itself
      *  where that is faster (never on a device). */
     bool reduce_late;
+    /** 1: buckets are never rebuilt, so what cddp_ddp_grad() gives never changes; without
+     *  `ready_order` they stay in reverse registration order. 64 bits wide, as cddp_step.sum is. */
+    uint64_t keep_buckets;
     /** A gradient of more bytes than this is cut in parts of about so many (at most 64), each a
      *  bucket of its own: while one is sent, the next is copied or made narrow. 0: not, or chosen
      *  with bucket_bytes. Never cut with `shard`, where a rank has one span of a gradient at most
@@ -150,9 +162,10 @@ typedef struct cddp_ddp_options {
     size_t part_bytes;
 
 } cddp_ddp_options;
+/** A cddp_ddp_options of defaults. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0       \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
     }
 
 /** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:
@@ -194,6 +207,7 @@ typedef struct cddp_step {
     uint64_t sum;
 
 } cddp_step;
+/** A cddp_step of the plain mean. */
 #define CDDP_STEP_INIT                                                                             \
     {                                                                                              \
         sizeof(cddp_step), -1.0, false, 0                                                          \
@@ -205,10 +219,32 @@ typedef struct cddp_step {
  *          backward), CDDP_ERR_CLOSED (an earlier call failed). */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
+/** Begin a backward whose gradients are the mean of @p samples samples of this rank's, so that the
+ *  result is the mean over the samples of all ranks, however unequal their shares: cddp_ddp_begin()
+ *  with a step of that weight. 0: this rank had none. All ranks call it, or none.
+ *  @return as cddp_ddp_begin(). */
+CDDP_CHECKED cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples);
+
 /** Say that backward has finished gradient @p index, so its bucket may start. Does not wait.
+ *  Where the rank has a core to spare, a thread of the group's moves the data meanwhile
+ *  ($CDDP_COMM_THREAD, 0 or 1, decides instead); else they only move inside calls of cddp, of which
+ *  this is one: see cddp_ddp_progress().
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (a second time in
  *          one backward), CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
+
+/** Say the same of the gradients of parameters @p first to @p first + @p count - 1 at once; those
+ * of them that are frozen are passed over.
+ *  @return as cddp_ddp_grad_ready(); after CDDP_ERR_ARGUMENT none of them is ready. */
+CDDP_CHECKED cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count);
+
+/** Let the buckets that were started move on, and do not wait. For stretches of compute that last
+ *  long without another call of cddp, on ranks without a core to spare (see cddp_ddp_grad_ready()):
+ *  once a millisecond is often enough, and costs about as much as reading the clock. Where a thread
+ *  of the group's or a device moves the data it only looks for failures. May be called at any time,
+ *  also in a forward.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_progress(cddp_ddp *ddp);
 
 /** Wait until every gradient is the mean over ranks. A parameter that got no gradient gives,
  * without allow_unused, CDDP_ERR_STATE with its name, in this very step and on every rank. On any
@@ -216,6 +252,33 @@ CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
  *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_MISMATCH (ranks disagree about no_sync),
  *          CDDP_ERR_NO_MEMORY, CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
+
+/** For ranks that are through before others are: take part in one step of theirs, with nothing to
+ *  contribute. Afterwards the gradients are the same mean as theirs, so the caller updates its
+ *  parameters as they do and all replicas stay equal:
+ *
+ *      while (next_batch()) { forward(); backward(); cddp_ddp_wait(ddp); update(); }
+ *      while (cddp_ddp_join(ddp, &all) == CDDP_OK && !all) { update(); }
+ *
+ *  Every rank calls it until @p out_all is true, which it is on all ranks at once, when none of
+ * them has trained any more: then there is nothing to update, and another epoch may begin. In steps
+ *  with a weight this rank has weight 0; in the plain mean and in sums it adds zeros, so the plain
+ *  mean is still over all ranks of the group. What it has accumulated with no_sync is left out.
+ *
+ *  The steps of the others are of the kind of this rank's last one (a weight, a sum or a plain
+ *  mean); a rank that had none says by cddp_ddp_begin_samples(ddp, 0) that they have weights. Only
+ *  the collectives of steps are taken part in (with a sharded optimizer the caller calls
+ *  cddp_ddp_updated() as ever): collectives that the trainer itself adds to a step are its own.
+ *  @return as cddp_ddp_wait(); CDDP_ERR_STATE also in the middle of a backward. */
+CDDP_CHECKED cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all);
+
+/** Let every rank have @p root's parameters (frozen ones, too), or buffers, or both: after @p root
+ *  has loaded a checkpoint, or buffers before each forward. Where the optimizer is sharded,
+ *  parameters are those that cddp_ddp_param() gives. Collective, between backward passes; on a
+ *  device in the order of the compute stream.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank), CDDP_ERR_STATE (in the middle of a
+ *          backward), CDDP_ERR_CLOSED, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers);
 
 /** A sharded optimizer (ZeRO stage 1): with options.shard the gradients of a step are reduced only
  * to the rank that updates them, so that its optimizer works on, and keeps state for, 1/world_size
@@ -269,6 +332,27 @@ CDDP_CHECKED cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index);
 /** The same for all parameters. */
 CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
 
+/** Write all parameters, with all ranks' updates, to the caller's memory that cddp_ddp_create() got
+ *  as `data`, so that what saves or evaluates from there is right again. The optimizer stays
+ * sharded: the next update needs another call. Collective; without shards the parameters are there
+ * already.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (in the middle of a backward),
+ *          CDDP_ERR_CLOSED, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
+
+/** Gather state of a sharded optimizer (momentum ...) that each rank keeps for its spans alone, so
+ *  that it can be saved. Collective. The way back needs no call: a rank takes its span out of the
+ *  whole.
+ *  @param index  A parameter that is not frozen.
+ *  @param own    This rank's elements: as many as its span of the parameter has (see
+ *                cddp_ddp_spans()); NULL if it has none. May be where they belong in @p out.
+ *  @param type   Of the state, which may be another than the parameter's.
+ *  @param out    As many elements as the parameter has; of the same kind of memory as @p own.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (also without shards), CDDP_ERR_CLOSED, CDDP_ERR_NO_MEMORY,
+ * or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own,
+                                               cddp_type type, void *out);
+
 /** What the last synchronised step cost. Times in nanoseconds. On a device they are the streams',
  * of the last step that was over when cddp_ddp_wait() was called (all but `steps`): exposed is how
  * long the compute stream waited. A step that begins while more than three are unfinished is not
@@ -294,6 +378,7 @@ typedef struct cddp_ddp_stats {
     int slowest_rank;
 
 } cddp_ddp_stats;
+/** An empty cddp_ddp_stats. */
 #define CDDP_DDP_STATS_INIT                                                                        \
     {                                                                                              \
         sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1                                               \

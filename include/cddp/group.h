@@ -1,4 +1,5 @@
-/* group.h - process groups: the ranks that train together, and their collectives.
+/** @file
+ *  group.h - process groups: the ranks that train together, and their collectives.
  *
  * A group belongs to one thread at a time (the one that drives compute), with its works and every
  * cddp_ddp over it: a call of another thread meanwhile gives CDDP_ERR_STATE and does nothing.
@@ -93,6 +94,7 @@ typedef struct cddp_group_options {
     void *stream;
 
 } cddp_group_options;
+/** A cddp_group_options of defaults. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
@@ -131,6 +133,7 @@ typedef struct cddp_bootstrap {
     int (*all_gather)(void *context, const void *own, size_t bytes, void *out_all);
 
 } cddp_bootstrap;
+/** An empty cddp_bootstrap. */
 #define CDDP_BOOTSTRAP_INIT                                                                        \
     {                                                                                              \
         sizeof(cddp_bootstrap), NULL, 0, 0, NULL, NULL                                             \

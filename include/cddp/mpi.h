@@ -1,4 +1,5 @@
-/* mpi.h - a process group for a program of MPI, on a communicator of its own.
+/** @file
+ *  mpi.h - a process group for a program of MPI, on a communicator of its own.
  *
  * This header stands alone: it is the only one that needs mpi.h, and cddp.h does not include it.
  * What it defines is compiled into the program, with the program's own MPI, whichever that is (the

@@ -85,12 +85,15 @@ CDDP_CHECKED cddp_status cddp_parallel_gather(const cddp_chunk *chunks, int coun
 
 /** One device's part of cddp_data_parallel(), for the function that computes it. */
 typedef struct cddp_replica {
-    /** Its index, and how many devices take part. */
+    /** Its index. */
     int device;
+    /** How many devices take part. */
     int device_count;
-    /** Its rows of the input, how many, and the index of the first. */
+    /** Its rows of the input. */
     const void *in;
+    /** How many rows. */
     size_t rows;
+    /** The index of the first in the whole. */
     size_t first_row;
     /** Its rows of the output; NULL if there is none. */
     void *out;
@@ -108,16 +111,21 @@ typedef int (*cddp_replica_fn)(const cddp_replica *replica, void *arg);
 typedef struct cddp_data_parallel_options {
     /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
-    /** @p rows rows of in_row_bytes bytes. */
+    /** The batch: @p rows rows of in_row_bytes bytes. */
     void *in;
+    /** At least 1. */
     size_t rows;
+    /** Of one row of the input. */
     size_t in_row_bytes;
-    /** @p rows rows of out_row_bytes bytes, or NULL. */
+    /** As many rows of out_row_bytes bytes, or NULL. */
     void *out;
+    /** Of one row of the output. */
     size_t out_row_bytes;
-    /** The model: param_count pointers to counts[i] values. */
+    /** The model: param_count pointers, one a parameter. */
     float *const *params;
+    /** How many values each parameter has. */
     const size_t *counts;
+    /** How many parameters. */
     size_t param_count;
     /** Their gradients, or NULL. */
     float *const *grads;

@@ -1,4 +1,5 @@
-/* sampler.h - which sample comes when: index arithmetic only, no I/O, no threads.
+/** @file
+ *  sampler.h - which sample comes when: index arithmetic only, no I/O, no threads.
  *
  * A sampler gives the global order of an epoch as a function of (seed, epoch, position). Ranks take
  * positions of it; nothing depends on how many ranks there are, so a run can go on with another

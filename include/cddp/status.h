@@ -1,4 +1,5 @@
-/* status.h - how every call of cddp reports success or failure. */
+/** @file
+ *  status.h - how every call of cddp reports success or failure. */
 #ifndef CDDP_STATUS_H
 #define CDDP_STATUS_H
 
@@ -9,10 +10,12 @@
 extern "C" {
 #endif
 
+/** What the library offers to others. */
 #define CDDP_API __attribute__((visibility("default")))
+/** A function whose result must be looked at: compilers warn where it is not. */
 #define CDDP_CHECKED CDDP_API __attribute__((warn_unused_result))
 
-/* Name, value and sentence of every status in one place, so that none can lack its text. */
+/** All statuses: X(name, value, sentence). In one place, so that none can lack its text. */
 #define CDDP_STATUS_MAP(X)                                                                         \
     X(OK, 0, "success")                                                                            \
     X(ERR_ARGUMENT, -1, "an argument is outside its range")                                        \
@@ -29,7 +32,10 @@ extern "C" {
     X(ERR_UNAVAILABLE, -12, "this build or machine cannot do it")                                  \
     X(ERR_CLOSED, -13, "the object was closed or its group is broken")                             \
     X(ERR_DEVICE, -14, "a GPU or its libraries failed")
+/** One line of cddp_status. */
 #define CDDP_STATUS_VALUE(name, value, text) CDDP_##name = value,
+/** What a call gives: CDDP_OK, or CDDP_ERR_ARGUMENT and so on, one for each line of
+ *  CDDP_STATUS_MAP. */
 typedef enum cddp_status { CDDP_STATUS_MAP(CDDP_STATUS_VALUE) } cddp_status;
 
 /** The sentence of @p status; a static string, also for a number that is none. Any thread. */

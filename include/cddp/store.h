@@ -1,4 +1,5 @@
-/* store.h - the key-value store in which ranks meet. Two forms behind one set of calls: a TCP
+/** @file
+ *  store.h - the key-value store in which ranks meet. Two forms behind one set of calls: a TCP
  * server ("tcp://host:port": inside cddp-run, or in rank 0 when there is no launcher) and a file on
  * a file system that all ranks share ("file:///path").
  *
@@ -48,6 +49,7 @@ typedef struct cddp_store_options {
     uint32_t timeout_ms;
 
 } cddp_store_options;
+/** A cddp_store_options of defaults. */
 #define CDDP_STORE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_store_options), NULL, NULL, NULL, 0                                            \

@@ -35,8 +35,8 @@ void cddpi_reduce(const struct cddpi_reduce *how, void *const *dst, const void *
 void cddpi_reduce_weighted(struct cddpi_reduce *out, cddp_type type, const double *weights,
                            int sources, double *factors);
 
-/** What sums that are not finished are held in: f32 for f16 and bf16, i64 for a mean of i32 or u8,
- *  else the type itself. */
+/** What sums that are not finished are held in: f32 for f16 and bf16, i64 for a mean of i32, u8 or
+ * i8, else the type itself. */
 cddp_type cddpi_reduce_sum_type(cddp_type type, cddp_op op);
 
 /** out[i] = op over s of src[s][i] in the sum's type, without the last step (a mean's division,

@@ -34,7 +34,7 @@ cddp_type cddpi_reduce_sum_type(cddp_type type, cddp_op op)
     if (type == CDDP_F16 || type == CDDP_BF16) {
         return CDDP_F32;
     }
-    if (op == CDDP_OP_MEAN && (type == CDDP_I32 || type == CDDP_U8)) {
+    if (op == CDDP_OP_MEAN && (type == CDDP_I32 || type == CDDP_U8 || type == CDDP_I8)) {
         return CDDP_I64;
     }
     return type;

@@ -1,7 +1,12 @@
 /* alloc.c - allocation, with a counter by which tests make one call fail. */
 #include "base/alloc.h"
 
+#include "base/error.h"
+
+#include <cddp/process.h>
+
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,7 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE_PAGE_BYTES = 2 << 20 };
+enum { HUGE_PAGE_BYTES = 2 << 20, USUAL_ALIGNMENT = 16 };
+
+static _Atomic bool used;        /* something was allocated: the allocator stays */
+static cddp_allocator allocator; /* of the embedding program; without functions: libc's */
 
 static _Thread_local unsigned calls_until_failure;
 
@@ -23,9 +31,46 @@ void cddpi_alloc_fail_nth(unsigned nth)
     calls_until_failure = nth;
 }
 
+cddp_status cddp_allocator_set(const cddp_allocator *wanted)
+{
+    if (wanted == NULL || wanted->struct_size < sizeof *wanted || wanted->alloc == NULL ||
+        wanted->resize == NULL || wanted->release == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: %s",
+                          wanted == NULL                         ? "it is NULL"
+                          : wanted->struct_size < sizeof *wanted ? "without CDDP_ALLOCATOR_INIT"
+                                                                 : "it lacks a function");
+    }
+    if (atomic_load(&used)) {
+        return cddpi_fail(
+            CDDP_ERR_STATE,
+            "allocator: cddp has allocated memory already: set it before other calls");
+    }
+    allocator = *wanted;
+    return CDDP_OK;
+}
+
+/* Remember that the allocator is in use; a store only once, since all threads come here. */
+static void note_use(void)
+{
+    if (!atomic_load_explicit(&used, memory_order_relaxed)) {
+        atomic_store_explicit(&used, true, memory_order_relaxed);
+    }
+}
+
 void *cddpi_zalloc(size_t bytes)
 {
-    return must_fail() ? NULL : calloc(1, bytes > 0 ? bytes : 1);
+    void *memory;
+
+    bytes = bytes > 0 ? bytes : 1;
+    if (must_fail()) {
+        return NULL;
+    }
+    note_use();
+    if (allocator.alloc == NULL) {
+        return calloc(1, bytes);
+    }
+    memory = allocator.alloc(allocator.state, bytes, USUAL_ALIGNMENT);
+    return memory != NULL ? memset(memory, 0, bytes) : NULL;
 }
 
 void *cddpi_zalloc_array(size_t count, size_t bytes)
@@ -38,7 +83,13 @@ void *cddpi_zalloc_array(size_t count, size_t bytes)
 
 void *cddpi_realloc(void *old, size_t bytes)
 {
-    return must_fail() ? NULL : realloc(old, bytes > 0 ? bytes : 1);
+    bytes = bytes > 0 ? bytes : 1;
+    if (must_fail()) {
+        return NULL;
+    }
+    note_use();
+    return allocator.resize != NULL ? allocator.resize(allocator.state, old, bytes)
+                                    : realloc(old, bytes);
 }
 
 void *cddpi_alloc_aligned(size_t bytes)
@@ -46,10 +97,17 @@ void *cddpi_alloc_aligned(size_t bytes)
     size_t alignment = bytes >= 4 * (size_t)HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : CDDPI_ALIGNMENT;
     void *memory = NULL;
 
-    if (must_fail() || posix_memalign(&memory, alignment, bytes > 0 ? bytes : 1) != 0) {
+    bytes = bytes > 0 ? bytes : 1;
+    if (must_fail()) {
         return NULL;
     }
-    if (alignment == HUGE_PAGE_BYTES) {
+    note_use();
+    if (allocator.alloc != NULL) {
+        memory = allocator.alloc(allocator.state, bytes, alignment);
+    } else if (posix_memalign(&memory, alignment, bytes) != 0) {
+        return NULL;
+    }
+    if (memory != NULL && alignment == HUGE_PAGE_BYTES) {
         (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only a hint */
     }
     return memory;
@@ -94,5 +152,9 @@ char *cddpi_format(const char *format, ...)
 
 void cddpi_free(void *memory)
 {
-    free(memory);
+    if (allocator.release == NULL) {
+        free(memory);
+    } else if (memory != NULL) {
+        allocator.release(allocator.state, memory);
+    }
 }

@@ -56,6 +56,10 @@
     X(COMM_THREAD, "CDDP_COMM_THREAD", "",                                                         \
       "1: collectives that overlap run on a thread of their own, 0: the compute thread advances "  \
       "them; unset: 1 if the rank has a core to spare")                                            \
+    X(SHARE_GRADS, "CDDP_SHARE_GRADS", "",                                                         \
+      "0: a gradient block of the caller's (flat_grads) is copied at each step; unset or 1: "      \
+      "ranks "                                                                                     \
+      "of one machine share its pages where they are, if it is private memory")                    \
     X(AVAILABLE_CORES, "CDDP_AVAILABLE_CORES", "",                                                 \
       "cores that cddp-run --nproc auto has found, when it asks cddp-train how many ranks make "   \
       "sense; set by cddp-run")                                                                    \

@@ -19,6 +19,7 @@ static const char *const names[CDDPI_HANDLE_KINDS] = {
     [CDDPI_HANDLE_GROUP] = "group",     [CDDPI_HANDLE_WORK] = "work handle",
     [CDDPI_HANDLE_DDP] = "cddp_ddp",    [CDDPI_HANDLE_STORE] = "store",
     [CDDPI_HANDLE_SAMPLER] = "sampler", [CDDPI_HANDLE_SAFETENSORS] = "safetensors file",
+    [CDDPI_HANDLE_LOADER] = "loader",
 };
 
 /* Destroyed handles, whose memory is still there. */

@@ -3,6 +3,8 @@
 
 #include "base/env.h"
 
+#include <cddp/process.h>
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,6 +13,10 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static enum cddpi_log_level log_level = CDDPI_LOG_WARN;
+
+/* Where lines go that do not go to stderr. */
+static cddp_log_fn log_sink;
+static void *log_sink_state;
 
 static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 
@@ -42,6 +48,12 @@ bool cddpi_log_enabled(enum cddpi_log_level level)
     return level != CDDPI_LOG_OFF && level <= log_level;
 }
 
+void cddp_log_set_sink(cddp_log_fn sink, void *state)
+{
+    log_sink_state = state;
+    log_sink = sink;
+}
+
 void cddpi_log(enum cddpi_log_level level, const char *format, ...)
 {
     char line[4096];
@@ -53,13 +65,20 @@ void cddpi_log(enum cddpi_log_level level, const char *format, ...)
     if (!cddpi_log_enabled(level)) {
         return;
     }
-    used = rank != NULL
-               ? snprintf(line, sizeof line, "cddp rank %.16s %s: ", rank, level_names[level])
-               : snprintf(line, sizeof line, "cddp %s: ", level_names[level]);
+    line[used = 0] = '\0';
+    if (log_sink == NULL) {
+        used = rank != NULL
+                   ? snprintf(line, sizeof line, "cddp rank %.16s %s: ", rank, level_names[level])
+                   : snprintf(line, sizeof line, "cddp %s: ", level_names[level]);
+    }
     va_start(arguments, format);
     more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, arguments);
     va_end(arguments);
     if (more < 0) {
+        return;
+    }
+    if (log_sink != NULL) {
+        log_sink(log_sink_state, (cddp_log_level)level, line);
         return;
     }
     used = (int)strlen(line);

@@ -1,6 +1,6 @@
 /* log.h - the only place where the library prints, and how programs print. $CDDP_LOG sets the
  * level: "warn" (default), "error", "info", "debug" or "off". Lines go to stderr, with the rank in
- * front. Any thread. */
+ * front, or to the sink of cddp_log_set_sink(). Any thread. */
 #ifndef CDDPI_LOG_H
 #define CDDPI_LOG_H
 

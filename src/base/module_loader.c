@@ -108,8 +108,9 @@ static cddp_status open_file(const struct cddpi_module_file *module, const char 
     return status;
 }
 
-/* Look beside the file that this code is in: the library, or a program that it is linked into. In a
- * build folder and in an installation (bin beside lib) the module is one or two folders away. */
+/* Look beside the file that this code is in: the library, or a program that it is linked into. In
+ * an installation modules lie in a folder of their own beside the library, in a build folder one or
+ * two folders away. */
 static bool beside(const struct cddpi_module_file *module, const char *of, const char *folder,
                    const char *built_in, char *path, size_t bytes)
 {
@@ -138,7 +139,8 @@ static bool find_beside(const struct cddpi_module_file *module, char *path, size
     for (int i = 0; i < 2; i++) {
         if (places[i] != NULL &&
             (beside(module, places[i], "", "", path, bytes) ||
-             beside(module, places[i], "../lib/", "", path, bytes) ||
+             beside(module, places[i], "cddp/", "", path, bytes) ||
+             beside(module, places[i], CDDP_BIN_TO_LIB "/cddp/", "", path, bytes) ||
              beside(module, places[i], "../src/", module->built_in, path, bytes) ||
              beside(module, places[i], "", module->built_in, path, bytes))) {
             return true;
@@ -162,7 +164,7 @@ static cddp_status find_and_open(const struct cddpi_module_file *module, const v
     if (find_beside(module, path, sizeof path)) {
         return open_file(module, path, out);
     }
-    snprintf(path, sizeof path, CDDP_LIBDIR "/%s", module->file);
+    snprintf(path, sizeof path, CDDP_LIBDIR "/cddp/%s", module->file);
     if (access(path, R_OK) == 0) { /* where it is installed */
         return open_file(module, path, out);
     }

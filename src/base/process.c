@@ -59,7 +59,8 @@ static bool read_state(int pid, char *out_state, uint64_t *out_start_time)
     uint64_t start;
     int fd;
 
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    /* that of its first thread, which is the same: qemu makes up a process's own /proc/PID/stat */
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;

@@ -146,8 +146,7 @@ static cddp_status take_type(const cddp_safetensors *file, const json_t *json, c
         cddp_type type;
     } types[] = {
 #define TYPE_ROW(name, value, bytes, text) {#name, CDDP_##name},
-        CDDP_TYPE_MAP(TYPE_ROW){"BOOL", CDDP_U8}, /* masks, in files of other programs */
-    };
+        CDDP_TYPE_MAP(TYPE_ROW)};
     const char *text = json_string_value(json_object_get(json, "dtype"));
     char shown[24];
 

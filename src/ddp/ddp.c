@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/shape.h"
 #include "base/struct_size.h"
 #include "ddp/copies.h"
 #include "ddp/manifest.h"
@@ -114,18 +113,31 @@ static cddp_status check_unique(const char *what, const cddp_param *tensors, siz
     return status;
 }
 
-static cddp_status check_buffers(const cddp_param *buffers, size_t count)
+/* Check the buffers, and keep what later broadcasts need. */
+static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, size_t count)
 {
     if (buffers == NULL && count > 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu buffers at NULL", count);
     }
+    ddp->buffers = cddpi_zalloc_array(count, sizeof *ddp->buffers);
+    if (ddp->buffers == NULL) {
+        return no_memory(count);
+    }
     for (size_t i = 0; i < count; i++) {
-        size_t elements;
-        cddp_status status = check_tensor("buffer", i, &buffers[i], &elements);
+        struct cddpi_param *buffer = &ddp->buffers[i];
+        cddp_status status = check_tensor("buffer", i, &buffers[i], &buffer->count);
 
         if (status != CDDP_OK) {
             return status;
         }
+        buffer->name = cddpi_strdup(buffers[i].name);
+        if (buffer->name == NULL) {
+            return no_memory(count);
+        }
+        buffer->data = buffers[i].data;
+        buffer->type = buffers[i].type;
+        buffer->slot = UINT32_MAX;
+        ddp->buffer_count++;
     }
     return check_unique("buffer", buffers, count);
 }
@@ -165,7 +177,7 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     if (param->name == NULL) {
         return no_memory(ddp->param_count);
     }
-    param->data = from->data;
+    param->data = param->home = from->data;
     param->type = from->type;
     param->slot = UINT32_MAX;
     if (from->frozen) {
@@ -176,7 +188,7 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     slot->bytes = param->count * cddp_type_bytes(param->type);
     slot->grad = from->grad;
     slot->owned = from->grad == NULL;
-    slot->copied = from->grad != NULL && ddp->flat == NULL;
+    slot->copied = from->grad != NULL && ddp->flat == NULL && !ddp->in_place;
     ddp->tensors[ddp->slot_count].bytes = slot->bytes;
     ddp->tensors[ddp->slot_count].type = param->type;
     ddp->slot_count++;
@@ -272,9 +284,10 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->hook = options->hook;
     ddp->hook_state = options->hook_state;
     ddp->rule.flat = ddp->flat != NULL;
+    ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
     cddpi_sizes_begin(ddp, options);
-    ddp->rebuild_due = !options->shard &&
-                       (ddp->chooses_sizes || (options->ready_order == NULL && ddp->flat == NULL));
+    ddp->rebuild_due = !options->shard && !options->keep_buckets && !ddp->in_place &&
+                       (ddp->chooses_sizes || options->ready_order == NULL);
     if (options->shard) {
         status = prepare_shards(ddp, options);
         if (status != CDDP_OK) {
@@ -283,7 +296,7 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     }
     status = register_params(ddp, model->params, model->param_count);
     if (status == CDDP_OK) {
-        status = check_buffers(model->buffers, model->buffer_count);
+        status = register_buffers(ddp, model->buffers, model->buffer_count);
     }
     if (status == CDDP_OK) {
         status = check_flat(ddp);
@@ -302,22 +315,6 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
         cddpi_shard_plan_copies(ddp, copies->type, copies->counts);
     }
     return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->arrivals : NULL, layout);
-}
-
-static cddp_status broadcast_tensors(cddp_group *group, const char *what, const cddp_param *tensors,
-                                     size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
-        cddp_status status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0,
-                                            NULL);
-
-        if (status != CDDP_OK) {
-            return cddpi_fail_prefix(status, "ddp: broadcast of %s %zu (%.200s)", what, i,
-                                     tensors[i].name);
-        }
-    }
-    return CDDP_OK;
 }
 
 static const char *hook_name(cddp_hook_fn hook)
@@ -363,13 +360,18 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     status = cddpi_ddp_agree(ddp->group, own, text);
     cddpi_free(text);
     if (status == CDDP_OK) {
-        status = broadcast_tensors(ddp->group, "parameter", model->params, model->param_count);
+        status = cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, 0);
     }
     if (status == CDDP_OK) {
-        status = broadcast_tensors(ddp->group, "buffer", model->buffers, model->buffer_count);
+        status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, 0);
     }
     if (status == CDDP_OK && ddp->chooses_sizes) {
         status = choose_sizes(ddp, model->options, layout);
+    }
+    if (status == CDDP_OK && ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
+        status = cddpi_group_adopt(ddp->group, ddp->flat, layout->plan->bytes,
+                                   cddp_type_bytes(ddp->tensors[0].type), &ddp->adopted);
+        status = status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: flat_grads");
     }
     if (status == CDDP_OK) {
         status = cddpi_layout_install(ddp, layout);
@@ -415,7 +417,7 @@ static cddp_status create(cddp_group *group, const cddp_param *params, size_t pa
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
     ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
-    ddp->step = (cddp_step)CDDP_STEP_INIT;
+    ddp->step = ddp->last = (cddp_step)CDDP_STEP_INIT;
     ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     status = read_options(options, &read);
     if (status == CDDP_OK) {
@@ -487,9 +489,14 @@ static void release(cddp_ddp *ddp)
     end_works(ddp);
     cddpi_shard_release(ddp);
     cddpi_layout_release(ddp, &ddp->layout);
+    cddp_group_free(ddp->group, ddp->adopted.pages);
     for (size_t i = 0; i < ddp->param_count; i++) {
         cddpi_free(ddp->params[i].name);
     }
+    for (size_t i = 0; i < ddp->buffer_count; i++) {
+        cddpi_free(ddp->buffers[i].name);
+    }
+    cddpi_free(ddp->buffers);
     cddpi_free(ddp->params);
     cddpi_free(ddp->slots);
     cddpi_free(ddp->tensors);

@@ -11,6 +11,7 @@
 #include "ddp/plan.h"
 #include "ddp/sizes.h"
 #include "device/device.h"
+#include "group/adopt.h"
 
 #include <cddp/ddp.h>
 
@@ -19,6 +20,7 @@
 struct cddpi_param {
     char *name;
     void *data;
+    void *home;    /* the caller's memory, from which a sharded optimizer moves the data */
     size_t count;  /* elements */
     uint32_t slot; /* UINT32_MAX: frozen */
     cddp_type type;
@@ -71,7 +73,12 @@ struct cddpi_step_status {
                            others in the last step whose times are known, the less */
 };
 
-enum { CDDPI_STEP_ZERO_FILLED = 1, CDDPI_STEP_ORDER_KNOWN = 2, CDDPI_STEP_SUM = 4 };
+enum {
+    CDDPI_STEP_ZERO_FILLED = 1,
+    CDDPI_STEP_ORDER_KNOWN = 2,
+    CDDPI_STEP_SUM = 4,
+    CDDPI_STEP_JOINED = 8 /* the rank is through, and only takes part */
+};
 
 /* Of a sharded optimizer: see shard.c. */
 struct cddpi_shards {
@@ -105,6 +112,8 @@ struct cddp_ddp {
     int world_size;
     struct cddpi_param *params;
     size_t param_count;
+    struct cddpi_param *buffers; /* slot is UINT32_MAX */
+    size_t buffer_count;
     struct cddpi_slot *slots;
     struct cddpi_bucket_plan_tensor *tensors; /* by slot, for the plan */
     size_t slot_count;
@@ -113,7 +122,9 @@ struct cddp_ddp {
     struct cddpi_bucket_sizes sizes;    /* the last choice */
     struct cddpi_group_link link;       /* by which it was made */
     unsigned char *flat;                /* the caller's, or NULL */
+    struct cddpi_adopted adopted;       /* of it: what ranks share where it lies */
     bool allow_unused;
+    bool in_place; /* the mean of one rank: gradients stay where they are */
     cddp_hook_fn hook;
     void *hook_state;
     struct cddpi_layout layout;
@@ -131,6 +142,11 @@ struct cddp_ddp {
     double *ready_s;    /* by slot: when, since the first */
     size_t arrival_count;
     bool rebuild_due;
+
+    /* see uneven.c */
+    bool joined;     /* this step is the others' */
+    bool all_joined; /* the last step was nobody's */
+    cddp_step last;  /* the last synchronised one */
 
     /* the end of a step */
     struct cddpi_step_status *step_statuses; /* of all ranks */
@@ -271,7 +287,18 @@ void cddpi_shard_capture(cddp_ddp *ddp);
 /** Release the handles of updates on their way: a replay waits for those updates. */
 void cddpi_shard_forget(cddp_ddp *ddp);
 
+/* broadcast.c */
+/** Every rank's @p tensors become root's; @p what names them in errors. Collective. */
+cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
+                                const struct cddpi_param *tensors, size_t count, int root);
+
+/* uneven.c */
+/** After the step statuses have come: whether anybody had a step, and which backward it was. */
+void cddpi_ddp_read_joined(cddp_ddp *ddp);
+
 /* reducer.c */
+/** cddp_ddp_wait() within a call. */
+cddp_status cddpi_ddp_wait(cddp_ddp *ddp);
 /** Make the handle ready for the next backward. */
 void cddpi_ddp_end_backward(cddp_ddp *ddp);
 

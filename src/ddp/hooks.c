@@ -1,5 +1,6 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
 #include "ddp/ddp.h"
+#include "group/group.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/cuda/cuda_kernels.h"
 
@@ -23,18 +24,71 @@ static cddp_status start_sharded(struct cddp_bucket *bucket, void *data, cddp_ty
     return cddp_reduce_scatter_weighted(group, data, own, count, type, weight, out_work);
 }
 
-/* Start the mean over ranks, or over samples when the step has a weight; or the sum. */
-static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,
+static cddp_status start_part(struct cddp_bucket *bucket, void *data, size_t count, cddp_type type,
                               cddp_work **out_work)
 {
     cddp_group *group = bucket->ddp->group;
     double weight = cddp_bucket_weight(bucket);
 
     if (weight < 0 || cddp_bucket_is_sum(bucket)) {
-        return cddp_all_reduce(group, data, data, bucket->count, type, unweighted(bucket),
-                               out_work);
+        return cddp_all_reduce(group, data, data, count, type, unweighted(bucket), out_work);
     }
-    return cddp_all_reduce_weighted(group, data, data, bucket->count, type, weight, out_work);
+    return cddp_all_reduce_weighted(group, data, data, count, type, weight, out_work);
+}
+
+/* Start the mean of elements [from, to) of the bucket; the handle takes @p out_work with it. */
+static cddp_status add_part(struct cddp_bucket *bucket, size_t from, size_t to,
+                            cddp_work **out_work)
+{
+    cddp_work *work = NULL;
+    cddp_status status;
+
+    if (from >= to && (to < bucket->count || *out_work != NULL)) {
+        return CDDP_OK; /* but a bucket without elements has a handle, too */
+    }
+    status = start_part(bucket, (char *)bucket->data + from * cddp_type_bytes(bucket->type),
+                        to - from, bucket->type, &work);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    work->before = *out_work;
+    *out_work = work;
+    return CDDP_OK;
+}
+
+static size_t between(size_t low, size_t at, size_t high)
+{
+    return at < low ? low : at > high ? high : at;
+}
+
+/* A lent block of which ranks share the whole pages: those are reduced where they lie, the rest of
+ * a bucket besides. Elements are summed in the same order however they are cut. */
+static cddp_status start_parts(struct cddp_bucket *bucket, cddp_work **out_work)
+{
+    const struct cddpi_adopted *adopted = &bucket->ddp->adopted;
+    size_t element = cddp_type_bytes(bucket->type);
+    size_t start = (size_t)((unsigned char *)bucket->data - bucket->ddp->flat);
+    size_t end = start + bucket->count * element;
+    size_t low = (between(start, adopted->low, end) - start) / element;
+    size_t high = (between(start, adopted->high, end) - start) / element;
+    cddp_status status = CDDP_OK;
+
+    if (low > 0) {
+        status = add_part(bucket, 0, low, out_work);
+    }
+    if (status == CDDP_OK && low < high) {
+        status = add_part(bucket, low, high, out_work);
+    }
+    return status == CDDP_OK ? add_part(bucket, high, bucket->count, out_work) : status;
+}
+
+/* Start the mean over ranks, or over samples when the step has a weight; or the sum. */
+static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,
+                              cddp_work **out_work)
+{
+    return bucket->ddp->adopted.pages != NULL && data == bucket->data
+               ? start_parts(bucket, out_work)
+               : start_part(bucket, data, bucket->count, type, out_work);
 }
 
 static cddp_status start(struct cddp_bucket *bucket, void *data, cddp_type type,

@@ -2,9 +2,12 @@
  * next, and says where each is. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "ddp/ddp.h"
 
 #include <string.h>
+
+enum { WORTH_BYTES = 1 << 20 }; /* less is sent so quickly that overlap matters little */
 
 /* Make room for the statistics of @p buckets; those that are there stay. */
 static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
@@ -73,8 +76,13 @@ static cddp_status move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
 
     for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
         struct cddpi_slot *slot = &ddp->slots[s];
-        unsigned char *slice = layout->block + layout->plan->offsets[s];
+        unsigned char *slice;
 
+        if (ddp->in_place && !slot->owned) {
+            slot->slice = slot->grad;
+            continue;
+        }
+        slice = layout->block + layout->plan->offsets[s];
         if (slot->owned) {
             if (slot->grad != NULL) {
                 status = cddpi_ddp_copy(ddp, slice, slot->grad, slot->bytes);
@@ -134,6 +142,32 @@ void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)
     layout->block = NULL;
 }
 
+/* Whether the first bucket to be started waits for the last gradient: then none overlaps. */
+static bool starts_late(const cddp_ddp *ddp, const struct cddpi_bucket_plan *plan)
+{
+    const struct cddpi_bucket_plan_bucket *first = &plan->buckets[0];
+
+    for (size_t i = first->first; i < first->first + first->count; i++) {
+        if (plan->members[i] == ddp->arrivals[ddp->slot_count - 1]) {
+            return ddp->flat != NULL && ddp->slot_count > 1 && plan->bytes > WORTH_BYTES;
+        }
+    }
+    return false;
+}
+
+/* A lent block is cut into ranges, whatever the order in which they become ready. */
+static void tell_late(cddp_ddp *ddp, const struct cddpi_bucket_plan *plan)
+{
+    if (!starts_late(ddp, plan) || ddp->rank != 0) {
+        return;
+    }
+    cddpi_log(CDDPI_LOG_WARN,
+              "ddp: the order in which gradients lie in flat_grads lets no bucket start before "
+              "backward ends, since each holds one that comes last: communication does not "
+              "overlap. Smaller buckets (bucket_bytes), gradients in the order of backward, or "
+              "grad = NULL help");
+}
+
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
 {
     struct cddpi_layout layout = {NULL, NULL, NULL};
@@ -158,6 +192,7 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return status;
     }
+    tell_late(ddp, layout.plan);
     /* every rank has made the same plan from the same order */
     if (!cddpi_bucket_plan_equal(layout.plan, ddp->layout.plan)) {
         status = cddpi_layout_install(ddp, &layout);

@@ -120,6 +120,7 @@ static void add_options(struct page *page, const struct cddpi_manifest *manifest
         !options->shard        ? "false"
         : options->reduce_late ? "true, reduced late"
                                : "true");
+    add(page, "%d 8 keep_buckets\t%s\n", (int)OPTIONS, options->keep_buckets ? "true" : "false");
 }
 
 static void add_config(struct page *page, const char *config)

@@ -47,6 +47,16 @@ cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
     return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, step)) : status;
 }
 
+cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
+{
+    cddp_step step = CDDP_STEP_INIT;
+
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin_samples");
+
+    step.weight = (double)samples;
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, &step)) : status;
+}
+
 /* Start all buckets that are complete and whose predecessors were started. */
 static cddp_status start_buckets(cddp_ddp *ddp)
 {
@@ -164,6 +174,43 @@ static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
     return cddpi_timing_begin(ddp);
 }
 
+/* Let what was started move on, and look at it. */
+static cddp_status move_on(cddp_ddp *ddp)
+{
+    cddpi_group_poll(ddp->group);
+    return look(ddp);
+}
+
+/* Gradient @p index, which exists, is ready. */
+static cddp_status take_ready(cddp_ddp *ddp, size_t index)
+{
+    struct cddpi_slot *slot = &ddp->slots[ddp->params[index].slot];
+
+    slot->ready = true;
+    slot->used = true;
+    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
+    if (ddp->rebuild_due && ddp->chooses_sizes) {
+        ddp->ready_s[ddp->params[index].slot] = (double)(cddpi_now_ns() - ddp->begin_ns) * 1e-9;
+    }
+    return ddp->step.no_sync ? CDDP_OK : complete(ddp, slot);
+}
+
+/* All those of [first, first + count) that are not frozen are ready; they were checked. */
+static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = ddp->in_backward ? CDDP_OK : begin_backward(ddp, cddpi_now_ns());
+
+    for (size_t i = first; i < first + count && status == CDDP_OK; i++) {
+        if (ddp->params[i].slot != UINT32_MAX) {
+            status = take_ready(ddp, i);
+        }
+    }
+    if (status == CDDP_OK && !ddp->step.no_sync) {
+        status = move_on(ddp);
+    }
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
 static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_slot *slot = NULL;
@@ -176,29 +223,37 @@ static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
     if (status != CDDP_OK) {
         return status;
     }
-    if (slot->ready) {
-        return ready_twice(ddp, index);
+    return slot->ready ? ready_twice(ddp, index) : take_all_ready(ddp, index, 1);
+}
+
+static cddp_status grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = cddpi_ddp_usable(ddp);
+
+    if (status != CDDP_OK) {
+        return status;
     }
-    if (!ddp->in_backward) {
-        status = begin_backward(ddp, cddpi_now_ns());
-        if (status != CDDP_OK) {
-            return cddpi_ddp_break(ddp, status);
+    if (first > ddp->param_count || count > ddp->param_count - first) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: %zu gradients from %zu on are ready, but there are only %zu", count,
+                          first, ddp->param_count);
+    }
+    for (size_t i = first; i < first + count; i++) {
+        if (ddp->params[i].slot != UINT32_MAX && ddp->slots[ddp->params[i].slot].ready) {
+            return ready_twice(ddp, i);
         }
     }
-    slot->ready = true;
-    slot->used = true;
-    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
-    if (ddp->rebuild_due && ddp->chooses_sizes) {
-        ddp->ready_s[ddp->params[index].slot] = (double)(cddpi_now_ns() - ddp->begin_ns) * 1e-9;
+    return count > 0 ? take_all_ready(ddp, first, count) : CDDP_OK;
+}
+
+static cddp_status progress(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_usable(ddp);
+
+    if (status != CDDP_OK) {
+        return status;
     }
-    if (ddp->step.no_sync) {
-        return CDDP_OK;
-    }
-    status = complete(ddp, slot);
-    if (status == CDDP_OK) {
-        cddpi_group_poll(ddp->group);
-        status = look(ddp);
-    }
+    status = move_on(ddp);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
 
@@ -207,6 +262,20 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
     cddp_status status = cddpi_ddp_enter(ddp, "ddp_grad_ready");
 
     return status == CDDP_OK ? cddpi_ddp_leave(ddp, grad_ready(ddp, index)) : status;
+}
+
+cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grads_ready");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grads_ready(ddp, first, count)) : status;
+}
+
+cddp_status cddp_ddp_progress(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_progress");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, progress(ddp)) : status;
 }
 
 /* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
@@ -368,7 +437,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
     ddp->step = plain_step;
 }
 
-static cddp_status wait(cddp_ddp *ddp)
+cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
 {
     int64_t entered_ns = cddpi_now_ns();
     cddp_status status = CDDP_OK;
@@ -400,6 +469,7 @@ static cddp_status wait(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }
+    ddp->last = ddp->step;
     cddpi_ddp_end_backward(ddp);
     ddp->backward++;
     return CDDP_OK;
@@ -409,5 +479,5 @@ cddp_status cddp_ddp_wait(cddp_ddp *ddp)
 {
     cddp_status status = cddpi_ddp_enter(ddp, "ddp_wait");
 
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, wait(ddp)) : status;
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp)) : status;
 }

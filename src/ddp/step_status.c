@@ -22,6 +22,9 @@ static uint32_t own_flags(const cddp_ddp *ddp)
     if (ddp->step.sum != 0) {
         flags |= CDDPI_STEP_SUM;
     }
+    if (ddp->joined) {
+        flags |= CDDPI_STEP_JOINED;
+    }
     return flags;
 }
 
@@ -45,12 +48,18 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
  * would pair one step with another. */
 static cddp_status check_backward(const cddp_ddp *ddp)
 {
-    for (int rank = 1; rank < ddp->world_size; rank++) {
-        if (ddp->step_statuses[rank].backward != ddp->step_statuses[0].backward) {
+    int first = -1; /* that has a backward of its own */
+
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        if ((ddp->step_statuses[rank].flags & CDDPI_STEP_JOINED) != 0) {
+            continue;
+        }
+        first = first < 0 ? rank : first;
+        if (ddp->step_statuses[rank].backward != ddp->step_statuses[first].backward) {
             return cddpi_fail(CDDP_ERR_MISMATCH,
-                              "ranks disagree about no_sync: rank 0 synchronised its backward "
+                              "ranks disagree about no_sync: rank %d synchronised its backward "
                               "%llu, rank %d its backward %llu",
-                              (unsigned long long)ddp->step_statuses[0].backward, rank,
+                              first, (unsigned long long)ddp->step_statuses[first].backward, rank,
                               (unsigned long long)ddp->step_statuses[rank].backward);
         }
     }
@@ -83,7 +92,7 @@ static cddp_status check_weights(const cddp_ddp *ddp)
                               ddp->step_statuses[rank].weight, rank);
         }
     }
-    if (!any) {
+    if (!any && !ddp->all_joined) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "the weight of backward %llu is 0 on every rank: nothing was "
                           "contributed, so there is no mean",
@@ -136,6 +145,7 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
         ddp->clock_origin_ns = cddpi_now_ns();
     }
     status = check_backward(ddp);
+    cddpi_ddp_read_joined(ddp);
     if (status == CDDP_OK) {
         status = check_weights(ddp);
     }

@@ -135,7 +135,9 @@ cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
         return CDDP_OK;
     }
     times->last = times->ends[bucket->index];
-    return record(bucket->ddp, times->last, CDDPI_STREAM_COMM);
+    /* what stays in place is done in the compute stream, where it began */
+    return record(bucket->ddp, times->last,
+                  bucket->ddp->in_place ? CDDPI_STREAM_COMPUTE : CDDPI_STREAM_COMM);
 }
 
 cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point)

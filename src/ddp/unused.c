@@ -112,7 +112,7 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         zero_filling = false;
     }
     /* a rank of weight 0 had no samples, so it may have had no backward */
-    if (unused > 0 && !ddp->allow_unused && ddp->step.weight != 0) {
+    if (unused > 0 && !ddp->allow_unused && ddp->step.weight != 0 && !ddp->joined) {
         report_unused(ddp, unused);
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
@@ -126,6 +126,8 @@ void cddpi_unused_complete(cddp_ddp *ddp)
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && zero_filling) {
             status = zero_fill(ddp, slot);
+        } else if (ddp->joined) { /* it adds nothing to what the others have */
+            status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
         }
         if (status != CDDP_OK) {
             (void)cddpi_ddp_set_pending(ddp, status);

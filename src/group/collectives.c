@@ -5,6 +5,31 @@
 
 #include <math.h>
 
+/* Whether @p op says how elements are combined; in all others it is of no meaning. */
+static bool reduces(const struct cddpi_group_op *op)
+{
+    return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
+           op->kind == CDDPI_REDUCE_SCATTER;
+}
+
+static bool is_floating(cddp_type type)
+{
+    return type == CDDP_F32 || type == CDDP_F64 || type == CDDP_F16 || type == CDDP_BF16;
+}
+
+static cddp_status check_combination(const cddp_group *group, const struct cddpi_group_op *op)
+{
+    bool bits = op->op == CDDP_OP_AND || op->op == CDDP_OP_OR || op->op == CDDP_OP_XOR;
+
+    if (reduces(op) &&
+        ((bits && is_floating(op->type)) || (op->op == CDDP_OP_MEAN && op->type == CDDP_BOOL))) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no %s of %s",
+                               cddpi_kind_name(op->kind), cddp_op_name(op->op),
+                               cddp_type_name(op->type));
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_numbers(const cddp_group *group, const struct cddpi_group_op *op)
 {
     const char *name = cddpi_kind_name(op->kind);
@@ -15,7 +40,7 @@ static cddp_status check_numbers(const cddp_group *group, const struct cddpi_gro
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no element type %d",
                                name, (int)op->type);
     }
-    if ((unsigned)op->op > CDDP_OP_PROD) {
+    if ((unsigned)op->op > CDDP_OP_XOR) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no operation %d", name,
                                (int)op->op);
     }
@@ -28,7 +53,7 @@ static cddp_status check_numbers(const cddp_group *group, const struct cddpi_gro
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %zu elements are too many",
                                name, op->count);
     }
-    return CDDP_OK;
+    return check_combination(group, op);
 }
 
 /* Whether this rank reads `in`, writes `out`. */
@@ -142,7 +167,7 @@ static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what
     if (!(weight >= 0) || !isfinite(weight)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: a weight of %g", name, weight);
     }
-    if (type != CDDP_F32 && type != CDDP_F64 && type != CDDP_F16 && type != CDDP_BF16) {
+    if (!is_floating(type)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: a weighted mean of %s, only of floating types",
                           name, cddp_type_name(type));
     }

@@ -54,6 +54,7 @@ static void leave(cddp_group *group)
     cddpi_group_note_closed(group);
     cddpi_trace_close(group);
     cddpi_dump_withdraw(group);
+    cddpi_user_store_destroy(group->user_store);
     if (cddpi_group_has_device(group)) {
         cddpi_group_device_close(group);
     }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/handle.h"
 #include "group/recorder.h"
+#include "group/user_store.h"
 
 #include <cddp/group.h>
 
@@ -103,6 +104,9 @@ struct cddpi_backend_ops {
     bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
                   const void **out);
     void (*free_memory)(struct cddpi_backend *backend, void *memory);
+    /* Whether CDDPI_ALLOC with `in`, whole pages of private memory, lets all ranks share those
+     * where they are; free_memory() makes them private again. */
+    bool shares_pages;
     /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
      * that see each other's by peers(); 0: nowhere. NULL: never. */
     uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
@@ -118,6 +122,7 @@ struct cddp_work {
     struct cddpi_pending *pending;   /* of the group's device; NULL: the queue runs it */
     struct cddp_work *next;          /* in its channel, the incoming list or the free list */
     struct cddp_work *newer, *older; /* handles that the caller has */
+    struct cddp_work *before;        /* goes with this one, which is done after it; or NULL */
     cddp_status status;
     _Atomic uint32_t done; /* 0 no, 1 yes, 2 no and someone sleeps on it */
 };
@@ -174,7 +179,8 @@ struct cddp_group {
     uint64_t collectives;     /* submitted so far */
     uint64_t *messages;       /* submitted so far, by channel */
     int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
-    _Atomic bool broken;      /* then the failure below is set and does not change */
+    struct cddpi_user_store *user_store; /* NULL: nobody asked for it */
+    _Atomic bool broken;                 /* then the failure below is set and does not change */
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its last operations */
     struct cddpi_dump *dump;        /* where these are written; NULL: nowhere yet (dump.h) */

@@ -178,11 +178,11 @@ static cddp_status answer_members(struct cddpi_members *members)
     return cddpi_fail_again(status, &failure);
 }
 
-/* CDDP_ERR_MISMATCH: the answer is for another number of ranks. */
-static cddp_status read_members(struct cddpi_members *members, const char *text)
+cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
 {
     const struct cddpi_launch_env *env = members->env;
     int rank = 0;
+    int known = 0; /* hosts that had a rank already */
     int size;
     int at = 0;
 
@@ -199,10 +199,12 @@ static cddp_status read_members(struct cddpi_members *members, const char *text)
         int length = 0;
 
         if (sscanf(text + at, " %d:%d*%d%n", &host, &run, &hosts, &length) != 3 || host < 0 ||
-            run < 1 || hosts < 1 || host > size - hosts || run > (size - rank) / hosts) {
+            run < 1 || hosts < 1 || host > known || host > size - hosts ||
+            run > (size - rank) / hosts) {
             return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
         }
         at += length;
+        known = host + hosts > known ? host + hosts : known;
         for (int i = 0; i < run * hosts; i++) {
             members->host_of[rank++] = host + i / run;
         }
@@ -237,7 +239,7 @@ static cddp_status await_members(struct cddpi_members *members)
             cddp_free(value);
             return status;
         }
-        status = read_members(members, value);
+        status = cddpi_members_read(members, value);
         cddp_free(value);
         if (status == CDDP_OK || cddpi_left_ms(deadline) == 0) {
             return status;

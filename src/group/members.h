@@ -31,6 +31,11 @@ CDDP_CHECKED cddp_status cddpi_members_gather(const struct cddpi_launch_env *env
 void cddpi_members_joined(const struct cddpi_members *members);
 void cddpi_members_fini(struct cddpi_members *members);
 
+/** Read rank 0's answer, which says which host each rank is on, into host_of (of env->world_size)
+ * and nonce.
+ *  @return CDDP_OK; CDDP_ERR_FORMAT; CDDP_ERR_MISMATCH: it is for another number of ranks. */
+CDDP_CHECKED cddp_status cddpi_members_read(struct cddpi_members *members, const char *text);
+
 /** Set host_count, host, local_rank, local_size and locals of @p members as its host_of says for
  *  rank @p rank of @p world_size. False: no memory. */
 bool cddpi_members_place(struct cddpi_members *members, int rank, int world_size);

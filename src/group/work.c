@@ -4,8 +4,12 @@
 #include "base/error.h"
 #include "group/device/device.h"
 
+/* What became of a work that is done: of the first of those that go with it, if that failed. */
 static cddp_status result(const struct cddp_work *work)
 {
+    for (const struct cddp_work *part = work->before; part != NULL; part = part->before) {
+        work = part->status != CDDP_OK ? part : work;
+    }
     if (work->status == CDDP_OK) {
         return CDDP_OK;
     }
@@ -84,6 +88,7 @@ cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
 /* Destroy the handle of a group that is still there. */
 static void destroy(cddp_work *work, cddp_group *group)
 {
+    cddp_work_destroy(work->before);
     if (!cddpi_handle_is_own(&group->handle)) {
         return; /* a fork: it goes with what the fork has of the group */
     }
@@ -103,6 +108,7 @@ void cddp_work_destroy(cddp_work *work)
         return;
     }
     if (work->group == NULL) {
+        cddp_work_destroy(work->before);
         cddpi_handle_release(&work->handle, sizeof *work);
     } else if (cddpi_handle_enter_last(&work->group->handle, CDDPI_HANDLE_GROUP, "work_destroy")) {
         destroy(work, work->group);

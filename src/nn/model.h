@@ -280,6 +280,9 @@ CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slo
  *  @return CDDP_OK; CDDP_ERR_CONFIG: none has that name. */
 CDDP_CHECKED cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec,
                                                 const char *name, int *out_layer, int *out_count);
+/** The name of layer @p layer of that description. */
+CDDP_CHECKED cddp_status cddpi_model_layer_name(const struct cddpi_model_spec *spec, int layer,
+                                                char *out, size_t out_bytes);
 /** Measure what forward and backward of each layer take here, in seconds, with @p samples samples
  *  of noise, as the fastest of a few steps; a layer that is done along with the one before takes 0.
  *  @param out  One a layer; release with cddpi_free(). */

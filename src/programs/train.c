@@ -9,14 +9,15 @@
 #include "base/shell.h"
 #include "base/stack.h"
 #include "base/streams.h"
+#include "group/stop.h"
 #include "programs/train_options.h"
 #include "train/config/write.h"
 #include "train/dry_run.h"
 #include "train/generate/from_checkpoint.h"
 #include "train/loop.h"
 #include "train/setup.h"
-#include "train/stop.h"
 
+#include <cddp/process.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -108,7 +109,7 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     int result = 0;
 
     if (status == CDDP_OK) {
-        cddpi_stop_install(); /* before, there is nothing to save: a signal simply ends it */
+        cddp_stop_on_signals(); /* before, there is nothing to save: a signal simply ends it */
         status = cddpi_trainer_run(trainer);
     }
     if (status != CDDP_OK) {
@@ -168,8 +169,7 @@ static int with_config(const struct cddpi_train_options *options)
     } else if (options->mode == CDDPI_TRAIN_RUN) {
         result = train(&config, words, options->word_count);
     } else {
-        status = cddpi_trainer_validate(
-            &config, (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, 1));
+        status = cddpi_trainer_validate(&config, cddpi_dry_run_ranks(&config));
         if (status == CDDP_OK && options->mode == CDDPI_TRAIN_DRY_RUN) {
             status = cddpi_trainer_dry_run(&config, stdout);
         }

@@ -9,6 +9,7 @@
 #include "train/config/write.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
+#include "train/stages/describe.h"
 
 #include <stdlib.h>
 
@@ -58,6 +59,11 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     return status;
 }
 
+int cddpi_dry_run_ranks(const struct cddpi_config *config)
+{
+    return (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, config->parallel.pipeline);
+}
+
 /* What model.recompute changes, where there is something to be done again. */
 static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *file)
 {
@@ -81,8 +87,8 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
 {
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, data);
     struct cddpi_model *model = NULL;
-    int64_t ranks = cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, 1 << 20, 1);
-    int64_t share = cddpi_trainer_micro_batch(config, (int)ranks);
+    int replicas = cddpi_dry_run_ranks(config) / config->parallel.pipeline;
+    int64_t share = cddpi_trainer_micro_batch(config, replicas);
     char *table = NULL;
     cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, group, &model);
 
@@ -96,6 +102,9 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
         fprintf(file, "memory for activations: %zu bytes a rank, for %lld samples\n",
                 cddpi_model_arena_bytes(model), (long long)share);
         status = print_recompute(model, (int)share, file);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_stages_describe(config, &spec, (int)share, file);
     }
     if (status == CDDP_OK) {
         fputc('\n', file);

@@ -4,6 +4,9 @@
 
 #include "train/config/config.h"
 
+/** For how many ranks: $WORLD_SIZE, else those of one pipeline. */
+int cddpi_dry_run_ranks(const struct cddpi_config *config);
+
 /** Print what the configuration describes, without joining a group. */
 CDDP_CHECKED cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file);
 

@@ -4,10 +4,10 @@
 
 #include "base/clock.h"
 #include "base/shape.h"
+#include "group/stop.h"
 #include "train/device/collect_results.h"
 #include "train/micro_batch.h"
 #include "train/stages/stages.h"
-#include "train/stop.h"
 #include "train/trainer.h"
 
 #include <math.h>

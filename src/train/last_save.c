@@ -7,8 +7,8 @@
 #include "base/hash.h"
 #include "base/launcher_report.h"
 #include "base/shape.h"
+#include "group/stop.h"
 #include "train/checkpoint.h"
-#include "train/stop.h"
 
 #include <time.h>
 

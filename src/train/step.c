@@ -4,6 +4,7 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "group/stop.h"
 #include "group/trace.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
@@ -12,7 +13,6 @@
 #include "train/report/report.h"
 #include "train/report/trace_steps.h"
 #include "train/stages/stages.h"
-#include "train/stop.h"
 #include "train/update.h"
 
 #include <assert.h>

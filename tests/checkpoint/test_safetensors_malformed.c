@@ -106,7 +106,7 @@ static void a_mask_of_bools_is_read_as_bytes(void **state)
     (void)state;
     put_safetensors("{\"m\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}", 55, 3);
     assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
-    assert_int_equal(cddp_safetensors_find(file, "m")->type, CDDP_U8);
+    assert_int_equal(cddp_safetensors_find(file, "m")->type, CDDP_BOOL);
     cddp_safetensors_close(file);
 }
 

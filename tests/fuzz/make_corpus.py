@@ -180,6 +180,15 @@ def nodes():
         text("CDDP_LOG=info") + text("FLAVOUR=a b"))
 
 
+def members():
+    put("members", "equal", bytes([3]) + b"ok 4 00c0ffee00c0ffee 0:2*2")
+    put("members", "unequal", bytes([4]) + b"ok 5 00c0ffee00c0ffee 0:3*1 1:2*1")
+    put("members", "in-turn", bytes([3]) + b"ok 4 00c0ffee00c0ffee 0:1*2 0:1*2")
+    put("members", "gap", bytes([1]) + b"ok 2 00c0ffee00c0ffee 1:2*1")
+    put("members", "other-size", bytes([1]) + b"ok 3 00c0ffee00c0ffee 0:3*1")
+
+
+members()
 hostfile()
 nodes()
 store()

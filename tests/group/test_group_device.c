@@ -220,6 +220,12 @@ static int memory_rank(int rank, int n, void *argument)
               CDDP_ERR_UNAVAILABLE); /* the transport's own word; the group lives on */
         CHECK(strstr(cddp_last_error(), "no all_to_all of i64") != NULL);
     }
+    CHECK(cddp_all_reduce(group, there, there, 4, CDDP_I8, CDDP_OP_SUM, NULL) ==
+          CDDP_ERR_UNAVAILABLE); /* before any rank starts it: the group lives on */
+    CHECK(strstr(cddp_last_error(), "a device does not reduce i8 by sum") != NULL);
+    CHECK(cddp_all_reduce(group, there, there, 4, CDDP_I32, CDDP_OP_XOR, NULL) ==
+          CDDP_ERR_UNAVAILABLE);
+    CHECK(cddp_all_reduce(group, host, host, 4, CDDP_I8, CDDP_OP_OR, NULL) == CDDP_OK);
     CHECK(cddp_all_reduce(group, NULL, NULL, 0, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(cddp_all_reduce(group, host, host, 4, CDDP_F32, CDDP_OP_MEAN, NULL) == CDDP_OK);
     CHECK(host[3] == 4);

@@ -55,6 +55,42 @@ static int reduce_rank(int rank, int n, void *seed)
     return 0;
 }
 
+/* Small whole numbers, and bits of all whole numbers. */
+static int bits_rank(int rank, int n, void *seed)
+{
+    static const cddp_type whole[] = {CDDP_I8, CDDP_BOOL, CDDP_U8, CDDP_I32, CDDP_I64};
+    static const size_t counts[] = {1, 4099};
+    int32_t x[2] = {0};
+    cddp_group *group;
+
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
+    for (size_t t = 0; t < sizeof whole / sizeof *whole; t++) {
+        for (int op = t < 2 ? CDDP_OP_SUM : CDDP_OP_AND; op <= CDDP_OP_XOR; op++) {
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                if (whole[t] != CDDP_BOOL || op != CDDP_OP_MEAN) {
+                    CHECK(reduce_once(group, whole[t], (cddp_op)op, counts[c],
+                                      (c + (size_t)op) % 2 == 1, (t + c) % 2 == 0) == 0);
+                }
+            }
+        }
+    }
+    CHECK(reduce_once(group, CDDP_I8, CDDP_OP_MEAN, PIECE + 3, false, true) == 0);
+    CHECK(reduce_once(group, CDDP_I32, CDDP_OP_XOR, PIECE / 4 + 1, true, false) == 0);
+    CHECK(cddp_all_reduce(group, x, x, 2, CDDP_BOOL, CDDP_OP_MEAN, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_all_reduce(group, x, x, 2, CDDP_F32, CDDP_OP_XOR, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "there is no xor of f32") != NULL);
+    CHECK(cddp_all_reduce(group, x, x, 1, CDDP_I32, (cddp_op)8, NULL) == CDDP_ERR_ARGUMENT);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void small_numbers_and_bits_match_the_reference(void **state)
+{
+    (void)state;
+    at_every_size(bits_rank, "0");
+    at_sizes_to(3, bits_rank, "1");
+}
+
 /* More than two pieces through the staging buffers, with an odd end. */
 static int big_reduce_rank(int rank, int n, void *seed)
 {
@@ -205,6 +241,7 @@ static void a_rank_of_weight_zero_contributes_nothing_not_even_nan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_numbers_and_bits_match_the_reference),
         cmocka_unit_test(a_reduction_is_the_tree_of_the_reference),
         cmocka_unit_test(big_reductions_are_too),
         cmocka_unit_test(shared_and_own_memory_may_be_mixed),

@@ -176,11 +176,13 @@ static int update(struct world *world, int rank)
 int run_step(struct world *world, const struct scene *scene, int rank, int step)
 {
     int micros = scene->accumulates ? 2 : 1;
+    double alone = cddp_group_world_size(world->group) == 1 ? 1 : 0;
 
     for (int micro = 0; micro < micros; micro++) {
         cddp_step how = CDDP_STEP_INIT;
 
-        how.weight = scene->weighted ? (rank + step) % 3 * 1.5 : -1;
+        /* of two ranks or more one has some */
+        how.weight = scene->weighted ? (rank + step) % 3 * 1.5 + alone : -1;
         how.no_sync = micro + 1 < micros;
         CHECK(cddp_ddp_begin(world->ddp, &how) == CDDP_OK);
         CHECK(backward(world, scene, rank, step, micro) == 0);

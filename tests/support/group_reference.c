@@ -87,7 +87,7 @@ static int64_t reference_whole(const void *data, cddp_type type)
         memcpy(&i64, data, 8);
         return i64;
     }
-    return *(const unsigned char *)data;
+    return type == CDDP_I8 ? *(const signed char *)data : *(const unsigned char *)data;
 }
 
 static double reference_apply(double a, double b, cddp_op op, bool f64)
@@ -111,6 +111,12 @@ static double reference_apply(double a, double b, cddp_op op, bool f64)
 static int64_t reference_apply_whole(int64_t a, int64_t b, cddp_op op)
 {
     switch (op) {
+    case CDDP_OP_AND:
+        return a & b;
+    case CDDP_OP_OR:
+        return a | b;
+    case CDDP_OP_XOR:
+        return a ^ b;
     case CDDP_OP_MIN:
         return b < a ? b : a;
     case CDDP_OP_MAX:
@@ -156,7 +162,8 @@ void reference_store(void *out, double value, cddp_type type)
 void reference_reduce(void *out, const void *const *values, int n, cddp_type type, cddp_op op,
                       const double *weights)
 {
-    bool whole = type == CDDP_I32 || type == CDDP_I64 || type == CDDP_U8;
+    bool whole = type == CDDP_I32 || type == CDDP_I64 || type == CDDP_U8 || type == CDDP_I8 ||
+                 type == CDDP_BOOL;
     bool f64 = type == CDDP_F64;
     double real[REFERENCE_RANKS];
     int64_t number[REFERENCE_RANKS];
@@ -192,6 +199,9 @@ void reference_reduce(void *out, const void *const *values, int n, cddp_type typ
             real[left / 2] = real[left - 1];
         }
     }
+    if (type == CDDP_BOOL && (op == CDDP_OP_SUM || op == CDDP_OP_MEAN)) {
+        number[0] = number[0] != 0; /* whether any was set */
+    }
     if (whole) {
         reference_store_whole(out, op == CDDP_OP_MEAN ? number[0] / n : number[0], type);
         return;
@@ -211,8 +221,10 @@ void reference_fill(void *out, int rank, size_t index, cddp_type type)
         reference_store_whole(out, (int64_t)value * 3000017, type);
     } else if (type == CDDP_I64) {
         reference_store_whole(out, (int64_t)value * 9007199254740993, type);
-    } else if (type == CDDP_U8) {
+    } else if (type == CDDP_U8 || type == CDDP_I8) {
         reference_store_whole(out, value & 255, type);
+    } else if (type == CDDP_BOOL) {
+        reference_store_whole(out, value % 3 == 0, type);
     } else if (type == CDDP_F16 || type == CDDP_BF16) {
         uint16_t bits = (uint16_t)((type == CDDP_F16 ? 0x3400 : 0x3e80) + (mixed >> 16 & 0x3ff) +
                                    (mixed & 0x8000));

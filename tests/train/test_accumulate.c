@@ -44,8 +44,11 @@ static double parameter_distance(const char *run_a, const char *run_b, int step)
 
     assert_int_equal(a.count, b.count);
     for (size_t i = 0; i < a.count; i++) {
-        difference = fmax(difference, fabs((double)a.values[i] - (double)b.values[i]));
-        largest = fmax(largest, fabs((double)a.values[i]));
+        double apart = fabs((double)a.values[i] - (double)b.values[i]);
+        double size = fabs((double)a.values[i]);
+
+        difference = apart > difference ? apart : difference;
+        largest = size > largest ? size : largest; /* fmax() here ends gcc 12 for arm64 by a bug */
     }
     return difference / largest;
 }

@@ -79,6 +79,7 @@ static struct opened *open_data(const char *data, const char *model)
     load(data, model, &opened->config);
     opened->trainer.config = &opened->config;
     opened->trainer.world_size = 1;
+    opened->trainer.replica_count = 1;
     if (cddpi_trainer_validate(&opened->config, 1) != CDDP_OK ||
         cddpi_trainer_open_data(&opened->config, NULL, &opened->trainer.train_data,
                                 &opened->trainer.test_data) != CDDP_OK) {

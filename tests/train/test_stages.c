@@ -108,6 +108,24 @@ static void weights_go_to_the_stages_that_have_them(void **state)
     assert_same_checkpoint("tuned", "tuned-stages", 2);
 }
 
+static void a_dry_run_says_which_layers_each_stage_has(void **state)
+{
+    char *said;
+
+    (void)state;
+    assert_int_equal(system(argument("cd %s && CDDP_RANK= %s/src/cddp-train --dry-run small.conf "
+                                     "'model.hidden=[24,20]' parallel.pipeline=2 "
+                                     "parallel.micro_batches=4 'parallel.stages=[\"fc2\"]' > dry",
+                                     work, getenv("CDDP_TEST_BUILD"))),
+                     0);
+    said = get_file(in_work("dry"), NULL);
+    assert_non_null(said);
+    assert_non_null(strstr(said, "pipeline: 2 stages, 4 micro-batches; ranks wait 20 % of the "));
+    assert_non_null(strstr(said, "stage 1 on rank 1: fc2 to "));
+    assert_non_null(strstr(said, "keeps 2 micro-batches\n"));
+    free(said);
+}
+
 static void expect_refused(int ranks, const char *a, const char *b, const char *words)
 {
     struct run_options options = {.ranks = ranks,
@@ -146,6 +164,7 @@ int main(void)
         cmocka_unit_test(replicas_of_a_pipeline_write_the_files_of_replicas),
         cmocka_unit_test(a_checkpoint_of_stages_goes_on_without_and_back),
         cmocka_unit_test(weights_go_to_the_stages_that_have_them),
+        cmocka_unit_test(a_dry_run_says_which_layers_each_stage_has),
         cmocka_unit_test(what_cannot_be_divided_so_is_refused_in_one_sentence),
     };
 

@@ -27,6 +27,7 @@ typedef double f64;
 typedef int32_t i32;
 typedef int64_t i64;
 typedef uint8_t u8;
+typedef int8_t i8;
 
 typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
 
@@ -56,13 +57,17 @@ typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
     COMBINE(T, sum, (U)x + (U)y)                                                                   \
     COMBINE(T, prod, (U)x *(U)y)                                                                   \
     COMBINE(T, min, y < x ? y : x)                                                                 \
-    COMBINE(T, max, y > x ? y : x)
+    COMBINE(T, max, y > x ? y : x)                                                                 \
+    COMBINE(T, and, (U)x &(U)y)                                                                    \
+    COMBINE(T, or, (U)x | (U)y)                                                                    \
+    COMBINE(T, xor, (U)x ^ (U)y)
 
 COMBINE_REAL(f32)
 COMBINE_REAL(f64)
 COMBINE_WHOLE(i32, uint32_t)
 COMBINE_WHOLE(i64, uint64_t)
 COMBINE_WHOLE(u8, uint32_t)
+COMBINE_WHOLE(i8, uint32_t)
 
 #define SCALE(T)                                                                                   \
     static void T##_scale(void *out_, const void *in_, T factor, size_t n)                         \
@@ -161,8 +166,10 @@ static void whole_divide(i64 *values, i64 divisor, size_t n)
     }
 CONVERT(i32_widen, i32, i64)
 CONVERT(u8_widen, u8, i64)
+CONVERT(i8_widen, i8, i64)
 CONVERT(i32_narrow, i64, i32)
 CONVERT(u8_narrow, i64, u8)
+CONVERT(i8_narrow, i64, i8)
 
 static inline uint32_t bits_of(f32 value)
 {
@@ -319,16 +326,17 @@ struct plan {
 
 static combine_fn *combine_for(cddp_type inner, cddp_op op)
 {
-    static combine_fn *const table[][4] = {
+    static combine_fn *const table[][7] = {
         [CDDP_F32] = {f32_sum, f32_min, f32_max, f32_prod},
         [CDDP_F64] = {f64_sum, f64_min, f64_max, f64_prod},
-        [CDDP_I32] = {i32_sum, i32_min, i32_max, i32_prod},
-        [CDDP_I64] = {i64_sum, i64_min, i64_max, i64_prod},
-        [CDDP_U8] = {u8_sum, u8_min, u8_max, u8_prod},
+        [CDDP_I32] = {i32_sum, i32_min, i32_max, i32_prod, i32_and, i32_or, i32_xor},
+        [CDDP_I64] = {i64_sum, i64_min, i64_max, i64_prod, i64_and, i64_or, i64_xor},
+        [CDDP_U8] = {u8_sum, u8_min, u8_max, u8_prod, u8_and, u8_or, u8_xor},
+        [CDDP_I8] = {i8_sum, i8_min, i8_max, i8_prod, i8_and, i8_or, i8_xor},
+        [CDDP_BOOL] = {u8_or, u8_and, u8_or, u8_and, u8_and, u8_or, u8_xor},
     };
-    int column = op == CDDP_OP_MIN ? 1 : op == CDDP_OP_MAX ? 2 : op == CDDP_OP_PROD ? 3 : 0;
 
-    return table[inner][column];
+    return table[inner][op == CDDP_OP_SUM ? 0 : op - 1]; /* a mean is a sum at first */
 }
 
 static struct plan plan_for(cddp_type type, cddp_op op, const double *factors, int ranks)
@@ -366,6 +374,8 @@ static const void *leaf(const struct plan *plan, const void *source, size_t at,
     } else if (plan->type != plan->inner) {
         if (plan->type == CDDP_I32) {
             i32_widen(buffer, (const void *)in, n);
+        } else if (plan->type == CDDP_I8) {
+            i8_widen(buffer, (const void *)in, n);
         } else {
             u8_widen(buffer, (const void *)in, n);
         }
@@ -419,6 +429,8 @@ static void finish(const struct plan *plan, void *out, const void *value, void *
         }
     } else if (plan->type == CDDP_I32) {
         i32_narrow(out, value, n);
+    } else if (plan->type == CDDP_I8) {
+        i8_narrow(out, value, n);
     } else {
         u8_narrow(out, value, n);
     }

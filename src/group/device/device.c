@@ -88,6 +88,12 @@ static cddp_status enqueue(struct cddpi_group_device *dev, struct cddpi_pending 
     return status;
 }
 
+static bool is_reduction(const struct cddpi_group_op *op)
+{
+    return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
+           op->kind == CDDPI_REDUCE_SCATTER;
+}
+
 static bool is_message(const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_SEND || op->kind == CDDPI_RECV;
@@ -170,6 +176,14 @@ cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group
     }
     if (!on_device) {
         return cddpi_group_run(group, op, out);
+    }
+    if (is_reduction(op) &&
+        (op->type == CDDP_I8 || op->type == CDDP_BOOL || op->op > CDDP_OP_PROD)) {
+        return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, group->rank,
+                               "%s: a device does not reduce %s by %s: let u8 or i32, or memory of "
+                               "the processor, hold them",
+                               cddpi_kind_name(op->kind), cddp_type_name(op->type),
+                               cddp_op_name(op->op));
     }
     return is_message(op) ? cddpi_device_p2p_start(group->device, op, out)
                           : run(group->device, op, out);

@@ -250,6 +250,7 @@ const struct cddpi_backend_ops cddpi_shm_ops = {.close = leave,
                                                 .broken = cddpi_shm_broken,
                                                 .peers = cddpi_shm_peers,
                                                 .free_memory = cddpi_shm_free,
+                                                .shares_pages = true,
                                                 .place = cddpi_shm_place};
 
 static cddp_status probe(const struct cddpi_members *members)

@@ -16,13 +16,32 @@ struct allocation {
     int fd;
 };
 
+/* Make memory of the caller's private again, with its contents. Without memory for that it stays
+ * as it is, which only a fork could tell. */
+static void give_back(void *memory, size_t bytes)
+{
+    void *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (own == MAP_FAILED) {
+        return;
+    }
+    (void)madvise(own, bytes, MADV_HUGEPAGE);
+    memcpy(own, memory, bytes);
+    if (mremap(own, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory) == MAP_FAILED) {
+        munmap(own, bytes);
+    }
+}
+
 static void segment_destroy(struct shm_segment *segment, int size)
 {
     if (segment == NULL) {
         return;
     }
+    if (segment->lent != NULL) {
+        give_back(segment->lent, shm_pages(segment->bytes));
+    }
     for (int r = 0; segment->at != NULL && r < size; r++) {
-        if (segment->at[r] != NULL) {
+        if (segment->at[r] != NULL && segment->at[r] != segment->lent) {
             munmap(segment->at[r], shm_pages(segment->bytes));
         }
     }
@@ -72,6 +91,17 @@ static void *map(int fd, size_t bytes)
     return memory;
 }
 
+/* Put shared pages with the same contents in the place of the caller's: one step for the kernel. */
+static cddp_status lend(struct shm_segment *segment, void **mapped, void *memory, size_t bytes)
+{
+    memcpy(*mapped, memory, bytes);
+    if (mremap(*mapped, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory) == MAP_FAILED) {
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "sharing a block of %zu bytes", bytes);
+    }
+    *mapped = segment->lent = memory;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op *op, int *out_fd)
 {
     struct shm_progress *progress = shm_progress(op);
@@ -103,7 +133,9 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
                                 op->count);
     }
     *out_fd = allocation->fd;
-    return CDDP_OK;
+    return op->in == NULL
+               ? CDDP_OK
+               : lend(segment, &segment->at[shm->rank], (void *)(uintptr_t)op->in, bytes);
 }
 
 cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op *op)

@@ -95,7 +95,8 @@ static inline const struct shm_progress *shm_progress_of(const struct cddpi_grou
 struct shm_segment {
     uint32_t id; /* counts from 1, the same on all ranks */
     size_t bytes;
-    void **at; /* by rank */
+    void **at;  /* by rank */
+    void *lent; /* this rank's, if it is the caller's memory; else NULL */
     struct shm_segment *next;
 };
 

@@ -38,7 +38,7 @@ static void limit_instructions(void)
     bool amx;
 
     if (cddpi_isa_limit(&level, &amx) &&
-        dnnl_set_max_cpu_isa(amx ? dnnl_cpu_isa_all : limits[level]) != dnnl_success) {
+        dnnl_set_max_cpu_isa(amx ? cddpi_dnnl_every_isa : limits[level]) != dnnl_success) {
         cddpi_log(CDDPI_LOG_WARN,
                   "oneDNN was used in this process before, so CDDP_MAX_ISA does not hold for it");
     }

@@ -158,6 +158,8 @@ void cddpi_primitive_fini(struct cddpi_primitive *primitive); /* accepts one tha
 
 /** Whether the gradient of a norm has the shift among its arguments, which it does not read. */
 extern const bool cddpi_dnnl_norm_data_takes_shift;
+/** No limit to the processor's instructions. */
+extern const dnnl_cpu_isa_t cddpi_dnnl_every_isa;
 
 /** The first implementation that is no reference. */
 dnnl_status_t cddpi_dnnl_make(dnnl_engine_t engine, const struct cddpi_dnnl_request *request,

@@ -1,6 +1,7 @@
 /* dnnl_v3.c - how primitives are described to oneDNN 3: by a call for each kind of operation. */
 #include "nn/cpu/dnnl.h"
 
+const dnnl_cpu_isa_t cddpi_dnnl_every_isa = dnnl_cpu_isa_default;
 const bool cddpi_dnnl_norm_data_takes_shift = false;
 
 dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops)

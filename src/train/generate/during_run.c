@@ -5,8 +5,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/stop.h"
 #include "train/generate/model.h"
-#include "train/stop.h"
 
 cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
 {

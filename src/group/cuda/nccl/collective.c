@@ -14,7 +14,7 @@ ncclDataType_t cddpi_nccl_type(cddp_type type)
     static const ncclDataType_t types[] = {
         [CDDP_F32] = ncclFloat32,   [CDDP_F64] = ncclFloat64, [CDDP_F16] = ncclFloat16,
         [CDDP_BF16] = ncclBfloat16, [CDDP_I32] = ncclInt32,   [CDDP_I64] = ncclInt64,
-        [CDDP_U8] = ncclUint8};
+        [CDDP_U8] = ncclUint8,      [CDDP_I8] = ncclInt8,     [CDDP_BOOL] = ncclUint8};
 
     return types[type];
 }

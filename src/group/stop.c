@@ -1,9 +1,11 @@
-/* stop.c - owns the handlers of the signals that ask a run to end: the first asks for a checkpoint
- * and the end, a second one has its usual effect. */
-#include "train/stop.h"
+/* stop.c - owns the handlers of the signals that ask a process to end: the first asks, a second one
+ * has its usual effect. */
+#include "group/stop.h"
 
 #include "base/launcher_report.h"
 #include "group/dump.h"
+
+#include <cddp/process.h>
 
 #include <signal.h>
 #include <time.h>
@@ -49,7 +51,7 @@ static void ask(int number)
     }
 }
 
-void cddpi_stop_install(void)
+void cddp_stop_on_signals(void)
 {
     /* Kernels that oneDNN generates keep data further below the stack pointer than the 128 bytes
      * that a signal leaves alone: a handler on the same stack would overwrite them. The kernel

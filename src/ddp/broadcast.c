@@ -1,0 +1,89 @@
+/* broadcast.c - owns how one rank's parameters and buffers reach all: all broadcasts are started
+ * before any is waited for, since most buffers are small. */
+#include "base/error.h"
+#include "ddp/ddp.h"
+#include "group/group.h"
+
+/* Start them all; the handles hang at the last one's, which is done after all others. */
+static cddp_status start_all(cddp_group *group, const char *what, const struct cddpi_param *tensors,
+                             size_t count, int root, cddp_work **out_last)
+{
+    for (size_t i = 0; i < count; i++) {
+        cddp_work *work = NULL;
+        cddp_status status = cddp_broadcast(group, tensors[i].data, tensors[i].count,
+                                            tensors[i].type, root, &work);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "ddp: broadcast of %s %zu (%.200s)", what, i,
+                                     tensors[i].name);
+        }
+        work->before = *out_last;
+        *out_last = work;
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
+                                const struct cddpi_param *tensors, size_t count, int root)
+{
+    struct cddpi_failure failure;
+    cddp_work *last = NULL;
+    cddp_status status = start_all(group, what, tensors, count, root, &last);
+
+    if (status == CDDP_OK && last != NULL) {
+        status = cddp_work_wait(last, 0);
+        if (status != CDDP_OK) {
+            (void)cddpi_fail_prefix(status, "ddp: broadcast of %zu %ss", count, what);
+        }
+    } else if (status != CDDP_OK) {
+        failure = *cddpi_last_failure();
+        cddp_group_abort(group, cddp_last_error()); /* the others wait for those not started */
+        (void)cddpi_fail_again(status, &failure);
+    }
+    failure = *cddpi_last_failure();
+    cddp_work_destroy(last);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
+}
+
+static cddp_status check(const cddp_ddp *ddp, int root)
+{
+    cddp_status status = cddpi_ddp_usable(ddp);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (root < 0 || root >= ddp->world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: broadcast: rank %d is not in the group", root);
+    }
+    if (ddp->in_backward) {
+        return cddpi_fail(CDDP_ERR_STATE, "ddp: broadcast in the middle of backward %llu",
+                          (unsigned long long)ddp->backward);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
+{
+    cddp_status status = check(ddp, root);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (params && ddp->shards != NULL) {
+        status = cddpi_shard_finish(ddp);
+    }
+    if (status == CDDP_OK && params) {
+        status = cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, root);
+    }
+    if (status == CDDP_OK && buffers) {
+        status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, root);
+    }
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
+cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_broadcast");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, broadcast(ddp, root, params, buffers)) : status;
+}

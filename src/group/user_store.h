@@ -1,0 +1,11 @@
+/* user_store.h - a group's store of its user's keys. */
+#ifndef CDDPI_GROUP_USER_STORE_H
+#define CDDPI_GROUP_USER_STORE_H
+
+/* What a group keeps: the handle, and on rank 0 the server. */
+struct cddpi_user_store;
+
+/** Close it; NULL is accepted. */
+void cddpi_user_store_destroy(struct cddpi_user_store *store);
+
+#endif

@@ -1,0 +1,139 @@
+/* test_process.c - the log's sink and the allocator of a program that embeds cddp. */
+#include "base/alloc.h"
+#include "base/log.h"
+#include "support/test.h"
+
+#include <cddp/cddp.h>
+
+/* Each block has a header, so that memory of another allocator is noticed. */
+struct header {
+    uint64_t magic;
+    void *block;
+};
+enum { MAGIC = 0x1337c0de };
+
+static long live;
+
+static void *give(void *state, size_t bytes, size_t alignment)
+{
+    unsigned char *block = malloc(bytes + alignment + sizeof(struct header));
+    uintptr_t at = ((uintptr_t)block + sizeof(struct header) + alignment - 1) / alignment *
+                   alignment;
+
+    ((struct header *)at)[-1] = (struct header){MAGIC, block};
+    memset((void *)at, 0xaa, bytes);
+    ++*(long *)state;
+    return (void *)at;
+}
+
+static void take(void *state, void *memory)
+{
+    struct header *header = (struct header *)memory - 1;
+
+    if (header->magic != MAGIC) {
+        abort();
+    }
+    free(header->block);
+    --*(long *)state;
+}
+
+static void *resize(void *state, void *memory, size_t bytes)
+{
+    void *more = give(state, bytes, 16);
+
+    if (memory != NULL) { /* blocks of this test are not longer */
+        memcpy(more, memory, bytes < 64 ? bytes : 64);
+        take(state, memory);
+    }
+    return more;
+}
+
+static int allocator_rank(int rank, int world_size, void *argument)
+{
+    cddp_allocator allocator = CDDP_ALLOCATOR_INIT;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    float data[64] = {0};
+    cddp_param param = {"w", CDDP_F32, 1, {64}, data, NULL, false};
+    cddp_group *group;
+    cddp_store *store;
+    cddp_ddp *ddp;
+    void *value;
+
+    (void)argument;
+    (void)world_size;
+    (void)rank;
+    CHECK(cddp_allocator_set(NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_allocator_set(&allocator) == CDDP_ERR_ARGUMENT);
+    allocator.state = &live;
+    allocator.alloc = give;
+    allocator.resize = resize;
+    allocator.release = take;
+    CHECK(cddp_allocator_set(&allocator) == CDDP_OK);
+    options.backend = "solo";
+    options.world_size = 1;
+    CHECK(cddp_group_create(&options, &group) == CDDP_OK);
+    CHECK(live > 0);
+    CHECK(cddp_allocator_set(&allocator) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_OK);
+    CHECK(((float *)cddp_ddp_grad(ddp, 0))[63] == 0);
+    CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK && cddp_ddp_wait(ddp) == CDDP_OK);
+    CHECK(cddp_group_store(group, &store) == CDDP_OK);
+    CHECK(cddp_store_set(store, "a", "b", 1) == CDDP_OK);
+    CHECK(cddp_store_get(store, "a", 0, &value, NULL) == CDDP_OK && *(char *)value == 'b');
+    cddp_free(value);
+    cddp_ddp_destroy(ddp);
+    cddp_group_destroy(group);
+    CHECK(live < 8); /* handles that were destroyed are kept for a while */
+    return 0;
+}
+
+static void memory_comes_from_the_callers_allocator(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(1, allocator_rank, NULL), 0);
+}
+
+static char said[256];
+static cddp_log_level said_level;
+
+static void hear(void *state, cddp_log_level level, const char *line)
+{
+    ++*(int *)state;
+    said_level = level;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static int log_rank(int rank, int world_size, void *argument)
+{
+    int lines = 0;
+
+    (void)rank;
+    (void)world_size;
+    (void)argument;
+    setenv("CDDP_LOG", "info", 1);
+    cddp_log_set_sink(hear, &lines);
+    cddpi_log(CDDPI_LOG_WARN, "%d bytes", 7);
+    CHECK(lines == 1 && said_level == CDDP_LOG_WARN && strcmp(said, "7 bytes") == 0);
+    cddpi_log(CDDPI_LOG_DEBUG, "not wanted");
+    CHECK(lines == 1);
+    cddp_log_set_sink(NULL, NULL);
+    cddpi_log(CDDPI_LOG_INFO, "to stderr");
+    CHECK(lines == 1);
+    return 0;
+}
+
+static void lines_of_the_log_go_to_the_callers_sink(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(1, log_rank, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_comes_from_the_callers_allocator),
+        cmocka_unit_test(lines_of_the_log_go_to_the_callers_sink),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""What libcddp.so shows is what src/cddp.symbols keeps, with its versions, and what the public headers declare.
+A symbol that is gone or has another version breaks programs that were linked before.
+Usage: check_exports.py SOURCE_ROOT LIBRARY [--write]; with the latter new symbols are added to the list."""
+import glob, os, re, subprocess, sys
+
+source, library = sys.argv[1:3]
+listed = os.path.join(source, "src", "cddp.symbols")
+said = subprocess.run([os.environ.get("NM", "nm"), "-D", "--defined-only", "--with-symbol-versions", library], check=True,
+                      capture_output=True, text=True).stdout
+shown = {}
+for line in said.splitlines():
+    kind, name = line.split()[1:3]
+    if kind != "A":  # the versions themselves
+        name, _, version = name.partition("@@")
+        shown[name] = version
+with open(listed, encoding="utf-8") as file:
+    kept = dict(line.split() for line in file if not line.startswith("#"))
+
+declared = set()
+for header in glob.glob(os.path.join(source, "include", "cddp", "*.h")):
+    with open(header, encoding="utf-8") as file:
+        text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+    text = re.sub(r"^#define.*(\\\n.*)*", " ", text, flags=re.M)
+    for part in re.split(r"\bCDDP_(?:API|CHECKED)\b", text)[1:]:
+        declared.add(re.search(r"\b(cddp_\w+)\s*\(", part).group(1))
+
+if "--write" in sys.argv:
+    with open(listed, "w", encoding="utf-8") as file:
+        file.write("# What libcddp.so shows, and since which version: tests/check_exports.py compares, --write adds.\n")
+        for name, version in sorted({**shown, **kept}.items()):
+            file.write(f"{name} {version}\n")
+    sys.exit(0)
+
+problems = [f"{name} is gone from {library}" for name in kept.keys() - shown.keys()]
+problems += [f"{name} has version {shown[name] or 'none'}, and had {kept[name]}"
+             for name in kept.keys() & shown.keys() if kept[name] != shown[name]]
+problems += [f"{name} is not in src/cddp.symbols: add it with {sys.argv[0]} {source} {library} --write"
+             for name in shown.keys() - kept.keys()]
+problems += [f"{name} is shown by {library}, but no header in include/cddp declares it"
+             for name in shown.keys() - declared]
+problems += [f"{name} is declared in include/cddp, but {library} has no such symbol" for name in declared - shown.keys()]
+print(f"{len(shown)} symbols")
+for problem in sorted(problems):
+    print(problem)
+sys.exit(1 if problems else 0)

@@ -1,0 +1,171 @@
+/* test_ddp_flat.c - a gradient block of the caller's, from any allocator: its pages become shared
+ * where they are and private again, or it is copied; the mean is the same to the bit. */
+#include "support/ddp_ranks.h"
+
+#include <cddp/process.h>
+#include <sys/mman.h>
+
+static const size_t sizes[] = {60000, 7, 41, 15000, 1};
+enum { SIZES = sizeof sizes / sizeof *sizes, BYTES = (60000 + 7 + 41 + 15000 + 1) * 4 };
+
+enum source { MALLOC, SHIFTED, FROM_FILE, GROUP, SWITCHED_OFF, ONE_CANNOT };
+
+struct scene {
+    enum source source;
+    size_t bucket_bytes;
+    bool weighted;
+    bool shares; /* what must become of it */
+    cddp_hook_fn hook;
+};
+
+/* How many bytes of [memory, memory + BYTES) are shared mappings. */
+static size_t shared_bytes(const void *memory)
+{
+    uintptr_t from = (uintptr_t)memory;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    size_t shared = 0;
+    char line[4352];
+
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        unsigned long start, end;
+        char mode[8];
+
+        if (sscanf(line, "%lx-%lx %7s", &start, &end, mode) == 3 && mode[3] == 's') {
+            start = start < from ? from : start;
+            end = end > from + BYTES ? from + BYTES : end;
+            shared += end > start ? end - start : 0;
+        }
+    }
+    fclose(maps);
+    return shared;
+}
+
+static int warnings;
+
+static void count_warnings(void *state, cddp_log_level level, const char *line)
+{
+    (void)state;
+    warnings += level == CDDP_LOG_WARN && strstr(line, "2 to 3 times") != NULL;
+}
+
+/* The block; @p out_whole is what is to be freed. */
+static unsigned char *make_block(enum source source, int rank, cddp_group *group, void **out_whole)
+{
+    void *memory = NULL;
+
+    if (source == FROM_FILE || (source == ONE_CANNOT && rank == 1)) {
+        memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    } else if (source == GROUP) {
+        return cddp_group_alloc(group, BYTES, &memory) == CDDP_OK ? memory : NULL;
+    } else {
+        memory = malloc(BYTES + 8192);
+    }
+    *out_whole = memory;
+    return (unsigned char *)memory + (source == SHIFTED ? 4 * (100 * (size_t)rank + 1) : 0);
+}
+
+static int flat_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    const struct scene *scene = meeting->argument;
+    struct trainer trainer;
+    unsigned char *block;
+    void *whole = NULL;
+    size_t at = 0;
+
+    if (scene->source == SWITCHED_OFF) {
+        setenv("CDDP_SHARE_GRADS", "0", 1);
+    }
+    setenv("CDDP_COMM_THREAD", world_size == 3 ? "1" : "0", 1);
+    cddp_log_set_sink(count_warnings, NULL);
+    CHECK(enter(&trainer, meeting, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+    block = make_block(scene->source, rank, trainer.group, &whole);
+    CHECK(block != NULL);
+    for (size_t p = 0; p < SIZES; p++) {
+        trainer.model.params[p].grad = block + at;
+        at += sizes[p] * 4;
+    }
+    memset(block, 0x5a, BYTES);
+    trainer.model.options.flat_grads = block;
+    trainer.model.options.bucket_bytes = scene->bucket_bytes;
+    trainer.model.options.hook = scene->hook;
+    for (int round = 0; round < 2; round++) { /* a second handle finds it as the first did */
+        CHECK(watch(&trainer) == 0);
+        for (size_t i = 0; i < BYTES && round == 0; i++) {
+            CHECK(block[i] == 0x5a);
+        }
+        if (scene->source != GROUP && scene->source != FROM_FILE) {
+            size_t shared = shared_bytes(block);
+
+            CHECK(scene->shares ? shared > BYTES - 2 * 4096 - 4096 : shared == 0 || rank == 1);
+            CHECK(warnings == (scene->shares ? 0 : round + 1));
+        }
+        for (int step = 0; step < 3; step++) {
+            if (scene->weighted) {
+                CHECK(cddp_ddp_begin_samples(trainer.ddp, 5) == CDDP_OK);
+            }
+            CHECK(full_backward(&trainer, rank, step) == 0);
+            CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+            for (size_t p = 0; p < SIZES && scene->hook == NULL; p++) {
+                CHECK(cddp_ddp_grad(trainer.ddp, p) == trainer.model.params[p].grad);
+                CHECK(is_mean(trainer.ddp, &trainer.model, world_size, step, p));
+            }
+        }
+        CHECK(cddp_barrier(trainer.group, NULL) == CDDP_OK);
+        block[5000] = 99;
+        cddp_ddp_destroy(trainer.ddp);
+        trainer.ddp = NULL;
+        CHECK(block[5000] == 99);
+        CHECK(scene->source == GROUP || scene->source == FROM_FILE || shared_bytes(block) == 0 ||
+              (scene->source == ONE_CANNOT && rank == 1));
+    }
+    if (scene->source == MALLOC) { /* nothing is left of the group when it is freed */
+        free(whole);
+    }
+    for (size_t p = 0; p < SIZES; p++) {
+        trainer.model.params[p].grad = NULL;
+    }
+    return leave(&trainer);
+}
+
+static void assert_mean(void **state, struct scene scene)
+{
+    assert_int_equal(meet(*state, 2, flat_rank, &scene, NULL), 0);
+    assert_int_equal(meet(*state, 3, flat_rank, &scene, NULL), 0);
+}
+
+static void pages_of_malloc_are_shared_where_they_are(void **state)
+{
+    static const struct scene many = {.source = MALLOC, .shares = true};
+
+    assert_int_equal(meet(*state, 7, flat_rank, &many, NULL), 0);
+    assert_mean(state, (struct scene){.source = MALLOC, .shares = true});
+    assert_mean(state, (struct scene){.source = MALLOC, .shares = true, .bucket_bytes = 1000});
+    assert_mean(state, (struct scene){.source = MALLOC, .shares = true, .weighted = true});
+    assert_mean(state, (struct scene){.source = MALLOC, .shares = true, .hook = cddp_hook_bf16});
+}
+
+static void blocks_may_begin_anywhere_on_each_rank(void **state)
+{
+    assert_mean(state, (struct scene){.source = SHIFTED, .shares = true});
+    assert_mean(state, (struct scene){.source = SHIFTED, .shares = true, .bucket_bytes = 100000});
+}
+
+static void other_memory_stays_as_it_is_and_the_log_says_so(void **state)
+{
+    assert_mean(state, (struct scene){.source = FROM_FILE});
+    assert_mean(state, (struct scene){.source = GROUP});
+    assert_mean(state, (struct scene){.source = SWITCHED_OFF});
+    assert_mean(state, (struct scene){.source = ONE_CANNOT});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RANKS_TEST(pages_of_malloc_are_shared_where_they_are),
+        RANKS_TEST(blocks_may_begin_anywhere_on_each_rank),
+        RANKS_TEST(other_memory_stays_as_it_is_and_the_log_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

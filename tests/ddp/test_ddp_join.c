@@ -1,0 +1,231 @@
+/* test_ddp_join.c - ranks that run out of data before others are take part in their steps: the
+ * gradients are the mean all the same, everywhere, and all are through at once. */
+#include "support/ddp_ranks.h"
+
+static const size_t sizes[] = {5, 3000, 1, 70};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+enum kind { WEIGHTS, MEAN, SUM };
+
+struct scene {
+    enum memory memory;
+    enum kind kind;
+    bool shard;
+    bool unused; /* parameter 2 is never used */
+};
+
+/* Rank r has so many steps; some have none. */
+static int steps_of(const struct scene *scene, int rank, int epoch)
+{
+    return scene->kind == WEIGHTS ? (rank * 2 + 1 + epoch) % 4 : 1 + (rank * 2 + 1 + epoch) % 4;
+}
+
+static int most_steps(const struct scene *scene, int world_size, int epoch)
+{
+    int most = 0;
+
+    for (int r = 0; r < world_size; r++) {
+        most = steps_of(scene, r, epoch) > most ? steps_of(scene, r, epoch) : most;
+    }
+    return most;
+}
+
+static double weight_of(int rank, int step)
+{
+    return 1 + rank + step;
+}
+
+/* What a step must give: contributions of those that are not through. */
+static double expected(const struct scene *scene, int world_size, int epoch, int step, size_t p,
+                       size_t i)
+{
+    double sum = 0;
+    double weights = 0;
+
+    for (int r = 0; r < world_size; r++) {
+        if (step < steps_of(scene, r, epoch)) {
+            double weight = scene->kind == WEIGHTS ? weight_of(r, step) : 1;
+
+            sum += weight * gradient(r, 10 * epoch + step, p, i);
+            weights += weight;
+        }
+    }
+    return scene->kind == SUM ? sum : sum / (scene->kind == WEIGHTS ? weights : world_size);
+}
+
+static int gradients_are(const struct trainer *trainer, const struct scene *scene, int world_size,
+                         int epoch, int step)
+{
+    int rank = cddp_group_rank(trainer->group);
+    size_t count = SIZES;
+    const cddp_span *spans = scene->shard ? cddp_ddp_spans(trainer->ddp, rank, &count) : NULL;
+
+    for (size_t s = 0; s < count; s++) {
+        size_t p = scene->shard ? spans[s].param : s;
+        size_t first = scene->shard ? spans[s].first : 0;
+        size_t end = scene->shard ? first + spans[s].count : sizes[p];
+
+        for (size_t i = first; i < end; i++) {
+            double is = get(cddp_ddp_grad(trainer->ddp, p), CDDP_F32, i);
+            double wanted = scene->unused && p == 2
+                                ? 42
+                                : expected(scene, world_size, epoch, step, p, i);
+
+            if (fabs(is - wanted) > 1e-6) {
+                fprintf(stderr, "rank %d, epoch %d, step %d, p%zu[%zu]: %g, not %g\n", rank, epoch,
+                        step, p, i, is, wanted);
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static int begin(cddp_ddp *ddp, const struct scene *scene, int rank, int step)
+{
+    cddp_step how = CDDP_STEP_INIT;
+
+    if (scene->kind == WEIGHTS) {
+        CHECK(cddp_ddp_begin_samples(ddp, (uint64_t)weight_of(rank, step)) == CDDP_OK);
+    } else {
+        how.sum = scene->kind == SUM;
+        CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
+    }
+    return 0;
+}
+
+static int backward(const struct trainer *trainer, const struct scene *scene, int rank, int step)
+{
+    for (size_t p = SIZES; p-- > 0;) {
+        if (!(scene->unused && p == 2)) {
+            write_gradient(trainer->ddp, &trainer->model, rank, step, p);
+            CHECK(cddp_ddp_grad_ready(trainer->ddp, p) == CDDP_OK);
+        }
+    }
+    return 0;
+}
+
+static int epoch_of(const struct trainer *trainer, const struct scene *scene, int rank,
+                    int world_size, int epoch)
+{
+    int most = most_steps(scene, world_size, epoch);
+    bool all = false;
+    int step;
+
+    for (step = 0; step < steps_of(scene, rank, epoch); step++) {
+        CHECK(begin(trainer->ddp, scene, rank, step) == 0);
+        CHECK(backward(trainer, scene, rank, 10 * epoch + step) == 0);
+        CHECK(cddp_ddp_wait(trainer->ddp) == CDDP_OK);
+        CHECK(gradients_are(trainer, scene, world_size, epoch, step));
+        CHECK(!scene->shard || cddp_ddp_updated(trainer->ddp) == CDDP_OK);
+    }
+    if (scene->kind == WEIGHTS) {
+        CHECK(cddp_ddp_begin_samples(trainer->ddp, 0) == CDDP_OK);
+    }
+    for (;; step++) {
+        CHECK(step <= most);
+        CHECK(cddp_ddp_join(trainer->ddp, &all) == CDDP_OK);
+        CHECK(all == (step == most));
+        if (all) {
+            return 0;
+        }
+        CHECK(gradients_are(trainer, scene, world_size, epoch, step));
+        CHECK(!scene->shard || cddp_ddp_updated(trainer->ddp) == CDDP_OK);
+    }
+}
+
+static int join_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    const struct scene *scene = meeting->argument;
+    struct trainer trainer;
+
+    CHECK(enter(&trainer, meeting, rank, world_size, scene->memory, SIZES, sizes, NULL) == 0);
+    trainer.model.options.bucket_bytes = 4096;
+    trainer.model.options.shard = scene->shard;
+    trainer.model.options.allow_unused = scene->unused;
+    trainer.model.options.keep_buckets = scene->unused;
+    CHECK(watch(&trainer) == 0);
+    if (scene->unused) {
+        *(float *)cddp_ddp_grad(trainer.ddp, 2) = 42;
+    }
+    for (int epoch = 0; epoch < 3; epoch++) {
+        CHECK(epoch_of(&trainer, scene, rank, world_size, epoch) == 0);
+    }
+    return leave(&trainer);
+}
+
+static void ranks_that_are_through_take_part_until_all_are(void **state)
+{
+    static const struct scene scenes[] = {
+        {.memory = OWNED, .kind = WEIGHTS},
+        {.memory = OWNED, .kind = MEAN},
+        {.memory = SCATTERED, .kind = WEIGHTS},
+        {.memory = SCATTERED, .kind = MEAN},
+        {.memory = FLAT, .kind = SUM},
+        {.memory = OWNED, .kind = MEAN, .shard = true},
+        {.memory = OWNED, .kind = WEIGHTS, .shard = true},
+        {.memory = OWNED, .kind = MEAN, .unused = true},
+        {.memory = SCATTERED, .kind = WEIGHTS, .unused = true},
+    };
+
+    for (size_t w = 0; w < WORLD_SIZES; w++) {
+        for (size_t s = 0; s < sizeof scenes / sizeof *scenes; s++) {
+            assert_int_equal(meet(*state, world_sizes[w], join_rank, &scenes[s], NULL), 0);
+        }
+    }
+}
+
+/* Ranks with different numbers of backward passes, which no_sync accumulates. */
+static int accumulate_rank(int rank, int world_size, void *argument)
+{
+    cddp_step alone = CDDP_STEP_INIT;
+    struct trainer trainer;
+    bool all;
+
+    alone.no_sync = true;
+    CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+    CHECK(watch(&trainer) == 0);
+    CHECK(cddp_ddp_join(trainer.ddp, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_join(NULL, &all) == CDDP_ERR_ARGUMENT);
+    CHECK(full_backward(&trainer, rank, 0) == 0);
+    CHECK(cddp_ddp_join(trainer.ddp, &all) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    for (int i = 0; i < rank + 1; i++) { /* it ends in the middle of an accumulation */
+        CHECK(cddp_ddp_begin(trainer.ddp, &alone) == CDDP_OK);
+        CHECK(full_backward(&trainer, rank, 1) == 0);
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    }
+    if (rank == world_size - 1) {
+        CHECK(full_backward(&trainer, rank, 2) == 0);
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    } else {
+        CHECK(cddp_ddp_join(trainer.ddp, &all) == CDDP_OK && !all);
+    }
+    for (size_t i = 0; i < sizes[1]; i++) {
+        float wanted = (float)gradient(world_size - 1, 2, 1, i) * (float)(1.0 / world_size);
+
+        CHECK(fabsf(((float *)cddp_ddp_grad(trainer.ddp, 1))[i] - wanted) < 1e-6f);
+    }
+    CHECK(cddp_ddp_join(trainer.ddp, &all) == CDDP_OK && all);
+    CHECK(full_backward(&trainer, rank, 3) == 0); /* all count the same again */
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    CHECK(is_mean(trainer.ddp, &trainer.model, world_size, 3, 1));
+    return leave(&trainer);
+}
+
+static void what_was_accumulated_before_the_end_is_left_out(void **state)
+{
+    assert_int_equal(meet(*state, 2, accumulate_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 3, accumulate_rank, NULL, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RANKS_TEST(ranks_that_are_through_take_part_until_all_are),
+        RANKS_TEST(what_was_accumulated_before_the_end_is_left_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

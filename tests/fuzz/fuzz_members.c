@@ -1,0 +1,44 @@
+/* fuzz_members.c - rank 0's answer about who is on which host, as it comes through the store. The
+ * first byte says how many ranks there should be. */
+#include "fuzz/fuzz.h"
+#include "group/launch_env.h"
+#include "group/members.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64 };
+
+/* Hosts count from 0 in the order of their lowest ranks, so that each has one. */
+static void check_hosts(const int *host_of, int size)
+{
+    int known = 0;
+
+    for (int rank = 0; rank < size; rank++) {
+        fuzz_check(host_of[rank] >= 0 && host_of[rank] <= known, "a host without ranks");
+        known += host_of[rank] == known ? 1 : 0;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct cddpi_launch_env env = {.rank = 0};
+    struct cddpi_members members = {.env = &env};
+    char *text;
+
+    if (size == 0) {
+        return 0;
+    }
+    env.world_size = 1 + data[0] % MOST;
+    text = malloc(size);
+    members.host_of = calloc((size_t)env.world_size, sizeof *members.host_of);
+    fuzz_check(text != NULL && members.host_of != NULL, "no memory");
+    memcpy(text, data + 1, size - 1);
+    text[size - 1] = '\0';
+    if (cddpi_members_read(&members, text) == CDDP_OK) {
+        check_hosts(members.host_of, env.world_size);
+    }
+    free(members.host_of);
+    free(text);
+    return 0;
+}

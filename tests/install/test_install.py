@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""test_install.py - what `meson install` leaves can be used: by pkg-config, CMake, as a subproject, where it was moved.
+Usage: test_install.py CASE BUILD_ROOT SOURCE_ROOT. Each case installs into a folder of its own."""
+import json, os, shutil, subprocess, sys, tempfile
+
+CASE, BUILD, SOURCE = sys.argv[1:4]
+HERE = os.path.dirname(os.path.abspath(__file__))
+CC = os.environ.get("CC", "cc").split()[-1]
+SECONDS = 600
+
+
+def run(*words, env=None, cwd=None, ok=True):
+    done = subprocess.run(words, env={**os.environ, **(env or {})}, cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
+    if ok and done.returncode != 0:
+        raise SystemExit(f"test_install: {' '.join(words)}: {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done
+
+
+def expect(what, holds, text=""):
+    if not holds:
+        raise SystemExit(f"test_install: not so: {what}\n{text}")
+
+
+def skip_without(*programs):
+    for program in programs:
+        if shutil.which(program) is None:
+            print(f"there is no {program}")
+            sys.exit(77)
+
+
+def option(name):
+    said = run("meson", "introspect", BUILD, "--buildoptions").stdout
+    return next(row["value"] for row in json.loads(said) if row["name"] == name)
+
+
+def install(folder):
+    """The build, installed below folder; where its prefix is then."""
+    run("meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", folder)
+    return folder + option("prefix")
+
+
+def pkg_config(prefix, *words):
+    return run("pkg-config", f"--define-variable=prefix={prefix}", *words, "cddp",
+               env={"PKG_CONFIG_PATH": os.path.join(prefix, option("libdir"), "pkgconfig")}).stdout.split()
+
+
+def check_program(program, prefix):
+    """Two ranks of the installed cddp-run add up their ones."""
+    said = run(os.path.join(prefix, option("bindir"), "cddp-run"), "--nproc", "2", "--no-tag", "--", program).stdout
+    version = run(os.path.join(prefix, option("bindir"), "cddp-run"), "--version").stdout.split()[-1]
+    wanted = [f"{version}: rank {rank} of 2: 2" for rank in (0, 1)]
+    expect("two ranks give the sum", sorted(said.splitlines()) == wanted, said)
+
+
+def shared_with_pkg_config(folder):
+    """A program of someone else's is linked with what pkg-config says, and runs."""
+    skip_without("pkg-config")
+    prefix = install(folder)
+    program = os.path.join(folder, "program")
+    lib = os.path.join(prefix, option("libdir"))
+    run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, *pkg_config(prefix, "--cflags", "--libs"),
+        f"-Wl,-rpath,{lib}")
+    needed = run("readelf", "-d", program).stdout
+    expect("it needs libcddp.so by its soname", "[libcddp.so.0]" in needed, needed)
+    expect("it needs no library of libcddp's", "sodium" not in needed and "jansson" not in needed, needed)
+    check_program(program, prefix)
+
+
+def static_with_pkg_config(folder):
+    """The same with libcddp.a, and no libcddp.so at all."""
+    skip_without("pkg-config")
+    prefix = install(folder)
+    lib = os.path.join(prefix, option("libdir"))
+    for name in os.listdir(lib):
+        if name.startswith("libcddp.so"):
+            os.remove(os.path.join(lib, name))
+    program = os.path.join(folder, "program")
+    run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, *pkg_config(prefix, "--static", "--cflags", "--libs"))
+    needed = run("readelf", "-d", program).stdout
+    expect("it carries cddp inside", "libcddp" not in needed, needed)
+    check_program(program, prefix)
+
+
+def cmake_package(folder):
+    """find_package(cddp) gives cddp::cddp and cddp::static; a series that is not installed is refused."""
+    skip_without("cmake")
+    prefix = install(folder)
+    source = os.path.join(folder, "source")
+    os.mkdir(source)
+    for name in ("program.c", "CMakeLists.txt"):
+        shutil.copy(os.path.join(HERE, name), source)
+    configure = ["cmake", "-S", source, "-B", os.path.join(folder, "build"), f"-DCMAKE_PREFIX_PATH={prefix}",
+                 f"-DCMAKE_C_COMPILER={CC}", f"-DCMAKE_LIBRARY_ARCHITECTURE={os.path.basename(option('libdir'))}"]
+    run(*configure)
+    run("cmake", "--build", os.path.join(folder, "build"))
+    for program, is_inside in (("program", False), ("program_static", True)):
+        program = os.path.join(folder, "build", program)
+        needed = run("readelf", "-d", program).stdout
+        expect(f"{program} carries cddp inside: {is_inside}", ("libcddp" not in needed) == is_inside, needed)
+        check_program(program, prefix)
+    lists = os.path.join(source, "CMakeLists.txt")
+    with open(lists, encoding="utf-8") as file:
+        text = file.read()
+    with open(lists, "w", encoding="utf-8") as file:
+        file.write(text.replace("cddp 0.1", "cddp 0.7"))
+    refused = run(*configure, ok=False)
+    expect("0.7 is refused", refused.returncode != 0 and "0.7" in refused.stderr, refused.stderr)
+
+
+def subproject(folder):
+    """A Meson project with cddp in its subprojects/ builds the library alone, and finds the installed cddp-run."""
+    os.mkdir(os.path.join(folder, "subprojects"))
+    os.symlink(SOURCE, os.path.join(folder, "subprojects", "cddp"))
+    shutil.copy(os.path.join(HERE, "program.c"), folder)
+    shutil.copy(os.path.join(HERE, "subproject.build"), os.path.join(folder, "meson.build"))
+    build = os.path.join(folder, "build")
+    run("meson", "setup", build, folder, "--buildtype=plain", "-Dcddp:cuda=disabled", "-Dcddp:mpi=disabled")
+    targets = json.loads(run("meson", "introspect", build, "--targets").stdout)
+    names = {target["name"] for target in targets}
+    expect("no tests, examples or tools are built", not names & {"cddp-train", "embed_trainer", "cddp-test-support"}, names)
+    run("ninja", "-C", build, "program")
+    check_program(os.path.join(build, "program"), install(os.path.join(folder, "installed")))
+
+
+def library_alone(folder):
+    """-Dtools=disabled asks for libsodium and jansson, and may use hwloc and MPI: nothing else."""
+    build = os.path.join(folder, "build")
+    run("meson", "setup", build, SOURCE, "-Dtools=disabled")
+    with open(os.path.join(build, "meson-info", "intro-dependencies.json"), encoding="utf-8") as file:
+        names = {row["name"] for row in json.load(file)}
+    expect("no more is looked for", names <= {"libsodium", "jansson", "threads", "hwloc", "mpi", "ompi-c", "mpich", "impi"}, names)
+    targets = json.loads(run("meson", "introspect", build, "--targets").stdout)
+    installed = {os.path.basename(path) for target in targets for path in target.get("install_filename", [])}
+    expect("what is installed", {"cddp-run", "cddp-bench", "libcddp.a", "libcddp.so"} <= {
+        name.split(".so")[0] + ".so" if ".so" in name else name for name in installed}, installed)
+    expect("no tool is installed", not installed & {"cddp-train", "train.conf.5", "cddp-train.1"}, installed)
+    failed = run("meson", "setup", os.path.join(folder, "both"), SOURCE, "-Dtools=disabled", "-Dtests=enabled", ok=False)
+    expect("tests without tools are refused", failed.returncode != 0 and "need the tools" in failed.stdout, failed.stdout)
+
+
+def moved_folder(folder):
+    """Programs and library look for modules beside where they lie now, not where they were to be installed."""
+    first = install(os.path.join(folder, "first"))
+    prefix = os.path.join(folder, "second")
+    shutil.move(first, prefix)
+    lib = os.path.join(prefix, option("libdir"))
+    module = os.path.join(lib, "cddp", "libcddp-cuda.so")
+    os.makedirs(os.path.dirname(module), exist_ok=True)
+    with open(os.path.join(folder, "empty.c"), "w", encoding="utf-8") as file:
+        file.write("int nothing = 0;\n")
+    run(CC, "-shared", "-fPIC", os.path.join(folder, "empty.c"), "-o", module)
+    said = run(os.path.join(prefix, option("bindir"), "cddp-run"), "--check", env={"CDDP_CUDA_MODULE": ""}, ok=False).stdout
+    there = os.path.join(prefix, option("bindir"), *[".."] * len(option("bindir").split("/")), option("libdir"))
+    expect("cddp-run finds the module", f"{there}/cddp/libcddp-cuda.so is not cddp's" in said, said)
+    program = os.path.join(folder, "program")
+    run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, f"-I{prefix}/{option('includedir')}", f"-L{lib}", "-lcddp",
+        f"-Wl,-rpath,{lib}")
+    said = run(program, env={"CDDP_DEVICE": "cuda", "CDDP_CUDA_MODULE": ""}, ok=False).stderr
+    expect("libcddp.so finds the module", f"{module} is not cddp's" in said, said)
+
+
+skip_without("meson")
+os.environ.pop("DESTDIR", None)
+os.environ.pop("LD_LIBRARY_PATH", None)  # Meson's, which leads to the build's libraries, not the installed ones
+with tempfile.TemporaryDirectory(prefix="cddp-install-") as temporary:
+    globals()[CASE](temporary)

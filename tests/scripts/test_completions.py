@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""test_completions.py - what bash and zsh complete is what the programs know. Usage: test_completions.py SHELL BUILD SOURCE"""
+import os, pty, re, select, shutil, subprocess, sys, tempfile, time
+
+SHELL, BUILD, SOURCE = sys.argv[1:4]
+COMPLETIONS = os.path.join(SOURCE, "scripts", "completions")
+PROGRAMS = {name: os.path.join(BUILD, folder, name) for folder, names in {
+    "launcher": ["cddp-run"], "src": ["cddp-train", "cddp-bench", "cddp-convert", "cddp-tokenize"]}.items() for name in names}
+COLLECTIVES = {"all_reduce", "all_gather", "all_to_all"}
+
+
+def options_of(program):
+    said = subprocess.run([PROGRAMS[program], "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", said, re.M))
+
+
+def keys():
+    said = subprocess.run([PROGRAMS["cddp-train"], "--keys"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return {key.replace("\\", "") + "=" for key in re.findall(r"^\*(train\.[\w\\.]+)\*", said, re.M)}
+
+
+def in_bash(folder, *words):
+    """All that bash offers for the last of the words."""
+    script = f'. "{COMPLETIONS}/cddp.bash"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cddp; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    said = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True, timeout=60,
+                          cwd=folder, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}).stdout
+    return set(said.split())
+
+
+class Zsh:
+    """A zsh on a terminal: which is the only place where it completes."""
+
+    def __init__(self, folder):
+        pid, self.fd = pty.fork()
+        if pid == 0:
+            os.chdir(folder)
+            os.environ.update(PATH=f"{folder}:{os.environ['PATH']}", TERM="dumb", ZDOTDIR=folder)
+            os.execvp("zsh", ["zsh", "-f", "-i"])
+        self.text = ""
+        self.ask(f"unsetopt zle_bracketed_paste beep; unsetopt prompt_sp; PS1='<rea''dy>'; stty -echo columns 400 rows 200; fpath=({COMPLETIONS} $fpath); "
+                 "autoload -Uz compinit; compinit -u -D; LISTMAX=9999; "
+                 "setopt noautomenu nolistambiguous\n", "started")
+
+    def ask(self, text, mark):
+        """What is printed until the mark, which a command prints when the text was taken."""
+        os.write(self.fd, text.encode() + f"print {mark[:3]}''{mark[3:]}\n".encode())
+        said = self.until(mark)
+        self.until("<ready>")  # until there is a prompt, the terminal itself takes ^D and ^U
+        return said
+
+    def until(self, mark):
+        end = time.monotonic() + 120
+        while mark not in self.text:
+            if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+                raise SystemExit(f"zsh does not answer: {self.text[-2000:]!r}")
+            self.text += os.read(self.fd, 65536).decode(errors="replace")
+        said, _, self.text = self.text.partition(mark)
+        return said
+
+    def complete(self, *words):
+        """What it lists for the last of the words; ^D lists, ^U takes the line back."""
+        return set(re.findall(r"[^\s]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", " ", self.ask(" ".join(words) + "\x04\x15", "listed"))))
+
+
+def check(what, got, wanted, exact=True):
+    if not (got == wanted if exact else got >= wanted):
+        raise SystemExit(f"{SHELL}: {what}: lacks {sorted(wanted - got)}, has besides {sorted(got - wanted)[:20] if exact else '-'}")
+
+
+if shutil.which(SHELL) is None:
+    print(f"there is no {SHELL}")
+    sys.exit(77)
+with tempfile.TemporaryDirectory(prefix="cddp-completions-") as temporary:
+    for name, path in PROGRAMS.items():
+        os.symlink(path, os.path.join(temporary, name))
+    open(os.path.join(temporary, "mine.conf"), "w", encoding="utf-8").close()
+    is_bash = SHELL == "bash"
+    zsh = None if is_bash else Zsh(temporary)
+
+    def complete(*words):
+        return in_bash(temporary, *words) if is_bash else zsh.complete(*words)
+
+    for name in PROGRAMS:
+        check(f"all options of {name}", complete(name, "--"), options_of(name), exact=is_bash)
+    check("an option's words", complete("cddp-run", "--bind", ""), {"auto", "core", "none"}, exact=is_bash)
+    check("words beside a number", complete("cddp-run", "-n", ""), {"auto", "gpu"}, exact=is_bash)
+    check("collectives", complete("cddp-bench", "all_"), COLLECTIVES, exact=is_bash)
+    check("keys of train.conf", complete("cddp-train", "train."), keys() if is_bash else {k[:-1] for k in keys()}, exact=False)
+    check("keys for cddp-run", complete("cddp-run", "mine.conf", "train."), keys() if is_bash else {k[:-1] for k in keys()}, exact=False)
+    check("files", complete("cddp-run", "mi"), {"mine.conf"}, exact=False)
+    check("programs behind --", complete("cddp-run", "--", "cddp-ben"), {"cddp-bench"}, exact=False)
+    if is_bash:
+        check("a key's words", complete("cddp-train", "model.type", "=", "resnet"), {"resnet20", "resnet50"})
+        check("words behind =", complete("cddp-run", "--bind", "=", ""), {"auto", "core", "none"})

@@ -1,0 +1,95 @@
+"""The C of doc/*.md compiles as C11 against the public headers without a warning, and programs among it give the same losses
+with 1, 2 and 3 ranks, and go on from their checkpoint.
+
+A block is a file by itself, or lies within the file that the comment before it names, in place of its line SNIPPET; one behind
+the comment "program" is also run. Usage: test_doc_snippets.py SOURCE_ROOT BUILD_ROOT COMPILER [--compile-only]"""
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
+CC = sys.argv[3]
+FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-I", os.path.join(SOURCE, "include")]
+LIMIT_S = 300
+PLACE = "/* SNIPPET */"
+BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n)?```(\w*)\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(page):
+    """(line, comment, text) of each block of C."""
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    for found in BLOCK.finditer(text):
+        if found.group(2) == "c":
+            yield text.count("\n", 0, found.start(3)) + 1, found.group(1) or "", found.group(3)
+
+
+def source(page, line, comment, text):
+    name = os.path.relpath(page, SOURCE)
+    if not comment.startswith("compiled within "):
+        return f'#line {line} "{name}"\n{text}'
+    with open(os.path.join(SOURCE, comment.removeprefix("compiled within ")), encoding="utf-8") as file:
+        around = file.read()
+    if around.count(PLACE) != 1:
+        sys.exit(f"{comment}: it needs one line {PLACE}")
+    return around.replace(PLACE, f'\n#line {line} "{name}"\n{text}')
+
+
+def compile_block(where, page, line, comment, text):
+    path = os.path.join(where, f"{os.path.basename(page)}.{line}.c")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(source(page, line, comment, text))
+    said = subprocess.run([CC, *FLAGS, "-c", path, "-o", path + ".o"], check=False, capture_output=True, text=True)
+    if said.returncode != 0:
+        print(said.stderr)
+        return None
+    return path
+
+
+def losses(program, folder, ranks):
+    os.makedirs(folder, exist_ok=True)
+    said = subprocess.run([os.path.join(BUILD, "launcher", "cddp-run"), "--nproc", str(ranks), "--", program], cwd=folder,
+                          check=False, capture_output=True, text=True, timeout=LIMIT_S)
+    if said.returncode != 0:
+        sys.exit(f"{ranks} ranks of {program} failed with {said.returncode}:\n{said.stdout}{said.stderr}")
+    return [float(number) for number in re.findall(r"loss (\S+)", said.stdout)]
+
+
+def run_program(path):
+    program = path.removesuffix(".c")
+    subprocess.run([CC, *FLAGS, "-O2", path, "-o", program, "-L" + os.path.join(BUILD, "src"),
+                    "-Wl,-rpath," + os.path.join(BUILD, "src"), "-lcddp", "-lm"], check=True)
+    alone = losses(program, program + "-1", 1)
+    assert len(alone) > 5 and alone[-1] < alone[0] / 5, f"it does not learn: {alone}"
+    for ranks in (2, 3):
+        many = losses(program, f"{program}-{ranks}", ranks)
+        assert len(many) == len(alone), (alone, many)
+        for one, other in zip(alone, many):
+            assert abs(one - other) <= 1e-5 * abs(one), f"{ranks} ranks: {other}, alone {one}"
+    again = losses(program, program + "-2", 3)
+    assert len(again) == 1 and abs(again[0] - alone[-1]) <= 1e-5 * alone[-1], f"from the checkpoint: {again}, not {alone[-1]}"
+
+
+def main():
+    count, programs, bad = 0, [], 0
+    with tempfile.TemporaryDirectory() as where:
+        for page in sorted(glob.glob(os.path.join(SOURCE, "doc", "*.md"))):
+            for line, comment, text in blocks(page):
+                path = compile_block(where, page, line, comment, text)
+                count += 1
+                bad += path is None
+                if path and comment == "program":
+                    programs.append(path)
+        if bad:
+            sys.exit(f"{bad} of {count} blocks of C do not compile")
+        if "--compile-only" not in sys.argv:
+            for path in programs:
+                run_program(path)
+    assert count >= 10 and (programs or bad), f"{count} blocks and {len(programs)} programs were found: are there no more?"
+    print(f"{count} blocks of C compile, {len(programs)} of them are programs")
+
+
+main()

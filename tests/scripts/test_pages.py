@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""test_pages.py - the manual pages made of headers have all that these declare, and none gives troff reason to complain.
+Usage: test_pages.py BUILD SOURCE"""
+import glob, os, re, shutil, subprocess, sys
+
+BUILD, SOURCE = sys.argv[1:3]
+bad = 0
+
+
+def refuse(text):
+    global bad
+    print(text)
+    bad = 1
+
+
+def shown(page, *options):
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-P-c", "-ww", *options, page], capture_output=True, text=True, timeout=120)
+    if done.stderr.strip():
+        refuse(f"{page}: {done.stderr.strip()}")
+    return re.sub(r".\x08", "", done.stdout)
+
+
+if shutil.which("groff") is None:
+    print("there is no groff")
+    sys.exit(77)
+headers = {"cddp_" + os.path.basename(path)[:-2]: path for path in glob.glob(os.path.join(SOURCE, "include", "cddp", "*.h"))}
+headers["cddp"] = headers.pop("cddp_cddp")
+for page, header in sorted(headers.items()):
+    path = os.path.join(BUILD, "doc", page + ".3")
+    if not os.path.exists(path):
+        refuse(f"{header} has no page in doc/meson.build")
+        continue
+    text = shown(path, "-rLL=300n", "-rHY=0")
+    with open(header, encoding="utf-8") as file:
+        source = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+    source = re.sub(r"^#define.*(\\\n.*)*", " ", source, flags=re.M)
+    for function in re.findall(r"(?<!return )\b(cddp_\w+)\s*\([^;{)]*\)\s*[;{]", source):
+        if f"\n   {function}\n" not in text:
+            refuse(f"{page}(3) says nothing of {function}()")
+    for kind in re.findall(r"typedef (?:struct|enum) (cddp_\w+)", source):
+        if kind not in text:
+            refuse(f"{page}(3) says nothing of {kind}")
+    for word in ("@p ", "@param", "@return", "/**\n"):
+        if word in text:
+            refuse(f"{page}(3) shows {word}")
+seventh = os.path.join(BUILD, "doc", "cddp.7")
+if os.path.exists(seventh):
+    text = shown(seventh, "-rLL=300n", "-rHY=0")
+    listed = subprocess.run([os.path.join(BUILD, "launcher", "cddp-run"), "--env"], capture_output=True, text=True, check=True,
+                            timeout=60).stdout
+    names = re.findall(r"^(CDDP_\w+)", listed, re.M)
+    for name in names:
+        if not re.search(rf"^ +{name}\b", text, re.M):
+            refuse(f"cddp(7) does not list {name}")
+    print(f"{len(names)} variables")
+for page in glob.glob(os.path.join(BUILD, "doc", "*.[15]")):
+    shown(page)
+print(f"{len(headers)} headers")
+sys.exit(bad)
