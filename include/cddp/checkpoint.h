@@ -79,6 +79,7 @@ typedef struct cddp_snapshot {
     const char *state_json;
 
 } cddp_snapshot;
+/** A cddp_snapshot of defaults. */
 #define CDDP_SNAPSHOT_INIT                                                                         \
     {                                                                                              \
         sizeof(cddp_snapshot), 0, NULL, 0, NULL, 0, NULL                                           \

@@ -401,6 +401,7 @@ typedef struct cddp_bucket_stats {
     uint64_t end_ns;
 
 } cddp_bucket_stats;
+/** A cddp_bucket_stats of defaults. */
 #define CDDP_BUCKET_STATS_INIT                                                                     \
     {                                                                                              \
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
