@@ -11,7 +11,8 @@ owner_of() {
     case $1 in
     process.h | status.h | types.h) echo base ;;
     sampler.h) echo samplers ;;
-    exchange.h | mpi.h) echo group ;;
+    parallel.h) echo device ;;
+    exchange.h | mpi.h | spawn.h) echo group ;;
     cddp.h) echo everything ;;
     *) echo "${1%.h}" ;;
     esac

@@ -11,6 +11,7 @@
 #include <cddp/loader.h>
 #include <cddp/process.h>
 #include <cddp/sampler.h>
+#include <cddp/spawn.h>
 #include <cddp/status.h>
 #include <cddp/store.h>
 #include <cddp/types.h>

@@ -61,8 +61,10 @@ typedef struct cddp_group_options {
      * processor's). Several ranks may use one device with all of these but nccl. NULL:
      * $CDDP_BACKEND, else solo for one rank, else the best (on a device: nccl, ipc, staged). */
     const char *backend;
-    /** "tcp://host:port" (rank 0 listens there) or "file:///path", borrowed for the call; NULL:
-     *  what the launcher says. */
+    /** "tcp://host:port" (rank 0 listens there), "file:///path", or "env://": as NULL, but an
+     * environment that says nothing of a job is an error, and with world_size given MASTER_ADDR and
+     * MASTER_PORT may say where (PyTorch's init_method). Borrowed for the call; NULL: what the
+     * launcher says. */
     const char *rendezvous;
     /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN. */
     const char *token;

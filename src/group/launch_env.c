@@ -280,7 +280,8 @@ static cddp_status check_pairs(void)
     return CDDP_OK;
 }
 
-static cddp_status from_environment(struct cddpi_launch_env *env)
+/* @p has_rendezvous: the options say where ranks meet, so the environment need not. */
+static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rendezvous)
 {
     cddp_status status;
 
@@ -291,7 +292,7 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
         status = read_ranks(&cddp_run, env);
         if (status == CDDP_OK && store != NULL) {
             snprintf(env->store, sizeof env->store, "%s", store);
-        } else if (status == CDDP_OK && env->world_size > 1) {
+        } else if (status == CDDP_OK && env->world_size > 1 && !has_rendezvous) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
                               "join: CDDP_RANK and CDDP_WORLD_SIZE are set, CDDP_STORE not");
         }
@@ -302,7 +303,10 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
         if (status == CDDP_OK) {
             status = cddpi_launch_pod(env);
         }
-        return status == CDDP_OK && env->world_size > 1 ? use_torchrun(env) : status;
+        return status == CDDP_OK && env->world_size > 1 &&
+                       (!has_rendezvous || cddpi_launch_variable("MASTER_ADDR") != NULL)
+                   ? use_torchrun(env)
+                   : status;
     }
     if (cddpi_launch_variable("OMPI_COMM_WORLD_RANK") != NULL) {
         status = read_ranks(&open_mpi, env);
@@ -330,7 +334,9 @@ static cddp_status from_environment(struct cddpi_launch_env *env)
     return check_pairs();
 }
 
-static cddp_status from_options(const cddp_group_options *options, struct cddpi_launch_env *env)
+/* @p by_env: the rendezvous is env://, so MASTER_ADDR and MASTER_PORT may say where ranks meet. */
+static cddp_status from_options(const cddp_group_options *options, bool by_env,
+                                struct cddpi_launch_env *env)
 {
     env->origin = "options";
     env->world_size = options->world_size;
@@ -352,6 +358,8 @@ static cddp_status from_options(const cddp_group_options *options, struct cddpi_
     }
     if (options->rendezvous == NULL && cddpi_env(CDDPI_ENV_STORE) != NULL) {
         snprintf(env->store, sizeof env->store, "%s", cddpi_env(CDDPI_ENV_STORE));
+    } else if (by_env && env->world_size > 1) {
+        return use_torchrun(env);
     } else if (options->rendezvous == NULL && env->world_size > 1) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "join: options give rank %d of %d, but no rendezvous, and CDDP_STORE is "
@@ -393,9 +401,14 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
     const cddp_group_options *options = &read;
     struct cddpi_launch_env env = {0};
     cddp_status status = cddpi_group_options_read(given, &read);
+    bool by_env = status == CDDP_OK && read.rendezvous != NULL &&
+                  strcmp(read.rendezvous, "env://") == 0;
 
     if (status != CDDP_OK) {
         return status;
+    }
+    if (by_env) {
+        read.rendezvous = NULL; /* where the environment says, as without options */
     }
     copy_text(env.job, sizeof env.job, options->job, CDDPI_ENV_JOB);
     copy_text(env.token, sizeof env.token, options->token, CDDPI_ENV_TOKEN);
@@ -403,9 +416,15 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
                          ? options->generation
                          : (uint32_t)cddpi_env_integer(CDDPI_ENV_GENERATION, 0, UINT32_MAX, 0);
     env.timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : cddpi_env_timeout_ms();
-    status = options->world_size != 0 ? from_options(options, &env) : from_environment(&env);
+    status = options->world_size != 0 ? from_options(options, by_env, &env)
+                                      : from_environment(&env, options->rendezvous != NULL);
     if (status != CDDP_OK) {
         return status;
+    }
+    if (by_env && strcmp(env.origin, "a lone process") == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the rendezvous is env://, but RANK and "
+                                             "WORLD_SIZE are not set, nor another launcher's "
+                                             "variables");
     }
     if (options->rendezvous != NULL) {
         if (strlen(options->rendezvous) >= sizeof env.store) {

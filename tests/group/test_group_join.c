@@ -352,6 +352,78 @@ static void every_launcher_s_variables_lead_to_one_group(void **state)
     support_rmdir(folder);
 }
 
+/* How PyTorch's init_process_group() is told where to meet. */
+struct init_method {
+    const char *url;
+    bool has_options; /* rank and world size are options; else RANK and WORLD_SIZE */
+    int master_port;  /* MASTER_PORT, with MASTER_ADDR; 0: neither is set */
+};
+
+static int init_method_rank(int rank, int n, void *argument)
+{
+    const struct init_method *method = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    options.rendezvous = method->url;
+    options.timeout_ms = SUPPORT_TIMEOUT_MS;
+    if (method->has_options) {
+        options.rank = rank;
+        options.world_size = n;
+    } else {
+        support_setenv_number("RANK", rank);
+        support_setenv_number("WORLD_SIZE", n);
+    }
+    if (method->master_port != 0) {
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+        support_setenv_number("MASTER_PORT", method->master_port);
+    }
+    CHECK(cddp_group_create(&options, &group) == CDDP_OK);
+    CHECK(use(group, rank, n) == 0);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void pytorch_s_init_methods_lead_to_one_group(void **state)
+{
+    char *folder = support_mkdtemp();
+    char file[4200];
+    char tcp[64];
+
+    (void)state;
+    snprintf(file, sizeof file, "file://%s/sharedfile", folder);
+    for (int has_options = 0; has_options < 2; has_options++) {
+        snprintf(tcp, sizeof tcp, "tcp://127.0.0.1:%d", support_free_port());
+        assert_int_equal(run_ranks(3, init_method_rank, &(struct init_method){tcp, has_options, 0}),
+                         0);
+        assert_int_equal(
+            run_ranks(3, init_method_rank, &(struct init_method){file, has_options, 0}), 0);
+        assert_int_equal(
+            run_ranks(3, init_method_rank,
+                      &(struct init_method){"env://", has_options, support_free_port()}),
+            0);
+    }
+    support_rmdir(folder);
+}
+
+static void env_without_a_job_in_the_environment_is_an_error(void **state)
+{
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    (void)state;
+    options.rendezvous = "env://";
+    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "RANK and WORLD_SIZE are not set"));
+    options.world_size = 2;
+    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "MASTER_ADDR"));
+    options.rendezvous = "env://nowhere";
+    options.timeout_ms = 1000;
+    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "env://nowhere"));
+}
+
 /* Rank @p rank of 4, two on each host. */
 static void assert_needs_mpi(int rank, const char *origin)
 {
@@ -486,6 +558,8 @@ int main(void)
         CASE(a_rank_that_does_not_come_is_named),
         CASE(a_failure_that_the_launcher_tells_ends_the_wait),
         CASE(every_launcher_s_variables_lead_to_one_group),
+        CASE(pytorch_s_init_methods_lead_to_one_group),
+        CASE(env_without_a_job_in_the_environment_is_an_error),
         CASE(ranks_of_mpirun_on_several_hosts_need_mpi_or_a_store),
         CASE(a_lone_process_is_rank_0_of_1),
         CASE(a_bad_variable_is_named),

@@ -13,9 +13,10 @@ static const char *const use_all =
     "    cddp_ddp_options ddp = CDDP_DDP_OPTIONS_INIT;\n"
     "    cddp_step step = CDDP_STEP_INIT;\n"
     "    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;\n"
+    "    cddp_spawn_options spawn = CDDP_SPAWN_OPTIONS_INIT;\n"
     "    ddp.hook = cddp_hook_bf16;\n"
     "    return (int)(group.struct_size + store.struct_size + ddp.struct_size\n"
-    "                 + step.struct_size + stats.struct_size) == 0;\n"
+    "                 + step.struct_size + stats.struct_size + spawn.struct_size) == 0;\n"
     "}\n";
 
 static int run(const char *format, const char *compiler, const char *file)

@@ -1,0 +1,273 @@
+/* test_spawn.c - ranks that are forks of a program: they train together, and their failures,
+ * signals and hangs come back to the caller as one text. */
+#include "support/launcher.h"
+
+#include <cddp/cddp.h>
+
+#include <poll.h>
+
+static int sum_rank(int rank, void *argument)
+{
+    int expected = *(const int *)argument;
+    cddp_group *group;
+    int32_t sum = 0;
+
+    CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
+    CHECK(cddp_group_rank(group) == rank && cddp_group_world_size(group) == expected);
+    CHECK(cddp_group_local_rank(group) == rank);
+    CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    CHECK(sum == expected * (expected - 1) / 2);
+    CHECK(atoi(getenv("RANK")) == rank && atoi(getenv("WORLD_SIZE")) == expected);
+    CHECK(atoi(getenv("LOCAL_RANK")) == rank && atoi(getenv("MASTER_PORT")) > 0);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void ranks_of_any_number_join_and_sum(void **state)
+{
+    static int sizes[] = {1, 2, 3, 7};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        int descriptors = support_descriptors();
+
+        assert_int_equal(cddp_spawn(sum_rank, sizes[i], &sizes[i], NULL), CDDP_OK);
+        assert_int_equal(support_descriptors(), descriptors);
+        assert_null(getenv("CDDP_RANK"));
+    }
+}
+
+static void need_text(const char *part)
+{
+    launcher_need_text(cddp_last_error(), part, "the last error");
+}
+
+static int pause_for_ever(void)
+{
+    for (int s = 0; s < SUPPORT_LIMIT_S; s++) {
+        support_sleep_ms(1000);
+    }
+    return 0;
+}
+
+/* The others wait in a join that rank 1 never comes to. */
+static int failing_rank(int rank, void *argument)
+{
+    cddp_group *group;
+
+    (void)argument;
+    if (rank == 1) {
+        return cddp_all_reduce(NULL, NULL, NULL, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK ? 0 : 3;
+    }
+    return cddp_group_create(NULL, &group) == CDDP_OK ? 0 : 1;
+}
+
+static void a_rank_that_fails_gives_its_text_and_status(void **state)
+{
+    (void)state;
+    assert_int_equal(cddp_spawn(failing_rank, 3, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(strncmp(cddp_last_error(), "rank 1: ", 8), 0);
+    need_text("all_reduce");
+}
+
+static int wordless_rank(int rank, void *argument)
+{
+    (void)argument;
+    return rank == 4 ? 7 : 0;
+}
+
+static void a_rank_that_fails_without_a_word_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(cddp_spawn(wordless_rank, 5, NULL, NULL), CDDP_ERR_PEER);
+    assert_string_equal(cddp_last_error(), "rank 4: its function returned 7");
+}
+
+static int exiting_rank(int rank, void *argument)
+{
+    (void)argument;
+    if (rank == 2) {
+        _exit(9);
+    }
+    return pause_for_ever();
+}
+
+static void a_rank_that_exits_is_named_and_the_others_are_ended(void **state)
+{
+    (void)state;
+    assert_int_equal(cddp_spawn(exiting_rank, 3, NULL, NULL), CDDP_ERR_PEER);
+    assert_string_equal(cddp_last_error(),
+                        "rank 2: ended with exit status 9 before its function returned");
+}
+
+/* Rank 1 is killed in the middle of a job; its peers fail because of it, perhaps first. */
+static int killed_rank(int rank, void *argument)
+{
+    cddp_group *group;
+
+    (void)argument;
+    CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
+    if (rank == 1) {
+        raise(SIGKILL);
+    }
+    return cddp_barrier(group, NULL) == CDDP_OK ? 0 : 1;
+}
+
+static void a_rank_that_a_signal_kills_is_the_one_that_is_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(cddp_spawn(killed_rank, 3, NULL, NULL), CDDP_ERR_PEER);
+        assert_string_equal(cddp_last_error(), "rank 1: ended by signal 9 (Killed)");
+    }
+}
+
+/* Rank 1 fails; rank 0 does not listen to SIGTERM. */
+static int deaf_rank(int rank, void *argument)
+{
+    char byte;
+
+    if (rank == 1) {
+        CHECK(read(((int *)argument)[0], &byte, 1) == 1); /* when rank 0 is deaf */
+        return 5;
+    }
+    signal(SIGTERM, SIG_IGN);
+    CHECK(write(((int *)argument)[1], "x", 1) == 1);
+    return pause_for_ever();
+}
+
+static void a_rank_that_does_not_listen_is_killed_after_the_grace_period(void **state)
+{
+    cddp_spawn_options options = CDDP_SPAWN_OPTIONS_INIT;
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    options.grace_ms = 50;
+    assert_int_equal(cddp_spawn(deaf_rank, 2, fds, &options), CDDP_ERR_PEER);
+    assert_string_equal(cddp_last_error(), "rank 1: its function returned 5");
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static int hanging_rank(int rank, void *argument)
+{
+    (void)argument;
+    return rank == 0 ? 0 : pause_for_ever();
+}
+
+static void ranks_that_hang_are_ended_at_the_deadline(void **state)
+{
+    cddp_spawn_options options = CDDP_SPAWN_OPTIONS_INIT;
+
+    (void)state;
+    options.timeout_ms = 100; /* rank 0 may still run then, on a slow machine */
+    assert_int_equal(cddp_spawn(hanging_rank, 3, NULL, &options), CDDP_ERR_TIMEOUT);
+    need_text("still ran after 100 ms, and were ended");
+    need_text("1, 2");
+}
+
+/* Writes its process id, and waits. */
+static int telling_rank(int rank, void *argument)
+{
+    int32_t told[2] = {rank, (int32_t)getpid()};
+
+    CHECK(write(*(const int *)argument, told, sizeof told) == sizeof told);
+    return pause_for_ever();
+}
+
+static void no_rank_outlives_a_caller_that_is_killed(void **state)
+{
+    int fds[2];
+    struct pollfd told_end;
+    int32_t told[2];
+    pid_t ranks[3];
+    pid_t caller;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    caller = fork();
+    if (caller == 0) {
+        (void)!cddp_spawn(telling_rank, 3, &fds[1], NULL);
+        _exit(0);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(read(fds[0], told, sizeof told), sizeof told);
+        ranks[i] = told[1];
+    }
+    kill(caller, SIGKILL);
+    assert_int_equal(waitpid(caller, NULL, 0), caller);
+    close(fds[1]);
+    told_end = (struct pollfd){fds[0], POLLIN, 0};
+    assert_int_equal(poll(&told_end, 1, SUPPORT_TIMEOUT_MS), 1);
+    assert_int_equal(read(fds[0], told, 1), 0); /* each rank had the writing end */
+    for (int i = 0; i < 3; i++) {
+        assert_true(launcher_is_gone(ranks[i]));
+    }
+    close(fds[0]);
+}
+
+static void a_caller_that_ignores_its_children_gets_the_same_answers(void **state)
+{
+    static int size = 3;
+
+    (void)state;
+    signal(SIGCHLD, SIG_IGN);
+    assert_int_equal(cddp_spawn(sum_rank, size, &size, NULL), CDDP_OK);
+    assert_int_equal(cddp_spawn(failing_rank, 3, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(strncmp(cddp_last_error(), "rank 1: ", 8), 0);
+    assert_int_equal(cddp_spawn(exiting_rank, 3, NULL, NULL), CDDP_ERR_PEER);
+    assert_int_equal(strncmp(cddp_last_error(), "rank 2: ended before", 20), 0);
+    signal(SIGCHLD, SIG_DFL);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    cddp_spawn_options options = {0};
+
+    (void)state;
+    assert_int_equal(cddp_spawn(NULL, 2, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_spawn(wordless_rank, 0, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_spawn(wordless_rank, CDDP_SPAWN_RANKS + 1, NULL, NULL),
+                     CDDP_ERR_ARGUMENT);
+    need_text("between 1 and 4096");
+    assert_int_equal(cddp_spawn(wordless_rank, 1, NULL, &options), CDDP_ERR_ARGUMENT);
+    need_text("CDDP_SPAWN_OPTIONS_INIT");
+}
+
+static void the_example_s_ranks_print_their_mean(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    launcher_start_program(&job, launcher_path("examples/spawn"), (const char *const[]){"3", NULL});
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 0);
+    assert_int_equal(launcher_count(job.out, " of 3: the mean is 2\n"), 3);
+    assert_out(&job, "rank 2 of 3");
+    launcher_end(&job);
+    launcher_start_program(&job, launcher_path("examples/spawn"), (const char *const[]){"0", NULL});
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 1);
+    assert_err(&job, "spawn: 0 processes: between 1 and 4096");
+    launcher_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_any_number_join_and_sum),
+        cmocka_unit_test(a_rank_that_fails_gives_its_text_and_status),
+        cmocka_unit_test(a_rank_that_fails_without_a_word_is_named),
+        cmocka_unit_test(a_rank_that_exits_is_named_and_the_others_are_ended),
+        cmocka_unit_test(a_rank_that_a_signal_kills_is_the_one_that_is_named),
+        cmocka_unit_test(a_rank_that_does_not_listen_is_killed_after_the_grace_period),
+        cmocka_unit_test(ranks_that_hang_are_ended_at_the_deadline),
+        cmocka_unit_test(no_rank_outlives_a_caller_that_is_killed),
+        cmocka_unit_test(a_caller_that_ignores_its_children_gets_the_same_answers),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(the_example_s_ranks_print_their_mean),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
