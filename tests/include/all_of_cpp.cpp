@@ -177,6 +177,19 @@ static void gradients(cddp::group &group)
     CHECK(status_of([&] { ddp.grad<float>(2); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { ddp.grad<float>(9); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { ddp.grad_ready(9); }) == CDDP_ERR_ARGUMENT);
+    weight_grad.assign(6, static_cast<float>(group.rank()));
+    ddp.grads_ready(0, 2);
+    ddp.progress();
+    ddp.wait();
+    CHECK(weight_grad[0] == size * (size - 1) / 2 / size && ddp.stats().steps == 3);
+    weight.assign(6, static_cast<float>(group.rank()));
+    calls = group.rank();
+    ddp.broadcast(group.world_size() - 1, true, false);
+    CHECK(weight[5] == size - 1 && calls == group.rank());
+    ddp.broadcast(group.world_size() - 1, false, true);
+    CHECK(calls == group.world_size() - 1);
+    CHECK(ddp.join()); /* all are through */
+    CHECK(status_of([&] { ddp.grads_ready(2, 9); }) == CDDP_ERR_ARGUMENT);
 }
 
 static void shards(cddp::group &group)
@@ -203,6 +216,9 @@ static void shards(cddp::group &group)
     ddp.updated();
     ddp.param_wait(0);
     ddp.params_wait();
+    CHECK(weight[0] == 1.0f);
+    ddp.unshard();
+    CHECK(weight[0] == -1.0f && weight[99] == -1.0f);
     for (float one : ddp.param<float>(0)) {
         CHECK(one == -1.0f);
     }

@@ -191,6 +191,34 @@ class ddp
     {
         check(cddp_ddp_grad_ready(get(), index));
     }
+    /** Backward has finished the @p count gradients from @p first on. */
+    void grads_ready(std::size_t first, std::size_t count)
+    {
+        check(cddp_ddp_grads_ready(get(), first, count));
+    }
+    /** Let what was started move on; does not wait. */
+    void progress()
+    {
+        check(cddp_ddp_progress(get()));
+    }
+    /** This rank has no more batches: take part in a step of the others. True: all are through. */
+    bool join()
+    {
+        bool all = false;
+
+        check(cddp_ddp_join(get(), &all));
+        return all;
+    }
+    /** Make every rank's parameters, buffers, or both those of @p root. */
+    void broadcast(int root, bool params, bool buffers)
+    {
+        check(cddp_ddp_broadcast(get(), root, params, buffers));
+    }
+    /** Write the parameters, whole, to the memory that was registered. */
+    void unshard()
+    {
+        check(cddp_ddp_unshard(get()));
+    }
     /** Wait until every gradient is the mean over ranks. */
     void wait()
     {
