@@ -217,11 +217,11 @@ CDDP_CHECKED cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, 
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements; `in` and `out` may be the same pointer where both have the
- * same size; if they overlap otherwise, CDDP_ERR_ARGUMENT. A count of 0 is allowed. Ranks in
- * arguments are of this group. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY,
- * CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT or CDDP_ERR_CLOSED; on an error the contents
- * of `out` are undefined. With `work`, errors of peers come from cddp_work_wait() and
- * cddp_work_test(). */
+ * same size; if they overlap otherwise, CDDP_ERR_ARGUMENT, as at an address that is not a multiple
+ * of the element's size. A count of 0 is allowed. Ranks in arguments are of this group. All return
+ * CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH, CDDP_ERR_PEER,
+ * CDDP_ERR_TIMEOUT or CDDP_ERR_CLOSED; on an error the contents of `out` are undefined. With
+ * `work`, errors of peers come from cddp_work_wait() and cddp_work_test(). */
 
 /** out[i] = op over all ranks of in[i]. */
 CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,

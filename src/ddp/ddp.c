@@ -35,6 +35,22 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     return CDDP_OK;
 }
 
+/* Loops over elements read and write whole ones, so C wants each at a multiple of its size. */
+static cddp_status check_alignment(const char *what, size_t index, const cddp_param *tensor,
+                                   const char *part, const void *memory)
+{
+    size_t element = cddp_type_bytes(tensor->type);
+
+    if ((uintptr_t)memory % element != 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: the %s of %s %zu (%.200s) lies at %p, which is not a multiple of "
+                          "the %zu bytes of %s",
+                          part, what, index, tensor->name, memory, element,
+                          cddp_type_name(tensor->type));
+    }
+    return CDDP_OK;
+}
+
 /* The number of elements, or a failure that names @p what ("parameter", "buffer") and @p index. */
 static cddp_status check_tensor(const char *what, size_t index, const cddp_param *tensor,
                                 size_t *out_count)
@@ -66,7 +82,7 @@ static cddp_status check_tensor(const char *what, size_t index, const cddp_param
                           tensor->name);
     }
     *out_count = count;
-    return CDDP_OK;
+    return check_alignment(what, index, tensor, "data", tensor->data);
 }
 
 static cddp_status check_type(size_t index, const cddp_param *param)
@@ -76,7 +92,7 @@ static cddp_status check_type(size_t index, const cddp_param *param)
     case CDDP_F64:
     case CDDP_F16:
     case CDDP_BF16:
-        return CDDP_OK;
+        return check_alignment("parameter", index, param, "gradient", param->grad);
     default:
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu (%.200s) has the type %s", index,
                           param->name, cddp_type_name(param->type));

@@ -102,6 +102,21 @@ static bool is_in_place(const cddp_group *group, const struct cddpi_group_op *op
                       : out == in + (size_t)group->rank * bytes;
 }
 
+/* Loops over elements read and write whole ones, so C wants each at a multiple of its size. */
+static cddp_status check_alignment(const cddp_group *group, const struct cddpi_group_op *op,
+                                   const void *data, const char *which)
+{
+    size_t element = cddp_type_bytes(op->type);
+
+    if ((uintptr_t)data % element != 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "%s: %s lies at %p, which is not a multiple of the %zu bytes of %s",
+                               cddpi_kind_name(op->kind), which, data, element,
+                               cddp_type_name(op->type));
+    }
+    return CDDP_OK;
+}
+
 /* Check the buffers that this rank needs. */
 static cddp_status check_buffers(const cddp_group *group, const struct cddpi_group_op *op)
 {
@@ -111,6 +126,7 @@ static cddp_status check_buffers(const cddp_group *group, const struct cddpi_gro
     bool out = needs_out(group, op);
     size_t in_bytes = blocks_in(group, op) * bytes;
     size_t out_bytes = blocks_out(group, op) * bytes;
+    cddp_status status = CDDP_OK;
 
     if (op->count == 0 || op->kind == CDDPI_BARRIER) {
         return CDDP_OK;
@@ -128,7 +144,13 @@ static cddp_status check_buffers(const cddp_group *group, const struct cddpi_gro
             "not in place: see cddp/group.h",
             name, in_bytes, op->in, out_bytes, op->out);
     }
-    return CDDP_OK;
+    if (in) {
+        status = check_alignment(group, op, op->in, "in");
+    }
+    if (status == CDDP_OK && out) {
+        status = check_alignment(group, op, op->out, "out");
+    }
+    return status;
 }
 
 static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
