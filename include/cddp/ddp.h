@@ -372,16 +372,30 @@ typedef struct cddp_ddp_stats {
     uint64_t total_exposed_ns;
     /** How many buckets there are. */
     size_t buckets;
-    /** Bytes of gradients that are reduced in a step. */
+    /** Bytes of gradients that are reduced in a step, padding between them not counted. */
     size_t bytes;
     /** The rank for which the others waited most in the last step; -1: unknown. */
     int slowest_rank;
+    /** That part of exposed_ns which passed before the last rank had come to its wait: it is the
+     *  other ranks' compute, and no faster network shortens it. Between hosts it is exact to about
+     *  the latency of the network. On a device: how much longer this rank's compute stream waited
+     *  than that of the rank which waited least, in the newest step of which all ranks knew that at
+     *  their last wait, so in an older one than exposed_ns is of. */
+    uint64_t peer_wait_ns;
+    /** The rest of it: what is left when all ranks wait, so moving and adding data (with a sharded
+     *  optimizer also the waits for updated parameters). */
+    uint64_t transfer_ns;
+    /** Both of all steps (on a device, of those of which they were known); together they are
+     *  total_exposed_ns on the processor. */
+    uint64_t total_peer_wait_ns;
+    /** See total_peer_wait_ns. */
+    uint64_t total_transfer_ns;
 
 } cddp_ddp_stats;
 /** An empty cddp_ddp_stats. */
 #define CDDP_DDP_STATS_INIT                                                                        \
     {                                                                                              \
-        sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1                                               \
+        sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0                                   \
     }
 /** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set. */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
@@ -391,7 +405,7 @@ CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats 
 typedef struct cddp_bucket_stats {
     /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
-    /** Bytes of its gradients. */
+    /** Bytes of its gradients, without padding. */
     size_t bytes;
     /** How many parameters it holds. */
     size_t params;

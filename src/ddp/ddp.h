@@ -71,6 +71,7 @@ struct cddpi_step_status {
     double weight;      /* of the step: see cddp_step */
     int64_t arrival_ns; /* when it had finished its own work; on a device: the longer it waited for
                            others in the last step whose times are known, the less */
+    int64_t wait_ns; /* when it came to its wait; on a device: which step's times it knows last */
 };
 
 enum {
@@ -138,8 +139,12 @@ struct cddp_ddp {
     size_t seen;        /* the first whose end was not seen */
     int64_t begin_ns;
     int64_t arrival_ns;
-    uint32_t *arrivals; /* slots, in the order in which they became ready */
-    double *ready_s;    /* by slot: when, since the first */
+    int64_t wait_ns;      /* when its wait was entered */
+    int64_t peers_ns;     /* how much later the last rank's was */
+    uint64_t times_known; /* on a device: of so many steps */
+    uint64_t split_steps; /* on a device: of the times of so many, the split is known */
+    uint32_t *arrivals;   /* slots, in the order in which they became ready */
+    double *ready_s;      /* by slot: when, since the first */
     size_t arrival_count;
     bool rebuild_due;
 

@@ -397,7 +397,7 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
         const struct cddp_bucket *bucket = &layout->buckets[b];
         cddp_bucket_stats *stats = &ddp->bucket_stats[b];
 
-        stats->bytes = layout->plan->buckets[b].bytes;
+        stats->bytes = layout->plan->buckets[b].payload;
         stats->params = layout->plan->buckets[b].count;
         stats->start_ns = (uint64_t)(bucket->start_ns - ddp->begin_ns);
         stats->end_ns = (uint64_t)(bucket->end_ns - ddp->begin_ns);
@@ -407,11 +407,17 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     ddp->stats.buckets = layout->plan->bucket_count;
     ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
     ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
+    ddp->stats.peer_wait_ns = (uint64_t)ddp->peers_ns < ddp->stats.exposed_ns
+                                  ? (uint64_t)ddp->peers_ns
+                                  : ddp->stats.exposed_ns;
     if (ddp->shards != NULL) { /* forward has waited for parameters */
         ddp->stats.exposed_ns += ddp->shards->waited_ns;
         ddp->shards->waited_ns = 0;
     }
+    ddp->stats.transfer_ns = ddp->stats.exposed_ns - ddp->stats.peer_wait_ns;
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
+    ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
+    ddp->stats.total_transfer_ns += ddp->stats.transfer_ns;
     return CDDP_OK;
 }
 
@@ -445,6 +451,7 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     if (ddp->broken) {
         return cddpi_ddp_usable(ddp);
     }
+    ddp->wait_ns = entered_ns;
     if (cddpi_group_is_capturing(ddp->group)) {
         return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
