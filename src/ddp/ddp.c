@@ -461,6 +461,7 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     if (status != CDDP_OK) {
         return status;
     }
+    cddpi_group_call_of_ddp(group);
     return cddpi_group_leave(
         group, create(group, params, param_count, buffers, buffer_count, options, copies, out));
 }
