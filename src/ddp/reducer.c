@@ -57,27 +57,6 @@ cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
     return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, &step)) : status;
 }
 
-/* Start all buckets that are complete and whose predecessors were started. */
-static cddp_status start_buckets(cddp_ddp *ddp)
-{
-    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
-           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
-        cddp_status status;
-
-        bucket->start_ns = cddpi_now_ns();
-        ddp->arrival_ns = bucket->start_ns;
-        status = cddpi_timing_bucket_start(bucket);
-        if (status == CDDP_OK) {
-            status = cddpi_bucket_advance(bucket);
-        }
-        if (status != CDDP_OK) {
-            return status;
-        }
-    }
-    return CDDP_OK;
-}
-
 /* See which of the running buckets have ended meanwhile: for the statistics, and so that a failure
  * is known before backward ends. */
 static cddp_status look(cddp_ddp *ddp)
@@ -103,6 +82,39 @@ static cddp_status look(cddp_ddp *ddp)
             bucket->end_ns = cddpi_now_ns();
         }
         ddp->seen++;
+    }
+    return CDDP_OK;
+}
+
+/* The next bucket could not be started, with @p status and the thread's text: because one before it
+ * has failed meanwhile? Then that says why. */
+static cddp_status why_not_started(cddp_ddp *ddp, cddp_status status)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    cddp_status earlier;
+
+    ddp->next_bucket--;
+    earlier = status == CDDP_ERR_CLOSED ? look(ddp) : CDDP_OK;
+    return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
+}
+
+/* Start all buckets that are complete and whose predecessors were started. */
+static cddp_status start_buckets(cddp_ddp *ddp)
+{
+    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
+           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
+        cddp_status status;
+
+        bucket->start_ns = cddpi_now_ns();
+        ddp->arrival_ns = bucket->start_ns;
+        status = cddpi_timing_bucket_start(bucket);
+        if (status == CDDP_OK) {
+            status = cddpi_bucket_advance(bucket);
+        }
+        if (status != CDDP_OK) {
+            return why_not_started(ddp, status);
+        }
     }
     return CDDP_OK;
 }

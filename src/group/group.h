@@ -180,6 +180,7 @@ struct cddp_group {
     struct cddp_work *newest; /* handles that are out */
     uint64_t collectives;     /* submitted so far */
     uint64_t calls;           /* of the program's own, so far: see cddpi_group_op.call */
+    bool call_found_broken;   /* the group was broken before the public call that runs */
     bool call_is_counted;     /* the public call that runs has its number */
     bool call_is_of_ddp;      /* it is one of a cddp_ddp, which counts its backward passes */
     uint64_t *messages;       /* submitted so far, by channel */

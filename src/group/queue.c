@@ -433,7 +433,9 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
     bool direct;
 
     if (atomic_load_explicit(&group->broken, memory_order_acquire)) {
-        return cddpi_group_fail_broken(group, CDDP_ERR_CLOSED);
+        /* what a call has begun may fail before it has begun the rest: that is its status */
+        return cddpi_group_fail_broken(
+            group, group->call_found_broken ? CDDP_ERR_CLOSED : (cddp_status)group->failure.status);
     }
     status = group->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
