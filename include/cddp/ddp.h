@@ -136,7 +136,10 @@ typedef struct cddp_ddp_options {
      *  whole pages, at the same address, so a fork must not write there, nor may another device or
      *  library have the pages registered ($CDDP_SHARE_GRADS=0: not shared). Any other memory is
      *  copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms for 62 MB); the
-     * log says so. Buckets are ranges of the block: one starts when its last gradient is ready. */
+     * log says so. Buckets are ranges of the block: one starts when its last gradient is ready.
+     * Ranges are also cut (64 times at most) where gradients that lie side by side become ready far
+     * apart in backward, as far as the order is known (`ready_order`, or the first backward); where
+     * the first bucket still waits for more than half of the others, the log says so once. */
     void *flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;

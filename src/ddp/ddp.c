@@ -304,6 +304,8 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     cddpi_sizes_begin(ddp, options);
     ddp->rebuild_due = !options->shard && !options->keep_buckets && !ddp->in_place &&
                        (ddp->chooses_sizes || options->ready_order == NULL);
+    ddp->late_due = ddp->flat != NULL && !ddp->in_place;
+    ddp->order_is_assumed = options->keep_buckets && options->ready_order == NULL;
     if (options->shard) {
         status = prepare_shards(ddp, options);
         if (status != CDDP_OK) {

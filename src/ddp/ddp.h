@@ -147,6 +147,8 @@ struct cddp_ddp {
     double *ready_s;      /* by slot: when, since the first */
     size_t arrival_count;
     bool rebuild_due;
+    bool late_due;         /* see cddpi_layout_tell_late() */
+    bool order_is_assumed; /* nobody said it, and the buckets stay as they are */
 
     /* see uneven.c */
     bool joined;     /* this step is the others' */
@@ -211,6 +213,9 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout);
 void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout);
 /** Rebuild the buckets in rank 0's order of arrival, if all gradients arrived there. Collective. */
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
+/** After the first backward in which all gradients arrived: warn if the order in which they lie in
+ *  the caller's block keeps the first bucket waiting. */
+void cddpi_layout_tell_late(cddp_ddp *ddp);
 
 /* choice.c */
 /** Set the rule's sizes, as the caller gave them or as usual, and whether they are to be chosen,

@@ -485,6 +485,9 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     if (status == CDDP_OK && ddp->rebuild_due) {
         status = cddpi_layout_rebuild(ddp);
     }
+    if (status == CDDP_OK) {
+        cddpi_layout_tell_late(ddp);
+    }
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }
