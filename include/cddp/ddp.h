@@ -12,7 +12,8 @@
  *
  * Gradients are gathered in buckets; a bucket's all-reduce is started as soon as it and all before
  * it are complete, strictly in index order on every rank. A handle belongs to the thread that
- * drives compute.
+ * drives compute; what never changes after cddp_ddp_create() (cddp_ddp_param(), cddp_ddp_spans())
+ * any thread may ask.
  *
  * In a group on a device gradients lie in its memory, and no call waits for it. Calls then speak of
  * the compute stream: grad_ready(i) says that the work which completes gradient i has been put into
@@ -36,8 +37,8 @@ enum { CDDP_MAX_DIMS = 8 };
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
 
-/** One tensor of the model. All memory stays the caller's, outlives the handle and does not
- *  move. */
+/** One tensor of the model. All memory stays the caller's, outlives the handle and does not move.
+ *  Arrays of it cross the border, so it has no struct_size, and will not change. */
 typedef struct cddp_param {
     /** Unique among parameters and buffers; copied. */
     const char *name;
@@ -190,7 +191,8 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 
 /** Where the gradient of parameter @p index lives: the caller's `grad`, or cddp's 64-byte aligned
  * memory in a bucket (zeroed at first); NULL for a frozen parameter. cddp's memory moves once, when
- * buckets are rebuilt inside the first cddp_ddp_wait(), contents included: ask again after it. */
+ * buckets are rebuilt inside the first cddp_ddp_wait(), contents included: ask again after it. NULL
+ * with a text in cddp_last_error() also while another thread is in a call on the handle. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 /** How the coming backward is synchronised. */
@@ -400,7 +402,8 @@ typedef struct cddp_ddp_stats {
     {                                                                                              \
         sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0                                   \
     }
-/** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set. */
+/** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set,
+ *  CDDP_ERR_STATE while another thread is in a call on the handle. */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
 
 /** When one bucket of the last synchronised step was reduced. Times in nanoseconds since the first
@@ -424,7 +427,8 @@ typedef struct cddp_bucket_stats {
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
     }
 /** The times of bucket @p bucket of the last synchronised step. Fills the fields that
- *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket. */
+ *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket,
+ *  CDDP_ERR_STATE while another thread is in a call on the handle. */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,
                                                    cddp_bucket_stats *out);
 

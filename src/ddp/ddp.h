@@ -192,7 +192,7 @@ cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text
 cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call);
 /** End the call. Returns @p status. */
 cddp_status cddpi_ddp_leave(cddp_ddp *ddp, cddp_status status);
-/** Whether @p ddp may be asked for @p call, which cannot fail; any thread. */
+/** Whether @p ddp may be asked for @p call, which gives what never changes; any thread. */
 bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
 /* failure.c */

@@ -219,9 +219,14 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
 
 void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
 {
-    if (!cddpi_ddp_may_ask(ddp, "ddp_grad") || index >= ddp->param_count ||
-        ddp->params[index].slot == UINT32_MAX) {
+    void *grad = NULL;
+
+    if (cddpi_ddp_enter(ddp, "ddp_grad") != CDDP_OK) { /* another thread may be moving it */
         return NULL;
     }
-    return ddp->slots[ddp->params[index].slot].grad;
+    if (index < ddp->param_count && ddp->params[index].slot != UINT32_MAX) {
+        grad = ddp->slots[ddp->params[index].slot].grad;
+    }
+    (void)cddpi_ddp_leave(ddp, CDDP_OK);
+    return grad;
 }
