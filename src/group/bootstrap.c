@@ -242,7 +242,10 @@ cddp_status cddpi_bootstrap_end(struct cddpi_launch_env *env, cddp_status status
         cause = cddpi_agree_by(&exchange, cause);
     }
     close_server(env);
-    return cause;
+    /* this rank's own reason is the better one here, with its status */
+    return status != CDDP_OK && status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER
+               ? cddpi_fail_again(status, &own)
+               : cause;
 }
 
 cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env)

@@ -114,6 +114,7 @@ static int join_alone_rank(int rank, int size, void *argument)
 static int create_rank(int rank, int size, void *argument)
 {
     const struct misuse *misuse = argument;
+    enum phase phase = (enum phase)(misuse->which / PHASE);
     bool fails = rank == size - 1;
     struct misuse_model model;
     cddp_group *group;
@@ -124,7 +125,7 @@ static int create_rank(int rank, int size, void *argument)
     CHECK(misuse_step(&model) == 0);
     cddp_ddp_destroy(model.ddp);
     cddpi_alloc_fail_nth(fails ? (unsigned)(misuse->which % PHASE) : 0);
-    status = create((enum phase)(misuse->which / PHASE), group, &model);
+    status = create(phase, group, &model);
     cddpi_alloc_fail_nth(0);
     if (fails && status != CDDP_OK) {
         CHECK(misuse_gives(status, CDDP_ERR_NO_MEMORY, "memory"));
@@ -141,9 +142,9 @@ static int create_rank(int rank, int size, void *argument)
     return status == CDDP_OK && fails ? SUCCEEDED : 0;
 }
 
-/* Ranks 0 and 1 are a job, 2 and 3 another ...: in each a later allocation fails. Some wait for a
- * rank that never says anything until their deadline, so they do it at the same time. */
-static int join_pair_rank(int rank, int size, void *argument)
+/* Ranks 0 and 1 are a job, 2 and 3 another ...: in each a later allocation fails. Jobs mostly wait,
+ * some for a rank that never says anything until their deadline, so they do it at the same time. */
+static int pair_rank(int rank, int size, void *argument)
 {
     struct misuse misuse = *(struct misuse *)argument;
     char job[sizeof misuse.job];
@@ -182,33 +183,31 @@ static void end_tries(const struct tries *tries)
     print_message("%d allocations failed\n", tries->failures);
 }
 
-/* Let the n-th allocation fail, for n from 1 on, until several in a row do not come to it. */
-static void fail_each(struct misuse *misuse, enum phase phase, int size)
+/* Let the n-th allocation of a lone rank fail, for n from 1 on, until several in a row do not come
+ * to it. */
+static void fail_each_alone(struct misuse *misuse, enum phase phase)
 {
     struct tries tries = {0, 0};
 
     for (int n = 1; tries.in_a_row < ENOUGH && n < MOST; n++) {
-        int statuses[3] = {0};
+        int status = 0;
 
-        (void)misuse_run(misuse, size, phase == JOIN_ALONE ? join_alone_rank : create_rank,
-                         (int)phase * PHASE + n, statuses);
-        for (int rank = 0; rank < size - 1; rank++) {
-            assert_int_equal(statuses[rank], 0);
-        }
-        count_try(&tries, statuses[size - 1]);
+        (void)misuse_run(misuse, 1, phase == JOIN_ALONE ? join_alone_rank : create_rank,
+                         (int)phase * PHASE + n, &status);
+        count_try(&tries, status);
     }
     end_tries(&tries);
 }
 
 /* The same for jobs of two ranks, many at a time. */
-static void fail_each_in_pairs(struct misuse *misuse, int phase)
+static void fail_each_in_pairs(struct misuse *misuse, enum phase phase)
 {
     struct tries tries = {0, 0};
 
     for (int n = 1; tries.in_a_row < ENOUGH && n < MOST; n += PAIRS) {
         int statuses[ALL] = {0};
 
-        (void)misuse_run(misuse, ALL, join_pair_rank, phase * PHASE + n, statuses);
+        (void)misuse_run(misuse, ALL, pair_rank, (int)phase * PHASE + n, statuses);
         for (int pair = 0; pair < PAIRS; pair++) {
             assert_int_equal(statuses[2 * pair], 0);
             count_try(&tries, statuses[2 * pair + 1]);
@@ -219,7 +218,7 @@ static void fail_each_in_pairs(struct misuse *misuse, int phase)
 
 static void no_memory_while_joining_is_an_error(void **state)
 {
-    fail_each(*state, JOIN_ALONE, 1);
+    fail_each_alone(*state, JOIN_ALONE);
     fail_each_in_pairs(*state, JOIN);
 }
 
@@ -230,24 +229,24 @@ static void no_memory_while_a_program_of_others_joins_is_an_error(void **state)
 
 static void no_memory_for_a_store_of_the_group_is_an_error(void **state)
 {
-    fail_each(*state, STORE, 2);
+    fail_each_in_pairs(*state, STORE);
 }
 
 static void no_memory_for_a_part_is_an_error(void **state)
 {
-    fail_each(*state, SPLIT, 2);
+    fail_each_in_pairs(*state, SPLIT);
 }
 
 static void no_memory_for_shared_memory_is_an_error(void **state)
 {
-    fail_each(*state, ALLOC, 2);
+    fail_each_in_pairs(*state, ALLOC);
 }
 
 static void no_memory_for_a_model_is_an_error_of_all(void **state)
 {
-    fail_each(*state, WATCH, 1);
-    fail_each(*state, WATCH, 2);
-    fail_each(*state, WATCH_SHARDED, 2);
+    fail_each_alone(*state, WATCH);
+    fail_each_in_pairs(*state, WATCH);
+    fail_each_in_pairs(*state, WATCH_SHARDED);
 }
 
 static cddp_status make_sample(void *state, uint64_t index, void *out)
