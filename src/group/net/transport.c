@@ -123,8 +123,7 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
     if (net->carrier != NULL) {
         cddpi_net_waits_for(net, op, note_late, &late);
     }
-    snprintf(title, sizeof title, "%s #%llu", cddpi_kind_name(op->kind),
-             (unsigned long long)op->number);
+    cddpi_op_title(op, title, sizeof title);
     return cddpi_late_fail(&late.words, title, op->start_ns, "its turn", "");
 }
 
@@ -144,6 +143,7 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
     struct cddpi_failure failure;
+    char title[64];
     bool is_over;
     cddp_status status = CDDP_OK;
 
@@ -158,8 +158,8 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
     if (status == CDDP_OK && net->carrier != NULL) {
         status = after_last_words(net, net->carrier_ops->check(net->carrier));
         if (status != CDDP_OK) {
-            (void)cddpi_fail_prefix(status, "%s #%llu", cddpi_kind_name(op->kind),
-                                    (unsigned long long)op->number);
+            cddpi_op_title(op, title, sizeof title);
+            (void)cddpi_fail_prefix(status, "%s", title);
         }
     }
     return status;
