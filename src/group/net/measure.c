@@ -138,10 +138,7 @@ cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exch
     if (status == CDDP_OK && net_is_leader(net)) {
         status = measure(net, &mine);
     }
-    status = cddpi_agree_by(exchange, status);
-    if (status == CDDP_OK) {
-        status = exchange->all_gather(exchange->context, &mine, sizeof mine, all);
-    }
+    status = cddpi_agree_and_gather_by(exchange, status, &mine, sizeof mine, all);
     for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {
         const struct measured *one = &all[rank];
 
