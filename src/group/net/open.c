@@ -131,11 +131,12 @@ static void say(const struct cddpi_backend *net)
 {
     if (net->rank == 0) {
         cddpi_log(CDDPI_LOG_INFO,
-                  "net: %d ranks on %d hosts over %s: latency %.1f us, %.0f MB/s each way, %d %s a "
-                  "host",
+                  "net: %d ranks on %d hosts over %s: latency %.1f us, %.0f MB/s each way by %d %s "
+                  "a host (one alone: %.0f)",
                   net->size, net->host_count, net->carrier_ops->name, net->link.latency_s * 1e6,
                   net->link.bytes_per_s / 1e6, net->leader_count,
-                  net->leader_count == 1 ? "leader" : "leaders");
+                  net->leader_count == 1 ? "leader" : "leaders",
+                  net->link_of_one_bytes_per_s / 1e6);
     }
 }
 
