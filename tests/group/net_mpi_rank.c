@@ -159,7 +159,7 @@ static void transfers(void)
     ops->prepare_sleep(first);
     ops->describe(first, peer, text, sizeof text);
     MUST(strncmp(text, "rank 1 did not come: rank ", 26) == 0);
-    MUST(strstr(text, " sent its last message by MPI ") != NULL);
+    MUST(strstr(text, ", which sent its last message by MPI ") != NULL);
     ops->close(first);
     exchange_all(group, second);
     ops->close(second);
@@ -409,6 +409,21 @@ static void breaks(void)
     (void)nanosleep(&(struct timespec){2, 0}, NULL); /* mpirun ends all when the first has gone */
 }
 
+/* Two ranks wait for each other until the way between their hosts is gone. */
+static void waits(void)
+{
+    int rank = cddp_group_rank(group);
+    float x = 1;
+
+    MUST(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    printf("rank %d waits\n", rank);
+    fflush(stdout);
+    MUST(cddp_recv(group, &x, 1, CDDP_F32, 1 - rank, NULL) == CDDP_ERR_PEER);
+    MUST(cddpi_error_culprit() == 1 - rank);
+    printf("rank %d ends: %s\n", rank, cddp_last_error());
+    fflush(stdout);
+}
+
 static const struct action {
     const char *name;
     void (*run)(void);
@@ -416,7 +431,7 @@ static const struct action {
     {"transfers", transfers}, {"parts", parts}, {"aborts", aborts},
     {"forgets", forgets},     {"lends", lends}, {"mismatches", mismatches},
     {"dies", dies},           {"fails", fails}, {"misses", misses},
-    {"breaks", breaks},
+    {"breaks", breaks},       {"waits", waits},
 #ifdef OWNS_MPI
     {"halves", halves},       {"both", both},   {"refuses", refuses},
 #endif

@@ -39,7 +39,7 @@ static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transf
         if (status == CDDP_OK && now > pause_from) {
             struct timespec pause = {0, PAUSE_NS};
 
-            status = net->carrier_ops->check(net->carrier);
+            status = cddpi_net_check_hosts(net);
             nanosleep(&pause, NULL);
         }
         if (status == CDDP_OK && now > deadline) {

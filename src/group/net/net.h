@@ -69,7 +69,8 @@ struct cddpi_backend {
 
     const struct cddpi_carrier_ops *carrier_ops;
     struct cddpi_carrier *_Atomic carrier; /* NULL: there is one host, or it is not open yet */
-    char token[256];                       /* the carrier borrows both */
+    struct cddpi_carrier *_Atomic watch;   /* see watch.c; NULL: the carrier sees by itself */
+    char token[256];                       /* carriers borrow both */
     char job[320];
     bool uses_carrier;      /* this rank has begun a transfer */
     bool is_memory_lent;    /* the carrier may still use what failed operations had: it stays */
@@ -256,6 +257,19 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
 cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *params, int first,
                             bool joins, struct cddpi_backend **out);
 void cddpi_net_release(struct cddpi_backend *net);
+
+/* watch.c: other hosts, by what carries data and what watches beside it */
+/** Open what watches where the carrier does not. Collective among all ranks. */
+cddp_status cddpi_net_watch_open(struct cddpi_backend *net,
+                                 const struct cddpi_carrier_params *params);
+void cddpi_net_watch_close(struct cddpi_backend *net);
+/** As check(), aborted(), describe() and interface() of struct cddpi_carrier_ops. */
+cddp_status cddpi_net_check_hosts(struct cddpi_backend *net);
+bool cddpi_net_hosts_aborted(struct cddpi_backend *net, struct cddpi_failure *out);
+void cddpi_net_describe_peer(struct cddpi_backend *net, int rank, char *out, size_t bytes);
+bool cddpi_net_interface(struct cddpi_backend *net, char *out, size_t bytes);
+/** Let other hosts fail as @p failure says, unless they have been told. Any thread. */
+void cddpi_net_abort_hosts(struct cddpi_backend *net, const struct cddpi_failure *failure);
 
 /* measure.c */
 /** Measure the link between hosts. Collective among all ranks, which get the same numbers. */

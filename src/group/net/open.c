@@ -18,6 +18,7 @@ void cddpi_net_release(struct cddpi_backend *net)
     if (net == NULL) {
         return;
     }
+    cddpi_net_watch_close(net);
     if (net->carrier != NULL) {
         net->carrier_ops->close(net->carrier);
     }
@@ -169,6 +170,9 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
     }
     if (status == CDDP_OK) {
         atomic_store(&net->carrier, carrier);
+        status = cddpi_net_watch_open(net, &params);
+    }
+    if (status == CDDP_OK) {
         status = cddpi_net_measure(net, &exchange->base);
     }
     if (status == CDDP_OK) {

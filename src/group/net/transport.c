@@ -46,15 +46,13 @@ static void abort_net(struct cddpi_backend *net, const struct cddpi_failure *fai
     named = *cddpi_last_failure();
     (void)cddpi_fail_again((cddp_status)kept.status, &kept);
     net->inner_ops->abort(net->inner, failure);
-    if (net->carrier != NULL && !atomic_exchange(&net->is_told, true)) {
-        net->carrier_ops->abort(net->carrier, &named);
-    }
+    cddpi_net_abort_hosts(net, &named);
 }
 
 /* Another host's failure becomes this host's. */
 static bool take_abort(struct cddpi_backend *net, struct cddpi_failure *out)
 {
-    if (net->carrier == NULL || !net->carrier_ops->aborted(net->carrier, out)) {
+    if (!cddpi_net_hosts_aborted(net, out)) {
         return false;
     }
     if (!atomic_exchange(&net->is_told, true)) {
@@ -77,9 +75,7 @@ static cddp_status broken(struct cddpi_backend *net)
         status = failure.status == CDDP_ERR_MISMATCH ? CDDP_ERR_MISMATCH : CDDP_ERR_PEER;
         return cddpi_fail_again(status, &failure);
     }
-    if (net->carrier != NULL && !atomic_exchange(&net->is_told, true)) {
-        net->carrier_ops->abort(net->carrier, cddpi_last_failure());
-    }
+    cddpi_net_abort_hosts(net, cddpi_last_failure());
     return status;
 }
 
@@ -94,7 +90,7 @@ static void note_late(void *context, int rank)
     struct late *late = context;
     char more[240] = "";
 
-    late->net->carrier_ops->describe(late->net->carrier, rank, more, sizeof more);
+    cddpi_net_describe_peer(late->net, rank, more, sizeof more);
     cddpi_late_add_text(&late->words, more);
 }
 
@@ -151,12 +147,12 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
         status = net->inner_ops->check(net->inner, inside, thorough);
     }
     is_over = net->inner_ops->broken(net->inner) != CDDP_OK ||
-              (net->carrier != NULL && net->carrier_ops->aborted(net->carrier, &failure));
+              cddpi_net_hosts_aborted(net, &failure);
     if (status == CDDP_OK && is_over && after_last_words(net, CDDP_ERR_PEER) != CDDP_OK) {
         return broken(net);
     }
     if (status == CDDP_OK && net->carrier != NULL) {
-        status = after_last_words(net, net->carrier_ops->check(net->carrier));
+        status = after_last_words(net, cddpi_net_check_hosts(net));
         if (status != CDDP_OK) {
             (void)cddpi_fail_prefix(status, "%s #%llu", cddpi_kind_name(op->kind),
                                     (unsigned long long)op->number);
@@ -220,12 +216,6 @@ static void end_sleep(struct cddpi_backend *net)
     net->inner_ops->end_sleep(net->inner);
 }
 
-static bool interface(struct cddpi_backend *net, char *out, size_t bytes)
-{
-    return net->carrier != NULL && net->carrier_ops->interface != NULL &&
-           net->carrier_ops->interface(net->carrier, out, bytes);
-}
-
 static void free_memory(struct cddpi_backend *net, void *memory)
 {
     net->inner_ops->free_memory(net->inner, memory);
@@ -249,7 +239,7 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .abort = abort_net,
                                                 .broken = broken,
                                                 .free_memory = free_memory,
-                                                .interface = interface};
+                                                .interface = cddpi_net_interface};
 
 static cddp_status probe(const struct cddpi_members *members)
 {

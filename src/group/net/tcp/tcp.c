@@ -153,7 +153,10 @@ static void want_leaders(struct cddpi_carrier *tcp)
             if (pair == NULL) {
                 return;
             }
-            pair->wanted = 1u << TCP_CONTROL_SLOT | tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
+            pair->wanted = 1u << TCP_CONTROL_SLOT;
+            if (!tcp->params.only_control) {
+                pair->wanted |= tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
+            }
         }
     }
 }
@@ -261,7 +264,7 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
     status = exchange_offers(params->exchange, status, tcp);
     if (status == CDDP_OK) {
         want_leaders(tcp);
-        status = cddpi_tcp_thread_start(tcp);
+        status = tcp->leads || !params->only_control ? cddpi_tcp_thread_start(tcp) : CDDP_OK;
         if (status == CDDP_OK) {
             status = connect_leaders(tcp);
         }
