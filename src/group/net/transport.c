@@ -82,7 +82,7 @@ static cddp_status broken(struct cddpi_backend *net)
 /* "rank 4 (host b, 10.0.0.2, heard of 3.1 s ago), rank 8 ..." */
 struct late {
     struct cddpi_backend *net;
-    struct cddpi_late words;
+    struct cddpi_late *words;
 };
 
 static void note_late(void *context, int rank)
@@ -91,7 +91,7 @@ static void note_late(void *context, int rank)
     char more[240] = "";
 
     cddpi_net_describe_peer(late->net, rank, more, sizeof more);
-    cddpi_late_add_text(&late->words, more);
+    cddpi_late_add_text(late->words, more);
 }
 
 /* Whether @p inside, an operation of the host's, waits for another rank that knows more. */
@@ -100,10 +100,23 @@ static bool waits_for_leader(const struct cddpi_backend *net, const struct cddpi
     return cddpi_net_has_root(inside->kind) ? inside->root != net->local_rank : !net_is_leader(net);
 }
 
+static void add_late(struct cddpi_backend *net, const struct cddpi_group_op *op,
+                     struct cddpi_late *words)
+{
+    const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    struct late late = {net, words};
+
+    if (inside == NULL && net->carrier != NULL) {
+        cddpi_net_waits_for(net, op, note_late, &late);
+    } else if (inside != NULL && !waits_for_leader(net, inside)) {
+        net->inner_ops->late(net->inner, inside, words);
+    }
+}
+
 static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_op *op)
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
-    struct late late = {.net = net};
+    struct cddpi_late late = {.used = 0};
     char title[64];
 
     if (net->carrier != NULL) {
@@ -116,12 +129,10 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
     if (inside != NULL) {
         return net->inner_ops->expired(net->inner, inside);
     }
-    if (net->carrier != NULL) {
-        cddpi_net_waits_for(net, op, note_late, &late);
-    }
+    add_late(net, op, &late);
     snprintf(title, sizeof title, "%s #%llu", cddpi_kind_name(op->kind),
              (unsigned long long)op->number);
-    return cddpi_late_fail(&late.words, title, op->start_ns, "its turn", "");
+    return cddpi_late_fail(&late, title, op->start_ns, "its turn", "");
 }
 
 /* A peer that is gone, or that ended the group, may have sent before all that this rank needs: that
@@ -230,6 +241,7 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .advance = cddpi_net_advance,
                                                 .check = check,
                                                 .drop = cddpi_net_drop,
+                                                .late = add_late,
                                                 .expired = expired,
                                                 .prepare_sleep = prepare_sleep,
                                                 .sleep = sleep_net,
