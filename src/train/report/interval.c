@@ -25,7 +25,8 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[DATA] = (double)interval->data_ns;
     sums[FORWARD] = (double)interval->forward_ns;
     sums[BACKWARD] = (double)interval->backward_ns;
-    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns);
+    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns) +
+                    (double)interval->stages_wait_ns;
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
     status = cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL);
     if (status != CDDP_OK) {

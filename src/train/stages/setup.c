@@ -38,6 +38,30 @@ static cddp_status check_micro_batches(const struct cddpi_config *config)
                              (long long)count, CDDPI_MODEL_SLOTS);
 }
 
+/* What only a pipeline reads. Values count, not whether they were given: a run writes all keys
+ * down, and must be able to read them again. */
+static cddp_status check_whole(const struct cddpi_config *config)
+{
+    static const char *const words = "is for pipelines, but parallel.pipeline is 1: raise it, or "
+                                     "leave this out";
+
+    if (config->parallel.micro_batches > 1) {
+        return cddpi_config_fail(config, "parallel.micro_batches",
+                                 "is for pipelines (parallel.pipeline); without one, "
+                                 "train.accumulate makes micro-batches");
+    }
+    if (config->parallel.schedule != CDDPI_PIPELINE_1F1B) {
+        return cddpi_config_fail(config, "parallel.schedule", "%s", words);
+    }
+    if (config->parallel.chunks > 1) {
+        return cddpi_config_fail(config, "parallel.chunks", "%s", words);
+    }
+    if (config->parallel.stages.count > 0) {
+        return cddpi_config_fail(config, "parallel.stages", "%s", words);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_stages(const struct cddpi_config *config)
 {
     int named = config->parallel.stages.count;
@@ -62,11 +86,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
     cddp_status status;
 
     if (config->parallel.pipeline == 1) {
-        return config->parallel.micro_batches <= 1
-                   ? CDDP_OK
-                   : cddpi_config_fail(config, "parallel.micro_batches",
-                                       "is for pipelines (parallel.pipeline); without one, "
-                                       "train.accumulate makes micro-batches");
+        return check_whole(config);
     }
     status = check_world(config, world_size);
     if (status == CDDP_OK) {
@@ -227,6 +247,7 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
         .chunks = config->parallel.chunks,
         .group = stages->group,
         .replicas = trainer->replicas,
+        .traced = trainer->group,
     };
     int64_t micro_batches = cddpi_trainer_micro_batches(config);
     cddp_status status;
