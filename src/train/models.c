@@ -64,21 +64,35 @@ bool cddpi_trainer_param_decays(const struct cddpi_trainer *trainer, size_t inde
     return cddpi_model_param_decays(own->model, index - own->first);
 }
 
-/* The last chunk's come first. */
-uint32_t *cddpi_trainer_ready_order(const struct cddpi_trainer *trainer)
+/* Those of a rank's chunks that other stages have, too (@p tied), or the others. */
+static size_t add_ready(const struct cddpi_trainer *trainer, bool tied, uint32_t *order,
+                        size_t done)
 {
-    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
-    size_t done = 0;
-
-    for (int m = trainer->model_count - 1; order != NULL && m >= 0; m--) {
+    for (int m = trainer->model_count - 1; m >= 0; m--) {
         const struct cddpi_trainer_model *own = &trainer->models[m];
         const uint32_t *inside = cddpi_model_ready_order(own->model);
         size_t count;
 
         cddpi_model_params(own->model, &count);
         for (size_t i = 0; i < count; i++) {
-            order[done++] = (uint32_t)own->first + inside[i];
+            size_t param = own->first + inside[i];
+
+            if (cddpi_stages_is_tied(trainer, param) == tied) {
+                order[done++] = (uint32_t)param;
+            }
         }
+    }
+    return done;
+}
+
+/* The last chunk's come first; tied ones last, for they get their sum behind the pipeline, and
+ * buckets start in order. */
+uint32_t *cddpi_trainer_ready_order(const struct cddpi_trainer *trainer)
+{
+    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
+
+    if (order != NULL) {
+        add_ready(trainer, true, order, add_ready(trainer, false, order, 0));
     }
     return order;
 }

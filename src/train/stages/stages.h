@@ -36,6 +36,8 @@ CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
                                                const struct cddpi_batch *batch,
                                                struct cddpi_loss_result *out);
 
+/** Whether other stages have parameter @p index of this rank, too; a whole model's: never. */
+bool cddpi_stages_is_tied(const struct cddpi_trainer *trainer, size_t index);
 /** Parameters that several stages have (tied weights) get the sum of their gradients on each, and
  *  are ready then. Collective in the pipeline. */
 CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
