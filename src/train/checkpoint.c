@@ -179,7 +179,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *o
         snapshot.state_json = text;
         status = check_finite(&snapshot);
         if (status == CDDP_OK) {
-            status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot, keep,
+            status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot, NULL, keep,
                                           last || keep < 2 ? 1 : keep - 1, &room);
             *out_is_full = room.is_missing;
         }
