@@ -101,11 +101,9 @@ static cddp_status read_weights(const struct cddpi_trainer *trainer, cddp_tensor
                                 size_t count)
 {
     const char *path = trainer->config->model.weights;
-    cddp_status status = trainer->heads > 0
-                             ? cddpi_weights_load(path, trainer->heads, tensors, count)
-                             : cddp_safetensors_load(path, tensors, count);
 
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "model.weights");
+    return trainer->heads > 0 ? cddpi_weights_load(path, trainer->heads, tensors, count)
+                              : cddp_safetensors_load(path, tensors, count);
 }
 
 static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
@@ -113,7 +111,6 @@ static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
     size_t count = trainer->param_count + trainer->buffer_count;
     cddp_status status = cddpi_trainer_copy_to_host(trainer);
     cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
-    cddp_tensor *all = NULL;
 
     if (status != CDDP_OK) {
         return status;
@@ -121,17 +118,14 @@ static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
     if (tensors == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
     }
-    if (trainer->stages == NULL) {
-        status = read_weights(trainer, tensors, count);
-    } else {
-        status = cddpi_stages_tensors(trainer, false, tensors, count, &all, &count);
-        if (status == CDDP_OK) {
-            status = read_weights(trainer, all, count);
-        }
-    }
-    cddpi_free(all);
+    status = trainer->stages != NULL
+                 ? cddpi_stages_open_weights(trainer, trainer->config->model.weights)
+                 : read_weights(trainer, tensors, count);
     cddpi_free(tensors);
-    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer) : status;
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "model.weights");
+    }
+    return cddpi_trainer_copy_to_device(trainer);
 }
 
 cddp_status cddpi_trainer_load_weights(struct cddpi_trainer *trainer)

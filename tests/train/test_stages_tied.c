@@ -80,6 +80,9 @@ static void every_schedule_writes_the_same_bytes(void **state)
     run_text("gpipe", 2, "parallel.pipeline=2", "parallel.micro_batches=4",
              "parallel.schedule=gpipe", NULL);
     assert_same_checkpoint("1f1b", "gpipe", STEPS);
+    run_text("interleaved", 2, "parallel.pipeline=2", "parallel.micro_batches=4",
+             "parallel.schedule=interleaved", "parallel.chunks=2");
+    assert_same_checkpoint("1f1b", "interleaved", STEPS);
 }
 
 /* A checkpoint has one table, which both stages get when a run goes on: had they two different ones

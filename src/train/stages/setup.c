@@ -213,6 +213,14 @@ static cddp_status take_tensors(struct cddpi_trainer *trainer)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu parameters",
                           trainer->param_count);
     }
+    if (trainer->param_count == 0) {
+        return cddpi_config_fail(trainer->config,
+                                 trainer->config->parallel.stages.count > 0 ? "parallel.stages"
+                                                                            : "parallel.pipeline",
+                                 "rank %d would have no parameters: let its stage have a layer "
+                                 "that learns",
+                                 trainer->rank);
+    }
     trainer->params = stages->params;
     trainer->buffers = stages->buffers;
     for (int m = 0; m < trainer->model_count; m++) {
@@ -275,7 +283,18 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
     }
     trainer->model = trainer->models[0].model;
     status = take_tensors(trainer);
-    return status == CDDP_OK ? cddpi_stages_find_tied(trainer) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_stages_find_tied(trainer);
+    }
+    return status == CDDP_OK ? cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_MODEL_FILE)
+                             : status;
+}
+
+cddp_status cddpi_stages_optimizer_made(struct cddpi_trainer *trainer)
+{
+    return trainer->stages != NULL
+               ? cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_OPTIMIZER_FILE)
+               : CDDP_OK;
 }
 
 void cddpi_stages_destroy(struct cddpi_trainer *trainer)
@@ -285,7 +304,8 @@ void cddpi_stages_destroy(struct cddpi_trainer *trainer)
     if (stages == NULL) {
         return;
     }
-    cddpi_stages_release_others(stages);
+    cddpi_stages_close_source(stages);
+    cddpi_stages_release_lists(stages);
     cddpi_stages_release_batches(stages);
     cddpi_pipeline_destroy(stages->pipeline);
     cddp_group_destroy(trainer->replicas);
@@ -295,7 +315,6 @@ void cddpi_stages_destroy(struct cddpi_trainer *trainer)
     cddpi_free(stages->buffers);
     cddpi_free(stages->tied);
     cddpi_free(stages->is_tied);
-    cddpi_free(stages->steps);
     cddpi_free(stages);
     trainer->stages = NULL;
 }
