@@ -502,7 +502,8 @@ static void keys_of_another_type_of_data_are_refused(void **state)
     assert_string_equal(
         message("data = { type = \"tokens\";\n train = \"a\"; test = \"b\";\n mean = 0.5; };\n",
                 NULL),
-        "small.conf:3: data.mean: is used only with data.type = \"idx\" or \"synthetic\"");
+        "small.conf:3: data.mean: is used only with data.type = \"idx\", \"synthetic\" or "
+        "\"image_folder\"");
     assert_string_equal(
         message("data = { type = \"text\"; train = 5; };\n", NULL),
         "small.conf:1: data.train expects a string or a list of strings, not a whole "
