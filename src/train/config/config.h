@@ -35,7 +35,9 @@ enum cddpi_model_kind {
     CDDPI_MODEL_RESNET20,
     CDDPI_MODEL_RESNET50,
     CDDPI_MODEL_GPT2,
-    CDDPI_MODEL_LAYERS
+    CDDPI_MODEL_LAYERS,
+    CDDPI_MODEL_ALEXNET,
+    CDDPI_MODEL_VGG11
 };
 enum cddpi_data_type {
     CDDPI_DATA_IDX,

@@ -26,13 +26,16 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"",
+     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp",
      .text = "mlp: widths of the hidden layers."},
-    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999, .of = "model.type=mlp|cnn|gpt2",
+    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
+     .of = "model.type=mlp|cnn|gpt2|alexnet|vgg11",
      .text =
-         "mlp, cnn: probability that an output of a hidden layer is zeroed in training. gpt2: of "
+         "mlp, cnn: probability that an output of a hidden layer is zeroed in training; alexnet, "
+         "vgg11: of the first two of the three linear layers. gpt2: of "
          "the embedding's outputs and of what attention and perceptron of a block put out; "
          "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
@@ -339,7 +342,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout|embedding|layer_norm|gelu|silu|attention",
+                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -349,7 +352,8 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
      .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d, pools: height and width; pools default to 2."},
+     .text = "conv2d, pools: height and width; pools default to 2. local_response_norm: channels "
+             "around each, default 5."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d: default 1; pools: default the kernel."},
     {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
@@ -374,6 +378,16 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
      .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
              "as in PyTorch; embedding, 1."},
+    {LAYER("groups", groups), CDDPI_KEY_INT, "", 1, 1 << 20,
+     .text = "conv2d: input and output channels are divided into so many groups, each convolved "
+             "with filters of its own; default 1. Not on a GPU yet."},
+    {LAYER("alpha", alpha), CDDPI_KEY_REAL, "", 1e-12, 1e3,
+     .text = "local_response_norm: x / (offset + alpha / kernel * sum of squares)^beta; default "
+             "1e-4. The layer is not on a GPU yet."},
+    {LAYER("beta", beta), CDDPI_KEY_REAL, "", 1e-6, 10,
+     .text = "local_response_norm: see alpha; default 0.75."},
+    {LAYER("offset", offset), CDDPI_KEY_REAL, "", 1e-6, 1e6,
+     .text = "local_response_norm: see alpha; default 1."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 
