@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "group/call.h"
 #include "group/group.h"
 #include "group/peer.h"
 
