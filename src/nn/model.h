@@ -38,6 +38,7 @@ enum cddpi_layer_type {
     CDDPI_LAYER_SILU,
     CDDPI_LAYER_ATTENTION,
     CDDPI_LAYER_RESPONSE_NORM,
+    CDDPI_LAYER_LSTM,
     CDDPI_LAYER_COUNT
 };
 
@@ -49,11 +50,11 @@ struct cddpi_layer {
     const char *name;
     const char *input;
     const char *input2; /* add: the second summand */
-    int units;          /* linear: outputs; conv2d: output channels; embedding: features */
+    int units;          /* linear, lstm: outputs; conv2d: output channels; embedding: features */
     int kernel;         /* conv2d, pools: height and width; pools default 2 */
     int stride;         /* default 1; pools: the kernel */
     int padding;        /* default 0 */
-    bool no_bias;       /* linear, conv2d */
+    bool no_bias;       /* linear, conv2d, lstm */
     bool sync;          /* batch_norm: statistics over all ranks */
     double epsilon;     /* batch_norm, layer_norm; 0: 1e-5 */
     double momentum;    /* batch_norm: weight of the new batch in the running statistics; 0: 0.1 */
@@ -89,12 +90,13 @@ struct cddpi_layer_range {
 };
 
 struct cddpi_model_spec {
-    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11"; NULL:
-                           the layers below */
-    const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
+    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11",
+                           "lstm_lm"; NULL: the layers below */
+    /* mlp: widths of the hidden layers; lstm_lm: of the LSTM layers; NULL: 512, 512 */
+    const int *hidden;
     int hidden_count;
-    double dropout; /* mlp, cnn, alexnet, vgg11: after each hidden layer; gpt2: see presets; 0:
-                       none */
+    double dropout;       /* mlp, cnn, alexnet, vgg11: after each hidden layer; gpt2, lstm_lm: see
+                             presets; 0: none */
     bool sync_batch_norm; /* resnet20, resnet50: batch_norm with sync */
     int stage_units;      /* resnet50, vgg11: channels of the first stage; 0: 64; alexnet: of the
                              first layer, a multiple of 6; 0: 96. Others in proportion */
@@ -104,7 +106,7 @@ struct cddpi_model_spec {
     int channels, height, width; /* of the data */
     int classes;                 /* outputs of the last layer (mse: its targets are one-hot) */
     const char *size;            /* gpt2: "124M" ..., for the numbers that are 0; NULL: none */
-    int blocks, heads, embed;    /* gpt2 */
+    int blocks, heads, embed;    /* gpt2; lstm_lm: embed, 0: as many as the last of hidden */
     int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
     bool recompute; /* keep each block's input only, and recompute the rest before backward */
     enum cddpi_precision precision;
@@ -113,6 +115,7 @@ struct cddpi_model_spec {
     bool any_order; /* on a device: sums in the order that is fastest, which need not be the same in
                        every run */
     struct cddpi_layer_range part; /* create these layers only: see cddpi_model_edges() */
+    bool tied; /* lstm_lm: the embedding's table is the last layer's weight, too */
 };
 
 struct cddpi_model;

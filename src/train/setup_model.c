@@ -13,8 +13,8 @@
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp",  "cnn", "resnet20", "resnet50",
-                                          "gpt2", NULL,  "alexnet",  "vgg11"};
+    static const char *const presets[] = {"mlp", "cnn",     "resnet20", "resnet50", "gpt2",
+                                          NULL,  "alexnet", "vgg11",    "lstm_lm"};
     bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
@@ -39,6 +39,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .heads = config->model.heads,
         .embed = config->model.embed,
         .recompute = config->model.recompute,
+        .tied = config->model.tied,
         .any_order = !config->ddp.deterministic,
     };
 }

@@ -61,8 +61,8 @@ static struct cddpi_op *add_op(struct cut *cut, const struct cddpi_op_ops *ops, 
                             .kernels = ops->on[cut->kind],
                             .layer = {.name = name_of(cut->whole, cut->part->origin[value])},
                             .output = -1,
-                            .params = {-1, -1},
-                            .buffers = {-1, -1},
+                            .params = CDDPI_OP_NO_PARAMS,
+                            .buffers = CDDPI_OP_NO_PARAMS,
                             .in = cut->graph->values[value].shape,
                             .out = cut->graph->values[value].shape};
     return op;

@@ -350,10 +350,11 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
-    if (config->model.type == CDDPI_MODEL_GPT2 &&
+    if (cddpi_config_is_language_model(config) &&
         (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
         return cddpi_config_fail(config, "model.type",
-                                 "\"gpt2\" takes tokens, but data.type = \"%s\" are images",
+                                 "\"%s\" takes tokens, but data.type = \"%s\" are images",
+                                 config->model.type == CDDPI_MODEL_GPT2 ? "gpt2" : "lstm_lm",
                                  config->data.type == CDDPI_DATA_IDX ? "idx" : "image_folder");
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {

@@ -37,7 +37,8 @@ enum cddpi_model_kind {
     CDDPI_MODEL_GPT2,
     CDDPI_MODEL_LAYERS,
     CDDPI_MODEL_ALEXNET,
-    CDDPI_MODEL_VGG11
+    CDDPI_MODEL_VGG11,
+    CDDPI_MODEL_LSTM_LM
 };
 enum cddpi_data_type {
     CDDPI_DATA_IDX,
@@ -66,6 +67,7 @@ struct cddpi_config {
         char *size;
         int blocks, heads, embed;
         bool recompute;
+        bool tied;
         int loss;
         char *weights;
     } model;
@@ -169,6 +171,12 @@ struct cddpi_config {
 CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
                                            int override_count, struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
+
+/** Whether the model is one of the presets that take tokens. */
+static inline bool cddpi_config_is_language_model(const struct cddpi_config *config)
+{
+    return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
+}
 
 /** Fail with CDDP_ERR_CONFIG and "WHERE: KEY: ...", WHERE being where @p key was given. */
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,

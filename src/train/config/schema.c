@@ -27,17 +27,18 @@
 
 const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"",
-     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11",
+     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11|lstm_lm",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
-    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp",
-     .text = "mlp: widths of the hidden layers."},
+    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp|lstm_lm",
+     .text = "mlp: widths of the hidden layers. lstm_lm: those of the LSTM layers."},
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
-     .of = "model.type=mlp|cnn|gpt2|alexnet|vgg11",
+     .of = "model.type=mlp|cnn|gpt2|alexnet|vgg11|lstm_lm",
      .text =
          "mlp, cnn: probability that an output of a hidden layer is zeroed in training; alexnet, "
          "vgg11: of the first two of the three linear layers. gpt2: of "
          "the embedding's outputs and of what attention and perceptron of a block put out; "
-         "probabilities of attention are never dropped."},
+         "probabilities of attention are never dropped. lstm_lm: of the embedding's outputs and of "
+         "those of each LSTM layer."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
      .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
     {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", GPT2,
@@ -49,11 +50,16 @@ const struct cddpi_key cddpi_config_keys[] = {
          "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
     {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, GPT2,
      .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
-    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, GPT2,
-     .text = "gpt2: features of a token; 0: those of *model.size*."},
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, .of = "model.type=gpt2|lstm_lm",
+     .text =
+         "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many as "
+         "the last of *model.hidden*."},
     {KEY(model.recompute), CDDPI_KEY_BOOL, "false", GPT2,
      .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
              "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
+    {KEY(model.tied), CDDPI_KEY_BOOL, "false", .of = "model.type=lstm_lm",
+     .text = "lstm_lm: the embedding's table is the weight of the last layer, too, for which "
+             "*model.embed* must be the last of *model.hidden*."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()", .of = "model.type=layers",
      .text = "The layers, one group each, when *model.type* is *layers*."},
     {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, TOKENS,
@@ -188,7 +194,8 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
-             "attention stays f32 there. *fp16* is for GPUs, and does as torch.amp.GradScaler: "
+             "attention stays f32 there, as LSTMs always do. *fp16* is for GPUs, and does as "
+             "torch.amp.GradScaler: "
              "losses are scaled, by a factor that starts at 65536, halves when a gradient or an "
              "activation overflows, which skips that step on all ranks, and doubles after 2000 "
              "steps without. Metrics leave out the loss and accuracy of skipped steps. The factor "
@@ -342,7 +349,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm",
+                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm|lstm",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -350,7 +357,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
+     .text = "linear, lstm: outputs; conv2d: output channels; embedding: features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d, pools: height and width; pools default to 2. local_response_norm: channels "
              "around each, default 5."},
@@ -358,7 +365,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "conv2d: default 1; pools: default the kernel."},
     {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
     {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
-     .text = "linear, conv2d: whether there is one; default true."},
+     .text = "linear, conv2d, lstm: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
      .text = "batch_norm: statistics over all ranks; default false."},
     {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
