@@ -4,51 +4,9 @@
 #include "base/philox.h"
 #include "nn/model_state.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { ROUNDS = 4 }; /* the first one plans and warms up, and does not count */
-
-/* The layers that @p spec describes, by name. */
-static cddp_status list_layers(const struct cddpi_model_spec *spec, struct cddpi_layer_list *out)
-{
-    struct cddpi_model_spec complete = *spec;
-    cddp_status status = cddpi_model_spec_complete(&complete);
-
-    return status == CDDP_OK ? cddpi_layers_expand(&complete, out) : status;
-}
-
-cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec, const char *name,
-                                   int *out_layer, int *out_count)
-{
-    struct cddpi_layer_list list = {0};
-    cddp_status status = list_layers(spec, &list);
-    size_t i = 0;
-
-    while (status == CDDP_OK && i < list.count && strcmp(list.layers[i].name, name) != 0) {
-        i++;
-    }
-    if (status == CDDP_OK && i == list.count) {
-        status = cddpi_fail(CDDP_ERR_CONFIG, "no layer is called \"%s\"", name);
-    }
-    *out_layer = (int)i;
-    *out_count = (int)list.count;
-    cddpi_layer_list_fini(&list);
-    return status;
-}
-
-cddp_status cddpi_model_layer_name(const struct cddpi_model_spec *spec, int layer, char *out,
-                                   size_t out_bytes)
-{
-    struct cddpi_layer_list list = {0};
-    cddp_status status = list_layers(spec, &list);
-
-    if (status == CDDP_OK) {
-        snprintf(out, out_bytes, "%s", list.layers[layer].name);
-    }
-    cddpi_layer_list_fini(&list);
-    return status;
-}
 
 /* A batch of noise, in the processor's memory or copied to the device. */
 struct noise {

@@ -269,17 +269,35 @@ const struct cddpi_edge *cddpi_model_edges(const struct cddpi_model *model,
 void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side, size_t index,
                            float *data, float *grad);
 
+/** Let parameter @p index of a part, which another part @p owner before it has, too (a tied
+ * weight), live there. @p shares_grad: both will be bound to one gradient, to which the backward of
+ * the owner, which comes later, adds.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: a model is not on the processor. */
+CDDP_CHECKED cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
+                                                 struct cddpi_model *owner, size_t owner_index,
+                                                 bool shares_grad);
+
 /** Let the following calls work on slot @p slot (from 0, which is chosen first): each has an arena
  *  of its own, and remembers its last forward, so that several batches can be between forward and
  *  backward. CDDP_ERR_ARGUMENT: there are CDDPI_MODEL_SLOTS. */
 enum { CDDPI_MODEL_SLOTS = 256 };
 CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
-/** The number of the layer that @p name names in the description of @p spec, and how many there
- * are.
- *  @return CDDP_OK; CDDP_ERR_CONFIG: none has that name. */
+/** The number of the first layer that @p name names in the description of @p spec, as
+ *  cddpi_model_find_layers() finds it, and how many layers there are.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: none. */
 CDDP_CHECKED cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec,
                                                 const char *name, int *out_layer, int *out_count);
+/** Which layers @p name names: the one with that name; else all whose names begin with it and a
+ *  dot ("layer3": "layer3.0.conv1" ...); "input": the first; else the number of one, from 0.
+ *  @param out    Of those layers, with any others in between.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: none. */
+CDDP_CHECKED cddp_status cddpi_model_find_layers(const struct cddpi_model_spec *spec,
+                                                 const char *name, struct cddpi_layer_range *out);
+/** Whether layer @p layer of that description has parameters or buffers; and how many layers there
+ *  are. */
+CDDP_CHECKED cddp_status cddpi_model_layer_has_params(const struct cddpi_model_spec *spec,
+                                                      int layer, bool *out, int *out_count);
 /** The name of layer @p layer of that description. */
 CDDP_CHECKED cddp_status cddpi_model_layer_name(const struct cddpi_model_spec *spec, int layer,
                                                 char *out, size_t out_bytes);
