@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "train/batch_sizes.h"
 #include "train/config/write.h"
+#include "train/placed/placed.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/stages/describe.h"
@@ -105,6 +106,9 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     }
     if (status == CDDP_OK) {
         status = cddpi_stages_describe(config, &spec, (int)share, file);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_describe_placed(config, &spec, (int)share, file);
     }
     if (status == CDDP_OK) {
         fputc('\n', file);

@@ -12,6 +12,7 @@
 #include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
 #include "train/generate/during_run.h"
+#include "train/placed/placed.h"
 #include "train/report/report_run.h"
 #include "train/report/trace_steps.h"
 #include "train/resume.h"
@@ -38,6 +39,9 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     cddp_status status;
 
     options->device = devices[trainer->config->train.device];
+    if (trainer->config->parallel.type == CDDPI_PARALLEL_MODEL) {
+        options->device = "cpu"; /* train.devices are processors */
+    }
     options->deterministic = trainer->config->ddp.deterministic;
     status = cddp_group_create(options, &trainer->group);
     if (status != CDDP_OK) {
@@ -222,9 +226,10 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_agreement_fini(&trainer->agreement);
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->grads);
-    if (trainer->stages == NULL) {
+    if (trainer->stages == NULL && trainer->placed == NULL) {
         cddpi_model_destroy(trainer->model);
     }
+    cddpi_trainer_destroy_placed(trainer);
     cddpi_stages_destroy(trainer);
     cddpi_dataset_close(&trainer->test_data);
     cddpi_dataset_close(&trainer->train_data);

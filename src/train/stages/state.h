@@ -4,14 +4,7 @@
 
 #include "parallel/pipeline/pipeline.h"
 #include "train/stages/stages.h"
-
-/* A micro-batch that waits for its turns: the loader's memory is used again before. */
-struct cddpi_stored_batch {
-    float *input;
-    int32_t *tokens, *label;
-    uint64_t *ids;
-    size_t room; /* samples */
-};
+#include "train/step_batches.h"
 
 /* Rank 0: the parameters and the optimizer's state of another stage. */
 struct cddpi_other_stage {
@@ -32,8 +25,7 @@ struct cddpi_stages {
     uint64_t *tied;               /* hashes of all ranks' names; 0: none */
     bool *is_tied;                /* one a parameter of this rank: other stages have it, too */
     size_t most;                  /* parameters of a rank: the length of a row of these */
-    struct cddpi_stored_batch *batches;
-    int batch_count;
+    struct cddpi_step_batches batches;
     int64_t *steps; /* rank 0: updates of each parameter of the whole model; NULL: none yet */
     struct cddpi_other_stage *others; /* rank 0: count of them, its own is empty */
 };
@@ -48,6 +40,5 @@ CDDP_CHECKED cddp_status cddpi_stages_join_steps(struct cddpi_trainer *trainer,
                                                  cddp_tensor *tensors, size_t count);
 CDDP_CHECKED cddp_status cddpi_stages_split_steps(struct cddpi_trainer *trainer);
 void cddpi_stages_release_others(struct cddpi_stages *stages);
-void cddpi_stages_release_batches(struct cddpi_stages *stages);
 
 #endif
