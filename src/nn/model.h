@@ -83,6 +83,10 @@ struct cddpi_layer_range {
     int first, end;
 };
 
+/* Of a part with the last layer: whether it has the loss, too; or nothing but the loss, which then
+ * comes from the outputs at the one edge. */
+enum cddpi_part_loss { CDDPI_PART_WITH_LOSS, CDDPI_PART_WITHOUT_LOSS, CDDPI_PART_LOSS_ALONE };
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2"; NULL: the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
@@ -105,6 +109,7 @@ struct cddpi_model_spec {
     bool any_order; /* on a device: sums in the order that is fastest, which need not be the same in
                        every run */
     struct cddpi_layer_range part; /* create these layers only: see cddpi_model_edges() */
+    enum cddpi_part_loss part_loss;
 };
 
 struct cddpi_model;
