@@ -15,7 +15,7 @@ cddp_status cddpi_trainer_forward(struct cddpi_trainer *trainer, const struct cd
                                   bool training, struct cddpi_loss_result *out)
 {
     return trainer->placed != NULL
-               ? cddpi_placed_forward(trainer->placed->model, batch, training, out)
+               ? cddpi_trainer_placed_forward(trainer->placed, batch, training, out)
                : cddpi_model_forward(trainer->model, batch, training, out);
 }
 
@@ -23,7 +23,7 @@ cddp_status cddpi_trainer_backward(struct cddpi_trainer *trainer, double scale, 
                                    cddpi_grad_ready_fn ready, void *context)
 {
     return trainer->placed != NULL
-               ? cddpi_placed_backward(trainer->placed->model, scale, accumulate, ready, context)
+               ? cddpi_trainer_placed_backward(trainer->placed, scale, accumulate, ready, context)
                : cddpi_model_backward(trainer->model, scale, accumulate, ready, context);
 }
 
@@ -40,7 +40,7 @@ double cddpi_trainer_work(const struct cddpi_trainer *trainer)
 void cddpi_trainer_bind_grads(struct cddpi_trainer *trainer)
 {
     if (trainer->placed != NULL) {
-        cddpi_placed_bind_grads(trainer->placed->model, trainer->grads);
+        cddpi_trainer_placed_bind_grads(trainer->placed, trainer->grads);
         return;
     }
     for (int m = 0; m < trainer->model_count; m++) {
@@ -73,8 +73,7 @@ cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
         copies[i] = cddpi_ddp_param_copy(trainer->ddp, i);
     }
     if (trainer->placed != NULL) { /* on processors, where there are no copies */
-        cddpi_placed_bind_params(trainer->placed->model, data);
-        cddpi_placed_on_param(trainer->placed->model, any_param_wait, trainer->ddp);
+        cddpi_trainer_placed_bind_params(trainer->placed, data, any_param_wait, trainer->ddp);
     }
     for (int m = 0; trainer->placed == NULL && m < trainer->model_count; m++) {
         struct cddpi_trainer_model *own = &trainer->models[m];
@@ -104,7 +103,7 @@ bool cddpi_trainer_param_decays(const struct cddpi_trainer *trainer, size_t inde
     const struct cddpi_trainer_model *own;
 
     if (trainer->placed != NULL) {
-        return cddpi_placed_param_decays(trainer->placed->model, index);
+        return cddpi_trainer_placed_param_decays(trainer->placed, index);
     }
     own = owner_of(trainer, index);
     return cddpi_model_param_decays(own->model, index - own->first);
@@ -117,7 +116,7 @@ uint32_t *cddpi_trainer_ready_order(const struct cddpi_trainer *trainer)
     size_t done = 0;
 
     if (trainer->placed != NULL && order != NULL && trainer->param_count > 0) {
-        memcpy(order, cddpi_placed_ready_order(trainer->placed->model),
+        memcpy(order, cddpi_trainer_placed_ready_order(trainer->placed),
                trainer->param_count * sizeof *order);
         return order;
     }

@@ -39,7 +39,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     cddp_status status;
 
     options->device = devices[trainer->config->train.device];
-    if (trainer->config->parallel.type == CDDPI_PARALLEL_MODEL) {
+    if (trainer->config->parallel.type != CDDPI_PARALLEL_RANKS) {
         options->device = "cpu"; /* train.devices are processors */
     }
     options->deterministic = trainer->config->ddp.deterministic;

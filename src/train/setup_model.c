@@ -68,7 +68,7 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     spec.device = trainer->device;
     if (status == CDDP_OK && trainer->stages != NULL) {
         status = cddpi_stages_build_model(trainer, &spec);
-    } else if (status == CDDP_OK && config->parallel.type == CDDPI_PARALLEL_MODEL) {
+    } else if (status == CDDP_OK && config->parallel.type != CDDPI_PARALLEL_RANKS) {
         status = cddpi_trainer_build_placed(trainer, &spec);
     } else if (status == CDDP_OK) {
         status = build_whole_model(trainer, &spec);

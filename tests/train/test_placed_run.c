@@ -167,6 +167,70 @@ static void a_dry_run_says_what_is_on_each_device(void **state)
     free(said);
 }
 
+/* Losses and parameters round otherwise than one device's, and are the same in every run. */
+static void copies_on_several_devices_train_as_one_does(void **state)
+{
+    static const char *const ways[] = {"parallel.devices=[\"cpu:0\",\"cpu\"]",
+                                       "parallel.devices=[\"cpu\",\"cpu:0\",\"cpu\"]"};
+
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        for (int again = 0; again < 2; again++) {
+            struct run_options options = {
+                .ranks = 1 + way,
+                .arguments = {run_dir_argument(argument("copies-%d-%d", way, again)), THREE_LAYERS,
+                              "model.dropout=0.2", "train.epochs=1", "parallel.type=data_parallel",
+                              ways[way], "parallel.output_device=cpu", "train.accumulate=2",
+                              "train.log_steps=1", "train.clip_norm=0.5",
+                              "ddp.shard_optimizer=true", ADAMW}};
+
+            run_well(&options);
+        }
+        assert_same_checkpoint(argument("copies-%d-0", way), argument("copies-%d-1", way), 10);
+    }
+    run_one("alone", 1, "2", "train.clip_norm=0.5");
+    for (int way = 0; way < 2; way++) {
+        const char *name = argument("copies-%d-0", way);
+
+        for (uint64_t step = 1; step <= 10; step++) {
+            assert_float_equal(metric("alone", step, "loss"), metric(name, step, "loss"), 1e-4);
+        }
+        assert_float_equal(metric("alone", 10, "eval_loss"), metric(name, 10, "eval_loss"), 1e-4);
+        assert_float_equal(metric("alone", 10, "eval_samples"), metric(name, 10, "eval_samples"),
+                           0);
+    }
+}
+
+static void expect_copies_refused(const char *a, const char *b, const char *words)
+{
+    struct run_options options = {.ranks = 1,
+                                  .arguments = {run_dir_argument("refused"), THREE_LAYERS,
+                                                "parallel.type=data_parallel", a, b}};
+    struct run run = run_badly(&options);
+
+    assert_says(&run, "err", 0, words);
+}
+
+static void copies_that_cannot_be_are_refused_in_one_sentence(void **state)
+{
+    (void)state;
+    expect_copies_refused(NULL, NULL, "parallel.type: \"data_parallel\" needs parallel.devices");
+    expect_copies_refused("parallel.devices=[\"cpu\",\"cpu:9999\"]", NULL,
+                          "parallel.devices: devices: there is no cpu:9999");
+    expect_copies_refused("parallel.devices=[\"cpu:0\"]", "parallel.output_device=cpu",
+                          "parallel.output_device: \"cpu\" is not one of parallel.devices");
+    expect_copies_refused("parallel.devices=[\"cpu:0\"]", "train.devices=[\"cpu\"]",
+                          "parallel.devices: \"cpu:0\" is not one of train.devices");
+    expect_copies_refused("train.devices=[\"cpu:0\",\"cpu\"]", "parallel.stages=[\"fc2\"]",
+                          "parallel.stages: with parallel.type = \"data_parallel\" each device has "
+                          "all layers");
+    expect_copies_refused("train.devices=[\"cpu:0\"]", "parallel.micro_batches=4",
+                          "parallel.micro_batches: is for pipelines; with parallel.type = ");
+    expect_copies_refused("train.devices=[\"cpu:0\"]", "parallel.placement=fc1=cpu",
+                          "parallel.placement: is used only with parallel.type = "
+                          "\"model_parallel\"");
+}
+
 static void expect_refused(const char *a, const char *b, const char *c, const char *words)
 {
     struct run_options options = {
@@ -220,7 +284,8 @@ static void devices_without_model_parallel_are_refused(void **state)
 
     (void)state;
     assert_says(&run, "err", 0,
-                "train.devices: is used only with parallel.type = \"model_parallel\"");
+                "train.devices: is used only with parallel.type = \"model_parallel\" or "
+                "\"data_parallel\"");
     options.arguments[1] = "parallel.stages=([\"fc1\",\"fc2\"],[\"fc3\"])";
     run = run_badly(&options);
     assert_says(&run, "err", 0, "parallel.stages: stages over ranks are given by the first layer");
@@ -237,6 +302,8 @@ int main(void)
         cmocka_unit_test(a_dry_run_says_what_is_on_each_device),
         cmocka_unit_test(what_cannot_be_placed_so_is_refused_in_one_sentence),
         cmocka_unit_test(devices_without_model_parallel_are_refused),
+        cmocka_unit_test(copies_on_several_devices_train_as_one_does),
+        cmocka_unit_test(copies_that_cannot_be_are_refused_in_one_sentence),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -49,7 +49,7 @@ enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
 enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
-enum cddpi_parallel_type { CDDPI_PARALLEL_RANKS, CDDPI_PARALLEL_MODEL };
+enum cddpi_parallel_type { CDDPI_PARALLEL_RANKS, CDDPI_PARALLEL_MODEL, CDDPI_PARALLEL_DATA };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
@@ -137,6 +137,8 @@ struct cddpi_config {
         int64_t micro_batches;
         struct cddpi_stage_list stages;
         char *placement;
+        struct cddpi_text_list devices;
+        char *output_device;
     } parallel;
     struct {
         int type;

@@ -161,7 +161,7 @@ const struct cddpi_key cddpi_config_keys[] = {
          "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
          "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
          "says, else *cpu*."},
-    {KEY(train.devices), CDDPI_KEY_TEXTS, "[]", MODEL_PARALLEL,
+    {KEY(train.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=model_parallel|data_parallel",
      .text = "The devices that each rank works with, in order: *cpu:N* is the N-th processor that "
              "the rank may use, with a thread bound to it, *cpu* a thread that is not; none: those "
              "that *parallel.placement* names."},
@@ -258,10 +258,18 @@ const struct cddpi_key cddpi_config_keys[] = {
          "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
          "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
 
-    {KEY(parallel.type), CDDPI_KEY_ENUM, "\"ranks\"", .choices = "ranks|model_parallel",
-     .text = "*ranks*: a rank works on one device, with the whole model or, with "
-             "*parallel.pipeline*, with a stage; *model_parallel*: each rank has the layers of the "
-             "whole model on several devices, *train.devices*. See SEVERAL DEVICES."},
+    {KEY(parallel.type), CDDPI_KEY_ENUM, "\"ranks\"",
+     .choices = "ranks|model_parallel|data_parallel",
+     .text =
+         "*ranks*: a rank works on one device, with the whole model or, with "
+         "*parallel.pipeline*, with a stage; *model_parallel*: each rank has the layers of the "
+         "whole model on several devices, *train.devices*; *data_parallel*: each rank has a copy "
+         "of the model on several devices, as PyTorch's DataParallel. See SEVERAL DEVICES."},
+    {KEY(parallel.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=data_parallel",
+     .text = "The devices that have a copy of the model, as in *train.devices*, of which they are "
+             "some if both are given; none: *train.devices*. The first has the parameters."},
+    {KEY(parallel.output_device), CDDPI_KEY_TEXT, "\"\"", .of = "parallel.type=data_parallel",
+     .text = "The device on which the outputs come together, and the loss is; empty: the first."},
     {KEY(parallel.placement), CDDPI_KEY_TEXT, "\"\"", MODEL_PARALLEL,
      .text =
          "Which layers are on which device: \"layer1=cpu:0, fc=cpu:1\". A layer is named by its "

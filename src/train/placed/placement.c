@@ -1,5 +1,5 @@
 /* placement.c - owns the way from train.conf to devices, and to the layers that are on each:
- * train.devices, parallel.placement and parallel.stages. */
+ * train.devices, parallel.devices, parallel.placement and parallel.stages. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "parallel/divide.h"
@@ -65,7 +65,8 @@ static int find_name(char *const *names, int count, const char *name)
     return i;
 }
 
-/* Names of devices: those of train.devices, or those that parallel.placement names. */
+/* Names of devices: those of parallel.devices or train.devices, or those that parallel.placement
+ * names. */
 struct names {
     char *values[CDDP_PARALLEL_DEVICES];
     int count;
@@ -92,16 +93,45 @@ static cddp_status add_name(const struct cddpi_config *config, const char *key, 
     return CDDP_OK;
 }
 
+/* Where the user lists devices, if he does. */
+static const struct cddpi_text_list *named_devices(const struct cddpi_config *config)
+{
+    return config->parallel.devices.count > 0 ? &config->parallel.devices : &config->train.devices;
+}
+
+static const char *devices_key(const struct cddpi_config *config)
+{
+    if (config->parallel.devices.count > 0) {
+        return "parallel.devices";
+    }
+    return config->train.devices.count > 0 ? "train.devices" : "parallel.placement";
+}
+
+/* parallel.devices are some of train.devices. */
+static cddp_status check_subset(const struct cddpi_config *config)
+{
+    const struct cddpi_text_list *all = &config->train.devices;
+    const struct cddpi_text_list *some = &config->parallel.devices;
+
+    for (int i = 0; all->count > 0 && i < some->count; i++) {
+        if (find_name(all->values, all->count, some->values[i]) == all->count) {
+            return cddpi_config_fail(config, "parallel.devices",
+                                     "\"%s\" is not one of train.devices", some->values[i]);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status collect_names(const struct cddpi_config *config, struct names *out)
 {
-    const struct cddpi_text_list *devices = &config->train.devices;
+    const struct cddpi_text_list *devices = named_devices(config);
     const char *text = config->parallel.placement;
     struct place place;
     cddp_status status = CDDP_OK;
 
     out->count = 0;
     for (int i = 0; status == CDDP_OK && i < devices->count; i++) {
-        status = add_name(config, "train.devices", devices->values[i], out);
+        status = add_name(config, devices_key(config), devices->values[i], out);
     }
     while (status == CDDP_OK && devices->count == 0 && next_place(&text, &place)) {
         status = check_place(config, &place);
@@ -112,16 +142,22 @@ static cddp_status collect_names(const struct cddpi_config *config, struct names
     return status;
 }
 
-static cddp_status open_devices(const struct cddpi_config *config, cddp_devices **out)
+cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, cddp_devices **out)
 {
-    const char *key = config->train.devices.count > 0 ? "train.devices" : "parallel.placement";
-    struct names names;
-    cddp_status status = collect_names(config, &names);
+    const char *key = devices_key(config);
+    struct names names = {.count = 0};
+    cddp_status status = check_subset(config);
 
+    if (status == CDDP_OK) {
+        status = collect_names(config, &names);
+    }
     if (status == CDDP_OK && names.count == 0) {
-        status = cddpi_config_fail(config, "parallel.type",
-                                   "\"model_parallel\" needs train.devices, or parallel.placement "
-                                   "that names them");
+        status = config->parallel.type == CDDPI_PARALLEL_DATA
+                     ? cddpi_config_fail(config, "parallel.type",
+                                         "\"data_parallel\" needs parallel.devices")
+                     : cddpi_config_fail(config, "parallel.type",
+                                         "\"model_parallel\" needs train.devices, or "
+                                         "parallel.placement that names them");
     } else if (status == CDDP_OK) {
         status = cddp_devices_create((const char *const *)names.values, names.count, out);
         if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {
@@ -130,49 +166,6 @@ static cddp_status open_devices(const struct cddpi_config *config, cddp_devices 
     }
     fini_names(&names);
     return status;
-}
-
-cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
-{
-    const struct cddpi_stage_list *stages = &config->parallel.stages;
-    int64_t count = config->parallel.micro_batches;
-
-    if (config->parallel.pipeline > 1) {
-        return cddpi_config_fail(config, "parallel.pipeline",
-                                 "is for stages over ranks; with parallel.type = "
-                                 "\"model_parallel\" the stages are train.devices");
-    }
-    if (config->train.device == CDDPI_TRAIN_ON_CUDA) {
-        return cddpi_config_fail(config, "train.device",
-                                 "one process works on several processors, but not on several GPUs "
-                                 "yet: parallel.type = \"model_parallel\" is for the processor");
-    }
-    if (config->parallel.placement[0] != '\0' && stages->count > 0) {
-        return cddpi_config_fail(config, "parallel.placement",
-                                 "parallel.stages say where layers are, too: give one of the two");
-    }
-    if (count > 0 && config->train.accumulate > 1 && config->train.accumulate != count) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is %lld, but train.accumulate = %lld says another number of "
-                                 "micro-batches: give one of the two",
-                                 (long long)count, (long long)config->train.accumulate);
-    }
-    if (count > 1 && config->model.sync_batch_norm) {
-        return cddpi_config_fail(config, "model.sync_batch_norm",
-                                 "takes its statistics over one micro-batch of all ranks, but with "
-                                 "parallel.micro_batches several are on their way at once");
-    }
-    if (count > CDDPI_MODEL_SLOTS && config->parallel.schedule == CDDPI_PIPELINE_GPIPE) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "gpipe keeps all %lld micro-batches at once, and at most %d are "
-                                 "possible: use 1f1b",
-                                 (long long)count, CDDPI_MODEL_SLOTS);
-    }
-    return config->train.generate_steps > 0
-               ? cddpi_config_fail(config, "train.generate_steps",
-                                   "text cannot be generated on the way by a model on several "
-                                   "devices; from a checkpoint of it it can: cddp-train --generate")
-               : CDDP_OK;
 }
 
 /* parallel.placement. */
@@ -202,6 +195,23 @@ static cddp_status put_places(const struct cddpi_config *config, const cddp_devi
     return status == CDDP_ERR_CONFIG && place.layer[0] != '\0'
                ? cddpi_config_fail(config, "parallel.placement", "%s", cddp_last_error())
                : status;
+}
+
+cddp_status cddpi_trainer_output_device(const struct cddpi_config *config,
+                                        const cddp_devices *devices, int *out)
+{
+    const char *name = config->parallel.output_device;
+    int device = 0;
+
+    while (name[0] != '\0' && device < devices->count &&
+           strcmp(devices->cores[device].name, name) != 0) {
+        device++;
+    }
+    *out = device;
+    return device < devices->count
+               ? CDDP_OK
+               : cddpi_config_fail(config, "parallel.output_device",
+                                   "\"%s\" is not one of parallel.devices", name);
 }
 
 static cddp_status check_stage_count(const struct cddpi_config *config, int stages, int devices)
@@ -311,7 +321,7 @@ cddp_status cddpi_trainer_placement(const struct cddpi_config *config,
                                     int samples, cddp_devices **devices, struct cddpi_segment **out,
                                     int *out_count)
 {
-    cddp_status status = open_devices(config, devices);
+    cddp_status status = cddpi_trainer_open_devices(config, devices);
 
     if (status != CDDP_OK) {
         return status;

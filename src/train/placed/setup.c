@@ -11,7 +11,7 @@ static cddp_status check_trainer(const struct cddpi_trainer *trainer)
 {
     if (cddpi_device_is_async(trainer->device)) {
         return cddpi_config_fail(trainer->config, "parallel.type",
-                                 "\"model_parallel\" runs on the processor only (train.device = "
+                                 "several devices of one rank are processors (train.device = "
                                  "\"cpu\")");
     }
     if (cddpi_env(CDDPI_ENV_ARRIVALS) != NULL && trainer->config->parallel.micro_batches > 1) {
@@ -51,24 +51,17 @@ static cddp_status create(struct cddpi_trainer *trainer, const struct cddpi_mode
                : status;
 }
 
-cddp_status cddpi_trainer_build_placed(struct cddpi_trainer *trainer,
-                                       const struct cddpi_model_spec *spec)
+/* A segment on each device or more of them. */
+static cddp_status build_segments(struct cddpi_trainer *trainer,
+                                  const struct cddpi_model_spec *spec)
 {
     const struct cddpi_config *config = trainer->config;
     int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
-    struct cddpi_trainer_placed *placed = cddpi_zalloc(sizeof *placed);
+    struct cddpi_trainer_placed *placed = trainer->placed;
     struct cddpi_segment *segments = NULL;
     int count = 0;
-    cddp_status status = check_trainer(trainer);
+    cddp_status status;
 
-    trainer->placed = placed;
-    if (status == CDDP_OK && placed == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
-                            sizeof *placed);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
     placed->pipelined = config->parallel.micro_batches > 1;
     status = cddpi_trainer_placement(config, spec, trainer->group, samples, &placed->devices,
                                      &segments, &count);
@@ -90,11 +83,60 @@ cddp_status cddpi_trainer_build_placed(struct cddpi_trainer *trainer,
     return CDDP_OK;
 }
 
+/* A copy on each device. */
+static cddp_status build_replicas(struct cddpi_trainer *trainer,
+                                  const struct cddpi_model_spec *spec)
+{
+    struct cddpi_trainer_placed *placed = trainer->placed;
+    int output_device = 0;
+    cddp_status status = cddpi_trainer_open_devices(trainer->config, &placed->devices);
+
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_output_device(trainer->config, placed->devices, &output_device);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_replicated_create(spec, (uint64_t)trainer->config->train.seed,
+                                         placed->devices, output_device, &placed->replicated);
+        if (status == CDDP_ERR_CONFIG) {
+            status = cddpi_config_fail(trainer->config, "parallel.type", "%s", cddp_last_error());
+        }
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    trainer->model = cddpi_replicated_model(placed->replicated);
+    trainer->model_count = 2;
+    trainer->models[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
+    trainer->models[1] = (struct cddpi_trainer_model){
+        .model = cddpi_replicated_loss(placed->replicated), .trainer = trainer};
+    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
+    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_build_placed(struct cddpi_trainer *trainer,
+                                       const struct cddpi_model_spec *spec)
+{
+    cddp_status status = check_trainer(trainer);
+
+    trainer->placed = cddpi_zalloc(sizeof *trainer->placed);
+    if (status == CDDP_OK && trainer->placed == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
+                            sizeof *trainer->placed);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return trainer->config->parallel.type == CDDPI_PARALLEL_DATA ? build_replicas(trainer, spec)
+                                                                 : build_segments(trainer, spec);
+}
+
 void cddpi_trainer_destroy_placed(struct cddpi_trainer *trainer)
 {
     if (trainer->placed != NULL) {
         cddpi_step_batches_fini(&trainer->placed->batches);
         cddpi_placed_destroy(trainer->placed->model);
+        cddpi_replicated_destroy(trainer->placed->replicated);
         cddp_devices_destroy(trainer->placed->devices);
         cddpi_free(trainer->placed);
         trainer->placed = NULL;
@@ -135,6 +177,26 @@ static cddp_status print_segment(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
+static cddp_status describe_replicas(const struct cddpi_config *config, int samples, FILE *file)
+{
+    cddp_devices *devices = NULL;
+    int output_device = 0;
+    cddp_status status = cddpi_trainer_open_devices(config, &devices);
+
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_output_device(config, devices, &output_device);
+    }
+    if (status == CDDP_OK) {
+        fprintf(file,
+                "devices of each rank: %d, each with a copy of the model and up to %d samples; "
+                "their outputs come together on %s\n",
+                devices->count, (samples + devices->count - 1) / devices->count,
+                devices->cores[output_device].name);
+    }
+    cddp_devices_destroy(devices);
+    return status;
+}
+
 cddp_status cddpi_trainer_describe_placed(const struct cddpi_config *config,
                                           const struct cddpi_model_spec *spec, int samples,
                                           FILE *file)
@@ -144,6 +206,9 @@ cddp_status cddpi_trainer_describe_placed(const struct cddpi_config *config,
     int count = 0;
     cddp_status status = CDDP_OK;
 
+    if (config->parallel.type == CDDPI_PARALLEL_DATA) {
+        return describe_replicas(config, samples, file);
+    }
     if (config->parallel.type == CDDPI_PARALLEL_MODEL) {
         status = cddpi_trainer_placement(config, spec, NULL, samples, &devices, &segments, &count);
     }

@@ -62,7 +62,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
 {
     cddp_status status;
 
-    if (config->parallel.type == CDDPI_PARALLEL_MODEL) {
+    if (config->parallel.type != CDDPI_PARALLEL_RANKS) {
         return cddpi_trainer_placed_check(config);
     }
     if (config->parallel.stages.pairs) {
