@@ -62,7 +62,10 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
 
 int cddpi_dry_run_ranks(const struct cddpi_config *config)
 {
-    return (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, config->parallel.pipeline);
+    int given = config->train.world_size;
+
+    return (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX,
+                                  given > 0 ? given : config->parallel.pipeline);
 }
 
 /* What model.recompute changes, where there is something to be done again. */

@@ -56,6 +56,28 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     return CDDP_OK;
 }
 
+/* Rank and size have one source. */
+static cddp_status check_init_method(const struct cddpi_config *config)
+{
+    int size = config->train.world_size;
+
+    if (size > 0 && config->train.init_method[0] == '\0') {
+        return cddpi_config_fail(config, "train.world_size",
+                                 "needs train.init_method, which says where the %d ranks meet",
+                                 size);
+    }
+    if (size > 0 && cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return cddpi_config_fail(config, "train.world_size",
+                                 "cddp-run has given this process its rank, %s: start cddp-train "
+                                 "itself, or leave train.world_size and train.rank out",
+                                 cddpi_env(CDDPI_ENV_RANK));
+    }
+    return config->train.rank < size || config->train.rank == 0
+               ? CDDP_OK
+               : cddpi_config_fail(config, "train.rank", "%d is not below train.world_size, %d",
+                                   config->train.rank, size);
+}
+
 static cddp_status join_group(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -65,6 +87,15 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     options.timeout_ms = (uint32_t)(config->train.timeout * 1000.0);
     if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
         options.timeout_ms = 1;
+    }
+    status = check_init_method(config);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (config->train.init_method[0] != '\0') {
+        options.rendezvous = config->train.init_method;
+        options.rank = config->train.rank;
+        options.world_size = config->train.world_size;
     }
     status = cddpi_trainer_join(trainer, &options);
     if (status != CDDP_OK) {

@@ -102,6 +102,8 @@ struct cddpi_config {
         int64_t eval_epochs;
         int device;
         struct cddpi_text_list devices;
+        char *init_method;
+        int rank, world_size;
         int precision;
         int products;
         int cuda_graph;

@@ -165,6 +165,18 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "The devices that each rank works with, in order: *cpu:N* is the N-th processor that "
              "the rank may use, with a thread bound to it, *cpu* a thread that is not; none: those "
              "that *parallel.placement* names."},
+    {KEY(train.init_method), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text =
+         "Where ranks meet that no launcher has started, as PyTorch's init_process_group() takes "
+         "it: \"tcp://127.0.0.1:2568\", where rank 0 listens; \"file:///path\", on a file "
+         "system of all; \"env://\", as MASTER_ADDR and MASTER_PORT say; empty: as the launcher "
+         "says."},
+    {KEY(train.rank), CDDPI_KEY_INT, "0", 0, 65535, .local = true,
+     .text = "This process's rank, if *train.world_size* is given; each process has its own."},
+    {KEY(train.world_size), CDDPI_KEY_INT, "0", 0, 65536, .local = true,
+     .text =
+         "How many processes meet at *train.init_method*; 0: rank and size are the launcher's, or "
+         "RANK's and WORLD_SIZE's."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
