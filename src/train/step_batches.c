@@ -2,7 +2,9 @@
 #include "train/step_batches.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "group/trace.h"
 #include "train/batch_sizes.h"
 
 #include <string.h>
@@ -21,20 +23,27 @@ void cddpi_step_batches_fini(struct cddpi_step_batches *all)
     *all = (struct cddpi_step_batches){0};
 }
 
-/* What a sample of the data has. */
+/* What is kept of a sample. */
 struct sizes {
     size_t input, tokens, labels; /* elements */
 };
 
-static struct sizes sizes_of(const struct cddpi_trainer *trainer)
+static struct sizes sizes_of(const struct cddpi_trainer *trainer,
+                             const struct cddpi_step_batches *all)
 {
     const struct cddpi_dataset *data = &trainer->train_data;
+    bool is_text = cddpi_trainer_is_text(trainer);
+    struct sizes sizes = {0, 0, 0};
 
-    if (cddpi_trainer_is_text(trainer)) {
-        return (struct sizes){0, (size_t)data->context, (size_t)data->context};
+    if (!all->no_data) {
+        sizes.tokens = is_text ? (size_t)data->context : 0;
+        sizes.input = is_text ? 0
+                              : (size_t)data->channels * (size_t)data->height * (size_t)data->width;
     }
-    return (struct sizes){(size_t)data->channels * (size_t)data->height * (size_t)data->width, 0,
-                          1};
+    if (!all->no_labels) {
+        sizes.labels = is_text ? (size_t)data->context : 1;
+    }
+    return sizes;
 }
 
 static bool allocate_one(struct cddpi_stored_batch *batch, const struct sizes *sizes,
@@ -51,7 +60,7 @@ static bool allocate_one(struct cddpi_stored_batch *batch, const struct sizes *s
 static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
                             struct cddpi_step_batches *all)
 {
-    struct sizes sizes = sizes_of(trainer);
+    struct sizes sizes = sizes_of(trainer, all);
     size_t samples = (size_t)cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
     int count = (int)cddpi_trainer_micro_batches(trainer->config) + multiple;
     bool done;
@@ -71,34 +80,44 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
     return CDDP_OK;
 }
 
-static struct cddpi_batch store(const struct cddpi_trainer *trainer, struct cddpi_stored_batch *to,
+static struct cddpi_batch store(const struct sizes *sizes, struct cddpi_stored_batch *to,
                                 const struct cddpi_micro_batch *from)
 {
-    struct sizes sizes = sizes_of(trainer);
     struct cddpi_batch batch = cddpi_prefetcher_batch(from);
     size_t count = (size_t)batch.count;
 
     if (count > 0) {
-        memcpy(to->label, batch.label, count * sizes.labels * sizeof *to->label);
         memcpy(to->ids, batch.sample_ids, count * sizeof *to->ids);
     }
-    if (count > 0 && batch.tokens != NULL) {
-        memcpy(to->tokens, batch.tokens, count * sizes.tokens * sizeof *to->tokens);
-        batch.tokens = to->tokens;
+    if (count > 0 && sizes->labels > 0) {
+        memcpy(to->label, batch.label, count * sizes->labels * sizeof *to->label);
     }
-    if (count > 0 && batch.input != NULL) {
-        memcpy(to->input, batch.input, count * sizes.input * sizeof *to->input);
-        batch.input = to->input;
+    if (count > 0 && sizes->tokens > 0) {
+        memcpy(to->tokens, batch.tokens, count * sizes->tokens * sizeof *to->tokens);
     }
-    batch.label = to->label;
+    if (count > 0 && sizes->input > 0) {
+        memcpy(to->input, batch.input, count * sizes->input * sizeof *to->input);
+    }
+    batch.input = sizes->input > 0 ? to->input : NULL;
+    batch.tokens = sizes->tokens > 0 ? to->tokens : NULL;
+    batch.label = sizes->labels > 0 ? to->label : NULL;
     batch.sample_ids = to->ids;
     return batch;
+}
+
+static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
+{
+    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
+
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
 }
 
 cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi_step *step,
                                      int multiple, bool logs, struct cddpi_step_batches *all)
 {
     struct cddpi_micro_batch batch = {.last = false};
+    struct sizes sizes = sizes_of(trainer, all);
     cddp_status status = all->stored == NULL ? allocate(trainer, multiple, all) : CDDP_OK;
 
     all->count = 0;
@@ -106,11 +125,12 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
         status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
         if (status == CDDP_OK) {
             trainer->interval.data_ns += batch.waited_ns;
+            trace_batch(trainer, &batch);
             if (logs) {
                 cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
             }
             step->predictions += batch.count * trainer->predictions;
-            all->batches[all->count] = store(trainer, &all->stored[all->count], &batch);
+            all->batches[all->count] = store(&sizes, &all->stored[all->count], &batch);
             all->count++;
             status = cddpi_prefetcher_release(trainer->prefetcher);
         }

@@ -12,6 +12,7 @@ struct cddpi_stored_batch {
 };
 
 struct cddpi_step_batches {
+    bool no_data, no_labels;           /* not read here, and not kept; set by the caller */
     struct cddpi_stored_batch *stored; /* room for as many as a step can have */
     struct cddpi_batch *batches;       /* of the step at hand: count of them ... */
     double *scales;                    /* ... and what their backwards multiply by */

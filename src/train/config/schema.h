@@ -17,7 +17,7 @@ enum cddpi_key_type {
     CDDPI_KEY_INTS,   /* struct cddpi_int_list */
     CDDPI_KEY_REALS,  /* struct cddpi_real_list */
     CDDPI_KEY_TEXTS,  /* struct cddpi_text_list */
-    CDDPI_KEY_STAGES, /* struct cddpi_stage_list */
+    CDDPI_KEY_STAGES, /* struct cddpi_stage_names */
     CDDPI_KEY_LAYERS  /* struct cddpi_config_layers */
 };
 

@@ -269,7 +269,7 @@ static cddp_status read_texts(const struct cddpi_config_source *source,
 /* The names of one stage of a list of them, behind those that @p list has. */
 static cddp_status read_pair(const struct cddpi_config_source *source,
                              const config_setting_t *setting, const struct cddpi_key *key,
-                             struct cddpi_stage_list *list)
+                             struct cddpi_stage_names *list)
 {
     cddp_status status = CDDP_OK;
 
@@ -294,17 +294,17 @@ static cddp_status read_pair(const struct cddpi_config_source *source,
 /* Names, or a list of pairs of them. */
 static cddp_status read_stages(const struct cddpi_config_source *source,
                                const config_setting_t *setting, const struct cddpi_key *key,
-                               struct cddpi_stage_list *out)
+                               struct cddpi_stage_names *out)
 {
     struct cddpi_text_list names = {NULL, 0};
-    struct cddpi_stage_list list = {NULL, 0, true};
+    struct cddpi_stage_names list = {NULL, 0, true};
     int stages = is_list(setting) ? config_setting_length(setting) : 0;
     bool pairs = stages > 0 && is_list(config_setting_get_elem(setting, 0));
     cddp_status status;
 
     if (!pairs) {
         status = read_texts(source, setting, key, &names);
-        list = (struct cddpi_stage_list){names.values, names.count, false};
+        list = (struct cddpi_stage_names){names.values, names.count, false};
     } else {
         list.values = cddpi_zalloc_array(2 * (size_t)stages, sizeof *list.values);
         status = list.values != NULL
@@ -323,12 +323,12 @@ static cddp_status read_stages(const struct cddpi_config_source *source,
     return CDDP_OK;
 }
 
-void cddpi_config_stages_fini(struct cddpi_stage_list *list)
+void cddpi_config_stages_fini(struct cddpi_stage_names *list)
 {
     struct cddpi_text_list texts = {list->values, list->count};
 
     cddpi_config_texts_fini(&texts);
-    *list = (struct cddpi_stage_list){NULL, 0, false};
+    *list = (struct cddpi_stage_names){NULL, 0, false};
 }
 
 static cddp_status read_layers(const struct cddpi_config_source *source,

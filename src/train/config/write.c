@@ -90,7 +90,7 @@ static void write_layers(FILE *file, const struct cddpi_config_layers *list)
     fputs(list->count > 0 ? "\n  )" : ")", file);
 }
 
-static void write_stages(FILE *file, const struct cddpi_stage_list *list)
+static void write_stages(FILE *file, const struct cddpi_stage_names *list)
 {
     fputc(list->pairs ? '(' : '[', file);
     for (int i = 0; i < list->count; i++) {

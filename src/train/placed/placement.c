@@ -227,7 +227,7 @@ static cddp_status check_stage_count(const struct cddpi_config *config, int stag
 static cddp_status put_stages(const struct cddpi_config *config, const cddp_devices *devices,
                               struct cddpi_placement *placement)
 {
-    const struct cddpi_stage_list *stages = &config->parallel.stages;
+    const struct cddpi_stage_names *stages = &config->parallel.stages;
     cddp_status status = check_stage_count(config, stages->count / 2, devices->count);
 
     if (status != CDDP_OK) {
@@ -271,7 +271,7 @@ static cddp_status divide(const struct cddpi_config *config, const struct cddpi_
                           cddp_group *group, int samples, int count,
                           struct cddpi_layer_range *ranges)
 {
-    const struct cddpi_stage_list *stages = &config->parallel.stages;
+    const struct cddpi_stage_names *stages = &config->parallel.stages;
     bool named = stages->count > 0;
     cddp_status status = CDDP_OK;
 

@@ -1,7 +1,9 @@
-/* compute.c - owns a step of a divided run: its micro-batches go through the pipeline; and batches
+/* compute.c - owns a step of a divided run: of its micro-batches the stages that read data or
+ * labels keep copies, for they wait for several turns, and all go through the pipeline; and batches
  * of test data. */
 #include "base/clock.h"
 #include "base/launcher_report.h"
+#include "group/trace.h"
 #include "train/micro_batch.h"
 #include "train/stages/state.h"
 
@@ -13,11 +15,25 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
     return trainer->stages->is_tied[param] ? CDDP_OK : cddp_ddp_grad_ready(trainer->ddp, param);
 }
 
+/* Behind the pipeline: tied parameters get their sums, and replicas' means are waited for. */
+static cddp_status finish(struct cddpi_trainer *trainer)
+{
+    int64_t begun = cddpi_now_ns();
+    int64_t ended;
+    cddp_status status = cddpi_stages_sum_tied(trainer);
+
+    ended = cddpi_now_ns();
+    trainer->interval.stages_wait_ns += ended - begun;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
+    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+}
+
 static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
+    struct cddpi_interval *interval = &trainer->interval;
     struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_pipeline_times times;
     cddp_step sync = CDDP_STEP_INIT;
-    int64_t begun = cddpi_now_ns();
     cddp_status status;
 
     sync.weight = (double)all->share;
@@ -29,17 +45,18 @@ static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_ba
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_stages_sum_tied(trainer);
-    }
-    trainer->interval.backward_ns += cddpi_now_ns() - begun;
-    trainer->interval.loss_sum += result.loss_sum;
-    trainer->interval.correct += result.correct;
-    trainer->interval.count += result.count;
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+    times = cddpi_pipeline_times(trainer->stages->pipeline);
+    interval->forward_ns += times.forward_ns;
+    interval->backward_ns += times.backward_ns;
+    interval->stages_wait_ns += times.wait_ns;
+    interval->loss_sum += result.loss_sum;
+    interval->correct += result.correct;
+    interval->count += result.count;
+    return status == CDDP_OK ? finish(trainer) : status;
 }
 
-/* Of the ranks of a pipeline only the first writes down which samples they have. */
+/* Of the ranks of a pipeline only the first writes down which samples they have; it reads the data,
+ * and the last one the labels. */
 cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
 {
     struct cddpi_stages *stages = trainer->stages;
@@ -47,6 +64,8 @@ cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_ste
     cddp_status status;
 
     cddpi_launcher_report_alive();
+    stages->batches.no_data = stages->stage > 0;
+    stages->batches.no_labels = !cddpi_pipeline_has_loss(stages->pipeline);
     status = cddpi_step_batches_fetch(trainer, step, multiple, stages->stage == 0,
                                       &stages->batches);
     return status == CDDP_OK ? run(trainer, &stages->batches) : status;
