@@ -89,6 +89,10 @@ struct cddpi_layer_range {
     int first, end;
 };
 
+/* Of a part with the last layer: whether it has the loss, too; or nothing but the loss, which then
+ * comes from the outputs at the one edge. */
+enum cddpi_part_loss { CDDPI_PART_WITH_LOSS, CDDPI_PART_WITHOUT_LOSS, CDDPI_PART_LOSS_ALONE };
+
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11",
                            "lstm_lm"; NULL: the layers below */
@@ -116,6 +120,7 @@ struct cddpi_model_spec {
                        every run */
     struct cddpi_layer_range part; /* create these layers only: see cddpi_model_edges() */
     bool tied; /* lstm_lm: the embedding's table is the last layer's weight, too */
+    enum cddpi_part_loss part_loss;
 };
 
 struct cddpi_model;
@@ -280,18 +285,35 @@ const struct cddpi_edge *cddpi_model_edges(const struct cddpi_model *model,
 void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side, size_t index,
                            float *data, float *grad);
 
+/** Let parameter @p index of a part, which another part @p owner before it has, too (a tied
+ * weight), live there. @p shares_grad: both will be bound to one gradient, to which the backward of
+ * the owner, which comes later, adds.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: a model is not on the processor. */
+CDDP_CHECKED cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
+                                                 struct cddpi_model *owner, size_t owner_index,
+                                                 bool shares_grad);
+
 /** Let the following calls work on slot @p slot (from 0, which is chosen first): each has an arena
  *  of its own, and remembers its last forward, so that several batches can be between forward and
  *  backward. CDDP_ERR_ARGUMENT: there are CDDPI_MODEL_SLOTS. */
 enum { CDDPI_MODEL_SLOTS = 256 };
 CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
-/** The number of the layer that @p name names in the description of @p spec, and how many there
- *  are. A name also stands for the layers whose names begin with it and a dot ("layer3" for
- *  "layer3.0.conv1" and those behind it): the first of them.
- *  @return CDDP_OK; CDDP_ERR_CONFIG: none has that name. */
+/** The number of the first layer that @p name names in the description of @p spec, as
+ *  cddpi_model_find_layers() finds it, and how many layers there are.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: none. */
 CDDP_CHECKED cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec,
                                                 const char *name, int *out_layer, int *out_count);
+/** Which layers @p name names: the one with that name; else all whose names begin with it and a
+ *  dot ("layer3": "layer3.0.conv1" ...); "input": the first; else the number of one, from 0.
+ *  @param out    Of those layers, with any others in between.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: none. */
+CDDP_CHECKED cddp_status cddpi_model_find_layers(const struct cddpi_model_spec *spec,
+                                                 const char *name, struct cddpi_layer_range *out);
+/** Whether layer @p layer of that description has parameters or buffers; and how many layers there
+ *  are. */
+CDDP_CHECKED cddp_status cddpi_model_layer_has_params(const struct cddpi_model_spec *spec,
+                                                      int layer, bool *out, int *out_count);
 /** The name of layer @p layer of that description. */
 CDDP_CHECKED cddp_status cddpi_model_layer_name(const struct cddpi_model_spec *spec, int layer,
                                                 char *out, size_t out_bytes);

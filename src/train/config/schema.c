@@ -20,6 +20,7 @@
 #define GPT2 .of = "model.type=gpt2"
 #define SGD .of = "optimizer.type=sgd"
 #define ADAMW .of = "optimizer.type=adamw"
+#define MODEL_PARALLEL .of = "parallel.type=model_parallel"
 #define FALLING .of = "optimizer.schedule.type=linear|cosine|wsd"
 #define IN_STEPS .of = "optimizer.schedule.type=step"
 #define WSD .of = "optimizer.schedule.type=wsd"
@@ -191,6 +192,22 @@ const struct cddpi_key cddpi_config_keys[] = {
          "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
          "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
          "says, else *cpu*."},
+    {KEY(train.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=model_parallel|data_parallel",
+     .text = "The devices that each rank works with, in order: *cpu:N* is the N-th processor that "
+             "the rank may use, with a thread bound to it, *cpu* a thread that is not; none: those "
+             "that *parallel.placement* names."},
+    {KEY(train.init_method), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text =
+         "Where ranks meet that no launcher has started, as PyTorch's init_process_group() takes "
+         "it: \"tcp://127.0.0.1:2568\", where rank 0 listens; \"file:///path\", on a file "
+         "system of all; \"env://\", as MASTER_ADDR and MASTER_PORT say; empty: as the launcher "
+         "says."},
+    {KEY(train.rank), CDDPI_KEY_INT, "0", 0, 65535, .local = true,
+     .text = "This process's rank, if *train.world_size* is given; each process has its own."},
+    {KEY(train.world_size), CDDPI_KEY_INT, "0", 0, 65536, .local = true,
+     .text =
+         "How many processes meet at *train.init_method*; 0: rank and size are the launcher's, or "
+         "RANK's and WORLD_SIZE's."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
@@ -285,6 +302,24 @@ const struct cddpi_key cddpi_config_keys[] = {
          "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
          "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
 
+    {KEY(parallel.type), CDDPI_KEY_ENUM, "\"ranks\"",
+     .choices = "ranks|model_parallel|data_parallel",
+     .text =
+         "*ranks*: a rank works on one device, with the whole model or, with "
+         "*parallel.pipeline*, with a stage; *model_parallel*: each rank has the layers of the "
+         "whole model on several devices, *train.devices*; *data_parallel*: each rank has a copy "
+         "of the model on several devices, as PyTorch's DataParallel. See SEVERAL DEVICES."},
+    {KEY(parallel.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=data_parallel",
+     .text = "The devices that have a copy of the model, as in *train.devices*, of which they are "
+             "some if both are given; none: *train.devices*. The first has the parameters."},
+    {KEY(parallel.output_device), CDDPI_KEY_TEXT, "\"\"", .of = "parallel.type=data_parallel",
+     .text = "The device on which the outputs come together, and the loss is; empty: the first."},
+    {KEY(parallel.placement), CDDPI_KEY_TEXT, "\"\"", MODEL_PARALLEL,
+     .text =
+         "Which layers are on which device: \"layer1=cpu:0, fc=cpu:1\". A layer is named by its "
+         "name, by what names begin with (*layer1* for *layer1.0.conv1* and the like), or by "
+         "its number from 0. Layers without parameters that are not named go with the layer "
+         "before them."},
     {KEY(parallel.pipeline), CDDPI_KEY_INT, "1", 1, 4096,
      .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
              "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "
@@ -302,10 +337,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Into how many micro-batches a pipeline's share of a step is cut, which are in "
              "different stages at once; 0: *train.accumulate*. With P stages, each waits for "
              "(P - 1) / (micro-batches + P - 1) of the time."},
-    {KEY(parallel.stages), CDDPI_KEY_TEXTS, "[]",
+    {KEY(parallel.stages), CDDPI_KEY_STAGES, "[]",
      .text = "The first layer of each stage but the first, by name; none: rank 0 measures the "
              "layers when the run begins, and stages take as equally long as can be. Two runs with "
-             "the same division have the same bits."},
+             "the same division have the same bits. model_parallel: also the first and the last "
+             "layer of each device's stage, as ( [\"input\", \"layer2\"], [\"layer3\", \"fc\"] )."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},
@@ -421,6 +457,8 @@ const char *cddpi_key_expects(const struct cddpi_key *key)
         return "a number or a list of numbers";
     case CDDPI_KEY_TEXTS:
         return "a string or a list of strings";
+    case CDDPI_KEY_STAGES:
+        return "a list of names, or a list of stages in ( )";
     case CDDPI_KEY_LAYERS:
         return "a list of layers";
     }
