@@ -125,6 +125,9 @@ struct cddpi_config {
         int chunks;
         int64_t micro_batches;
         struct cddpi_text_list stages;
+        int balance;
+        int64_t memory_bytes;
+        struct cddpi_int_list recompute;
     } parallel;
     struct {
         int type;
