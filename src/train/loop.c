@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "group/trace.h"
+#include "train/broken_files.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
 #include "train/generate/during_run.h"
@@ -153,6 +154,9 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     }
     if (status == CDDP_OK && !trainer->stopped) {
         status = write_text(trainer, true);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_tell_broken(trainer);
     }
     cddpi_trainer_report_end(trainer);
     return status;

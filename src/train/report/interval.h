@@ -18,7 +18,8 @@ struct cddpi_interval {
     uint64_t steps;
     uint64_t whole;             /* of these, whose parts' times are not known */
     uint64_t replayed;          /* of these, that were replayed from captures */
-    uint64_t exposed_before_ns; /* total of the reducer's statistics at the last line */
+    uint64_t exposed_before_ns; /* totals of the reducer's statistics at the last line */
+    uint64_t peer_wait_before_ns, transfer_before_ns;
 };
 
 /* The same of all ranks together. Times are those of one step. */
@@ -29,6 +30,7 @@ struct cddpi_interval_means {
     double data_ms;
     /* NaN: they are known of no step */
     double forward_ms, backward_ms, exposed_comm_ms, optimizer_ms;
+    double peer_wait_ms; /* of exposed_comm_ms: before the last rank had come to its wait */
     uint64_t skipped_steps, replayed_steps;
 };
 
