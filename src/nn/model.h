@@ -323,6 +323,17 @@ CDDP_CHECKED cddp_status cddpi_model_layer_name(const struct cddpi_model_spec *s
 CDDP_CHECKED cddp_status cddpi_model_measure_layers(const struct cddpi_model_spec *spec,
                                                     int samples, double **out, int *out_count);
 
+struct cddpi_layer_bytes {
+    size_t parameters;  /* float32, those of a tied layer where it is tied to */
+    size_t activations; /* its output, of so many samples */
+    bool is_own;        /* else it is done along with the layer before */
+};
+
+/** What each layer takes of memory.
+ *  @param out  One a layer; release with cddpi_free(). */
+CDDP_CHECKED cddp_status cddpi_model_layer_bytes(const struct cddpi_model_spec *spec, int samples,
+                                                 struct cddpi_layer_bytes **out, int *out_count);
+
 /** How many predictions a sample has: `context` of tokens, else 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);
 

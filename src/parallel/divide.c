@@ -5,13 +5,14 @@
 #include "base/error.h"
 
 #include <stdint.h>
-#include <string.h>
 
 /* Layers of which a stage has all or none: each begins with one that costs something. */
 struct units {
     int *first;   /* layer; one more than there are units: the end */
     double *sums; /* of the costs of all units before */
     int count;
+    const struct cddpi_layer_bytes *layers; /* borrowed, by memory only; so are these: */
+    const struct cddpi_stage_memory *memory;
 };
 
 static void fini_units(struct units *units)
@@ -49,14 +50,30 @@ struct row {
     int *begin;
 };
 
+/* What stage @p stage costs with units @p first up to and not including @p end. */
+typedef double (*cost_fn)(const struct units *units, int stage, int first, int end);
+
+static double time_of(const struct units *units, int stage, int first, int end)
+{
+    (void)stage;
+    return units->sums[end] - units->sums[first];
+}
+
+static double bytes_of(const struct units *units, int stage, int first, int end)
+{
+    struct cddpi_layer_range range = {units->first[first], units->first[end]};
+
+    return (double)cddpi_stage_bytes(units->layers, range, &units->memory[stage]);
+}
+
 /* The classic partition of a sequence: best for one more stage from best for so many. */
-static void add_stage(const struct units *units, const struct row *before, struct row *row,
-                      int stages)
+static void add_stage(const struct units *units, cost_fn cost, const struct row *before,
+                      struct row *row, int stages)
 {
     for (int n = stages; n <= units->count; n++) {
         row->begin[n] = -1;
         for (int first = stages - 1; first < n; first++) {
-            double last = units->sums[n] - units->sums[first];
+            double last = cost(units, stages - 1, first, n);
             double longest = before->longest[first] > last ? before->longest[first] : last;
 
             if (row->begin[n] < 0 || longest < row->longest[n]) {
@@ -67,7 +84,8 @@ static void add_stage(const struct units *units, const struct row *before, struc
     }
 }
 
-static cddp_status partition(const struct units *units, int stages, struct cddpi_layer_range *out)
+static cddp_status partition(const struct units *units, cost_fn cost, int stages,
+                             struct cddpi_layer_range *out)
 {
     size_t width = (size_t)units->count + 1;
     double *longest = cddpi_zalloc_array(width * (size_t)stages, sizeof *longest);
@@ -80,12 +98,14 @@ static cddp_status partition(const struct units *units, int stages, struct cddpi
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers",
                           units->first[units->count]);
     }
-    memcpy(longest, units->sums, width * sizeof *longest); /* one stage begins at unit 0 */
+    for (int u = 1; u <= units->count; u++) {
+        longest[u] = cost(units, 0, 0, u); /* one stage begins at unit 0 */
+    }
     for (int s = 1; s < stages; s++) {
         struct row before = {longest + width * (size_t)(s - 1), begin + width * (size_t)(s - 1)};
         struct row row = {longest + width * (size_t)s, begin + width * (size_t)s};
 
-        add_stage(units, &before, &row, s + 1);
+        add_stage(units, cost, &before, &row, s + 1);
     }
     for (int s = stages - 1; s >= 0; s--) {
         int first = begin[width * (size_t)s + (size_t)n];
@@ -98,8 +118,10 @@ static cddp_status partition(const struct units *units, int stages, struct cddpi
     return CDDP_OK;
 }
 
-cddp_status cddpi_divide_layers(const double *costs, int layers, int stages,
-                                struct cddpi_layer_range *out)
+/* @p memory NULL: by time. */
+static cddp_status divide(const double *costs, const struct cddpi_layer_bytes *bytes, int layers,
+                          const struct cddpi_stage_memory *memory, int stages,
+                          struct cddpi_layer_range *out)
 {
     struct units units;
     cddp_status status;
@@ -107,15 +129,55 @@ cddp_status cddpi_divide_layers(const double *costs, int layers, int stages,
     if (!init_units(costs, layers, &units)) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", layers);
     }
+    units.layers = bytes;
+    units.memory = memory;
     if (units.count < stages) {
         status = cddpi_fail(CDDP_ERR_CONFIG,
                             "parallel: %d stages are more than the model's %d layers (those that "
                             "are not done along with the layer before)",
                             stages, units.count);
     } else {
-        status = partition(&units, stages, out);
+        status = partition(&units, memory != NULL ? bytes_of : time_of, stages, out);
     }
     fini_units(&units);
+    return status;
+}
+
+cddp_status cddpi_divide_layers(const double *costs, int layers, int stages,
+                                struct cddpi_layer_range *out)
+{
+    return divide(costs, NULL, layers, NULL, stages, out);
+}
+
+size_t cddpi_stage_bytes(const struct cddpi_layer_bytes *layers, struct cddpi_layer_range range,
+                         const struct cddpi_stage_memory *memory)
+{
+    size_t sum = 0;
+
+    for (int i = range.first; i < range.end; i++) {
+        sum += layers[i].parameters * (size_t)memory->parameter_copies +
+               layers[i].activations * (size_t)memory->micro_batches;
+    }
+    return sum;
+}
+
+cddp_status cddpi_divide_by_memory(const struct cddpi_layer_bytes *layers, int count,
+                                   const struct cddpi_stage_memory *memory, int stages,
+                                   struct cddpi_layer_range *out)
+{
+    double *begins = cddpi_zalloc_array((size_t)count + 1, sizeof *begins);
+    bool learns = false;
+    cddp_status status;
+
+    if (begins == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", count);
+    }
+    for (int i = 0; i < count; i++) { /* not before the first layer that learns */
+        begins[i] = layers[i].is_own && layers[i].parameters > 0 && learns ? 1 : 0;
+        learns = learns || layers[i].parameters > 0;
+    }
+    status = divide(begins, layers, count, memory, stages, out);
+    cddpi_free(begins);
     return status;
 }
 

@@ -11,6 +11,23 @@
 CDDP_CHECKED cddp_status cddpi_divide_layers(const double *costs, int layers, int stages,
                                              struct cddpi_layer_range *out);
 
+/* What a stage keeps of its parameters and of micro-batches. */
+struct cddpi_stage_memory {
+    int parameter_copies; /* parameters, gradients and the optimizer's moments */
+    int micro_batches;    /* that are between forward and backward at once */
+};
+
+/** Divide layers among @p stages so that the stage that takes most memory takes as little as can
+ *  be: parameters, as often as memory[stage] says, and the outputs of its layers. Each begins with
+ *  a layer that has parameters, but for what comes before the first of them.
+ *  @return as cddpi_divide_layers(). */
+CDDP_CHECKED cddp_status cddpi_divide_by_memory(const struct cddpi_layer_bytes *layers, int count,
+                                                const struct cddpi_stage_memory *memory, int stages,
+                                                struct cddpi_layer_range *out);
+/** What a stage of these layers takes in bytes, by the same measure. */
+size_t cddpi_stage_bytes(const struct cddpi_layer_bytes *layers, struct cddpi_layer_range range,
+                         const struct cddpi_stage_memory *memory);
+
 /** Stages that begin where the user says.
  *  @param names   The first layer of each stage but the first; @p count of them.
  *  @param out     count + 1.

@@ -67,6 +67,24 @@ static void no_other_division_is_shorter(void **state)
     }
 }
 
+/* The first stage of 1f1b keeps two micro-batches, the last one one. */
+static void by_memory_the_largest_stage_is_as_small_as_can_be(void **state)
+{
+    static const struct cddpi_layer_bytes layers[] = {{0, 5, true},   {100, 10, true},
+                                                      {0, 10, false}, {10, 50, true},
+                                                      {10, 50, true}, {100, 10, true}};
+    static const struct cddpi_stage_memory memory[] = {{2, 2}, {2, 1}};
+    struct cddpi_layer_range ranges[2];
+
+    (void)state;
+    assert_int_equal(cddpi_divide_by_memory(layers, 6, memory, 2, ranges), CDDP_OK);
+    assert_int_equal(ranges[0].first, 0);
+    assert_int_equal(ranges[0].end, 3); /* with one layer more, 370 and 280 */
+    assert_int_equal(ranges[1].end, 6);
+    assert_int_equal(cddpi_stage_bytes(layers, ranges[0], &memory[0]), 250);
+    assert_int_equal(cddpi_stage_bytes(layers, ranges[1], &memory[1]), 350);
+}
+
 static void no_stage_begins_with_a_layer_that_the_one_before_does(void **state)
 {
     (void)state;
@@ -157,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_stage_is_as_short_as_can_be),
         cmocka_unit_test(no_other_division_is_shorter),
+        cmocka_unit_test(by_memory_the_largest_stage_is_as_small_as_can_be),
         cmocka_unit_test(no_stage_begins_with_a_layer_that_the_one_before_does),
         cmocka_unit_test(more_stages_than_layers_are_refused),
         cmocka_unit_test(stages_begin_where_they_are_told_to),

@@ -50,8 +50,9 @@ char *run_dir_argument(const char *name);
 /* All of a file with a NUL byte behind; NULL if there is none. */
 char *get_file(const char *path, size_t *out_bytes);
 int make_work(void **state);
-/* Also text.conf: a small GPT-2 and a text in which each letter says which one follows, but for the
- * first ones of words; 23 steps of 32 samples, but for the last, which has 15. */
+/* Also a configuration of a small GPT-2, which run_options can name, and a text in which each
+ * letter says which one follows, but for the first ones of words; 23 steps of 32 samples, but for
+ * the last, which has 15. */
 int make_text_work(void **state);
 int remove_work(void **state);
 struct run start(const struct run_options *options);

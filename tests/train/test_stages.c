@@ -99,6 +99,44 @@ static void a_checkpoint_of_stages_goes_on_without_and_back(void **state)
     }
 }
 
+/* What a dry run of small.conf with @p words says; free(). */
+static char *dry_run(const char *words, int *out_status)
+{
+    int status = system(argument("cd %s && CDDP_RANK= %s/src/cddp-train --dry-run small.conf "
+                                 "'model.hidden=[24,20]' parallel.pipeline=2 "
+                                 "parallel.micro_batches=4 %s > dry 2>&1",
+                                 work, getenv("CDDP_TEST_BUILD"), words));
+
+    *out_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return get_file(in_work("dry"), NULL);
+}
+
+/* Of 2144 parameters 1560 are the first layer's. */
+static void stages_can_be_chosen_by_memory_and_be_too_large(void **state)
+{
+    int status = -1;
+    char *said = dry_run("'parallel.stages=\"auto\"' parallel.balance=memory", &status);
+
+    (void)state;
+    assert_int_equal(status, 0);
+    assert_non_null(strstr(said, "stage 0 on rank 0: flatten to "));
+    assert_non_null(strstr(said, "stage 1 on rank 1: fc2 to fc3, 584 parameters, "));
+    assert_non_null(strstr(said, ", 1560 parameters, "));
+    free(said);
+    said = dry_run("parallel.balance=memory 'parallel.stages=[\"fc2\"]'", &status);
+    assert_int_equal(status, 2);
+    assert_non_null(strstr(said, "parallel.balance: is for stages that are chosen"));
+    free(said);
+    said = dry_run("parallel.balance=memory parallel.memory_bytes=20000", &status);
+    assert_int_equal(status, 2);
+    assert_non_null(strstr(said, "parallel.memory_bytes: stage 0, which begins with \"flatten\", "
+                                 "alone takes "));
+    free(said);
+    said = dry_run("parallel.balance=memory parallel.memory_bytes=100000", &status);
+    assert_int_equal(status, 0);
+    free(said);
+}
+
 /* How many spans of that name the trace of @p rank has, numbered from 0. */
 static int count_spans(const char *run_dir, int rank, const char *name)
 {
@@ -201,6 +239,16 @@ static void what_cannot_be_divided_so_is_refused_in_one_sentence(void **state)
                    "parallel.chunks: is for pipelines, but parallel.pipeline is 1");
     expect_refused(1, "parallel.stages=[\"fc2\"]", NULL,
                    "parallel.stages: is for pipelines, but parallel.pipeline is 1");
+    expect_refused(1, "parallel.balance=memory", NULL,
+                   "parallel.balance: is for pipelines, but parallel.pipeline is 1");
+    expect_refused(1, "parallel.memory_bytes=9", NULL,
+                   "parallel.memory_bytes: is for pipelines, but parallel.pipeline is 1");
+    expect_refused(1, "parallel.recompute=[0]", NULL,
+                   "parallel.recompute: is for pipelines, but parallel.pipeline is 1");
+    expect_refused(2, "parallel.pipeline=2", "parallel.recompute=[2]",
+                   "parallel.recompute: there is no stage 2: stages are 0 to 1");
+    expect_refused(2, "parallel.pipeline=2", "parallel.recompute=[0]",
+                   "parallel.recompute: stage 0 has nothing that can be recomputed");
     expect_refused(2, "parallel.pipeline=2", "parallel.micro_batches=65",
                    "cannot be cut into 65 micro-batches");
     expect_refused(2, "parallel.pipeline=2", "parallel.micro_batches=25",
@@ -220,6 +268,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_of_stages_goes_on_without_and_back),
         cmocka_unit_test(weights_go_to_the_stages_that_have_them),
         cmocka_unit_test(a_dry_run_says_which_layers_each_stage_has),
+        cmocka_unit_test(stages_can_be_chosen_by_memory_and_be_too_large),
         cmocka_unit_test(what_cannot_be_divided_so_is_refused_in_one_sentence),
     };
 

@@ -85,6 +85,14 @@ static void every_schedule_writes_the_same_bytes(void **state)
     assert_same_checkpoint("1f1b", "interleaved", STEPS);
 }
 
+static void a_stage_that_is_recomputed_writes_the_same_bytes(void **state)
+{
+    (void)state;
+    run_text("again", 2, "parallel.pipeline=2", "parallel.micro_batches=4",
+             "parallel.recompute=[0]", NULL);
+    assert_same_checkpoint("1f1b", "again", STEPS);
+}
+
 /* A checkpoint has one table, which both stages get when a run goes on: had they two different ones
  * meanwhile, the bytes would not be those of the run that went on without a pause. */
 static void both_stages_have_the_same_table(void **state)
@@ -157,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tied_stages_train_as_the_whole_model_does),
         cmocka_unit_test(every_schedule_writes_the_same_bytes),
+        cmocka_unit_test(a_stage_that_is_recomputed_writes_the_same_bytes),
         cmocka_unit_test(both_stages_have_the_same_table),
         cmocka_unit_test(replicas_of_tied_stages_train_as_replicas_do),
         cmocka_unit_test(tied_gradients_are_the_last_that_are_ready),

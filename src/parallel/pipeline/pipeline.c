@@ -409,6 +409,9 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
     cddp_status status;
 
     spec.part = options->stages[stage_of(pipeline, index)];
+    if (options->recompute != NULL) {
+        spec.recompute = spec.recompute || options->recompute[stage_of(pipeline, index)];
+    }
     status = cddpi_model_create(&spec, seed, options->replicas, &chunk->model);
     if (status != CDDP_OK) {
         return status;

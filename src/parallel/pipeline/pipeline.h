@@ -16,6 +16,7 @@ struct cddpi_pipeline_options {
     int chunks;                             /* on each rank */
     const struct cddpi_layer_range *stages; /* ranks x chunks of them, in order, which together are
                                                the model; chunk c of rank s is c x ranks + s */
+    const bool *recompute;                  /* one a stage: as of a model's spec; NULL: as there */
     int most_micro_batches;                 /* of a step */
     cddp_group *group;                      /* the ranks of the pipeline; borrowed, outlives it */
     cddp_group *replicas; /* for batch_norm with sync, as of a model; may be NULL */

@@ -155,6 +155,9 @@ struct cddpi_config {
         char *placement;
         struct cddpi_text_list devices;
         char *output_device;
+        int balance;
+        int64_t memory_bytes;
+        struct cddpi_int_list recompute;
     } parallel;
     struct {
         int type;

@@ -338,10 +338,24 @@ const struct cddpi_key cddpi_config_keys[] = {
              "different stages at once; 0: *train.accumulate*. With P stages, each waits for "
              "(P - 1) / (micro-batches + P - 1) of the time."},
     {KEY(parallel.stages), CDDPI_KEY_STAGES, "[]",
-     .text = "The first layer of each stage but the first, by name; none: rank 0 measures the "
-             "layers when the run begins, and stages take as equally long as can be. Two runs with "
-             "the same division have the same bits. model_parallel: also the first and the last "
-             "layer of each device's stage, as ( [\"input\", \"layer2\"], [\"layer3\", \"fc\"] )."},
+     .text = "The first layer of each stage but the first, by name; or *auto*, or none: they are "
+             "chosen when the run begins. A name also stands for the layers whose names begin with "
+             "it and a dot. Two runs with the same division have the same bits. model_parallel: "
+             "also the first and the last layer of each device's stage, as ( [\"input\", "
+             "\"layer2\"], [\"layer3\", \"fc\"] )."},
+    {KEY(parallel.balance), CDDPI_KEY_ENUM, "\"time\"", .choices = "time|memory",
+     .text =
+         "How stages are chosen: *time*, so that all take as equally long as can be, which rank "
+         "0 measures; *memory*, so that the one that takes most takes as little as can be: "
+         "parameters, gradients, the optimizer's state (without *ddp.shard_optimizer*), and "
+         "the outputs of layers for all micro-batches that the stage keeps."},
+    {KEY(parallel.memory_bytes), CDDPI_KEY_LONG, "0", 0, 1e18,
+     .text = "What the stages of a rank may take, counted as for *parallel.balance* = *memory*: an "
+             "error names one that alone does not fit. 0: any."},
+    {KEY(parallel.recompute), CDDPI_KEY_INTS, "[]", 0, 1 << 16,
+     .text =
+         "Stages, numbered from 0, that keep of each block its input alone and compute the rest "
+         "again for backward, as *model.recompute* lets all do (gpt2)."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},

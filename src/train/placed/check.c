@@ -64,6 +64,20 @@ static cddp_status check_model_parallel(const struct cddpi_config *config)
     return check_micro_batches(config);
 }
 
+/* Keys that only stages over ranks read. */
+static cddp_status check_others(const struct cddpi_config *config)
+{
+    const char *key = config->parallel.balance != 0          ? "parallel.balance"
+                      : config->parallel.memory_bytes > 0    ? "parallel.memory_bytes"
+                      : config->parallel.recompute.count > 0 ? "parallel.recompute"
+                                                             : NULL;
+
+    return key == NULL ? CDDP_OK
+                       : cddpi_config_fail(config, key,
+                                           "is for stages over ranks (parallel.pipeline): leave "
+                                           "this out");
+}
+
 cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
 {
     cddp_status status;
@@ -77,8 +91,11 @@ cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
                                  "one process works on several processors, but not on several GPUs "
                                  "yet: start a rank for each");
     }
-    status = config->parallel.type == CDDPI_PARALLEL_DATA ? check_data_parallel(config)
-                                                          : check_model_parallel(config);
+    status = check_others(config);
+    if (status == CDDP_OK) {
+        status = config->parallel.type == CDDPI_PARALLEL_DATA ? check_data_parallel(config)
+                                                              : check_model_parallel(config);
+    }
     if (status != CDDP_OK) {
         return status;
     }

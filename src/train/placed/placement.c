@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "parallel/divide.h"
 #include "train/placed/placed.h"
+#include "train/stages/division.h"
 
 #include <string.h>
 
@@ -272,7 +273,7 @@ static cddp_status divide(const struct cddpi_config *config, const struct cddpi_
                           struct cddpi_layer_range *ranges)
 {
     const struct cddpi_stage_names *stages = &config->parallel.stages;
-    bool named = stages->count > 0;
+    bool named = cddpi_stages_are_named(config);
     cddp_status status = CDDP_OK;
 
     if (named) {

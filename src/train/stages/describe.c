@@ -5,36 +5,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "parallel/divide.h"
-#include "parallel/pipeline/schedule.h"
-#include "train/batch_sizes.h"
-
-static struct cddpi_pipeline_shape shape_of(const struct cddpi_config *config)
-{
-    int64_t micro_batches = cddpi_trainer_micro_batches(config);
-    int64_t ranks = config->parallel.pipeline;
-
-    if (config->parallel.chunks > 1) { /* in multiples of the ranks */
-        micro_batches = (micro_batches + ranks - 1) / ranks * ranks;
-    }
-    return (struct cddpi_pipeline_shape){
-        .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
-        .ranks = config->parallel.pipeline,
-        .chunks = config->parallel.chunks,
-        .micro_batches = (int)micro_batches};
-}
-
-static cddp_status count_slots(const struct cddpi_pipeline_shape *shape, int stage, int *out)
-{
-    struct cddpi_pipeline_action *actions = NULL;
-    size_t count = 0;
-    cddp_status status = cddpi_pipeline_plan(shape, stage % shape->ranks, &actions, &count);
-
-    if (status == CDDP_OK) {
-        *out = cddpi_pipeline_slots(actions, count, stage / shape->ranks);
-    }
-    cddpi_free(actions);
-    return status;
-}
+#include "train/stages/division.h"
 
 static cddp_status count_parameters(const struct cddpi_model_spec *spec,
                                     struct cddpi_layer_range range, size_t *out)
@@ -77,7 +48,7 @@ static cddp_status print_stage(const struct cddpi_model_spec *spec,
     char last[64] = "";
     size_t parameters = 0;
     int slots = 0;
-    cddp_status status = count_slots(shape, stage, &slots);
+    cddp_status status = cddpi_stages_count_slots(shape, stage, &slots);
 
     if (status == CDDP_OK) {
         status = count_parameters(spec, range, &parameters);
@@ -124,10 +95,23 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
     return status;
 }
 
+/* By time, those that were measured for the table. */
+static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
+                          int samples, const double *costs, int layers,
+                          struct cddpi_layer_range *out)
+{
+    int stages = config->parallel.pipeline * config->parallel.chunks;
+    cddp_status status = cddpi_stages_divide(config, spec, samples, out);
+
+    return status == CDDP_OK && !cddpi_stages_are_named(config) && config->parallel.balance == 0
+               ? cddpi_divide_layers(costs, layers, stages, out)
+               : status;
+}
+
 cddp_status cddpi_stages_describe(const struct cddpi_config *config,
                                   const struct cddpi_model_spec *spec, int samples, FILE *file)
 {
-    struct cddpi_pipeline_shape shape = shape_of(config);
+    struct cddpi_pipeline_shape shape = cddpi_stages_shape(config);
     int stages = shape.ranks * shape.chunks;
     struct cddpi_layer_range *ranges;
     double *costs = NULL;
@@ -143,20 +127,12 @@ cddp_status cddpi_stages_describe(const struct cddpi_config *config,
     }
     status = cddpi_model_measure_layers(spec, samples, &costs, &layers);
     if (status == CDDP_OK) {
-        status = config->parallel.stages.count > 0
-                     ? cddpi_stages_from_names(spec, config->parallel.stages.values, stages - 1,
-                                               ranges)
-                     : cddpi_divide_layers(costs, layers, stages, ranges);
+        status = divide(config, spec, samples, costs, layers, ranges);
     }
     if (status == CDDP_OK) {
         status = print_all(spec, &shape, ranges, costs, layers, file);
     }
     cddpi_free(costs);
     cddpi_free(ranges);
-    return status == CDDP_ERR_CONFIG
-               ? cddpi_config_fail(config,
-                                   config->parallel.stages.count > 0 ? "parallel.stages"
-                                                                     : "parallel.pipeline",
-                                   "%s", cddp_last_error())
-               : status;
+    return status;
 }

@@ -2,9 +2,9 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "parallel/divide.h"
 #include "train/batch_sizes.h"
 #include "train/placed/placed.h"
+#include "train/stages/division.h"
 #include "train/stages/state.h"
 
 #include <string.h>
@@ -60,12 +60,21 @@ static cddp_status check_whole(const struct cddpi_config *config)
     if (config->parallel.stages.count > 0) {
         return cddpi_config_fail(config, "parallel.stages", "%s", words);
     }
+    if (config->parallel.balance != 0) {
+        return cddpi_config_fail(config, "parallel.balance", "%s", words);
+    }
+    if (config->parallel.memory_bytes > 0) {
+        return cddpi_config_fail(config, "parallel.memory_bytes", "%s", words);
+    }
+    if (config->parallel.recompute.count > 0) {
+        return cddpi_config_fail(config, "parallel.recompute", "%s", words);
+    }
     return CDDP_OK;
 }
 
 static cddp_status check_stages(const struct cddpi_config *config)
 {
-    int named = config->parallel.stages.count;
+    int named = cddpi_stages_are_named(config) ? config->parallel.stages.count : 0;
     int stages = config->parallel.pipeline * config->parallel.chunks;
 
     if (config->parallel.chunks > 1 && config->parallel.schedule != CDDPI_PIPELINE_INTERLEAVED) {
@@ -78,6 +87,18 @@ static cddp_status check_stages(const struct cddpi_config *config)
                                  "names %d layers that begin a stage, but behind the first of %d "
                                  "stages there are %d",
                                  named, stages, stages - 1);
+    }
+    if (named > 0 && config->parallel.balance != 0) {
+        return cddpi_config_fail(config, "parallel.balance",
+                                 "is for stages that are chosen, but parallel.stages names them: "
+                                 "leave one of the two out");
+    }
+    for (int i = 0; i < config->parallel.recompute.count; i++) {
+        if (config->parallel.recompute.values[i] >= stages) {
+            return cddpi_config_fail(config, "parallel.recompute",
+                                     "there is no stage %d: stages are 0 to %d",
+                                     config->parallel.recompute.values[i], stages - 1);
+        }
     }
     return CDDP_OK;
 }
@@ -167,18 +188,11 @@ static cddp_status divide(struct cddpi_trainer *trainer)
     if (stages->ranges == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", count);
     }
-    if (config->parallel.stages.count > 0) {
-        status = cddpi_stages_from_names(&stages->spec, config->parallel.stages.values, count - 1,
-                                         stages->ranges);
-        return status == CDDP_ERR_CONFIG
-                   ? cddpi_config_fail(config, "parallel.stages", "%s", cddp_last_error())
-                   : status;
+    if (cddpi_stages_are_named(config)) {
+        return cddpi_stages_divide(config, &stages->spec, samples, stages->ranges);
     }
     if (trainer->rank == 0) {
-        status = cddpi_stages_measured(&stages->spec, samples, count, stages->ranges);
-    }
-    if (status == CDDP_ERR_CONFIG) {
-        status = cddpi_config_fail(config, "parallel.pipeline", "%s", cddp_last_error());
+        status = cddpi_stages_divide(config, &stages->spec, samples, stages->ranges);
     }
     return status == CDDP_OK
                ? cddp_broadcast(trainer->group, stages->ranges,
@@ -255,6 +269,43 @@ void cddpi_stages_params_moved(struct cddpi_trainer *trainer)
     }
 }
 
+static bool is_recomputed(const struct cddpi_config *config, int stage)
+{
+    const struct cddpi_int_list *list = &config->parallel.recompute;
+
+    for (int i = 0; i < list->count; i++) {
+        if (list->values[i] == stage) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of this rank's stages, which are made. */
+static cddp_status check_recompute(const struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
+    cddp_status status = CDDP_OK;
+
+    for (int m = 0; status == CDDP_OK && m < trainer->model_count; m++) {
+        int stage = m * trainer->stages->count + trainer->stages->stage;
+        struct cddpi_model_estimate estimate;
+
+        if (!is_recomputed(config, stage)) {
+            continue;
+        }
+        status = cddpi_model_estimate(trainer->models[m].model, samples, true, &estimate);
+        if (status == CDDP_OK && !(estimate.extra_work > 0)) {
+            status = cddpi_config_fail(config, "parallel.recompute",
+                                       "stage %d has nothing that can be recomputed: only blocks "
+                                       "of a gpt2 can",
+                                       stage);
+        }
+    }
+    return status;
+}
+
 cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
                                      const struct cddpi_model_spec *spec)
 {
@@ -268,11 +319,20 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
         .traced = trainer->group,
     };
     int64_t micro_batches = cddpi_trainer_micro_batches(config);
+    bool *recompute = cddpi_zalloc_array((size_t)stages->count * (size_t)options.chunks,
+                                         sizeof *recompute);
     cddp_status status;
 
+    if (recompute == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages->count);
+    }
     stages->spec = *spec;
     status = divide(trainer);
     options.stages = stages->ranges;
+    for (int s = 0; status == CDDP_OK && s < stages->count * options.chunks; s++) {
+        recompute[s] = is_recomputed(config, s);
+    }
+    options.recompute = recompute;
     /* interleaved takes multiples: those that are missing have no samples */
     options.most_micro_batches = (int)((micro_batches + stages->count - 1) / stages->count *
                                        stages->count);
@@ -283,6 +343,7 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
         status = cddpi_pipeline_create(spec, (uint64_t)config->train.seed, &options,
                                        &stages->pipeline);
     }
+    cddpi_free(recompute);
     if (status != CDDP_OK) {
         return status;
     }
@@ -292,7 +353,10 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
             .model = cddpi_pipeline_model(stages->pipeline, m), .trainer = trainer};
     }
     trainer->model = trainer->models[0].model;
-    status = take_tensors(trainer);
+    status = check_recompute(trainer);
+    if (status == CDDP_OK) {
+        status = take_tensors(trainer);
+    }
     if (status == CDDP_OK) {
         status = cddpi_stages_find_tied(trainer);
     }

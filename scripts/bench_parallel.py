@@ -1,0 +1,132 @@
+"""bench_parallel.py - the part `parallel` of scripts/bench: one network on two cores as a single rank, DDP,
+DataParallel (where train.conf has it), two stages, and two stages with more and more micro-batches; what gpipe and
+1f1b keep of those; each beside the theory. The rows of a round are measured one after the other."""
+import os, statistics, subprocess
+
+STAGES = 2
+SPLITS = (1, 2, 4, 8, 16, 32, 64)  # micro-batches of a step
+BATCH = 64                         # of a step
+KEPT = (4, 8, 16)                  # micro-batches of constant size, for memory
+KEPT_SAMPLES = {"resnet20": 32, "gpt2": 4}
+MICRO = 8                          # the number at which pipelines are judged
+
+
+def ideal(micro_batches, stages=STAGES):
+    """The speed-up of a pipeline whose stages take as long, and whose messages nothing."""
+    return stages * micro_batches / (micro_batches + stages - 1)
+
+
+def kept(schedule, micro_batches, stages=STAGES):
+    """Micro-batches whose activations the first stage keeps."""
+    return micro_batches if schedule == "gpipe" else min(stages, micro_batches)
+
+
+def slope(by_count):
+    """What one more micro-batch adds, from the fewest to the most."""
+    low, high = min(by_count), max(by_count)
+    return (by_count[high] - by_count[low]) / (high - low)
+
+
+def ways(has_data_parallel):
+    rows = {"single": (1, []), "DDP": (2, [])}
+    if has_data_parallel:
+        rows["DataParallel"] = (1, ["parallel.type=data_parallel", 'train.devices=["cpu:0","cpu:1"]'])
+    for count in SPLITS:
+        rows[f"{STAGES} stages, {count}"] = (STAGES, [f"parallel.pipeline={STAGES}", f"parallel.micro_batches={count}"])
+    return rows
+
+
+def measure(bench, conf, words, steps, rounds):
+    keys = subprocess.run([f"{bench.BUILD}/src/cddp-train", "--keys"], capture_output=True, text=True).stdout
+    found = {}
+    for _ in range(rounds):
+        for who, (ranks, extra) in ways("data_parallel" in keys).items():
+            row = bench.run_cddp(conf, ranks, os.path.join(bench.BUILD, "run"), steps, 2,
+                                 [f"train.batch_size={BATCH}", *words, *extra])
+            found.setdefault(who, []).append(row)
+    return {who: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for who, rows in found.items()}
+
+
+def measure_memory(bench, conf, words, samples):
+    """Peak of the first stage in MiB, by schedule and number of micro-batches."""
+    found = {}
+    for schedule in ("1f1b", "gpipe"):
+        for count in KEPT:
+            row = bench.run_cddp(conf, STAGES, os.path.join(bench.BUILD, "run"), 6, 1, [
+                f"train.batch_size={samples * count}", *words, f"parallel.pipeline={STAGES}",
+                f"parallel.micro_batches={count}", f"parallel.schedule={schedule}"])
+            found.setdefault(schedule, {})[count] = row["peak_rss_mib"]
+    return found
+
+
+def run(bench, rounds, quick):
+    gpt, _ = bench.setup_gpt()
+    plain = ["data.crop_padding=0", "data.flip=false", "optimizer.schedule.type=constant",
+             "optimizer.schedule.warmup_steps=0"]
+    result = {}
+    for name, conf, words in (("resnet20", bench.CONF["resnet20"], plain), ("gpt2", gpt, [])):
+        bench.say("parallel:", name)
+        result[name] = {"rows": measure(bench, conf, words, 10 if quick else 24, rounds),
+                        "memory": measure_memory(bench, conf, words, KEPT_SAMPLES[name])}
+    return result
+
+
+def table(result, number):
+    for name, found in result.items():
+        rows = found["rows"]
+        single = rows["single"]["samples_per_s"]
+        print(f"| {name}, {BATCH} samples a step | samples/s | over single | theory | waiting % | peak MiB of rank 0 |")
+        print("|---|---|---|---|---|---|")
+        for who, row in rows.items():
+            theory = ideal(int(who.split()[-1])) if "stages" in who else 1 if who == "single" else 2
+            waits = 100 * row.get("exposed_comm_ms", 0) / row["step_ms"]
+            print(f"| {who} | {number(row['samples_per_s'])} | {row['samples_per_s'] / single:.2f} | {theory:.2f} | "
+                  f"{waits:.0f} | {number(row['peak_rss_mib'])} |")
+        reached = rows[f"{STAGES} stages, {MICRO}"]["samples_per_s"] / single
+        print(f"\n{name}: pipelined at M = {MICRO} {reached:.2f} of a single rank, {reached / ideal(MICRO):.2f} of the "
+              f"best possible (target: at least 0.85)\n")
+        print("| first stage, MiB at its peak | " + " | ".join(f"M = {count}" for count in KEPT)
+              + " | a micro-batch more | theory |")
+        print("|---" * (3 + len(KEPT)) + "|")
+        each = slope(found["memory"]["gpipe"])
+        for schedule, by_count in found["memory"].items():
+            by_count = {int(count): value for count, value in by_count.items()}
+            more = kept(schedule, max(KEPT)) - kept(schedule, min(KEPT))
+            theory = each * more / (max(KEPT) - min(KEPT))
+            print(f"| {schedule}: keeps {', '.join(str(kept(schedule, count)) for count in KEPT)} | "
+                  + " | ".join(number(by_count[count]) for count in KEPT)
+                  + f" | {slope(by_count):.2f} | {theory:.2f} |")
+        print()
+
+
+def plot(result, path):
+    """PyTorch's tutorial's plot: samples a second against the number of micro-batches."""
+    width, height, left, top = 460, 260, 60, 30
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(result) * (width + left)}" '
+             f'height="{height + top + 60}" font-family="sans-serif" font-size="12">']
+    for k, (name, found) in enumerate(result.items()):
+        rows, x0 = found["rows"], k * (width + left) + left
+        most = 1.1 * max(row["samples_per_s"] for row in rows.values())
+
+        def at(index, value):
+            return x0 + index * (width - 40) / (len(SPLITS) - 1), top + height * (1 - value / most)
+
+        parts.append(f'<text x="{x0}" y="18" font-weight="bold">{name}: samples/s, {BATCH} samples a step</text>')
+        parts.append(f'<path d="M{x0} {top}V{top + height}H{x0 + width - 40}" fill="none" stroke="#333"/>')
+        for who, colour in (("single", "#888"), ("DDP", "#2a7"), ("DataParallel", "#c63")):
+            if who in rows:
+                y = at(0, rows[who]["samples_per_s"])[1]
+                parts.append(f'<path d="M{x0} {y:.1f}H{x0 + width - 40}" stroke="{colour}" stroke-dasharray="4 3"/>'
+                             f'<text x="{x0 + width - 38}" y="{y - 4:.1f}" text-anchor="end" fill="{colour}">{who}</text>')
+        points = [at(i, rows[f"{STAGES} stages, {count}"]["samples_per_s"]) for i, count in enumerate(SPLITS)]
+        parts.append('<polyline fill="none" stroke="#26c" stroke-width="2" points="'
+                     + " ".join(f"{x:.1f},{y:.1f}" for x, y in points) + '"/>')
+        for (x, y), count in zip(points, SPLITS):
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#26c"/>'
+                         f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle">{count}</text>')
+        parts.append(f'<text x="{x0 + width / 2 - 20}" y="{top + height + 38}" text-anchor="middle">'
+                     f'micro-batches through {STAGES} stages</text>')
+        for value in (0, most / 2, most):
+            parts.append(f'<text x="{x0 - 6}" y="{at(0, value)[1] + 4:.1f}" text-anchor="end">{value:.0f}</text>')
+    with open(path, "w") as file:
+        file.write("\n".join(parts) + "\n</svg>\n")
