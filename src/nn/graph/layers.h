@@ -35,6 +35,8 @@ struct cddpi_layer_row {
 
 extern const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT];
 
+enum { CDDPI_LAYER_NAME_BYTES = 200 }; /* of a name, the NUL included */
+
 /* A description that owns its strings: what presets build and the graph is made of. */
 struct cddpi_layer_list {
     struct cddpi_layer *layers;
