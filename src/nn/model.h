@@ -284,7 +284,8 @@ enum { CDDPI_MODEL_SLOTS = 256 };
 CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
 /** The number of the layer that @p name names in the description of @p spec, and how many there
- * are.
+ *  are. A name also stands for the layers whose names begin with it and a dot ("layer3" for
+ *  "layer3.0.conv1" and those behind it): the first of them.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: none has that name. */
 CDDP_CHECKED cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec,
                                                 const char *name, int *out_layer, int *out_count);

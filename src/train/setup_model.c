@@ -165,7 +165,7 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
                                                                              : NULL,
                                         trainer->ddp, &trainer->optim);
     cddpi_free(decays);
-    return status;
+    return status == CDDP_OK ? cddpi_stages_optimizer_made(trainer) : status;
 }
 
 cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)

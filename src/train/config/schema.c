@@ -382,7 +382,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "conv2d: input and output channels are divided into so many groups, each convolved "
              "with filters of its own; default 1. Not on a GPU yet."},
     {LAYER("alpha", alpha), CDDPI_KEY_REAL, "", 1e-12, 1e3,
-     .text = "local_response_norm: x / (offset + alpha / kernel * sum of squares)^beta; default "
+     .text = "local_response_norm: x / (offset + alpha / kernel times the squares)^beta; default "
              "1e-4. The layer is not on a GPU yet."},
     {LAYER("beta", beta), CDDPI_KEY_REAL, "", 1e-6, 10,
      .text = "local_response_norm: see alpha; default 0.75."},
