@@ -94,7 +94,7 @@ static void skipped_files_are_counted_over_ranks_and_one_is_named(void **state)
     make_data();
     make_conf("on_error = \"skip\";");
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
-        support_write_file(in_work(broken[i]), "no image", 8);
+        support_write_file(in_work("%s", broken[i]), "no image", 8);
     }
     run = run_well(&options);
     assert_says(&run, "err", 0,
@@ -117,6 +117,38 @@ static void a_folder_that_is_not_there_is_an_error_with_its_key(void **state)
     assert_says(&run, "err", 0, "No such file or directory");
 }
 
+/* As it stands in examples/, on other images, and for two steps of four. */
+static void run_example(const char *name, const char *run)
+{
+    struct run_options options = {
+        .ranks = 1,
+        .conf = name,
+        .arguments = {run_dir_argument(run), argument("data.train=%s", in_work("train")),
+                      argument("data.test=%s", in_work("test")), "train.max_steps=2",
+                      "train.batch_size=4", "train.eval_batch_size=4", "train.eval_batches=1",
+                      "train.checkpoint_at_end=false", NULL}};
+    char path[4096];
+    size_t bytes = 0;
+    char *text;
+
+    snprintf(path, sizeof path, "%s/examples/%s", getenv("CDDP_TEST_SOURCE"), name);
+    text = get_file(path, &bytes);
+    assert_non_null(text);
+    support_write_file(in_work("%s", name), text, bytes);
+    free(text);
+    run_well(&options);
+    assert_true(isfinite(metric(run, 2, "loss")));
+}
+
+static void the_examples_on_folders_of_images_run(void **state)
+{
+    (void)state;
+    make_data();
+    run_example("alexnet.conf", "alexnet");
+    run_example("imagefolder_vgg11.conf", "vgg11");
+    run_example("imagefolder_resnet50.conf", "resnet50");
+}
+
 #define IN_WORK(test) cmocka_unit_test_setup_teardown(test, make_work, remove_work)
 
 int main(void)
@@ -127,6 +159,7 @@ int main(void)
         IN_WORK(a_broken_file_ends_the_run_with_its_name),
         IN_WORK(skipped_files_are_counted_over_ranks_and_one_is_named),
         IN_WORK(a_folder_that_is_not_there_is_an_error_with_its_key),
+        IN_WORK(the_examples_on_folders_of_images_run),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
