@@ -6,11 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ROOM_MIN = 1 << 20 };
+enum { ROOM_MIN = 1 << 20, LOOK_MS = 100 };
 
 struct cddpi_documents {
     struct cddpi_documents_options options;
@@ -137,6 +138,20 @@ static void close_file(struct cddpi_documents *documents)
 }
 
 /* Fill the buffer. What is left in it begins it; more than half of it, a long word, doubles it. */
+/* Wait until there is something to read. A signal that comes just before a read() would not end it,
+ * and the other end of a pipe may stay silent for ever: so look at times. */
+static cddp_status await_input(const struct cddpi_documents *documents)
+{
+    struct pollfd input = {.fd = documents->fd, .events = POLLIN};
+
+    do {
+        if (documents->options.is_stopped()) {
+            return cddpi_fail(CDDP_ERR_CLOSED, "stopped by a signal");
+        }
+    } while (poll(&input, 1, LOOK_MS) <= 0);
+    return CDDP_OK;
+}
+
 static cddp_status fill(struct cddpi_documents *documents)
 {
     size_t left = documents->end - documents->start;
@@ -157,9 +172,14 @@ static cddp_status fill(struct cddpi_documents *documents)
         documents->room *= 2;
     }
     while (documents->end < documents->room && !documents->at_file_end) {
-        ssize_t got = read(documents->fd, documents->buffer + documents->end,
-                           documents->room - documents->end);
+        cddp_status status = await_input(documents);
+        ssize_t got = 0;
 
+        if (status != CDDP_OK) {
+            return status;
+        }
+        got = read(documents->fd, documents->buffer + documents->end,
+                   documents->room - documents->end);
         if (got < 0) { /* interrupted, too: only a signal that ends us does that */
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s at byte %llu of all",
                                     path_of(documents, documents->next_path - 1),

@@ -11,8 +11,9 @@ struct cddpi_documents;
 struct cddpi_documents_options {
     char *const *paths; /* "-": standard input */
     int path_count;
-    const char *separator; /* a line between documents; NULL: each file is one */
-    double val_fraction;   /* the last part of all bytes, from the next line on; 0: none */
+    const char *separator;    /* a line between documents; NULL: each file is one */
+    double val_fraction;      /* the last part of all bytes, from the next line on; 0: none */
+    bool (*is_stopped)(void); /* asked while a pipe has nothing to read, and between pieces */
 };
 
 /* A piece of a document: what was not used of the one before, and more. */
@@ -33,7 +34,8 @@ void cddpi_documents_close(struct cddpi_documents *documents);
 /** The next piece. Documents without a byte are left out.
  *  @param used     Bytes used of the piece before.
  *  @param out      Valid until the next call.
- *  @param out_end  There is none: all has been read. */
+ *  @param out_end  There is none: all has been read.
+ *  @return CDDP_OK; CDDP_ERR_CLOSED when is_stopped said so; else what failed. */
 CDDP_CHECKED cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
                                               struct cddpi_piece *out, bool *out_end);
 

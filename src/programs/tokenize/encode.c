@@ -32,7 +32,8 @@ static cddp_status open_all(struct encoding *encoding, double val_fraction)
     struct cddpi_documents_options documents = {.paths = options->paths,
                                                 .path_count = options->path_count,
                                                 .separator = options->separator,
-                                                .val_fraction = val_fraction};
+                                                .val_fraction = val_fraction,
+                                                .is_stopped = encoding->run->is_stopped};
     cddp_status status = cddpi_tokenizer_open(options->vocabulary, &encoding->tokenizer);
 
     if (status == CDDP_OK) {

@@ -82,7 +82,8 @@ cddp_status cddpi_tokenize_train(struct cddpi_tokenize *run)
 {
     struct cddpi_documents_options options = {.paths = run->options->paths,
                                               .path_count = run->options->path_count,
-                                              .separator = run->options->separator};
+                                              .separator = run->options->separator,
+                                              .is_stopped = run->is_stopped};
     struct cddpi_documents *documents = NULL;
     struct cddpi_word_counts *counts = NULL;
     cddp_status status = cddpi_documents_open(&options, &documents);
