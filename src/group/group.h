@@ -45,6 +45,8 @@ struct cddpi_group_op {
     const void *in;
     void *out;
     uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
+    uint64_t call;   /* counts the program's own calls of collectives, as errors name them; 0: it is
+                        one of those with which cddp does something else, such as a step */
     const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
                                            name; NULL: none */
     uint64_t serial;                    /* in the recorder; 0: it is not there */
@@ -192,6 +194,10 @@ struct cddp_group {
     unsigned free_count;
     struct cddp_work *newest; /* handles that are out */
     uint64_t collectives;     /* submitted so far */
+    uint64_t calls;           /* of the program's own, so far: see cddpi_group_op.call */
+    bool call_found_broken;   /* the group was broken before the public call that runs */
+    bool call_is_counted;     /* the public call that runs has its number */
+    bool call_is_of_ddp;      /* it is one of a cddp_ddp, which counts its backward passes */
     uint64_t *messages;       /* submitted so far, by channel */
     int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
     struct cddpi_user_store *user_store; /* NULL: nobody asked for it */
@@ -267,6 +273,14 @@ void cddpi_group_unref(cddp_group *group);
 /* at_exit.c */
 void cddpi_group_note_open(cddp_group *group);
 void cddpi_group_note_closed(cddp_group *group);
+
+/** The public call that has just been entered is one of a cddp_ddp. */
+static inline void cddpi_group_call_of_ddp(cddp_group *group)
+{
+    if (group->handle.depth == 0) {
+        group->call_is_of_ddp = true;
+    }
+}
 
 /* state.c */
 /** Something failed here with @p status and the thread's text: tell all others through the backend,

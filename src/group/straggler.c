@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "group/call.h"
 #include "group/group.h"
 #include "group/peer.h"
 
@@ -27,13 +28,14 @@ static void warn(cddp_group *group, const struct cddpi_group_op *op, int64_t now
 {
     struct cddpi_straggler *straggler = &group->straggler;
     struct cddpi_late late = {.used = 0};
+    char title[64];
 
     group->ops->late(group->backend, op, &late);
     if (late.used == 0) {
         return; /* another rank knows better for whom, and says so */
     }
-    cddpi_log(CDDPI_LOG_WARN, "rank %d: %s #%llu has been waiting for %.1f s for %s", group->rank,
-              cddpi_kind_name(op->kind), (unsigned long long)op->number,
+    cddpi_op_title(op, title, sizeof title);
+    cddpi_log(CDDPI_LOG_WARN, "rank %d: %s has been waiting for %.1f s for %s", group->rank, title,
               (double)(now_ns - straggler->since_ns) * 1e-9, late.text);
     straggler->again_ns = now_ns + (straggler->limit_ns << straggler->warnings);
     straggler->warnings += straggler->warnings < MOST_DOUBLINGS;

@@ -130,8 +130,7 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
         return net->inner_ops->expired(net->inner, inside);
     }
     add_late(net, op, &late);
-    snprintf(title, sizeof title, "%s #%llu", cddpi_kind_name(op->kind),
-             (unsigned long long)op->number);
+    cddpi_op_title(op, title, sizeof title);
     return cddpi_late_fail(&late, title, op->start_ns, "its turn", "");
 }
 
@@ -151,6 +150,7 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
     struct cddpi_failure failure;
+    char title[64];
     bool is_over;
     cddp_status status = CDDP_OK;
 
@@ -165,8 +165,8 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
     if (status == CDDP_OK && net->carrier != NULL) {
         status = after_last_words(net, cddpi_net_check_hosts(net));
         if (status != CDDP_OK) {
-            (void)cddpi_fail_prefix(status, "%s #%llu", cddpi_kind_name(op->kind),
-                                    (unsigned long long)op->number);
+            cddpi_op_title(op, title, sizeof title);
+            (void)cddpi_fail_prefix(status, "%s", title);
         }
     }
     return status;

@@ -38,16 +38,15 @@ static const char *title(const struct cddpi_backend *shm, const struct cddpi_gro
                          char out[64])
 {
     if (op->whole != NULL) {
-        snprintf(out, 64, "%s #%llu", cddpi_kind_name(op->whole->kind),
-                 (unsigned long long)op->whole->number);
+        cddpi_op_title(op->whole, out, 64);
         return out;
     }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         snprintf(out, 64, "%s #%llu %s rank %d", cddpi_kind_name(op->kind),
-                 (unsigned long long)op->number, op->kind == CDDPI_SEND ? "to" : "from",
+                 (unsigned long long)op->call, op->kind == CDDPI_SEND ? "to" : "from",
                  shm_name(shm, op->root));
     } else {
-        snprintf(out, 64, "%s #%llu", cddpi_kind_name(op->kind), (unsigned long long)op->number);
+        cddpi_op_title(op, out, 64);
     }
     return out;
 }
