@@ -288,6 +288,18 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     return CDDP_OK;
 }
 
+/* Whether the first backward may change the plan. Of a sharded optimizer only who keeps nothing
+ * that depends on it can let that be. */
+static bool may_rebuild(const cddp_ddp *ddp, const cddp_ddp_options *options,
+                        const struct cddpi_ddp_copies *copies)
+{
+    if (options->keep_buckets || ddp->in_place) {
+        return false;
+    }
+    return options->shard ? copies != NULL && copies->follows && ddp->chooses_sizes
+                          : ddp->chooses_sizes || options->ready_order == NULL;
+}
+
 /* Do everything that a rank can do alone. */
 static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
                            const struct cddpi_ddp_copies *copies, struct cddpi_layout *layout)
@@ -302,8 +314,7 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->rule.flat = ddp->flat != NULL;
     ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
     cddpi_sizes_begin(ddp, options);
-    ddp->rebuild_due = !options->shard && !options->keep_buckets && !ddp->in_place &&
-                       (ddp->chooses_sizes || options->ready_order == NULL);
+    ddp->rebuild_due = may_rebuild(ddp, options, copies);
     ddp->late_due = ddp->flat != NULL && !ddp->in_place;
     ddp->order_is_assumed = options->keep_buckets && options->ready_order == NULL;
     if (options->shard) {

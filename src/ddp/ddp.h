@@ -99,6 +99,7 @@ struct cddpi_shards {
     struct cddpi_event **gathered; /* by bucket: its updates have come */
     bool *awaited;                 /* by bucket: in what is being captured */
     bool updated;                  /* once at least */
+    bool has_moved;                /* in the last wait */
     uint64_t waited_ns; /* for updates, since the last wait of a step; on the processor */
 };
 
@@ -287,6 +288,10 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp);
  * theirs.
  */
 cddp_status cddpi_shard_install(cddp_ddp *ddp);
+/** Let @p layout take the place of the present one behind a reduction, before anything is updated:
+ *  gradients become whole, since other ranks need them then, and move with the parameters.
+ *  Collective. */
+cddp_status cddpi_shard_move(cddp_ddp *ddp, struct cddpi_layout *layout);
 void cddpi_shard_release(cddp_ddp *ddp); /* accepts a handle without shards */
 /** Wait for all updates that are on their way. */
 cddp_status cddpi_shard_finish(cddp_ddp *ddp);

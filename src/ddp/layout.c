@@ -208,7 +208,8 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     }
     /* every rank has made the same plan from the same order */
     if (!cddpi_bucket_plan_equal(layout.plan, ddp->layout.plan)) {
-        status = cddpi_layout_install(ddp, &layout);
+        status = ddp->shards != NULL ? cddpi_shard_move(ddp, &layout)
+                                     : cddpi_layout_install(ddp, &layout);
     }
     cddpi_layout_release(ddp, &layout);
     if (status == CDDP_OK && ddp->chooses_sizes) {

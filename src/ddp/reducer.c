@@ -482,6 +482,9 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
         status = note_costs(ddp, entered_ns);
         cddpi_ddp_trace_end(ddp, entered_ns);
     }
+    if (ddp->shards != NULL) {
+        ddp->shards->has_moved = false;
+    }
     if (status == CDDP_OK && ddp->rebuild_due) {
         status = cddpi_layout_rebuild(ddp);
     }

@@ -216,6 +216,31 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
     return agree_on_deferred(ddp);
 }
 
+/* What depends on the present plan, but for the parameters. */
+static void release_tables(cddp_ddp *ddp)
+{
+    struct cddpi_shards *shards = ddp->shards;
+
+    for (size_t b = 0; shards->gathered != NULL && b < ddp->layout.plan->bucket_count; b++) {
+        ddp->device->ops->event_destroy(ddp->device, shards->gathered[b]);
+    }
+    cddpi_free(shards->gathered);
+    cddpi_free(shards->awaited);
+    cddpi_free(shards->spans);
+    cddpi_free(shards->first);
+    cddpi_free(shards->gathers);
+    cddpi_free(shards->peers);
+    cddpi_free(shards->src);
+    cddpi_free(shards->weights);
+    shards->gathered = NULL;
+    shards->awaited = NULL;
+    shards->spans = NULL;
+    shards->first = NULL;
+    shards->gathers = NULL;
+    shards->peers = shards->src = NULL;
+    shards->weights = NULL;
+}
+
 void cddpi_shard_release(cddp_ddp *ddp)
 {
     struct cddpi_shards *shards = ddp->shards;
@@ -229,19 +254,61 @@ void cddpi_shard_release(cddp_ddp *ddp)
     if (shards->copies != NULL) {
         cddp_group_free(ddp->group, shards->copies);
     }
-    for (size_t b = 0; shards->gathered != NULL && b < ddp->layout.plan->bucket_count; b++) {
-        ddp->device->ops->event_destroy(ddp->device, shards->gathered[b]);
-    }
-    cddpi_free(shards->gathered);
-    cddpi_free(shards->awaited);
-    cddpi_free(shards->spans);
-    cddpi_free(shards->first);
-    cddpi_free(shards->gathers);
-    cddpi_free(shards->peers);
-    cddpi_free(shards->src);
-    cddpi_free(shards->weights);
+    release_tables(ddp);
     cddpi_free(shards);
     ddp->shards = NULL;
+}
+
+/* Each rank has its shard of the gradients' mean. */
+static cddp_status gather_grads(cddp_ddp *ddp)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t b = 0; status == CDDP_OK && b < ddp->layout.plan->bucket_count; b++) {
+        const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        size_t shard = cddpi_shard_elements(bucket);
+        unsigned char *all = bucket->data;
+        unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(bucket->type);
+
+        status = cddp_all_gather(ddp->group, own, all, shard, bucket->type, NULL);
+    }
+    for (size_t s = 0; status == CDDP_OK && s < ddp->slot_count; s++) {
+        if (ddp->slots[s].copied && ddp->slots[s].bytes > 0) {
+            status = cddpi_ddp_copy(ddp, ddp->slots[s].grad, ddp->slots[s].slice,
+                                    ddp->slots[s].bytes);
+        }
+    }
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: gradients for a new plan");
+}
+
+cddp_status cddpi_shard_move(cddp_ddp *ddp, struct cddpi_layout *layout)
+{
+    void *block = ddp->shards->block;
+    cddp_status status = gather_grads(ddp);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    release_tables(ddp);
+    status = cddpi_layout_install(ddp, layout);
+    if (status == CDDP_OK) {
+        status = cddpi_shard_install(ddp);
+    }
+    if (status == CDDP_OK) { /* else parameters may still be there */
+        cddp_group_free(ddp->group, block);
+        ddp->shards->has_moved = true;
+    }
+    return status;
+}
+
+bool cddpi_ddp_has_moved(const cddp_ddp *ddp)
+{
+    return ddp->shards != NULL && ddp->shards->has_moved;
+}
+
+void cddpi_ddp_keep_plan(cddp_ddp *ddp)
+{
+    ddp->rebuild_due = ddp->rebuild_due && ddp->shards == NULL;
 }
 
 static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "ddp/copies.h"
 #include "group/device/device.h"
 #include "group/dump.h"
 #include "train/batch_sizes.h"
@@ -230,6 +231,9 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     }
     if (status != CDDP_OK) {
         return status;
+    }
+    if (trainer->cursor.step > 0) { /* the optimizer has state already */
+        cddpi_ddp_keep_plan(trainer->ddp);
     }
     plan_steps(trainer);
     return CDDP_OK;

@@ -4,6 +4,8 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "ddp/copies.h"
+#include "group/agree.h"
 #include "group/stop.h"
 #include "group/trace.h"
 #include "train/device/collect_results.h"
@@ -13,6 +15,7 @@
 #include "train/placed/placed.h"
 #include "train/report/report.h"
 #include "train/report/trace_steps.h"
+#include "train/setup_model.h"
 #include "train/stages/stages.h"
 #include "train/update.h"
 
@@ -87,16 +90,29 @@ static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_ste
     return status;
 }
 
-/* The gradients' places are final after the first wait. */
-static void bind_again(struct cddpi_trainer *trainer)
+/* The gradients' places are final after the first wait. If the parameters of a sharded optimizer
+ * have moved, too, it begins anew: it has updated nothing. */
+static cddp_status bind_again(struct cddpi_trainer *trainer)
 {
+    cddp_status status;
+
     if (trainer->cursor.step > trainer->first_step) {
-        return;
+        return CDDP_OK;
     }
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     cddpi_trainer_bind_grads(trainer);
+    if (!cddpi_ddp_has_moved(trainer->ddp)) {
+        return CDDP_OK;
+    }
+    status = cddpi_trainer_bind_params(trainer);
+    cddpi_optim_destroy(trainer->optim);
+    trainer->optim = NULL;
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_build_optimizer(trainer);
+    }
+    return cddpi_agree(trainer->group, status);
 }
 
 /* What is captured of a step's last micro-batch goes on to the update, which must know whether the
@@ -159,10 +175,7 @@ static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *ste
     } else {
         status = compute_whole(trainer, step);
     }
-    if (status == CDDP_OK) {
-        bind_again(trainer);
-    }
-    return status;
+    return status == CDDP_OK ? bind_again(trainer) : status;
 }
 
 /* The cursor behind one more step. */

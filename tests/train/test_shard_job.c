@@ -7,6 +7,11 @@
     "model.hidden=[48, 40]", "optimizer.type=\"adamw\"", "optimizer.lr=0.002",                     \
         "optimizer.weight_decay=0.01"
 
+/* And bytes enough for several buckets. */
+#define LARGE                                                                                      \
+    "model.hidden=[500, 1200, 300]", "optimizer.type=\"adamw\"", "optimizer.lr=0.002",             \
+        "train.clip_norm=0.5"
+
 static void shards_change_no_bit_of_a_run(void **state)
 {
     static const char *const ranks[] = {"1", "2", "3"};
@@ -83,12 +88,46 @@ static void checkpoints_on_the_way_hold_the_state_of_all_ranks(void **state)
     assert_same_checkpoint("way", "way-shards", 30);
 }
 
+/* Each rank is a host of its own, so the plan is chosen, and chosen again after the first backward:
+ * which one it is depends on the machine, and must not show. */
+static void a_plan_that_follows_the_link_changes_no_bit_of_a_run(void **state)
+{
+    static const char each_a_host[] = "#!/bin/sh\n"
+                                      "export CDDP_HOST_ID=$CDDP_RANK CDDP_CARRIER=tcp\n"
+                                      "exec \"$CDDP_TEST_BUILD/src/cddp-train\" \"$@\"\n";
+    static const char *const dirs[] = {"hosts", "hosts-whole", "hosts-on"};
+    struct launched job = {0};
+    char *folder = support_mkdtemp();
+    char script[4200];
+
+    (void)state;
+    launcher_write(folder, "host", each_a_host);
+    snprintf(script, sizeof script, "%s/host", folder);
+    JOB_RUN_WELL(&job, "--nproc", "2", in_work("small.conf"), run_dir_argument("one-host"), LARGE);
+    launcher_end(&job);
+    for (int i = 0; i < 4; i++) { /* the last begins with a part of the steps */
+        setenv("CDDP_LOG", "info", 1);
+        JOB_RUN_WELL(&job, "--nproc", "2", "--", script, in_work("small.conf"),
+                     run_dir_argument(dirs[i < 3 ? i : 2]), LARGE,
+                     argument("ddp.shard_optimizer=%s", i == 1 ? "false" : "true"),
+                     argument("train.max_steps=%s", i == 2 ? "4" : "30"), "train.resume=auto");
+        unsetenv("CDDP_LOG");
+        assert_int_equal(launcher_count(job.err, "by arrivals in the first backward"), i < 3);
+        launcher_end(&job);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_same_checkpoint("one-host", dirs[i], 30);
+    }
+    support_rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_change_no_bit_of_a_run),
         cmocka_unit_test(a_checkpoint_goes_on_sharded_or_not),
         cmocka_unit_test(a_sharded_checkpoint_goes_on_at_another_number_of_ranks),
+        cmocka_unit_test(a_plan_that_follows_the_link_changes_no_bit_of_a_run),
         cmocka_unit_test(checkpoints_on_the_way_hold_the_state_of_all_ranks),
     };
 

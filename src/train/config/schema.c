@@ -277,9 +277,10 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
      .text = "Size from which each other bucket is closed. 0: between hosts this size, the first "
              "bucket's and that of parts are chosen from the link's measured latency and "
-             "bandwidth, so that as little as possible is left to send when backward ends; where "
-             "the optimizer is not sharded once more with the times of the first backward "
-             "($CDDP_LOG=info tells). On one host, on GPUs, or if one of the three is given: "
+             "bandwidth, so that as little as possible is left to send when backward ends; "
+             "once more with the times of the first backward, unless a sharded optimizer goes on "
+             "from a checkpoint or is a pipeline's ($CDDP_LOG=info tells). On one host, on GPUs, "
+             "or if one of the three is given: "
              "26214400. Results are the same."},
     {KEY(ddp.part_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
      .text = "A larger gradient is cut in parts of about so many bytes, at most 64, each a bucket "
