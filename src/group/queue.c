@@ -225,6 +225,9 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
             fail(group, channel, status);
             return false;
         }
+        if (i == 0) {
+            cddpi_straggler_look(group, &channel->first->op, now);
+        }
         if (channel->first->op.deadline_ns < *out_until_ns) {
             *out_until_ns = channel->first->op.deadline_ns;
         }
@@ -531,6 +534,7 @@ cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores)
     if (queue->channels == NULL || group->messages == NULL) {
         return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "no memory for the work queue");
     }
+    cddpi_straggler_init(&group->straggler);
     queue->spin_ns = cddpi_env_integer(CDDPI_ENV_SPIN_US, 0, 1000000, crowded ? 0 : SPIN_NS / 1000);
     queue->spin_ns *= 1000;
     queue->yields = crowded ? YIELDS : 0;

@@ -95,15 +95,21 @@ cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_
     return status;
 }
 
+void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+                    struct cddpi_late *late)
+{
+    for (int r = 0; r < shm->size; r++) {
+        if (cddpi_shm_needs(shm, op, r)) {
+            cddpi_late_add(late, shm_name(shm, r), shm->block->ranks[r].pid);
+        }
+    }
+}
+
 cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op)
 {
     struct cddpi_late late = {.used = 0};
     char name[64];
 
-    for (int r = 0; r < shm->size; r++) {
-        if (cddpi_shm_needs(shm, op, r)) {
-            cddpi_late_add(&late, shm_name(shm, r), shm->block->ranks[r].pid);
-        }
-    }
+    cddpi_shm_late(shm, op, &late);
     return cddpi_late_fail(&late, title(shm, op, name), op->start_ns, "its turn", "");
 }

@@ -38,7 +38,8 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[DATA] = (double)interval->data_ns;
     sums[FORWARD] = (double)interval->forward_ns;
     sums[BACKWARD] = (double)interval->backward_ns;
-    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns);
+    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns) +
+                    (double)interval->stages_wait_ns;
     sums[PEERS] = (double)(int64_t)(stats.total_peer_wait_ns - interval->peer_wait_before_ns);
     sums[TRANSFER] = (double)(int64_t)(stats.total_transfer_ns - interval->transfer_before_ns);
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
