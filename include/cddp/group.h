@@ -4,7 +4,9 @@
  * A group belongs to one thread at a time (the one that drives compute), with its works and every
  * cddp_ddp over it: a call of another thread meanwhile gives CDDP_ERR_STATE and does nothing.
  * It belongs to the process that made it: in a fork every call gives CDDP_ERR_STATE, and destroying
- * a handle there gives back the fork's copy only. NULL, and a handle that was destroyed, give
+ * a handle there gives back the fork's copy only. (Until then, or until it runs another program, a
+ * fork also keeps the connections to other hosts open: should the rank be killed meanwhile, their
+ * ranks learn of it from cddp-run, or at the deadline.) NULL, and a handle that was destroyed, give
  * CDDP_ERR_ARGUMENT or CDDP_ERR_STATE, or -1, NULL or 0.
  *
  * All ranks of a group call the same collectives in the same order; ranks that disagree get

@@ -64,6 +64,13 @@ static int end_early_rank(int rank, int size, void *argument)
         CHECK(strstr(cddp_last_error(), "has left") != NULL || /* another host sees only its end */
               strstr(cddp_last_error(), "has ended without leaving") != NULL);
     }
+    if (how == UNDERSCORE_EXIT ||
+        how == KILLED) { /* it could say nothing: the system tells of it */
+        snprintf(name, sizeof name, "rank %d (pid ", size - 1);
+        CHECK((strstr(cddp_last_error(), name) != NULL &&
+               strstr(cddp_last_error(), ") died before it was done") != NULL) ||
+              strstr(cddp_last_error(), "has ended without leaving the group") != NULL);
+    }
     CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
     cddp_ddp_destroy(model.ddp);
     cddp_group_destroy(group);

@@ -189,8 +189,8 @@ static void a_rank_that_dies_is_missed_though_its_child_lives(void **state)
     int statuses[3] = {0};
 
     if (backend != NULL && strcmp(backend, "net") == 0) {
-        print_message(
-            "skipped: the child keeps connections open; cddp-run notices, or a deadline\n");
+        print_message("skipped: the child keeps connections open; cddp-run notices, or a deadline "
+                      "(group.h)\n");
         skip();
     }
     (void)misuse_run(*state, 3, orphan_rank, 0, statuses);
