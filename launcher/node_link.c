@@ -1,13 +1,15 @@
 /* node_link.c - owns the two threads between a node and the store: one tells, one hears.
  *
  * Event N of the job is the value of the key "JOB/event/N". Who tells one writes it under the first
- * number that nobody has used yet. Node I writes its sign of life under "JOB/beat/I"; node 0 looks
- * after all others, and they after node 0. What counts is how often one has looked without a new
- * sign, not the time: who was stopped itself does not take all others for dead. */
+ * number that nobody has used yet: what is known to have failed is told at once. Node I writes its
+ * sign of life under "JOB/beat/I"; node 0 looks after all others, and they after node 0, eight
+ * times in CDDP_HEARTBEAT_MS. What counts is how often one has looked without a new sign, not the
+ * time: who was stopped itself does not take all others for dead. */
 #include "node_link.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -21,10 +23,14 @@
 #include <unistd.h>
 
 enum {
-    LISTEN_MS = 250,
-    BEAT_MS = 500,
-    LOST_LOOKS = 8,
-    ANSWER_MS = 5000, /* a store that takes longer for anything is gone */
+    LEAST_ENV_MS = 100,    /* of CDDP_HEARTBEAT_MS */
+    LEAST_LIMIT_MS = 1000, /* less is for connections, not for processes */
+    MOST_LIMIT_MS = 86400000,
+    LIMIT_MS = 2000,
+    MOST_BEAT_MS = LIMIT_MS / 8, /* also where the limit is longer: another node's may not be */
+    LOOKS = 8,                   /* within the limit */
+    LOST_LOOKS = LOOKS - 1,      /* without a new sign; the one before may have been late */
+    FILE_ANSWER_MS = 5000,       /* a shared file may be locked by others, one after the other */
     CLOSE_MS = 3000,
     KEY_BYTES = 128
 };
@@ -46,6 +52,8 @@ struct cddpi_node_link {
     int self;
     int count;
     char job[40];
+    uint32_t limit_ms; /* of silence */
+    uint32_t look_ms, beat_ms;
     cddp_store *teller; /* of the thread that tells */
     cddp_store *hearer; /* of the thread that hears */
     pthread_t threads[2];
@@ -187,7 +195,7 @@ static void *run_teller(void *argument)
             status = cddp_store_set(link->teller, key, beat, strlen(beat));
         }
         if (cddpi_now_ns() >= beat_ns) {
-            beat_ns = cddpi_deadline_ns(BEAT_MS);
+            beat_ns = cddpi_deadline_ns(link->beat_ms);
         }
     }
     cut(link, cddp_last_error());
@@ -204,7 +212,7 @@ static void lose(struct cddpi_node_link *link, int node)
     snprintf(event.text, sizeof event.text,
              "no sign of life for %g s: its cddp-run was killed, or "
              "the machine or the network is gone",
-             LOST_LOOKS * BEAT_MS / 1000.0);
+             link->limit_ms / 1000.0);
     if (node == 0) {
         deliver(link, &event);
     } else {
@@ -250,8 +258,9 @@ static cddp_status look_after_peers(struct cddpi_node_link *link)
     return status;
 }
 
-/* Hand on event @p number if it comes soon; *out_came says whether. */
-static cddp_status hear(struct cddpi_node_link *link, int64_t number, bool *out_came)
+/* Hand on event @p number if it comes within @p wait_ms; *out_came says whether. */
+static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t wait_ms,
+                        bool *out_came)
 {
     struct cddpi_node_event event;
     char key[KEY_BYTES];
@@ -260,7 +269,7 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, bool *out_
     cddp_status status;
 
     event_key(link, number, key);
-    status = cddp_store_get(link->hearer, key, LISTEN_MS, &value, &bytes);
+    status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
     *out_came = status == CDDP_OK;
     if (status == CDDP_OK && cddpi_node_event_take(value, bytes, link->count, &event)) {
         if (event.node >= 0 && event.kind == CDDPI_EVENT_BYE) {
@@ -277,18 +286,20 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, bool *out_
 static void *run_hearer(void *argument)
 {
     struct cddpi_node_link *link = argument;
-    int64_t look_ns = cddpi_deadline_ns(BEAT_MS);
+    int64_t look_ns = cddpi_deadline_ns(link->look_ms);
     int64_t number = 0;
     cddp_status status = CDDP_OK;
 
     while (status == CDDP_OK && !is_over(link)) {
+        int left_ms = cddpi_left_ms(look_ns);
+        int wait_ms = left_ms < 1 ? 1 : left_ms > MOST_BEAT_MS ? MOST_BEAT_MS : left_ms;
         bool has_come = false;
 
-        status = hear(link, number, &has_come);
+        status = hear(link, number, (uint32_t)wait_ms, &has_come);
         number += has_come ? 1 : 0;
         if (status == CDDP_OK && cddpi_now_ns() >= look_ns) {
             status = look_after_peers(link);
-            look_ns = cddpi_deadline_ns(BEAT_MS);
+            look_ns = cddpi_deadline_ns(link->look_ms);
         }
     }
     if (status != CDDP_OK) {
@@ -324,9 +335,22 @@ static cddp_status open_stores(struct cddpi_node_link *link,
 
     store.url = options->store;
     store.token = options->token;
-    store.timeout_ms = ANSWER_MS;
+    store.timeout_ms = FILE_ANSWER_MS;
+    if (link->limit_ms > FILE_ANSWER_MS || strncmp(options->store, "tcp://", 6) == 0) {
+        store.timeout_ms = link->limit_ms; /* a server that takes longer for anything is gone */
+    }
     status = cddp_store_open(&store, &link->teller);
     return status == CDDP_OK ? cddp_store_open(&store, &link->hearer) : status;
+}
+
+static void init_limits(struct cddpi_node_link *link)
+{
+    int64_t limit_ms = cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, LEAST_ENV_MS, MOST_LIMIT_MS,
+                                         LIMIT_MS);
+
+    link->limit_ms = (uint32_t)(limit_ms > LEAST_LIMIT_MS ? limit_ms : LEAST_LIMIT_MS);
+    link->look_ms = link->limit_ms / LOOKS;
+    link->beat_ms = link->look_ms < MOST_BEAT_MS ? link->look_ms : MOST_BEAT_MS;
 }
 
 static void init_lock(struct cddpi_node_link *link)
@@ -353,6 +377,7 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     link->count = options->count;
     link->pipe[0] = link->pipe[1] = -1;
     snprintf(link->job, sizeof link->job, "%s", options->job);
+    init_limits(link);
     init_lock(link);
     link->peers = cddpi_zalloc_array((size_t)options->count, sizeof *link->peers);
     if (link->peers == NULL) {

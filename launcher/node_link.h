@@ -1,6 +1,6 @@
 /* node_link.h - one node's connection to the others, through the job's store: events that it tells
- * and hears, and a sign of life twice a second. Two threads of its own wait for the store, so that
- * who supervises never does. */
+ * and hears, and a sign of life four times a second. Two threads of its own wait for the store, so
+ * that who supervises never does. */
 #ifndef CDDPI_LAUNCHER_NODE_LINK_H
 #define CDDPI_LAUNCHER_NODE_LINK_H
 

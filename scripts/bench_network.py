@@ -9,8 +9,11 @@ Hosts are network namespaces (scripts/hosts; root only). Each rate's rows are me
              (CDDP_ARRIVALS), and then until the last of them is over: each is sent as soon as it is ready and the
              link is free, at the link's rate, and communication takes no time of the processor. f32 is cddp's default,
              with a sharded optimizer; whole: without; the bf16 wire: without, too.
+Once, on this machine alone: what encryption costs the tcp carrier (tests/bench/bench_carrier.c), and what a rank holds when
+there are 1 to 4 hosts (tests/bench/bench_footprint.c). cddp is measured on both carriers: tcp, and, started by mpirun as the
+peer is, mpi.
 """
-import glob, json, os, shutil, signal, subprocess, sys, time
+import glob, json, os, re, shutil, signal, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HOSTS = os.path.join(ROOT, "scripts", "hosts")
@@ -25,6 +28,8 @@ BUCKET_MB = {"mlp": {"none": 25, "10gbit": 25, "1gbit": 1, "100mbit": 1},  # PyT
              "gpt2": {"none": 8, "10gbit": 8, "1gbit": 4, "100mbit": 4}}
 VARIANTS = {"f32": [], "whole": ["ddp.shard_optimizer=false"], "bf16": ["ddp.shard_optimizer=false", "ddp.wire=bf16"]}
 PORT = 29600
+TARGETS = ("src/cddp-bench", "src/cddp-train", "launcher/cddp-run", "tests/bench_carrier", "tests/bench_footprint")
+MPI_MODULE = "src/group/net/mpi/libcddp-mpi.so"
 
 
 class Hosts:
@@ -137,22 +142,43 @@ def measure_gloo(hosts, torch, sizes):
     return {at["bytes"]: at["us"]["med"] for at in row["rows"]} if row else {}
 
 
-def measure_mpi(hosts, mpi, sizes):
+def mpirun(hosts, words):
     """Its own launcher on the first host, which reaches the second by scripts/hosts in the place of ssh."""
-    result = {}
-    for size in sizes:
-        argv = [HOSTS, "--name", hosts.name, "exec", "1", "--", "mpirun", "--allow-run-as-root", "--host", "host1:1,host2:1",
-                "--bind-to", "none", "--mca", "plm_rsh_agent", f"{HOSTS} --name {hosts.name} ssh", "--mca", "btl", "self,tcp",
-                "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0", "-n", "2", mpi, "1", str(size),
-                str(size)]
-        if hosts.rate == "loopback":
-            argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "core", "--mca", "btl", "self,tcp", "-n", "2",
-                    mpi, "1", str(size), str(size)]
-        out = subprocess.run(argv, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
-        row = last_json(out.stdout)
-        if row:
-            result[size] = row["rows"][0]["us"]["med"]
-    return result
+    if hosts.rate == "loopback":
+        return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "core", "--mca", "btl", "self,tcp", "-n", "2",
+                *words]
+    return [HOSTS, "--name", hosts.name, "exec", "1", "--", "mpirun", "--allow-run-as-root", "--host", "host1:1,host2:1",
+            "--bind-to", "none", "--mca", "plm_rsh_agent", f"{HOSTS} --name {hosts.name} ssh", "--mca", "btl", "self,tcp",
+            "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0", "-n", "2", *words]
+
+
+def run_mpi(hosts, words):
+    """What rank 0 printed, or None with the reason on stderr."""
+    try:
+        done = subprocess.run(mpirun(hosts, words), capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        print(f"bench: mpirun {words[0]}: not within 240 s", file=sys.stderr)
+        return None
+    if done.returncode != 0:
+        print(f"bench: mpirun {words[0]}: status {done.returncode}: {done.stderr.strip()[-400:]}", file=sys.stderr)
+        return None
+    return done.stdout
+
+
+def measure_mpi(hosts, mpi, size):
+    row = last_json(run_mpi(hosts, [mpi, "1", str(size), str(size)]))
+    return row["rows"][0]["us"]["med"] if row else None
+
+
+def measure_cddp_mpi(hosts, build, size, calls):
+    """cddp on MPI's carrier, where ranks have hosts of their own or are told so."""
+    command = (f"exec {build}/src/cddp-bench all_reduce --transport mpi --in-place --min {size} --max {size} -n {calls} "
+               f"-w {max(1, calls // 10)} --json -")
+    if hosts.rate == "loopback":
+        command = "CDDP_HOST_ID=bench-$OMPI_COMM_WORLD_RANK " + command.replace("exec ", "", 1)
+    out = run_mpi(hosts, ["sh", "-c", command])
+    row = json.loads(out) if out else None
+    return row["rows"][0]["median_us"] if row and row["carrier"] == "mpi" else None
 
 
 def best_schedule(path, wire, bytes_per_s):
@@ -221,6 +247,50 @@ def link_rate(rate, stream):
     return (most if 0.9 * most < stream < most else stream) * 1e9 / 8
 
 
+# ---------------------------------------------------------------- on this machine alone, once
+def read_carrier(text):
+    """{("tcp" or "encrypted tcp", "one way", "both ways" or "round trip"): median} of bench_carrier's rows with two sockets."""
+    kinds = {"64 MiB": "one way", "64 MiB each way": "both ways", "round trip, sleeping": "round trip"}
+    found = {}
+    for line in text.splitlines():
+        row = re.fullmatch(r"((?:encrypted )?tcp), 2 sockets, (.*?) +best +[\d.]+, median +([\d.]+) (?:GB/s|us)", line)
+        if row and row[2] in kinds:
+            found[row[1], kinds[row[2]]] = float(row[3])
+    return found
+
+
+def measure_encryption(bench, rounds):
+    """What CDDP_ENCRYPT=1 costs the carrier over loopback: both kinds from each run."""
+    rows = {}
+    for _ in range(rounds):
+        done = subprocess.run([f"{bench.BUILD}/tests/bench_carrier", "3"], capture_output=True, text=True, timeout=300)
+        for key, value in read_carrier(done.stdout).items():
+            add(rows, key, value)
+    return {f"{kind}, {what}": bench.med(values) for (kind, what), values in rows.items()}
+
+
+def measure_footprint(bench):
+    """What a rank holds, by the number of hosts, a rank each, which are this one under several names."""
+    result = {}
+    for count in (1, 2, 3, 4):
+        out = subprocess.run([f"{bench.BUILD}/launcher/cddp-run", "--nproc", str(count), "--", "sh", "-c",
+                              f"CDDP_HOST_ID=bench-$RANK exec {bench.BUILD}/tests/bench_footprint"], capture_output=True,
+                             text=True, timeout=120).stdout
+        result[str(count)] = last_json(out)
+    return result
+
+
+def torch_mpi(torch):
+    """Why PyTorch over MPI is not measured."""
+    if not torch:
+        return "there is no PyTorch here"
+    done = subprocess.run([torch, "-c", "import torch.distributed as d; print(d.is_mpi_available())"], capture_output=True,
+                          text=True, timeout=120)
+    return {"False": "this PyTorch was built without MPI, as all on PyPI are (torch.distributed.is_mpi_available() is False)",
+            "True": "this PyTorch has MPI, but scripts/bench does not start it"}.get(done.stdout.strip(),
+                                                                                      done.stderr.strip()[-200:])
+
+
 # ---------------------------------------------------------------- rates
 def add(rows, key, value):
     if value is not None:
@@ -243,10 +313,11 @@ def measure_rate(bench, hosts, link, torch, mpi, models, rounds):
         for size in (SMALL, LARGE):
             add(rows, f"cddp {size}", measure_cddp(hosts, bench.BUILD, size, calls_of(hosts.rate, size)))
         add(rows, "cddp ping-pong", measure_ping_pong(hosts, bench.BUILD, calls_of(hosts.rate, SMALL)))
-        for who, result in (("gloo", measure_gloo(hosts, torch, (SMALL, LARGE)) if torch else {}),
-                            ("Open MPI", measure_mpi(hosts, mpi, (SMALL, LARGE)) if mpi else {})):
-            for size, us in result.items():
-                add(rows, f"{who} {size}", us)
+        for size, us in (measure_gloo(hosts, torch, (SMALL, LARGE)) if torch else {}).items():
+            add(rows, f"gloo {size}", us)
+        for size in (SMALL, LARGE) if mpi else ():  # by turns
+            add(rows, f"Open MPI {size}", measure_mpi(hosts, mpi, size))
+            add(rows, f"cddp mpi {size}", measure_cddp_mpi(hosts, bench.BUILD, size, calls_of(hosts.rate, size)))
         for model, (conf, words, tokens, batch) in models.items() if at else ():
             row = measure_alone(hosts, bench, model, conf, words, batch, link_rate(hosts.rate, at["gbit_per_s"]))
             for variant in VARIANTS:
@@ -273,8 +344,12 @@ def run(bench, torch, mpi, rounds, rates):
         return {"skipped": why}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # hosts do not stay
     link = compile_link(bench.BUILD)
+    if mpi:
+        subprocess.run(["ninja", "-C", bench.BUILD, MPI_MODULE], stdout=subprocess.DEVNULL)
     models = models_of(bench)
-    result = {}
+    bench.say("network, on this machine alone")
+    result = {"encryption": measure_encryption(bench, rounds), "footprint": measure_footprint(bench),
+              "torch mpi": torch_mpi(torch)}
     for rate in rates:
         bench.say("network,", NAMES[rate])
         with Hosts(rate) as hosts:
@@ -300,21 +375,24 @@ def table(result, number):
     if "skipped" in result:
         print(f"network: skipped: {result['skipped']}\n")
         return
+    rates = {rate: result[rate] for rate in NAMES if rate in result}
     print("| all-reduce, 2 hosts | stream Gbit/s, both ways | 64 MiB cddp ms | % of the rate, of the stream | gloo ms | "
-          "Open MPI ms | 4 KiB cddp us | gloo us | Open MPI us | round trip us (spinning, asleep) | cddp / round trip |")
-    print("|---" * 11 + "|")
-    for rate, row in result.items():
+          "gloo / cddp | cddp on mpi ms | Open MPI ms | mpi / Open MPI | 4 KiB cddp us | gloo us | cddp on mpi us | Open MPI us | "
+          "mpi / Open MPI | round trip us (spinning, asleep) | cddp / round trip |")
+    print("|---" * 16 + "|")
+    for rate, row in rates.items():
         get = row.get
-        large = [get(f"{who} {LARGE}") for who in ("cddp", "gloo", "Open MPI")]
-        print(f"| {NAMES[rate]} | {number(get('gbit_per_s'))} | {number(large[0] and large[0] / 1e3)} | "
-              f"{percent_of_link(rate, large[0], get('gbit_per_s'))} | {number(large[1] and large[1] / 1e3)} | "
-              f"{number(large[2] and large[2] / 1e3)} | {number(get(f'cddp {SMALL}'))} | {number(get(f'gloo {SMALL}'))} | "
-              f"{number(get(f'Open MPI {SMALL}'))} | {number(get('rtt_us'))}, {number(get('rtt_asleep_us'))} | "
-              f"{ratio(get(f'cddp {SMALL}'), get('rtt_us'))} |")
+        large, small = ([get(f"{who} {size}") for who in ("cddp", "gloo", "cddp mpi", "Open MPI")] for size in (LARGE, SMALL))
+        ms = [us and us / 1e3 for us in large]
+        print(f"| {NAMES[rate]} | {number(get('gbit_per_s'))} | {number(ms[0])} | "
+              f"{percent_of_link(rate, large[0], get('gbit_per_s'))} | {number(ms[1])} | {ratio(ms[1], ms[0])} | {number(ms[2])} | "
+              f"{number(ms[3])} | {ratio(ms[2], ms[3])} | {number(small[0])} | {number(small[1])} | {number(small[2])} | "
+              f"{number(small[3])} | {ratio(small[2], small[3])} | {number(get('rtt_us'))}, {number(get('rtt_asleep_us'))} | "
+              f"{ratio(small[0], get('rtt_us'))} |")
     print("\n| step, 2 hosts | without link ms | f32 ms | best possible ms | over it | whole ms | bf16 wire ms | "
           "best possible ms | over it | PyTorch ms | f32 / PyTorch | bf16 wire / PyTorch |")
     print("|---" * 12 + "|")
-    for rate, row in result.items():
+    for rate, row in rates.items():
         for model, name in (("mlp", "MLP"), ("gpt2", "mini GPT-2")):
             f32, bf16 = ({key: row.get(f"{model} {wire} {key}") for key in ("step_ms", "best_ms", "exposed_ms")}
                          for wire in ("f32", "bf16"))
@@ -326,3 +404,25 @@ def table(result, number):
                       f"{number(bf16['best_ms'])} | {ratio(bf16['step_ms'], bf16['best_ms'])} | {number(theirs)} | "
                       f"{ratio(f32['step_ms'], theirs)} | {ratio(bf16['step_ms'], theirs)} |")
     print()
+    print(f"PyTorch over MPI: not measured: {result.get('torch mpi')}\n")
+    table_alone(result, number)
+
+
+def table_alone(result, number):
+    secret = result.get("encryption", {})
+    if secret:
+        print("| tcp carrier over loopback, 2 sockets | plain | encrypted | factor |\n|---|---|---|---|")
+        for what, unit in (("one way", "GB/s"), ("both ways", "GB/s"), ("round trip", "us")):
+            plain, other = (secret.get(f"{kind}, {what}") for kind in ("tcp", "encrypted tcp"))
+            factor = ratio(other, plain) if unit == "us" else ratio(plain, other)
+            size = "4 KiB, round trip" if unit == "us" else f"64 MiB, {what}"
+            print(f"| {size} | {number(plain)} {unit} | {number(other)} {unit} | {factor} |")
+        print()
+    rows = {count: row for count, row in result.get("footprint", {}).items() if row}
+    if rows:
+        print("| hosts, a rank each | joined: heap KiB | 1 MiB reduced: heap KiB besides | private MiB | threads |\n"
+              "|---|---|---|---|---|")
+        for count, row in rows.items():
+            print(f"| {count} | {number(row['joined_bytes'] / 1024)} | {number(row['reduced_bytes'] / 1024)} | "
+                  f"{number(row['private_bytes'] / 1048576)} | {row['threads']} |")
+        print()

@@ -6,6 +6,9 @@
 
 enum { MAX_NODES = 3 };
 
+/* What is waited for is told: who is silent for less is not lost, unless a test chooses a limit. */
+#define A_DAY "86400000"
+
 /* The nodes of one job, in folders of their own; what they share is in `folder`. */
 struct fleet {
     struct launched nodes[MAX_NODES];
@@ -20,6 +23,7 @@ static void begin(struct fleet *fleet)
     snprintf(fleet->url, sizeof fleet->url, "file://%s", fleet->folder);
     unsetenv("CDDP_TOKEN");
     setenv("SHARED", fleet->folder, 1);
+    setenv("CDDP_HEARTBEAT_MS", A_DAY, 1);
 }
 
 static void begin_tcp(struct fleet *fleet)
@@ -60,6 +64,7 @@ static void end(struct fleet *fleet)
     support_rmdir(fleet->folder);
     unsetenv("CDDP_TOKEN");
     unsetenv("SHARED");
+    unsetenv("CDDP_HEARTBEAT_MS");
 }
 
 static void wait_all(struct fleet *fleet, int count)
@@ -354,8 +359,8 @@ static void a_failure_on_one_node_ends_all_and_is_named_on_all(void **state)
                  "[ $RANK != %d ] || { for r in 0 1 2 3; do while [ $r != $RANK -a ! -s "
                  "$SHARED/parent$r ]; do sleep 0.01; done; done; exit 7; }; " WAITS,
                  failing);
-        START(&fleet, 0, "2", "0", "--nproc", "1", "--", "sh", "-c", script);
-        START(&fleet, 1, "2", "1", "--nproc", "3", "--", "sh", "-c", script);
+        START(&fleet, 0, "2", "0", "--grace", "1000", "--nproc", "1", "--", "sh", "-c", script);
+        START(&fleet, 1, "2", "1", "--grace", "1000", "--nproc", "3", "--", "sh", "-c", script);
         assert_all_end_with(&fleet, 2, 7);
         snprintf(script, sizeof script, "rank %d (pid ", failing);
         assert_err(&fleet.nodes[0], script);
@@ -420,6 +425,9 @@ static void a_node_whose_supervisor_is_killed_is_named(void **state)
 
         (void)state;
         begin_tcp(&fleet);
+        if (killed == 1) { /* only the one that serves the store leaves a closed connection */
+            setenv("CDDP_HEARTBEAT_MS", "2000", 1);
+        }
         START(&fleet, 0, "2", "0", "--nproc", "1", "--", "sh", "-c", WAITS);
         START(&fleet, 1, "2", "1", "--nproc", "1", "--", "sh", "-c", WAITS);
         (void)supervisor_of(&fleet, 0);
@@ -438,24 +446,60 @@ static void a_node_whose_supervisor_is_killed_is_named(void **state)
 /* As a machine that is frozen, or whose cable is pulled: no connection of its is closed. */
 static void a_node_that_gives_no_sign_of_life_is_named(void **state)
 {
-    struct fleet fleet;
-    pid_t frozen;
+    static const char *const limits[] = {NULL, "1000", "100"};
+    static const char *const said[] = {"2 s", "1 s", "1 s"};
 
     (void)state;
-    begin(&fleet);
-    START(&fleet, 0, "2", "0", "--nproc", "1", "--", "sh", "-c", WAITS);
-    START(&fleet, 1, "2", "1", "--nproc", "1", "--", "sh", "-c", WAITS);
-    (void)supervisor_of(&fleet, 0);
-    frozen = supervisor_of(&fleet, 1);
-    kill(frozen, SIGSTOP);
-    launcher_wait(&fleet.nodes[0]);
-    kill(frozen, SIGCONT);
-    launcher_wait(&fleet.nodes[1]);
-    assert_int_equal(fleet.nodes[0].exit_status, 1);
-    assert_err(&fleet.nodes[0], "cddp-run: node 1 (");
-    assert_err(&fleet.nodes[0], ") is lost: no sign of life for 4 s: ");
-    assert_int_not_equal(fleet.nodes[1].exit_status, 0);
-    end(&fleet);
+    for (int i = 0; i < 3; i++) {
+        struct fleet fleet;
+        char text[80];
+        pid_t frozen;
+
+        begin(&fleet);
+        unsetenv("CDDP_HEARTBEAT_MS");
+        if (limits[i] != NULL) {
+            setenv("CDDP_HEARTBEAT_MS", limits[i], 1);
+        }
+        START(&fleet, 0, "2", "0", "--nproc", "1", "--", "sh", "-c", WAITS);
+        START(&fleet, 1, "2", "1", "--nproc", "1", "--", "sh", "-c", WAITS);
+        (void)supervisor_of(&fleet, 0);
+        frozen = supervisor_of(&fleet, 1);
+        kill(frozen, SIGSTOP);
+        launcher_wait(&fleet.nodes[0]);
+        kill(frozen, SIGCONT);
+        launcher_wait(&fleet.nodes[1]);
+        assert_int_equal(fleet.nodes[0].exit_status, 1);
+        assert_err(&fleet.nodes[0], "cddp-run: node 1 (");
+        snprintf(text, sizeof text, ") is lost: no sign of life for %s: ", said[i]);
+        assert_err(&fleet.nodes[0], text);
+        assert_int_not_equal(fleet.nodes[1].exit_status, 0);
+        end(&fleet);
+    }
+}
+
+/* Longer than it may be by default, so that this also shows which limit counts. */
+static void a_node_that_is_frozen_for_less_than_the_limit_goes_on(void **state)
+{
+    for (int frozen = 0; frozen < 2; frozen++) {
+        struct fleet fleet;
+        pid_t supervisor;
+
+        (void)state;
+        begin_tcp(&fleet);
+        for (int i = 0; i < 2; i++) {
+            START(&fleet, i, "2", i == 0 ? "0" : "1", "--nproc", "1", "--", "sh", "-c",
+                  "echo $PPID >$SHARED/parent$RANK; "
+                  "while [ ! -e $SHARED/go ]; do sleep 0.01; done");
+        }
+        (void)supervisor_of(&fleet, 1 - frozen);
+        supervisor = supervisor_of(&fleet, frozen);
+        kill(supervisor, SIGSTOP);
+        usleep(2500000);
+        kill(supervisor, SIGCONT);
+        launcher_write(fleet.folder, "go", "");
+        assert_all_end_with(&fleet, 2, 0);
+        end(&fleet);
+    }
 }
 
 static void a_signal_to_one_node_reaches_the_ranks_of_all(void **state)
@@ -593,6 +637,7 @@ int main(void)
         cmocka_unit_test(the_cause_is_named_also_where_it_is_another_nodes),
         cmocka_unit_test(a_node_whose_supervisor_is_killed_is_named),
         cmocka_unit_test(a_node_that_gives_no_sign_of_life_is_named),
+        cmocka_unit_test(a_node_that_is_frozen_for_less_than_the_limit_goes_on),
         cmocka_unit_test(a_signal_to_one_node_reaches_the_ranks_of_all),
         cmocka_unit_test(all_nodes_restart_together),
         cmocka_unit_test(a_node_that_cannot_run_the_program_ends_all),

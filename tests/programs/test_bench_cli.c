@@ -1,15 +1,18 @@
 /* test_bench_cli.c - cddp-bench as a user runs it: what it measures is right, and what it says. */
 #include "support/bench_cli.h"
+#include "support/tokenize.h"
 
 #include <jansson.h>
 
-static const char *const types[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
+static const char *const types[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8", "i8", "bool"};
 static const char *const ops[] = {"sum", "mean", "min", "max", "prod"};
+static const char *const bit_ops[] = {"and", "or", "xor"};
+static const char *const bit_types[] = {"i32", "i64", "u8", "i8", "bool"};
 static const char *const collectives[] = {"all_reduce",     "broadcast",  "reduce",
                                           "all_gather",     "gather",     "scatter",
                                           "reduce_scatter", "all_to_all", "send_recv"};
 
-enum { TYPES = 7, OPS = 5, COLLECTIVES = 9 };
+enum { TYPES = 9, OPS = 5, BIT_OPS = 3, BIT_TYPES = 5, COLLECTIVES = 9 };
 
 /* One element, and more than a chunk of what is compared at a time. */
 #define FEW "--min", "1", "--max", "40001", "--factor", "40000", "-n", "1", "-w", "0"
@@ -62,12 +65,22 @@ static void every_operation_is_checked(void **state)
 
     (void)state;
     for (int o = 0; o < OPS; o++) {
-        BENCH(&job, 3, "all_reduce", "--check", "--op", ops[o], "--type", types[(o + 2) % TYPES],
-              FEW);
+        BENCH(&job, 3, "all_reduce", "--check", "--op", ops[o], "--type", types[(o + 2) % 7], FEW);
         bench_found_nothing_wrong(&job, ops[o]);
         BENCH(&job, 3, "reduce_scatter", "--check", "--op", ops[o], "--in-place", FEW);
         bench_found_nothing_wrong(&job, ops[o]);
     }
+    for (int i = 0; i < BIT_OPS * BIT_TYPES; i++) {
+        BENCH(&job, 3, "all_reduce", "--check", "--op", bit_ops[i % BIT_OPS], "--type",
+              bit_types[i / BIT_OPS], FEW);
+        bench_found_nothing_wrong(&job, bit_ops[i % BIT_OPS]);
+    }
+    BENCH(&job, 2, "all_reduce", "--type", "f32", "--op", "xor", FEW);
+    assert_int_equal(job.exit_status, 2);
+    assert_err(&job, "xor");
+    BENCH(&job, 2, "all_reduce", "--type", "bool", "--op", "mean", FEW);
+    assert_int_equal(job.exit_status, 2);
+    assert_err(&job, "mean");
     launcher_end(&job);
 }
 
@@ -145,6 +158,7 @@ static void look_at_rows(json_t *root)
     assert_string_equal(json_string_value(json_object_get(root, "op")), "none");
     assert_float_equal(real(root, "ranks"), 3, 0);
     assert_float_equal(real(root, "hosts"), 1, 0);
+    assert_true(json_is_null(json_object_get(root, "carrier")));
     assert_float_equal(real(root, "wrong"), 0, 0);
     assert_int_equal(json_array_size(rows), 3);
     for (size_t i = 0; i < 3; i++) { /* whole elements of three ranks */
@@ -212,6 +226,14 @@ static void a_wrong_command_line_gives_two_and_says_why(void **state)
         {{"barrier", "--max", "4"}, "--max has no meaning with barrier"},
         {{"reduce", "--root", "1"}, "--root 1: the group has only 1 rank\n"},
         {{"all_reduce", "--device", "abacus"}, "abacus"},
+        {{"all_reduce", "--transport", "tcp"}, "--transport: tcp carries nothing, as all ranks"},
+        {{"all_reduce", "--transport", "host:udp"}, "udp is no carrier: choose tcp or mpi"},
+        {{"all_reduce", "--transport", ":tcp"}, "--transport :tcp: name a backend, a carrier"},
+        {{"all_reduce", "--transport", ""}, "--transport : name a backend, a carrier"},
+        {{"all_reduce", "--transport", "host", "--backend", "host"}, "--backend has no meaning"},
+        {{"all_reduce", "--ssh", "x"}, "--ssh has no meaning without --hosts or --hostfile"},
+        {{"all_reduce", "--nproc", "0"}, "--nproc"},
+        {{"all_reduce", "--nproc", "2", "--type", "f8"}, "cddp-bench: --type f8"},
     };
 
     (void)state;
@@ -276,6 +298,73 @@ static void mpirun_starts_it(void **state)
     launcher_end(&job);
 }
 
+/* Options go on to the ranks, whatever their form; those that say where do not. */
+static void it_starts_its_ranks_itself(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    launcher_start_program(
+        &job, bench_path(),
+        (const char *const[]){"-ti8", "all_reduce", "--nproc=3", "-c", "--op", "xor", FEW, NULL});
+    launcher_wait(&job);
+    bench_found_nothing_wrong(&job, "--nproc");
+    assert_out(&job, ": all_reduce, 3 ranks on 1 host, ");
+    assert_out(&job, " i8    xor ");
+    launcher_end(&job);
+    BENCH(&job, 2, "all_reduce", "--nproc", "2");
+    assert_int_equal(job.exit_status, 2);
+    assert_err(&job, "--hosts, --hostfile and --nproc start ranks, but this is rank ");
+    launcher_end(&job);
+}
+
+static json_t *read_figures(const struct launched *job)
+{
+    json_t *root = json_loads(job->out, 0, NULL);
+
+    if (job->exit_status != 0 || root == NULL) {
+        fail_msg("exit status %d: %s%s", job->exit_status, job->err, job->out);
+    }
+    return root;
+}
+
+/* The hosts are this one under other names, which are reached by a script. */
+static void it_starts_ranks_on_hosts_and_names_what_carries(void **state)
+{
+    static const char reach[] = "#!/bin/sh\nCDDP_HOST_ID=$1\nexport CDDP_HOST_ID\nshift\n"
+                                "exec sh -c \"$*\"\n";
+    static const char *const transports[] = {"tcp", "net:tcp", "host"};
+    struct launched job = {0};
+
+    (void)state;
+    job.dir = support_mkdtemp();
+    launcher_write(job.dir, "reach", reach);
+    launcher_write(job.dir, "hosts", "alpha slots=1\nbeta slots=2\n");
+    for (int i = 0; i < 3; i++) {
+        json_t *root;
+
+        launcher_start_program(
+            &job, bench_path(),
+            (const char *const[]){"--ssh", "./reach", i == 0 ? "--hosts" : "--hostfile",
+                                  i == 0 ? "alpha:1,beta:2" : "hosts", "--transport", transports[i],
+                                  "all_reduce", "--check", "--json", "-", FEW, NULL});
+        launcher_wait(&job);
+        root = read_figures(&job);
+        assert_float_equal(real(root, "ranks"), 3, 0);
+        assert_float_equal(real(root, "hosts"), 2, 0);
+        assert_float_equal(real(root, "wrong"), 0, 0);
+        assert_string_equal(json_string_value(json_object_get(root, "backend")), "net");
+        if (i < 2) {
+            assert_string_equal(json_string_value(json_object_get(root, "carrier")), "tcp");
+        } else {
+            assert_non_null(json_string_value(json_object_get(root, "carrier")));
+        }
+        json_decref(root);
+        forget_output(&job);
+    }
+    launcher_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +381,8 @@ int main(void)
         cmocka_unit_test(a_backend_that_is_not_there_is_a_failure),
         cmocka_unit_test(help_and_version_are_there),
         cmocka_unit_test(mpirun_starts_it),
+        cmocka_unit_test(it_starts_its_ranks_itself),
+        cmocka_unit_test(it_starts_ranks_on_hosts_and_names_what_carries),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

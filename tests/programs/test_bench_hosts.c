@@ -3,12 +3,12 @@
  * ranks share no memory. */
 #include "support/bench_cli.h"
 
-static const char *const types[] = {"f32", "bf16", "f64", "f16", "i32", "u8", "i64"};
+static const char *const types[] = {"f32", "bf16", "f64", "f16", "i32", "u8", "i64", "i8", "bool"};
 static const char *const collectives[] = {"all_reduce",     "broadcast",  "reduce",
                                           "all_gather",     "gather",     "scatter",
                                           "reduce_scatter", "all_to_all", "send_recv"};
 
-enum { TYPES = 7, COLLECTIVES = 9 };
+enum { TYPES = 9, COLLECTIVES = 9 };
 
 /* By rank: its host. */
 struct layout {
@@ -80,6 +80,7 @@ static void hosts_whose_ranks_are_scattered(void **state)
 static void reductions_of_all_types_and_operations(void **state)
 {
     static const char *const ops[] = {"sum", "mean", "min", "max", "prod"};
+    static const char *const bits[] = {"and", "or", "xor"};
     char words[64];
 
     (void)state;
@@ -89,6 +90,10 @@ static void reductions_of_all_types_and_operations(void **state)
         snprintf(words, sizeof words, "--in-place --type %s --op %s", types[t], ops[(t + 2) % 5]);
         check_on(&(struct layout){"0 0 1 2 2", 5}, "reduce_scatter", words);
         check_on(&(struct layout){"0 1 1", 3}, "all_reduce", words);
+        if (t >= 4) {
+            snprintf(words, sizeof words, "--type %s --op %s", types[t], bits[t % 3]);
+            check_on(&(struct layout){"0 1 1 2", 4}, "all_reduce", words);
+        }
     }
 }
 

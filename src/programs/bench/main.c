@@ -5,9 +5,12 @@
 #include "base/log.h"
 #include "base/stack.h"
 #include "base/streams.h"
+#include "group/carrier_name.h"
 #include "programs/bench/measure.h"
 #include "programs/bench/report.h"
+#include "programs/bench/start.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -48,6 +51,12 @@ static cddp_status check_ranks(const struct cddpi_bench *bench)
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "%s needs two ranks: start it as in cddp-run --nproc 2 -- cddp-bench %s",
                           options->collective->name, options->collective->name);
+    }
+    if (options->carrier != NULL && cddpi_group_carrier_name(bench->group) == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--transport: %s carries nothing, as all ranks share one host's memory: "
+                          "name several by --hosts, or tell ranks apart by CDDP_HOST_ID",
+                          options->carrier);
     }
     return CDDP_OK;
 }
@@ -122,6 +131,9 @@ static int run(const struct cddpi_bench_options *options)
     how.backend = options->backend;
     how.device = options->device;
     how.deterministic = options->check;
+    if (options->carrier != NULL) {
+        setenv("CDDP_CARRIER", options->carrier, 1);
+    }
     status = cddp_group_create(&how, &bench.group);
     if (status == CDDP_OK) {
         status = run_group(&bench, &wrong);
@@ -158,6 +170,9 @@ int main(int argc, char **argv)
         cddpi_bench_options_help(stdout);
     } else if (options.mode == CDDPI_BENCH_VERSION) {
         printf("cddp-bench %s\n", cddp_version());
+    } else if (options.mode == CDDPI_BENCH_START) {
+        result = cddpi_bench_start(&options) == CDDP_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+        fprintf(stderr, "cddp-bench: %s\n", cddp_last_error());
     } else {
         result = run(&options);
     }

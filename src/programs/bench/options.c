@@ -10,8 +10,9 @@
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
-    X(TYPE, "type", 't', "TYPE", "of elements: f32 (the default), f64, f16, bf16, i32, i64 or u8") \
-    X(OP, "op", 'o', "OP", "of reductions: sum (the default), mean, min, max or prod")             \
+    X(TYPE, "type", 't', "TYPE",                                                                   \
+      "of elements: f32 (the default), f64, f16, bf16, i32, i64, u8, i8 or bool")                  \
+    X(OP, "op", 'o', "OP", "of reductions: sum (the default), mean, min, max, prod, and, or, xor") \
     X(ROOT, "root", 'r', "RANK", "of broadcast, reduce, gather and scatter (default 0)")           \
     X(MIN, "min", 'b', "BYTES", "the smallest size: 8, 4K, 64M, 1G (default 8)")                   \
     X(MAX, "max", 'e', "BYTES", "the largest size (default 64M, or --min if that is more)")        \
@@ -26,6 +27,13 @@
     X(IN_PLACE, "in-place", 'i', NULL, "results replace what they are made of")                    \
     X(ALLOC, "alloc", 0, "KIND",                                                                   \
       "of memory: group (the default: what the transport reduces fastest) or malloc (any other)")  \
+    X(TRANSPORT, "transport", 0, "NAME",                                                           \
+      "how data goes: a backend (host, nccl ...), a carrier between hosts (tcp or mpi), or both, " \
+      "as in nccl:tcp")                                                                            \
+    X(HOSTS, "hosts", 0, "LIST", "start it by cddp-run --hosts: alpha:4,beta:4")                   \
+    X(HOSTFILE, "hostfile", 0, "FILE", "start it by cddp-run --hostfile")                          \
+    X(SSH, "ssh", 0, "COMMAND", "with these, as cddp-run --ssh")                                   \
+    X(NPROC, "nproc", 0, "N", "start it by cddp-run --nproc")                                      \
     X(BACKEND, "backend", 0, "NAME", "as CDDP_BACKEND")                                            \
     X(DEVICE, "device", 0, "NAME", "as CDDP_DEVICE: cpu, cuda or cuda:N")                          \
     X(JSON, "json", 'J', "FILE", "write the figures there, too; -: to stdout, instead of a table") \
@@ -34,7 +42,13 @@
 
 CDDPI_OPTION_TABLE("cddp-bench", OPTION_MAP);
 
-enum { TYPES = 7, OPS = 5, MAX_COUNT = 1000000000 };
+#define DASHED(id, name, letter, argument, text) "--" name,
+static const char *const names[OPTION_COUNT] = {OPTION_MAP(DASHED)};
+
+#define COUNT_TYPE(name, value, bytes, text) +1
+#define COUNT_OP(name, value, text) +1
+enum { TYPES = CDDP_TYPE_MAP(COUNT_TYPE), OPS = CDDP_OP_MAP(COUNT_OP), MAX_COUNT = 1000000000 };
+_Static_assert(CDDPI_BENCH_WORDS >= 2 * OPTION_COUNT + 1, "all options and the collective");
 
 static const int64_t max_bytes = (int64_t)1 << 44;
 static const int64_t default_max_bytes = 64 << 20;
@@ -155,6 +169,10 @@ static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
     if (values[OPTION_SEED] != NULL && values[OPTION_CHECK] == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "--seed has no meaning without --check");
     }
+    if (values[OPTION_SSH] != NULL && values[OPTION_HOSTS] == NULL &&
+        values[OPTION_HOSTFILE] == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--ssh has no meaning without --hosts or --hostfile");
+    }
     return CDDP_OK;
 }
 
@@ -210,6 +228,70 @@ static cddp_status interpret_numbers(const char *const values[OPTION_COUNT],
     return status;
 }
 
+/* "host", "tcp", "nccl:tcp". */
+static cddp_status read_transport(const char *const values[OPTION_COUNT],
+                                  struct cddpi_bench_options *options)
+{
+    static const char *const carriers[] = {"tcp", "mpi"};
+    const char *text = values[OPTION_TRANSPORT];
+    const char *colon = text != NULL ? strchr(text, ':') : NULL;
+    const char *last = colon != NULL ? colon + 1 : text;
+    size_t bytes = colon != NULL ? (size_t)(colon - text) : 0;
+
+    if (text == NULL) {
+        return CDDP_OK;
+    }
+    if (values[OPTION_BACKEND] != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--backend has no meaning with --transport");
+    }
+    for (size_t i = 0; i < sizeof carriers / sizeof *carriers; i++) {
+        if (strcmp(last, carriers[i]) == 0) {
+            options->carrier = carriers[i];
+        }
+    }
+    if (colon == NULL && options->carrier == NULL) {
+        bytes = strlen(text);
+    } else if (options->carrier == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--transport %s: %s is no carrier: choose tcp or mpi",
+                          text, last);
+    }
+    if ((colon != NULL && bytes == 0) || last[0] == '\0' || bytes >= sizeof options->transport) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--transport %s: name a backend, a carrier, or both as in host:tcp",
+                          text);
+    }
+    memcpy(options->transport, text, bytes);
+    return CDDP_OK;
+}
+
+static bool says_where(int id)
+{
+    return id == OPTION_HOSTS || id == OPTION_HOSTFILE || id == OPTION_SSH || id == OPTION_NPROC;
+}
+
+/* To start ranks: their command line is this one without what says where. */
+static void read_start(const char *const values[OPTION_COUNT], struct cddpi_bench_options *options)
+{
+    options->hosts = values[OPTION_HOSTS];
+    options->hostfile = values[OPTION_HOSTFILE];
+    options->nproc = values[OPTION_NPROC];
+    options->ssh = values[OPTION_SSH];
+    if (options->hosts == NULL && options->hostfile == NULL && options->nproc == NULL) {
+        return;
+    }
+    options->mode = CDDPI_BENCH_START;
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (values[i] == NULL || says_where(i)) {
+            continue;
+        }
+        options->words[options->word_count++] = names[i];
+        if (rows[i].argument != NULL) {
+            options->words[options->word_count++] = values[i];
+        }
+    }
+    options->words[options->word_count++] = options->collective->name;
+}
+
 static cddp_status interpret(const char *const values[OPTION_COUNT], int word_count, char **words,
                              struct cddpi_bench_options *options)
 {
@@ -228,12 +310,16 @@ static cddp_status interpret(const char *const values[OPTION_COUNT], int word_co
         status = interpret_numbers(values, options);
     }
     if (status == CDDP_OK) {
+        status = read_transport(values, options);
+    }
+    if (status == CDDP_OK) {
         options->in_place = values[OPTION_IN_PLACE] != NULL ||
                             options->collective->in_place == CDDPI_BENCH_IN_PLACE_ALWAYS;
         options->check = values[OPTION_CHECK] != NULL;
         options->backend = values[OPTION_BACKEND];
         options->device = values[OPTION_DEVICE];
         options->json = values[OPTION_JSON];
+        read_start(values, options);
     }
     return status;
 }
@@ -256,6 +342,7 @@ cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_
     }
     if (status == CDDP_OK) {
         *out = options;
+        out->backend = out->transport[0] != '\0' ? out->transport : options.backend;
     }
     return status;
 }
@@ -264,7 +351,9 @@ void cddpi_bench_options_help(FILE *to)
 {
     fputs("usage: cddp-bench [OPTIONS] COLLECTIVE\n"
           "       cddp-bench --help | --version\n"
-          "\nMeasures a collective as a rank of any launcher:\n"
+          "\nMeasures a collective as a rank of any launcher, or starts ranks by cddp-run:\n"
+          "  cddp-bench --nproc 4 all_reduce --check\n"
+          "  cddp-bench --hosts alpha:4,beta:4 --transport tcp all_reduce\n"
           "  cddp-run --nproc 4 -- cddp-bench all_reduce --check\n"
           "  mpirun -np 4 cddp-bench all_gather --min 4K --max 64M --factor 4\n\n",
           to);

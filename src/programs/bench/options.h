@@ -6,7 +6,14 @@
 
 #include <stdio.h>
 
-enum cddpi_bench_mode { CDDPI_BENCH_RUN, CDDPI_BENCH_HELP, CDDPI_BENCH_VERSION };
+enum cddpi_bench_mode {
+    CDDPI_BENCH_RUN,
+    CDDPI_BENCH_START, /* the ranks, which then run */
+    CDDPI_BENCH_HELP,
+    CDDPI_BENCH_VERSION
+};
+
+enum { CDDPI_BENCH_WORDS = 64 }; /* of a command line, at most */
 
 struct cddpi_bench_options {
     enum cddpi_bench_mode mode;
@@ -22,10 +29,17 @@ struct cddpi_bench_options {
     bool group_memory;            /* of cddp_group_alloc(), else plain memory of the device */
     bool in_place;
     bool check;
-    const char *json; /* a file, or "-"; NULL: none */
+    const char *json;    /* a file, or "-"; NULL: none */
+    char transport[24];  /* of --transport: the backend, which `backend` points to */
+    const char *carrier; /* instead of CDDP_CARRIER's; NULL: the environment's */
+
+    /* To start: where, and each rank's command line behind the program's name. */
+    const char *hosts, *hostfile, *ssh, *nproc; /* NULL: not given */
+    const char *words[CDDPI_BENCH_WORDS];
+    int word_count;
 };
 
-/** Read the command line; texts are borrowed from it.
+/** Read the command line; texts are borrowed from it, or in @p out, which does not move.
  *  @return CDDP_OK or CDDP_ERR_ARGUMENT. */
 cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_options *out);
 void cddpi_bench_options_help(FILE *to);

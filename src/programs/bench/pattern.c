@@ -38,6 +38,8 @@ static uint64_t element_bits(uint64_t random, cddp_type type)
         return float_bits(random, 10, 15, 16);
     case CDDP_BF16:
         return float_bits(random, 7, 127, 16);
+    case CDDP_BOOL:
+        return random & 1;
     default:
         return random;
     }

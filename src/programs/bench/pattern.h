@@ -9,7 +9,7 @@
 enum { CDDPI_BENCH_CHUNK = 4096 }; /* elements that are made at a time */
 
 /** Elements [@p first, @p first + @p count) of @p rank: floating ones of 0.25 to 2 and any sign, so
- *  that sums round and nothing overflows; whole ones of any bits. */
+ *  that sums round and nothing overflows; whole ones of any bits, and bool's 0 and 1. */
 void cddpi_bench_fill(void *out, uint64_t seed, int rank, size_t first, size_t count,
                       cddp_type type);
 

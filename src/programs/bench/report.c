@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/replace.h"
 #include "device/device.h"
+#include "group/carrier_name.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -38,11 +39,13 @@ static int root_of(const struct cddpi_bench_options *options)
 static void print_head(const struct cddpi_bench *bench, int hosts)
 {
     const struct cddpi_bench_options *options = bench->options;
+    const char *carrier = cddpi_group_carrier_name(bench->group);
 
-    printf("# cddp-bench %s: %s, %d rank%s on %d host%s, backend %s, device %s%s%s\n",
+    printf("# cddp-bench %s: %s, %d rank%s on %d host%s, backend %s%s%s, device %s%s%s\n",
            cddp_version(), options->collective->name, bench->world_size,
            bench->world_size == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
-           cddp_group_backend(bench->group), bench->device->ops->name,
+           cddp_group_backend(bench->group), carrier != NULL ? ", carrier " : "",
+           carrier != NULL ? carrier : "", bench->device->ops->name,
            !cddpi_bench_has_data(options->collective) ? ""
            : options->group_memory                    ? ", memory of the group"
                                                       : ", plain memory",
@@ -62,12 +65,13 @@ static cddp_status begin_json(struct cddpi_bench_report *report, int hosts)
 
     report->rows = json_array();
     report->root = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:b, s:O}", "program",
+        "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:s?, s:s, s:s, s:b, s:O}", "program",
         "cddp-bench", "version", cddp_version(), "collective", options->collective->name, "type",
         type_name(options), "op", op_name(options), "root", root_of(options), "ranks",
-        bench->world_size, "hosts", hosts, "backend", cddp_group_backend(bench->group), "device",
-        bench->device->ops->name, "alloc", options->group_memory ? "group" : "malloc", "in_place",
-        options->in_place ? 1 : 0, "rows", report->rows);
+        bench->world_size, "hosts", hosts, "backend", cddp_group_backend(bench->group), "carrier",
+        cddpi_group_carrier_name(bench->group), "device", bench->device->ops->name, "alloc",
+        options->group_memory ? "group" : "malloc", "in_place", options->in_place ? 1 : 0, "rows",
+        report->rows);
     return report->root != NULL ? CDDP_OK
                                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the figures");
 }
