@@ -73,7 +73,8 @@ typedef int (*cddp_parallel_fn)(int device, void *arg);
 /** Run @p fn on each of the first @p count devices at once, and wait for all.
  *  @return CDDP_OK if all returned 0. Else the failure of the first device that failed, in their
  *          order, the text beginning with its name: its status, or CDDP_ERR_DEVICE if it failed
- *          without an error of cddp. CDDP_ERR_ARGUMENT; CDDP_ERR_NO_MEMORY (a thread). */
+ *          without an error of cddp; CDDP_ERR_UNAVAILABLE if its thread could not be bound to it.
+ *          CDDP_ERR_ARGUMENT; CDDP_ERR_NO_MEMORY (a thread). */
 CDDP_CHECKED cddp_status cddp_parallel_apply(const cddp_devices *devices, int count,
                                              cddp_parallel_fn fn, void *arg);
 

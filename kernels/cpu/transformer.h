@@ -1,6 +1,6 @@
 /* transformer.h - the passes of a transformer that are not matrix products: layer normalisation,
- * gelu, silu, and the softmax of causal attention. The best instructions of this processor are
- * chosen at run time; every choice gives the same bits. Any thread.
+ * gelu, silu, and the softmax of causal attention; and the gates of an LSTM. The best instructions
+ * of this processor are chosen at run time; every choice gives the same bits. Any thread.
  *
  * Matrices are row-major; counts are in elements; pointers need no alignment. */
 #ifndef CDDPI_KERNELS_CPU_TRANSFORMER_H
@@ -80,6 +80,24 @@ struct cddpi_dropout_kernels {
     void (*apply)(const float *x, const uint8_t *kept, float scale, float *out, size_t count);
 };
 
+/* One time step of an LSTM for @p rows sequences: of sequence r, what lies behind @p out, @p cells,
+ * @p before and @p dy is @p stride x units elements behind that of sequence r - 1, and @p gates
+ * four times that. A row of gates has units elements of the input gate, the forget gate, the cell's
+ * input and the output gate, behind each other. */
+struct cddpi_lstm_kernels {
+    /* gates = sigmoid, sigmoid, tanh, sigmoid of gates; cells = forget x before + input x cell;
+     * out = output x tanh(cells). @p before: the cells of the step before; NULL: zero. */
+    void (*forward)(float *gates, const float *before, float *cells, float *out, size_t rows,
+                    size_t stride, size_t units);
+    /* From what forward made: gates = the gradient of what they were before forward.
+     * @p carried_out and @p carried_cell, rows x units without gaps: the parts of the gradients of
+     * out and cells that come from the next step; the latter becomes the one for the step before.
+     */
+    void (*backward)(const float *dy, const float *carried_out, float *carried_cell,
+                     const float *before, const float *cells, float *gates, size_t rows,
+                     size_t stride, size_t units);
+};
+
 struct cddpi_transformer_kernels {
     const char *name; /* "generic", "avx2", "avx512" */
     const struct cddpi_layer_norm_kernels *layer_norm;
@@ -88,6 +106,7 @@ struct cddpi_transformer_kernels {
     const struct cddpi_attention_kernels *attention;
     const struct cddpi_softmax_kernels *softmax;
     const struct cddpi_dropout_kernels *dropout;
+    const struct cddpi_lstm_kernels *lstm;
 };
 
 /** The fastest table that this processor can run. */

@@ -9,12 +9,13 @@
     extern const struct cddpi_silu_kernels cddpi_silu_kernels_##isa;                               \
     extern const struct cddpi_attention_kernels cddpi_attention_kernels_##isa;                     \
     extern const struct cddpi_softmax_kernels cddpi_softmax_kernels_##isa;                         \
-    extern const struct cddpi_dropout_kernels cddpi_dropout_kernels_##isa;
+    extern const struct cddpi_dropout_kernels cddpi_dropout_kernels_##isa;                         \
+    extern const struct cddpi_lstm_kernels cddpi_lstm_kernels_##isa;
 #define ROW(isa)                                                                                   \
     {                                                                                              \
 #isa, &cddpi_layer_norm_kernels_##isa, &cddpi_gelu_kernels_##isa,                          \
             &cddpi_silu_kernels_##isa, &cddpi_attention_kernels_##isa,                             \
-            &cddpi_softmax_kernels_##isa, &cddpi_dropout_kernels_##isa                             \
+            &cddpi_softmax_kernels_##isa, &cddpi_dropout_kernels_##isa, &cddpi_lstm_kernels_##isa  \
     }
 
 DECLARE(generic)

@@ -58,6 +58,21 @@ static cddp_status find_core(const cpu_set_t *allowed, const char *name, struct 
                       name, CPU_COUNT(allowed));
 }
 
+cddp_status cddpi_core_bind(const struct cddpi_core *core)
+{
+    cpu_set_t own;
+
+    if (core->cpu < 0) {
+        return CDDP_OK;
+    }
+    CPU_ZERO(&own);
+    CPU_SET(core->cpu, &own);
+    return sched_setaffinity(0, sizeof own, &own) == 0
+               ? CDDP_OK
+               : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                  "its thread cannot be bound to processor %d", core->cpu);
+}
+
 cddp_status cddp_devices_create(const char *const *names, int count, cddp_devices **out)
 {
     cddp_devices *devices;

@@ -5,7 +5,6 @@
 #include "base/error.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -113,7 +112,7 @@ struct apply {
     cddp_parallel_fn fn;
     void *arg;
     int device;
-    int cpu;
+    const struct cddpi_core *core;
     int result;
     struct cddpi_failure failure;
     pthread_t thread;
@@ -122,14 +121,9 @@ struct apply {
 static void *run_device(void *argument)
 {
     struct apply *apply = argument;
-    cpu_set_t own;
 
-    if (apply->cpu >= 0) {
-        CPU_ZERO(&own);
-        CPU_SET(apply->cpu, &own);
-        (void)sched_setaffinity(0, sizeof own, &own); /* a cpuset may have shrunk since */
-    }
-    apply->result = apply->fn(apply->device, apply->arg);
+    apply->result = cddpi_core_bind(apply->core) == CDDP_OK ? apply->fn(apply->device, apply->arg)
+                                                            : -1;
     if (apply->result != 0) {
         apply->failure = *cddpi_last_failure();
     }
@@ -168,7 +162,7 @@ cddp_status cddp_parallel_apply(const cddp_devices *devices, int count, cddp_par
         struct apply *apply = &all[started];
         int error;
 
-        *apply = (struct apply){fn, arg, started, devices->cores[started].cpu, 0, {0}, 0};
+        *apply = (struct apply){fn, arg, started, &devices->cores[started], 0, {0}, 0};
         error = pthread_create(&apply->thread, NULL, run_device, apply);
         if (error != 0) {
             status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error,

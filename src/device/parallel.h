@@ -12,4 +12,8 @@ struct cddp_devices {
     } cores[];
 };
 
+/** Bind the calling thread to @p core; nothing for one that is any.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: the process may not use that processor any more. */
+CDDP_CHECKED cddp_status cddpi_core_bind(const struct cddpi_core *core);
+
 #endif

@@ -87,15 +87,15 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     model->ready_order = cddpi_zalloc_array(model->params.count, sizeof *model->ready_order);
     model->grads_expected = cddpi_zalloc_array(model->params.count, sizeof *model->grads_expected);
     model->grads_arrived = cddpi_zalloc_array(model->params.count, sizeof *model->grads_arrived);
+    model->ties = cddpi_zalloc_array(model->params.count, sizeof *model->ties);
     if (model->title == NULL || model->grads == NULL || model->ready_order == NULL ||
-        model->grads_expected == NULL || model->grads_arrived == NULL) {
+        model->grads_expected == NULL || model->grads_arrived == NULL || model->ties == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
                           model->params.count);
     }
     count_uses(model);
     order_params(model);
-    cddpi_model_init_params(model);
-    return CDDP_OK;
+    return cddpi_model_init_params(model);
 }
 
 static cddp_status check_precision(const struct cddpi_model_spec *spec,
@@ -166,8 +166,10 @@ void cddpi_model_destroy(struct cddpi_model *model)
     for (int i = 0; i < CDDPI_MODEL_PLANS; i++) {
         cddpi_plan_destroy(model->plans[i]);
     }
-    for (size_t i = 0; model->params_bound && i < model->params.count; i++) {
-        model->params.items[i].data = NULL;
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (model->params_bound || (model->ties != NULL && model->ties[i].shared)) {
+            model->params.items[i].data = NULL;
+        }
     }
     cddpi_model_release_outputs(model);
     model->ops->destroy(model);
@@ -179,6 +181,8 @@ void cddpi_model_destroy(struct cddpi_model *model)
     cddpi_layer_list_fini(&model->list);
     cddpi_free(model->title);
     cddpi_free(model->infos);
+    cddpi_free(model->ties);
+    cddpi_free(model->first_values);
     cddpi_free(model->grads);
     cddpi_free(model->ready_order);
     cddpi_free(model->grads_expected);
@@ -430,6 +434,8 @@ cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool a
         }
     }
     model->pending_backward = false; /* gradients take the place of activations */
-    memset(model->grads_arrived, 0, model->params.count * sizeof *model->grads_arrived);
+    for (size_t i = 0; i < model->params.count; i++) {
+        model->grads_arrived[i] = model->ties[i].begun ? 1 : 0;
+    }
     return exec.plan != NULL ? cddpi_exec_backward(&exec) : cddpi_exec_idle_backward(&exec);
 }

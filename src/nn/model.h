@@ -38,6 +38,7 @@ enum cddpi_layer_type {
     CDDPI_LAYER_SILU,
     CDDPI_LAYER_ATTENTION,
     CDDPI_LAYER_RESPONSE_NORM,
+    CDDPI_LAYER_LSTM,
     CDDPI_LAYER_COUNT
 };
 
@@ -49,11 +50,11 @@ struct cddpi_layer {
     const char *name;
     const char *input;
     const char *input2; /* add: the second summand */
-    int units;          /* linear: outputs; conv2d: output channels; embedding: features */
+    int units;          /* linear, lstm: outputs; conv2d: output channels; embedding: features */
     int kernel;         /* conv2d, pools: height and width; pools default 2 */
     int stride;         /* default 1; pools: the kernel */
     int padding;        /* default 0 */
-    bool no_bias;       /* linear, conv2d */
+    bool no_bias;       /* linear, conv2d, lstm */
     bool sync;          /* batch_norm: statistics over all ranks */
     double epsilon;     /* batch_norm, layer_norm; 0: 1e-5 */
     double momentum;    /* batch_norm: weight of the new batch in the running statistics; 0: 0.1 */
@@ -88,13 +89,18 @@ struct cddpi_layer_range {
     int first, end;
 };
 
+/* Of a part with the last layer: whether it has the loss, too; or nothing but the loss, which then
+ * comes from the outputs at the one edge. */
+enum cddpi_part_loss { CDDPI_PART_WITH_LOSS, CDDPI_PART_WITHOUT_LOSS, CDDPI_PART_LOSS_ALONE };
+
 struct cddpi_model_spec {
-    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11"; NULL:
-                           the layers below */
-    const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
+    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11",
+                           "lstm_lm"; NULL: the layers below */
+    /* mlp: widths of the hidden layers; lstm_lm: of the LSTM layers; NULL: 512, 512 */
+    const int *hidden;
     int hidden_count;
-    double dropout; /* mlp, cnn, alexnet, vgg11: after each hidden layer; gpt2: see presets; 0:
-                       none */
+    double dropout;       /* mlp, cnn, alexnet, vgg11: after each hidden layer; gpt2, lstm_lm: see
+                             presets; 0: none */
     bool sync_batch_norm; /* resnet20, resnet50: batch_norm with sync */
     int stage_units;      /* resnet50, vgg11: channels of the first stage; 0: 64; alexnet: of the
                              first layer, a multiple of 6; 0: 96. Others in proportion */
@@ -104,7 +110,7 @@ struct cddpi_model_spec {
     int channels, height, width; /* of the data */
     int classes;                 /* outputs of the last layer (mse: its targets are one-hot) */
     const char *size;            /* gpt2: "124M" ..., for the numbers that are 0; NULL: none */
-    int blocks, heads, embed;    /* gpt2 */
+    int blocks, heads, embed;    /* gpt2; lstm_lm: embed, 0: as many as the last of hidden */
     int context, vocab;          /* of data of tokens; 0: the data are images. classes is vocab */
     bool recompute; /* keep each block's input only, and recompute the rest before backward */
     enum cddpi_precision precision;
@@ -113,6 +119,8 @@ struct cddpi_model_spec {
     bool any_order; /* on a device: sums in the order that is fastest, which need not be the same in
                        every run */
     struct cddpi_layer_range part; /* create these layers only: see cddpi_model_edges() */
+    bool tied; /* lstm_lm: the embedding's table is the last layer's weight, too */
+    enum cddpi_part_loss part_loss;
 };
 
 struct cddpi_model;
@@ -277,18 +285,35 @@ const struct cddpi_edge *cddpi_model_edges(const struct cddpi_model *model,
 void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side, size_t index,
                            float *data, float *grad);
 
+/** Let parameter @p index of a part, which another part @p owner before it has, too (a tied
+ * weight), live there. @p shares_grad: both will be bound to one gradient, to which the backward of
+ * the owner, which comes later, adds.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: a model is not on the processor. */
+CDDP_CHECKED cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
+                                                 struct cddpi_model *owner, size_t owner_index,
+                                                 bool shares_grad);
+
 /** Let the following calls work on slot @p slot (from 0, which is chosen first): each has an arena
  *  of its own, and remembers its last forward, so that several batches can be between forward and
  *  backward. CDDP_ERR_ARGUMENT: there are CDDPI_MODEL_SLOTS. */
 enum { CDDPI_MODEL_SLOTS = 256 };
 CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
-/** The number of the layer that @p name names in the description of @p spec, and how many there
- *  are. A name also stands for the layers whose names begin with it and a dot ("layer3" for
- *  "layer3.0.conv1" and those behind it): the first of them.
- *  @return CDDP_OK; CDDP_ERR_CONFIG: none has that name. */
+/** The number of the first layer that @p name names in the description of @p spec, as
+ *  cddpi_model_find_layers() finds it, and how many layers there are.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: none. */
 CDDP_CHECKED cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec,
                                                 const char *name, int *out_layer, int *out_count);
+/** Which layers @p name names: the one with that name; else all whose names begin with it and a
+ *  dot ("layer3": "layer3.0.conv1" ...); "input": the first; else the number of one, from 0.
+ *  @param out    Of those layers, with any others in between.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: none. */
+CDDP_CHECKED cddp_status cddpi_model_find_layers(const struct cddpi_model_spec *spec,
+                                                 const char *name, struct cddpi_layer_range *out);
+/** Whether layer @p layer of that description has parameters or buffers; and how many layers there
+ *  are. */
+CDDP_CHECKED cddp_status cddpi_model_layer_has_params(const struct cddpi_model_spec *spec,
+                                                      int layer, bool *out, int *out_count);
 /** The name of layer @p layer of that description. */
 CDDP_CHECKED cddp_status cddpi_model_layer_name(const struct cddpi_model_spec *spec, int layer,
                                                 char *out, size_t out_bytes);

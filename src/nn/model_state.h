@@ -18,6 +18,12 @@ struct cddpi_param_info {
     bool decays;
 };
 
+/* A parameter that another part has, too. */
+struct cddpi_param_tie {
+    bool shared; /* its memory is the other part's */
+    bool begun;  /* the other part's backward has put its own share into the gradient before */
+};
+
 struct cddpi_dnnl;
 
 /* How this machine multiplies bf16: factors rounded and multiplied as float32, by dot products of
@@ -119,6 +125,8 @@ struct cddpi_model {
     cddpi_param_wait_fn param_wait; /* NULL: parameters can be read at any time */
     void *param_wait_context;
     struct cddpi_param_info *infos; /* one a parameter */
+    struct cddpi_param_tie *ties;   /* one a parameter */
+    float *first_values;            /* one a buffer: of all its elements */
     void **grads;                   /* one a parameter */
     uint32_t *grads_expected; /* one a parameter: how many ops contribute to its gradient ... */
     uint32_t *grads_arrived;  /* ... and how many of them did, in this backward */
@@ -151,7 +159,7 @@ struct cddpi_model {
     uint64_t memory_version;
 };
 
-/** Register a parameter of @p op under "<layer>.<suffix>", with memory of its own. */
+/** Register a parameter of @p op under "<layer>.<suffix>"; it gets memory when all are known. */
 CDDP_CHECKED cddp_status cddpi_model_add_param(struct cddpi_model *model, struct cddpi_op *op,
                                                int k, const char *suffix, int dims,
                                                const int64_t *shape, struct cddpi_param_info info);
@@ -181,8 +189,8 @@ void cddpi_model_release_part(struct cddpi_model *model);
 /** Whether another slot than the current one waits for a backward by @p plan. */
 bool cddpi_model_waits_for(const struct cddpi_model *model, const struct cddpi_plan *plan);
 
-/** Parameter values from the seed. */
-void cddpi_model_init_params(struct cddpi_model *model);
+/** Memory for parameters and buffers; values of parameters from the seed. */
+CDDP_CHECKED cddp_status cddpi_model_init_params(struct cddpi_model *model);
 size_t cddpi_tensor_elements(const cddp_param *tensor);
 void cddpi_tensors_fini(struct cddpi_tensors *tensors);
 

@@ -57,11 +57,9 @@ static cddp_status append(struct cddpi_tensors *tensors, const char *layer, cons
                           suffix, elements, MAX_ELEMENTS);
     }
     item->name = cddpi_format("%s.%s", layer, suffix);
-    item->data = cddpi_alloc_aligned((size_t)elements * sizeof(float));
     tensors->count++; /* destroy releases what of it there is */
-    if (item->name == NULL || item->data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the %.0f elements of %s", elements,
-                          suffix);
+    if (item->name == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the name of %s", suffix);
     }
     for (size_t i = 0; i + 1 < tensors->count; i++) {
         if (strcmp(tensors->items[i].name, item->name) == 0) {
@@ -114,12 +112,19 @@ cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *o
 {
     size_t index = model->buffers.count;
     cddp_status status = append(&model->buffers, op->layer.name, suffix, 1, &count);
+    float *grown;
 
-    if (status == CDDP_OK) {
-        fill(&model->buffers.items[index], value);
-        op->buffers[k] = (int)index;
+    if (status != CDDP_OK) {
+        return status;
     }
-    return status;
+    grown = cddpi_realloc(model->first_values, model->buffers.capacity * sizeof *grown);
+    if (grown == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
+    }
+    model->first_values = grown;
+    model->first_values[index] = value;
+    op->buffers[k] = (int)index;
+    return CDDP_OK;
 }
 
 static void uniform4(const uint32_t words[4], double bound, float out[4])
@@ -165,8 +170,34 @@ static void draw(const cddp_param *tensor, const struct cddpi_param_info *info, 
     }
 }
 
-void cddpi_model_init_params(struct cddpi_model *model)
+static cddp_status allocate(struct cddpi_tensors *tensors)
 {
+    for (size_t i = 0; i < tensors->count; i++) {
+        cddp_param *item = &tensors->items[i];
+        size_t elements = cddpi_tensor_elements(item);
+
+        item->data = cddpi_alloc_aligned(elements * sizeof(float));
+        if (item->data == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for the %zu elements of %s",
+                              elements, item->name);
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_init_params(struct cddpi_model *model)
+{
+    cddp_status status = allocate(&model->params);
+
+    if (status == CDDP_OK) {
+        status = allocate(&model->buffers);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < model->buffers.count; i++) {
+        fill(&model->buffers.items[i], model->first_values[i]);
+    }
     for (size_t i = 0; i < model->params.count; i++) {
         switch (model->infos[i].init) {
         case CDDPI_INIT_ZERO:
@@ -182,4 +213,5 @@ void cddpi_model_init_params(struct cddpi_model *model)
             break;
         }
     }
+    return CDDP_OK;
 }

@@ -49,7 +49,6 @@ static void keep_read(struct cddpi_graph *graph, struct cddpi_tensors *tensors, 
     for (size_t i = 0; i < tensors->count; i++) {
         if (!reads(graph, of, (int)i)) {
             cddpi_free((char *)tensors->items[i].name);
-            cddpi_free(tensors->items[i].data);
             continue;
         }
         renumber(graph, of, (int)i, (int)kept); /* never one that comes later: kept <= i */
@@ -66,6 +65,16 @@ static void keep_params(struct cddpi_model *model)
     keep_read(&model->graph, &model->params, params_of, numbers);
     for (size_t i = 0; i < model->params.count; i++) {
         model->infos[i] = model->infos[numbers[i]];
+    }
+}
+
+static void keep_buffers(struct cddpi_model *model)
+{
+    uint32_t *numbers = model->part->param_numbers; /* keep_params() writes them again */
+
+    keep_read(&model->graph, &model->buffers, buffers_of, numbers);
+    for (size_t i = 0; i < model->buffers.count; i++) {
+        model->first_values[i] = model->first_values[numbers[i]];
     }
 }
 
@@ -88,7 +97,7 @@ cddp_status cddpi_model_cut(struct cddpi_model *model, const struct cddpi_model_
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
                           model->params.count);
     }
-    keep_read(&model->graph, &model->buffers, buffers_of, model->part->param_numbers);
+    keep_buffers(model);
     keep_params(model);
     return CDDP_OK;
 }
@@ -124,6 +133,26 @@ void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side,
 
     edges->data[index] = data;
     edges->grads[index] = grad;
+}
+
+cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
+                                    struct cddpi_model *owner, size_t owner_index, bool shares_grad)
+{
+    if (cddpi_device_is_async(model->device) || cddpi_device_is_async(owner->device)) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "model: %s is read by two parts, which share it only on processors",
+                          model->params.items[index].name);
+    }
+    if (!model->ties[index].shared) {
+        cddpi_free(model->params.items[index].data);
+    }
+    model->params.items[index].data = owner->params.items[owner_index].data;
+    model->ties[index].shared = true;
+    if (shares_grad && !owner->ties[owner_index].begun) {
+        owner->ties[owner_index].begun = true;
+        owner->grads_expected[owner_index]++;
+    }
+    return CDDP_OK;
 }
 
 static struct cddpi_slot save(const struct cddpi_model *model)

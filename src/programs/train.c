@@ -74,6 +74,20 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
     return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
 }
 
+/* Whether a word of the command line is none of the next one's, which cddp-run starts: the run to
+ * resume is named anew, and ranks meet as cddp-run lets them. */
+static bool is_dropped(const char *word)
+{
+    static const char *const keys[] = {
+        "train.resume=", "train.init_method=", "train.rank=", "train.world_size="};
+    bool dropped = false;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        dropped = dropped || strncmp(word, keys[i], strlen(keys[i])) == 0;
+    }
+    return dropped;
+}
+
 /* Print the command line that resumes the run, to be pasted. cddp-run's part of it comes from
  * cddp-run. */
 static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
@@ -92,7 +106,7 @@ static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const 
         }
     }
     for (int i = 0; i < count; i++) {
-        if (strncmp(words[i], "train.resume=", 13) != 0) {
+        if (!is_dropped(words[i])) {
             putchar(' ');
             cddpi_shell_print(stdout, words[i]);
         }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "train/batch_sizes.h"
 #include "train/config/write.h"
+#include "train/placed/placed.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/stages/describe.h"
@@ -61,7 +62,10 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
 
 int cddpi_dry_run_ranks(const struct cddpi_config *config)
 {
-    return (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, config->parallel.pipeline);
+    int given = config->train.world_size;
+
+    return (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX,
+                                  given > 0 ? given : config->parallel.pipeline);
 }
 
 /* What model.recompute changes, where there is something to be done again. */
@@ -105,6 +109,9 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     }
     if (status == CDDP_OK) {
         status = cddpi_stages_describe(config, &spec, (int)share, file);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_describe_placed(config, &spec, (int)share, file);
     }
     if (status == CDDP_OK) {
         fputc('\n', file);

@@ -8,6 +8,7 @@
 #include "train/broken_files.h"
 #include "train/device/collect_results.h"
 #include "train/micro_batch.h"
+#include "train/models.h"
 #include "train/stages/stages.h"
 #include "train/trainer.h"
 
@@ -74,7 +75,7 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     if (batch.count > 0) {
         status = cddpi_trainer_add_advice(
             trainer->stages != NULL ? cddpi_stages_evaluate(trainer, &batch, &result)
-                                    : cddpi_model_forward(trainer->model, &batch, false, &result),
+                                    : cddpi_trainer_forward(trainer, &batch, false, &result),
             "a smaller train.eval_batch_size needs less");
         *predictions += result.count;
     }

@@ -12,6 +12,7 @@
 #include "base/launcher_report.h"
 #include "group/trace.h"
 #include "train/batch_sizes.h"
+#include "train/models.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -100,7 +101,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     sync.no_sync = !micro_batch->last;
     sync.sum = sum;
     if (status == CDDP_OK) {
-        status = cddpi_model_forward(trainer->model, &batch, true, &result);
+        status = cddpi_trainer_forward(trainer, &batch, true, &result);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
@@ -114,7 +115,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddp_ddp_begin(trainer->ddp, &sync);
     }
     if (status == CDDP_OK) {
-        status = cddpi_model_backward(trainer->model, scale, done > 0, grad_ready, trainer);
+        status = cddpi_trainer_backward(trainer, scale, done > 0, grad_ready, trainer);
     }
     cddpi_arrivals_backward_end(trainer->arrivals);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);

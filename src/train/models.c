@@ -6,10 +6,43 @@
 #include "ddp/copies.h"
 #include "nn/weights/weights.h"
 #include "train/device/host_copy.h"
+#include "train/placed/placed.h"
 #include "train/stages/stages.h"
+
+#include <string.h>
+
+cddp_status cddpi_trainer_forward(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
+                                  bool training, struct cddpi_loss_result *out)
+{
+    return trainer->placed != NULL
+               ? cddpi_trainer_placed_forward(trainer->placed, batch, training, out)
+               : cddpi_model_forward(trainer->model, batch, training, out);
+}
+
+cddp_status cddpi_trainer_backward(struct cddpi_trainer *trainer, double scale, bool accumulate,
+                                   cddpi_grad_ready_fn ready, void *context)
+{
+    return trainer->placed != NULL
+               ? cddpi_trainer_placed_backward(trainer->placed, scale, accumulate, ready, context)
+               : cddpi_model_backward(trainer->model, scale, accumulate, ready, context);
+}
+
+double cddpi_trainer_work(const struct cddpi_trainer *trainer)
+{
+    double work = 0;
+
+    for (int m = 0; m < trainer->model_count; m++) {
+        work += cddpi_model_work(trainer->models[m].model);
+    }
+    return work;
+}
 
 void cddpi_trainer_bind_grads(struct cddpi_trainer *trainer)
 {
+    if (trainer->placed != NULL) {
+        cddpi_trainer_placed_bind_grads(trainer->placed, trainer->grads);
+        return;
+    }
     for (int m = 0; m < trainer->model_count; m++) {
         cddpi_model_bind_grads(trainer->models[m].model, trainer->grads + trainer->models[m].first);
     }
@@ -20,6 +53,11 @@ static cddp_status param_wait(void *context, size_t index)
     const struct cddpi_trainer_model *own = context;
 
     return cddp_ddp_param_wait(own->trainer->ddp, own->first + index);
+}
+
+static cddp_status any_param_wait(void *context, size_t index)
+{
+    return cddp_ddp_param_wait(context, index);
 }
 
 cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
@@ -34,7 +72,10 @@ cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
         data[i] = cddp_ddp_param(trainer->ddp, i);
         copies[i] = cddpi_ddp_param_copy(trainer->ddp, i);
     }
-    for (int m = 0; m < trainer->model_count; m++) {
+    if (trainer->placed != NULL) { /* on processors, where there are no copies */
+        cddpi_trainer_placed_bind_params(trainer->placed, data, any_param_wait, trainer->ddp);
+    }
+    for (int m = 0; trainer->placed == NULL && m < trainer->model_count; m++) {
         struct cddpi_trainer_model *own = &trainer->models[m];
 
         cddpi_model_bind_params(own->model, data + own->first);
@@ -59,8 +100,12 @@ static const struct cddpi_trainer_model *owner_of(const struct cddpi_trainer *tr
 
 bool cddpi_trainer_param_decays(const struct cddpi_trainer *trainer, size_t index)
 {
-    const struct cddpi_trainer_model *own = owner_of(trainer, index);
+    const struct cddpi_trainer_model *own;
 
+    if (trainer->placed != NULL) {
+        return cddpi_trainer_placed_param_decays(trainer->placed, index);
+    }
+    own = owner_of(trainer, index);
     return cddpi_model_param_decays(own->model, index - own->first);
 }
 
@@ -91,7 +136,11 @@ uint32_t *cddpi_trainer_ready_order(const struct cddpi_trainer *trainer)
 {
     uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
 
-    if (order != NULL) {
+    if (order != NULL && trainer->placed != NULL) {
+        for (size_t i = 0; i < trainer->param_count; i++) {
+            order[i] = cddpi_trainer_placed_ready_order(trainer->placed)[i];
+        }
+    } else if (order != NULL) {
         add_ready(trainer, true, order, add_ready(trainer, false, order, 0));
     }
     return order;

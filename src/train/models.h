@@ -4,6 +4,17 @@
 
 #include "train/trainer.h"
 
+/** Forward and backward of a batch, as cddpi_model_forward() and cddpi_model_backward(), of a model
+ *  that this rank has alone, on one device or several. @p ready: the index is the rank's. */
+CDDP_CHECKED cddp_status cddpi_trainer_forward(struct cddpi_trainer *trainer,
+                                               const struct cddpi_batch *batch, bool training,
+                                               struct cddpi_loss_result *out);
+CDDP_CHECKED cddp_status cddpi_trainer_backward(struct cddpi_trainer *trainer, double scale,
+                                                bool accumulate, cddpi_grad_ready_fn ready,
+                                                void *context);
+/** Multiplications of one sample's forward through all of a rank's models. */
+double cddpi_trainer_work(const struct cddpi_trainer *trainer);
+
 /** Let backward write gradients to trainer->grads. */
 void cddpi_trainer_bind_grads(struct cddpi_trainer *trainer);
 /** Let the models read their parameters and copies of them where the reducer has put them, so that

@@ -12,6 +12,7 @@
 #include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
 #include "train/generate/during_run.h"
+#include "train/placed/placed.h"
 #include "train/report/report_run.h"
 #include "train/report/trace_steps.h"
 #include "train/resume.h"
@@ -38,6 +39,9 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     cddp_status status;
 
     options->device = devices[trainer->config->train.device];
+    if (trainer->config->parallel.type != CDDPI_PARALLEL_RANKS) {
+        options->device = "cpu"; /* train.devices are processors */
+    }
     options->deterministic = trainer->config->ddp.deterministic;
     status = cddp_group_create(options, &trainer->group);
     if (status != CDDP_OK) {
@@ -52,6 +56,28 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     return CDDP_OK;
 }
 
+/* Rank and size have one source. */
+static cddp_status check_init_method(const struct cddpi_config *config)
+{
+    int size = config->train.world_size;
+
+    if (size > 0 && config->train.init_method[0] == '\0') {
+        return cddpi_config_fail(config, "train.world_size",
+                                 "needs train.init_method, which says where the %d ranks meet",
+                                 size);
+    }
+    if (size > 0 && cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return cddpi_config_fail(config, "train.world_size",
+                                 "cddp-run has given this process its rank, %s: start cddp-train "
+                                 "itself, or leave train.world_size and train.rank out",
+                                 cddpi_env(CDDPI_ENV_RANK));
+    }
+    return config->train.rank < size || config->train.rank == 0
+               ? CDDP_OK
+               : cddpi_config_fail(config, "train.rank", "%d is not below train.world_size, %d",
+                                   config->train.rank, size);
+}
+
 static cddp_status join_group(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -61,6 +87,15 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     options.timeout_ms = (uint32_t)(config->train.timeout * 1000.0);
     if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
         options.timeout_ms = 1;
+    }
+    status = check_init_method(config);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (config->train.init_method[0] != '\0') {
+        options.rendezvous = config->train.init_method;
+        options.rank = config->train.rank;
+        options.world_size = config->train.world_size;
     }
     status = cddpi_trainer_join(trainer, &options);
     if (status != CDDP_OK) {
@@ -222,9 +257,10 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_agreement_fini(&trainer->agreement);
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->grads);
-    if (trainer->stages == NULL) {
+    if (trainer->stages == NULL && trainer->placed == NULL) {
         cddpi_model_destroy(trainer->model);
     }
+    cddpi_trainer_destroy_placed(trainer);
     cddpi_stages_destroy(trainer);
     cddpi_dataset_close(&trainer->test_data);
     cddpi_dataset_close(&trainer->train_data);

@@ -249,7 +249,7 @@ static cddp_status open_texts(const struct cddpi_config *config, cddp_group *gro
 /* Of tokens for a model of tokens. */
 static bool are_tokens(const struct cddpi_config *config)
 {
-    return config->model.type == CDDPI_MODEL_GPT2 || config->model.vocab > 0;
+    return cddpi_config_is_language_model(config) || config->model.vocab > 0;
 }
 
 static uint64_t synthetic_count(const struct cddpi_config *config, bool test)

@@ -8,13 +8,14 @@
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/models.h"
+#include "train/placed/placed.h"
 #include "train/stages/stages.h"
 
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp",  "cnn", "resnet20", "resnet50",
-                                          "gpt2", NULL,  "alexnet",  "vgg11"};
+    static const char *const presets[] = {"mlp", "cnn",     "resnet20", "resnet50", "gpt2",
+                                          NULL,  "alexnet", "vgg11",    "lstm_lm"};
     bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
@@ -39,6 +40,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .heads = config->model.heads,
         .embed = config->model.embed,
         .recompute = config->model.recompute,
+        .tied = config->model.tied,
         .any_order = !config->ddp.deterministic,
     };
 }
@@ -66,9 +68,15 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     cddp_status status = cddpi_model_spec_complete(&spec);
 
     spec.device = trainer->device;
-    if (status == CDDP_OK) {
-        status = trainer->stages != NULL ? cddpi_stages_build_model(trainer, &spec)
-                                         : build_whole_model(trainer, &spec);
+    if (status == CDDP_OK && trainer->stages != NULL) {
+        status = cddpi_stages_build_model(trainer, &spec);
+    } else if (status == CDDP_OK && config->parallel.type != CDDPI_PARALLEL_RANKS) {
+        status = cddpi_trainer_build_placed(trainer, &spec);
+    } else if (status == CDDP_OK) {
+        status = build_whole_model(trainer, &spec);
+    }
+    if (status != CDDP_OK && trainer->placed != NULL) { /* which names file and key itself */
+        return status;
     }
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
@@ -115,7 +123,7 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
     }
     options.ready_order = order;
-    for (size_t i = 0; trainer->stages == NULL && i < trainer->param_count; i++) {
+    for (size_t i = 0; trainer->model_count == 1 && i < trainer->param_count; i++) {
         counts[i] = cddpi_model_param_copy_count(trainer->model, i);
     }
     status = cddpi_ddp_create_with_copies(trainer->replicas, trainer->params, trainer->param_count,

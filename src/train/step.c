@@ -10,6 +10,7 @@
 #include "train/device/step_graphs.h"
 #include "train/micro_batch.h"
 #include "train/models.h"
+#include "train/placed/placed.h"
 #include "train/report/report.h"
 #include "train/report/trace_steps.h"
 #include "train/stages/stages.h"
@@ -149,9 +150,15 @@ static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_ste
 /* The step's gradients: the mean over all samples of its batch, on every rank. */
 static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
 {
-    cddp_status status = trainer->stages != NULL ? cddpi_stages_compute(trainer, step)
-                                                 : compute_whole(trainer, step);
+    cddp_status status;
 
+    if (trainer->stages != NULL) {
+        status = cddpi_stages_compute(trainer, step);
+    } else if (trainer->placed != NULL && trainer->placed->pipelined) {
+        status = cddpi_trainer_placed_compute(trainer, step);
+    } else {
+        status = compute_whole(trainer, step);
+    }
     if (status == CDDP_OK) {
         bind_again(trainer);
     }

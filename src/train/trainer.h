@@ -24,10 +24,10 @@
 
 struct cddpi_trainer;
 
-/* One of the models of a rank: the whole one, or a chunk of its stage. */
+/* One of the models of a rank: the whole one, a chunk of its stage, or what is on a device. */
 struct cddpi_trainer_model {
     struct cddpi_model *model;
-    size_t first; /* of its parameters among the rank's */
+    size_t first; /* of its parameters among the rank's; not with `placed` */
     struct cddpi_trainer *trainer;
 };
 
@@ -41,7 +41,8 @@ struct cddpi_trainer {
     cddp_group *replicas;        /* the ranks with the same parameters: the group, or with stages
                                     those of this rank's stage */
     int replica, replica_count;  /* rank and world size there */
-    struct cddpi_stages *stages; /* NULL: the model is not divided */
+    struct cddpi_stages *stages; /* NULL: the model is not divided among ranks */
+    struct cddpi_trainer_placed *placed; /* NULL: it is on one device */
 
     struct cddpi_dataset train_data, test_data;
     cddp_sampler *sampler, *test_sampler;

@@ -51,6 +51,32 @@ static void each_file_is_a_document_and_empty_ones_are_none(void **state)
     launcher_end(&job);
 }
 
+static void words_are_learnt_encoded_and_written_again(void **state)
+{
+    static const int32_t expected[] = {2, 3, 1, 2, 0, 1, 4};
+    struct launched job;
+    int32_t tokens[32];
+
+    (void)state;
+    tokenize_folder(&job);
+    tokenize_put_text(&job, "text", "the end\nthe beginning\n");
+    tokenize_put_text(&job, "less", "the end\nthe end\nthe\n");
+    RUN_WELL(&job, "--train", "300", "--words", "-o", "v.json", "less");
+    assert_out(&job, "v.json: 5 tokens from 2 different words of 20 bytes, in ");
+    assert_err(&job, "the text gives no more than 5 tokens: in it are no further words\n");
+    RUN_WELL(&job, "--vocabulary", "v.json", "--val-fraction", "0", "-o", "t", "text");
+    assert_out(&job, "model.vocab = 5\n");
+    assert_int_equal(get_tokens(&job, "t_train.bin", 2, tokens, 32), 7);
+    assert_memory_equal(tokens, expected, sizeof expected);
+    RUN_WELL(&job, "--vocabulary", "v.json", "--decode", "t_train.bin");
+    assert_string_equal(job.out, " the end\n the <unk>\n");
+    RUN(&job, "--vocabulary", "v.json", "--check", "text");
+    assert_int_equal(job.exit_status, 1);
+    assert_err(&job, "--check has no meaning with a vocabulary of words: white space and unknown "
+                     "words do not come back");
+    launcher_end(&job);
+}
+
 static void separators_are_whole_lines(void **state)
 {
     static const char text[] = "one\n<end>\n<end>\ntwo\r\n<end>\r\n<end>x\n x<end>\n<end>";
@@ -331,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_make_a_shard_of_train_and_of_val),
         cmocka_unit_test(each_file_is_a_document_and_empty_ones_are_none),
+        cmocka_unit_test(words_are_learnt_encoded_and_written_again),
         cmocka_unit_test(separators_are_whole_lines),
         cmocka_unit_test(long_files_come_back_as_they_were),
         cmocka_unit_test(separators_of_long_files_are_all_found),

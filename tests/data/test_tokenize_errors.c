@@ -37,6 +37,7 @@ static void a_wrong_command_line_gives_two_and_says_why(void **state)
         {{"--shard-tokens", "0", "-o", "t", "text"}, "--shard-tokens 0: not a whole number from 1"},
         {{"--val-fraction", "1", "-o", "t", "text"}, "--val-fraction 1: not a number from 0 to"},
         {{"--val-fraction", "x", "-o", "t", "text"}, "--val-fraction x: not a number from 0 to"},
+        {{"--words", "-o", "t", "text"}, "--words has no meaning"},
         {{"--check", "--decode", "text"}, "--decode and --check exclude each other"},
         {{"--train", "300", "--check", "text"}, "--train and --check exclude each other"},
         {{"--check", "-o", "t", "text"}, "--output has no meaning with --check"},
@@ -201,7 +202,7 @@ static void help_and_version_are_printed(void **state)
     (void)state;
     tokenize_folder(&job);
     RUN_WELL(&job, "--help");
-    assert_out(&job, "usage: cddp-tokenize --train N -o FILE.json TEXT...");
+    assert_out(&job, "usage: cddp-tokenize --train N [--words] -o FILE.json TEXT...");
     assert_out(&job, "--document-separator LINE");
     RUN_WELL(&job, "--version");
     assert_out(&job, "cddp-tokenize ");

@@ -307,7 +307,7 @@ static int left_alone_rank(int rank, int world_size, void *argument)
         status = p != FROZEN ? cddp_ddp_grad_ready(ddp, p) : CDDP_OK;
     }
     CHECK((status == CDDP_OK ? cddp_ddp_wait(ddp) : status) == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "reduce_scatter #") != NULL);
+    CHECK(strstr(cddp_last_error(), "reduce_scatter: rank ") != NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);

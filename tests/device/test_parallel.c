@@ -1,11 +1,14 @@
 /* test_parallel.c - several devices in one process: torch.chunk's division, copies, threads on
  * their processors, and a step over them that gives what one device does. */
+#include "base/error.h"
+#include "device/workers.h"
 #include "support/test.h"
 
 #include <cddp/cddp.h>
 #include <cddp/parallel.h>
 
 #include <math.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -297,6 +300,72 @@ static void what_cannot_be_done_is_refused(void **state)
     cddp_devices_destroy(NULL);
 }
 
+/* What a device's thread finds, round by round. */
+struct rounds {
+    pthread_t threads[MOST][2];
+    cpu_set_t cores[MOST];
+    int round, failing;
+};
+
+static cddp_status note_thread(int device, void *argument)
+{
+    struct rounds *rounds = argument;
+
+    rounds->threads[device][rounds->round] = pthread_self();
+    (void)sched_getaffinity(0, sizeof rounds->cores[device], &rounds->cores[device]);
+    return device == rounds->failing ? cddpi_fail(CDDP_ERR_STATE, "it is not well") : CDDP_OK;
+}
+
+static void workers_live_from_round_to_round_each_on_its_processor(void **state)
+{
+    struct rounds rounds = {.failing = -1};
+    cddp_devices *devices = make(3);
+    struct cddpi_workers *workers;
+
+    (void)state;
+    assert_int_equal(cddpi_workers_create(devices, &workers), CDDP_OK);
+    for (; rounds.round < 2; rounds.round++) {
+        assert_int_equal(cddpi_workers_run(workers, note_thread, &rounds), CDDP_OK);
+    }
+    for (int d = 0; d < 3; d++) {
+        assert_true(pthread_equal(rounds.threads[d][0], rounds.threads[d][1]));
+        assert_false(pthread_equal(rounds.threads[d][0], pthread_self()));
+        assert_int_equal(CPU_COUNT(&rounds.cores[d]), 1);
+        assert_true(CPU_ISSET(devices->cores[d].cpu, &rounds.cores[d]));
+    }
+    rounds.round = 0;
+    rounds.failing = 2;
+    assert_int_equal(cddpi_workers_run(workers, note_thread, &rounds), CDDP_ERR_STATE);
+    assert_string_equal(cddp_last_error(), "cpu:0: it is not well");
+    rounds.failing = -1;
+    assert_int_equal(cddpi_workers_run(workers, note_thread, &rounds), CDDP_OK);
+    cddpi_workers_destroy(workers);
+    cddpi_workers_destroy(NULL);
+    cddp_devices_destroy(devices);
+}
+
+static int do_nothing(int device, void *argument)
+{
+    (void)device;
+    (void)argument;
+    return 0;
+}
+
+/* As a set of processors that has shrunk since. */
+static void a_thread_that_cannot_be_bound_is_an_error(void **state)
+{
+    cddp_devices *devices = make(2);
+    struct cddpi_workers *workers;
+
+    (void)state;
+    devices->cores[1].cpu = CPU_SETSIZE - 1;
+    assert_int_equal(cddp_parallel_apply(devices, 2, do_nothing, NULL), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), ": its thread cannot be bound to processor 1023: "));
+    assert_int_equal(cddpi_workers_create(devices, &workers), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), ": its thread cannot be bound to processor 1023: "));
+    cddp_devices_destroy(devices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +376,8 @@ int main(void)
         cmocka_unit_test(gather_puts_chunks_behind_each_other),
         cmocka_unit_test(a_step_over_devices_is_that_of_one),
         cmocka_unit_test(what_cannot_be_done_is_refused),
+        cmocka_unit_test(workers_live_from_round_to_round_each_on_its_processor),
+        cmocka_unit_test(a_thread_that_cannot_be_bound_is_an_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,7 +121,7 @@ static void buckets_travel_while_backward_computes(void **state)
 
             if (sscanf(line, "%d of %d buckets began", &early, &all) == 2) {
                 backwards++;
-                assert_in_range(all, 4, 8);           /* one for each layer, and what is left */
+                assert_in_range(all, 4, 16); /* one or more for each layer, and what is left */
                 assert_in_range(early, all - 2, all); /* the last one waits for the embedding */
             }
         }

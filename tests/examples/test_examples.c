@@ -1,5 +1,6 @@
 /* test_examples.c - the configurations in examples/ that are for processors train some steps, with
- * 2 ranks; their data are replaced by random numbers, as the data sets need not be installed. */
+ * 2 ranks; their data are replaced by random numbers or a short text, as the data sets need not be
+ * installed. */
 #include "support/train.h"
 
 enum { STEPS = 10 };
@@ -50,11 +51,54 @@ static void lenet_learns_the_same_with_one_rank_and_two(void **state)
     }
 }
 
+static void run_program(const char *words)
+{
+    const char *command = argument("'%s/src/%s > '%s' 2>&1", getenv("CDDP_TEST_BUILD"), words,
+                                   in_work("said"));
+
+    if (system(command) != 0) {
+        fail_msg("%s: %s", command, get_file(in_work("said"), NULL));
+    }
+}
+
+static void words_are_learnt_by_lstms_and_written(void **state)
+{
+    const char *text = argument("%s/tests/vectors/genesis.txt", getenv("CDDP_TEST_SOURCE"));
+    const char *vocabulary = in_work("words.json");
+    char *example = get_file(argument("%s/examples/lstm_text.conf", getenv("CDDP_TEST_SOURCE")),
+                             NULL);
+    struct run_options options = {
+        .ranks = 2,
+        .conf = "lstm_text.conf",
+        .arguments = {run_dir_argument("words"), argument("data.train=%s", text),
+                      argument("data.vocabulary=%s", vocabulary), "train.max_steps=10",
+                      "train.batch_size=8", "model.context=10", "train.log_steps=1",
+                      "train.eval_batch_size=8", "train.generate_tokens=5",
+                      "optimizer.schedule.decay_steps=1", "optimizer.schedule.warmup_steps=0"}};
+    char *said;
+
+    (void)state;
+    run_program(argument("cddp-tokenize' --train 300 --words -o '%s' '%s'", vocabulary, text));
+    support_write_file(in_work("lstm_text.conf"), example, strlen(example));
+    free(example);
+    run_well(&options);
+    assert_true(metric("words", 10, "loss") < 0.95 * metric("words", 1, "loss"));
+    run_program(argument("cddp-train' --generate 'And God said' '%s' %s 'data.train=%s' "
+                         "'data.vocabulary=%s' model.context=10 train.generate_tokens=5 "
+                         "train.batch_size=8",
+                         in_work("lstm_text.conf"), run_dir_argument("words"), text, vocabulary));
+    said = get_file(in_work("said"), NULL);
+    assert_non_null(strstr(said, "And God said"));
+    assert_true(strlen(said) > strlen("And God said") + 5);
+    free(said);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_example_of_images_trains),
         cmocka_unit_test(lenet_learns_the_same_with_one_rank_and_two),
+        cmocka_unit_test(words_are_learnt_by_lstms_and_written),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

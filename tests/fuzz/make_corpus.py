@@ -145,6 +145,13 @@ def tokenizer():
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
                   "vocab": {**names, **end}, "merges": merges}}, separators=space).encode())
+    words = ["<unk>", "<eos>", "It's", "42", "\u00e9t\u00e9s", "abab", "<|endoftext|>"]
+    put("tokenizer", "words", json.dumps({
+        "added_tokens": [{"id": 6, "content": "<|endoftext|>", "special": True}],
+        "normalizer": {"type": "Replace", "pattern": {"String": "\n"}, "content": " <eos> "},
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(words)},
+                  "unk_token": "<unk>"}}, separators=space).encode())
 
 
 def slurm():

@@ -1,6 +1,6 @@
-/* test_nn_ops_gpt.c - layer normalisation, gelu and silu against float64, for every set of
- * instructions that this processor has; and that all of a transformer's kernels give the same bits
- * in each. */
+/* test_nn_ops_gpt.c - layer normalisation, gelu, silu and the gates of an LSTM against float64, for
+ * every set of instructions that this processor has; and that all of these kernels give the same
+ * bits in each. */
 #include "support/kernel.h"
 
 /* Layer normalisation, as the formulas have it, in float64. */
@@ -280,6 +280,118 @@ static void silu_far_out_is_the_identity_or_nothing(void **state)
     }
 }
 
+/* One unit of one step, by the formulas in float64. */
+struct memory {
+    double gates[4], cell, out;
+};
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static struct memory memory_of(const float *gates, size_t units, double before)
+{
+    struct memory m = {{sigmoid((double)gates[0]), sigmoid((double)gates[units]),
+                        tanh((double)gates[2 * units]), sigmoid((double)gates[3 * units])},
+                       0,
+                       0};
+
+    m.cell = m.gates[1] * before + m.gates[0] * m.gates[2];
+    m.out = m.gates[3] * tanh(m.cell);
+    return m;
+}
+
+static void check_gradients(const struct memory *m, double before, double dh, double dc,
+                            const float *gates, size_t units, double carried_cell)
+{
+    double t = tanh(m->cell);
+    const double *g = m->gates;
+
+    dc += dh * g[3] * (1 - t * t);
+    assert_near(gates[0], dc * g[2] * g[0] * (1 - g[0]), 1e-5, 1e-6);
+    assert_near(gates[units], dc * before * g[1] * (1 - g[1]), 1e-5, 1e-6);
+    assert_near(gates[2 * units], dc * g[0] * (1 - g[2] * g[2]), 1e-5, 1e-6);
+    assert_near(gates[3 * units], dh * t * g[3] * (1 - g[3]), 1e-5, 1e-6);
+    assert_near((float)carried_cell, dc * g[1], 1e-5, 1e-6);
+}
+
+/* The second of three steps of ROWS sequences, or the first. */
+static void check_step(const struct cddpi_lstm_kernels *kernels, size_t units, bool first)
+{
+    enum { ROWS = 3, STEPS = 3 };
+    size_t count = ROWS * STEPS * units;
+    size_t at = first ? 0 : units;
+    float *gates = numbers(1, 4 * count, 6, 0);
+    float *cells = numbers(2, count, 2, 0);
+    float *dy = numbers(3, count, 1, 0);
+    float *carried_out = numbers(4, ROWS * units, 1, 0);
+    float *carried_cell = numbers(5, ROWS * units, 1, 0);
+    float *out = numbers(6, count, 1, 0);
+    float *kept = copy_of(gates, 4 * count);
+    float *kept_cells = copy_of(cells, count);
+    float *kept_carried = copy_of(carried_cell, ROWS * units);
+    const float *before = first ? NULL : cells;
+
+    kernels->forward(gates + 4 * at, before, cells + at, out + at, ROWS, STEPS, units);
+    kernels->backward(dy + at, carried_out, carried_cell, before, cells + at, gates + 4 * at, ROWS,
+                      STEPS, units);
+    for (size_t r = 0; r < ROWS; r++) {
+        for (size_t c = 0; c < units; c++) {
+            size_t row = r * STEPS * units;
+            double old = first ? 0 : (double)kept_cells[row + c];
+            struct memory m = memory_of(kept + 4 * (row + at) + c, units, old);
+
+            assert_near(out[row + at + c], m.out, 1e-6, 5e-7);
+            assert_near(cells[row + at + c], m.cell, 1e-6, 5e-7);
+            check_gradients(&m, old, (double)dy[row + at + c] + (double)carried_out[r * units + c],
+                            (double)kept_carried[r * units + c], gates + 4 * (row + at) + c, units,
+                            (double)carried_cell[r * units + c]);
+            if (!first) { /* other steps are as they were */
+                assert_true(cells[row + c] == kept_cells[row + c]);
+                assert_true(gates[4 * row + c] == kept[4 * row + c]);
+            }
+        }
+    }
+    free(gates);
+    free(cells);
+    free(dy);
+    free(carried_out);
+    free(carried_cell);
+    free(out);
+    free(kept);
+    free(kept_cells);
+    free(kept_carried);
+}
+
+static void a_step_of_an_lstm_is_that_of_float64(void **state)
+{
+    const struct cddpi_transformer_kernels *builds[3];
+    size_t build_count = cddpi_transformer_kernels_all(builds);
+
+    (void)state;
+    for (size_t k = 0; k < build_count; k++) {
+        for (size_t i = 0; i < COUNT_OF(widths); i++) {
+            check_step(builds[k]->lstm, widths[i], false);
+            check_step(builds[k]->lstm, widths[i], true);
+        }
+    }
+}
+
+static void an_lstm_shows_what_is_not_a_number(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        float gates[4] = {0.5f, 0.5f, 0.5f, 0.5f};
+        float before = 1;
+        float cell, out;
+
+        gates[i] = NAN;
+        cddpi_transformer_kernels()->lstm->forward(gates, &before, &cell, &out, 1, 1, 1);
+        assert_true(isnan(out));
+    }
+}
+
 static void gelu_far_out_is_the_identity_or_nothing(void **state)
 {
     const float x[] = {50, 1e4f, 3e38f, -50, -1e4f, -3e38f, 0, -0.0f};
@@ -317,7 +429,7 @@ static void every_set_of_instructions_gives_the_same_bits(void **state)
     enum { ROWS = 7, COLUMNS = 93, STRIDE = 96, COUNT = ROWS * STRIDE };
     const struct cddpi_transformer_kernels *builds[3];
     size_t build_count = cddpi_transformer_kernels_all(builds);
-    float first[13][COUNT], now[13][COUNT];
+    float first[14][COUNT], now[14][COUNT];
     double losses[3];
 
     (void)state;
@@ -344,10 +456,14 @@ static void every_set_of_instructions_gives_the_same_bits(void **state)
         builds[k]->attention->row_products(x, dy, STRIDE, ROWS, COLUMNS, now[11] + 2 * ROWS);
         builds[k]->attention->backward(x, dy, STRIDE, ROWS, COLUMNS, 80, now[11] + ROWS, now[11]);
         memcpy(now[6], dy, sizeof now[6]);
+        memcpy(now[13], now[0], sizeof now[13]);
+        builds[k]->lstm->forward(now[13], NULL, now[13] + 4 * 93, now[13] + 5 * 93, 1, 1, 93);
+        builds[k]->lstm->backward(dy, x, now[13] + 5 * 93, NULL, now[13] + 4 * 93, now[13], 1, 1,
+                                  93);
         if (k == 0) {
             memcpy(first, now, sizeof now);
         }
-        for (int i = 0; i < 13; i++) {
+        for (int i = 0; i < 14; i++) {
             assert_memory_equal(now[i], first[i], sizeof now[i]);
         }
         free(x);
@@ -368,6 +484,8 @@ int main(void)
         cmocka_unit_test(silu_and_its_derivative_are_within_a_millionth_of_float64),
         cmocka_unit_test(silu_far_out_is_the_identity_or_nothing),
         cmocka_unit_test(gelu_shows_what_is_not_a_number),
+        cmocka_unit_test(a_step_of_an_lstm_is_that_of_float64),
+        cmocka_unit_test(an_lstm_shows_what_is_not_a_number),
         cmocka_unit_test(every_set_of_instructions_gives_the_same_bits),
     };
 

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "data/tokenizer/impl.h"
+#include "data/tokenizer/word_level.h"
 #include "data/tokenizer/words.h"
 
 #include <string.h>
@@ -144,12 +145,34 @@ static cddp_status put_word(struct cddpi_encoder *encoder, const char *word, siz
     return status;
 }
 
+static cddp_status put_spaced_words(struct cddpi_encoder *encoder, const char *text, size_t bytes,
+                                    bool last, size_t *out_used)
+{
+    const struct cddpi_tokenizer *tokenizer = encoder->tokenizer;
+    struct cddpi_spaced_word word = {0};
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && cddpi_spaced_word_next(text, bytes, last, &word)) {
+        status = reserve(encoder, 1);
+        if (status == CDDP_OK) {
+            encoder->tokens[encoder->count++] =
+                word.is_line_end ? tokenizer->line_end
+                                 : cddpi_word_level_find(tokenizer, text + word.start, word.bytes);
+        }
+    }
+    *out_used = word.next;
+    return status;
+}
+
 cddp_status cddpi_encoder_put(struct cddpi_encoder *encoder, const char *text, size_t bytes,
                               bool last, size_t *out_used)
 {
     size_t at = 0;
     cddp_status status = CDDP_OK;
 
+    if (encoder->tokenizer->word_slot_count > 0) {
+        return put_spaced_words(encoder, text, bytes, last, out_used);
+    }
     if (encoder->tokenizer->merge_slots == 0) {
         status = reserve(encoder, bytes);
         if (status == CDDP_OK) {

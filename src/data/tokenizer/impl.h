@@ -7,6 +7,8 @@
 #include <stdbool.h>
 
 #define CDDPI_END_OF_TEXT "<|endoftext|>"
+#define CDDPI_WORD_UNKNOWN "<unk>"
+#define CDDPI_WORD_LINE_END "<eos>"
 
 enum { CDDPI_VOCABULARY_MAX = 1 << 24 };
 
@@ -24,6 +26,9 @@ struct cddpi_tokenizer {
     int32_t byte_tokens[256];
     struct cddpi_merge *merges; /* a hash table by left and right, left < 0: an empty slot */
     size_t merge_slots;         /* a power of two; 0: bytes are never merged */
+    int32_t *word_slots;        /* a hash table of tokens by their words, < 0: an empty slot */
+    size_t word_slot_count;     /* a power of two; 0: tokens are not words */
+    int32_t unknown, line_end;  /* of words: what others become, and what stands behind a line */
 };
 
 /* What merging needs beside the tokens of a long word; grows. Zeroed: empty. */
@@ -51,6 +56,9 @@ CDDP_CHECKED cddp_status cddpi_merge_word(const struct cddpi_tokenizer *tokenize
                                           struct cddpi_merge_room *room, int32_t *tokens,
                                           size_t *count);
 void cddpi_merge_room_fini(struct cddpi_merge_room *room);
+
+/** A number for a word, to be used as a hash. */
+uint64_t cddpi_word_hash(const char *text, size_t bytes);
 
 /** Read the vocabulary at @p path into a zeroed tokenizer. */
 CDDP_CHECKED cddp_status cddpi_tokenizer_load(struct cddpi_tokenizer *tokenizer, const char *path);

@@ -1,8 +1,10 @@
-/* json.c - owns Hugging Face's form of a vocabulary, tokenizer.json, as far as it is
- * GPT-2's kind: what would cut or join texts in another way is refused, not ignored. */
+/* json.c - owns Hugging Face's form of a vocabulary, tokenizer.json, as far as it is GPT-2's kind
+ * (of words: see word_level.c): what would cut or join texts in another way is refused, not
+ * ignored. */
 #include "data/tokenizer/build.h"
 
 #include "base/error.h"
+#include "data/tokenizer/word_level.h"
 
 #include <string.h>
 
@@ -30,7 +32,8 @@ static cddp_status check_model(const char *path, const json_t *model)
 
     /* older files do not say the type */
     if (type != NULL && strcmp(type_of(model, buffer), "BPE") != 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: model.type is %s: only BPE can be used", path,
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: model.type is %s: only BPE and WordLevel can be used", path,
                           type_of(model, buffer));
     }
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
@@ -117,8 +120,13 @@ cddp_status cddpi_tokenizer_load_json(struct cddpi_tokenizer *tokenizer, const c
                                           .path = path,
                                           .vocab = json_object_get(model, "vocab"),
                                           .added = json_is_array(added) ? added : NULL};
-    cddp_status status = check(path, root);
+    const char *type = json_string_value(json_object_get(model, "type"));
+    cddp_status status;
 
+    if (type != NULL && strcmp(type, "WordLevel") == 0) {
+        return cddpi_word_level_load(tokenizer, path, root);
+    }
+    status = check(path, root);
     if (status == CDDP_OK) {
         status = cddpi_tokenizer_build_tokens(&build);
     }

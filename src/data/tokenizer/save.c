@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/replace.h"
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/word_level.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -100,7 +100,8 @@ static json_t *document_of(const struct cddpi_tokenizer *tokenizer)
 
 cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer, const char *path)
 {
-    json_t *document = document_of(tokenizer);
+    json_t *document = tokenizer->word_slot_count > 0 ? cddpi_word_level_document(tokenizer)
+                                                      : document_of(tokenizer);
     char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
     cddp_status status;
 

@@ -51,6 +51,7 @@ void cddpi_tokenizer_close(struct cddpi_tokenizer *tokenizer)
     cddpi_free(tokenizer->texts);
     cddpi_free(tokenizer->text_starts);
     cddpi_free(tokenizer->merges);
+    cddpi_free(tokenizer->word_slots);
     cddpi_free(tokenizer);
 }
 
@@ -62,6 +63,11 @@ int cddpi_tokenizer_vocabulary(const struct cddpi_tokenizer *tokenizer)
 int32_t cddpi_tokenizer_end(const struct cddpi_tokenizer *tokenizer)
 {
     return tokenizer->end;
+}
+
+bool cddpi_tokenizer_keeps_text(const struct cddpi_tokenizer *tokenizer)
+{
+    return tokenizer->word_slot_count == 0;
 }
 
 const char *cddpi_tokenizer_token(const struct cddpi_tokenizer *tokenizer, int32_t token,

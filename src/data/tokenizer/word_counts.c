@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "data/tokenizer/impl.h"
 #include "data/tokenizer/words.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ static cddp_status no_memory(const struct cddpi_word_counts *counts)
                       counts->count);
 }
 
-static uint64_t hash_of(const char *text, size_t bytes)
+uint64_t cddpi_word_hash(const char *text, size_t bytes)
 {
     uint64_t hash = bytes * 0x9e3779b97f4a7c15u;
 
@@ -113,7 +114,7 @@ static cddp_status reserve(struct cddpi_word_counts *counts, size_t bytes)
 
 static cddp_status put_word(struct cddpi_word_counts *counts, const char *word, size_t bytes)
 {
-    uint64_t hash = hash_of(word, bytes);
+    uint64_t hash = cddpi_word_hash(word, bytes);
     size_t slot = (size_t)hash & (counts->slot_count - 1);
     cddp_status status;
 
@@ -143,12 +144,35 @@ static cddp_status put_word(struct cddpi_word_counts *counts, const char *word, 
     return CDDP_OK;
 }
 
+void cddpi_word_counts_by_space(struct cddpi_word_counts *counts)
+{
+    counts->by_space = true;
+}
+
+static cddp_status put_by_space(struct cddpi_word_counts *counts, const char *text, size_t bytes,
+                                bool last, size_t *out_used)
+{
+    struct cddpi_spaced_word word = {0};
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && cddpi_spaced_word_next(text, bytes, last, &word)) {
+        if (!word.is_line_end) {
+            status = put_word(counts, text + word.start, word.bytes);
+        }
+    }
+    *out_used = word.next;
+    return status;
+}
+
 cddp_status cddpi_word_counts_put(struct cddpi_word_counts *counts, const char *text, size_t bytes,
                                   bool last, size_t *out_used)
 {
     size_t at = 0;
     cddp_status status = CDDP_OK;
 
+    if (counts->by_space) {
+        return put_by_space(counts, text, bytes, last, out_used);
+    }
     while (at < bytes && status == CDDP_OK) {
         size_t length = cddpi_word_length(text + at, bytes - at);
 

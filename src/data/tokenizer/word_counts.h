@@ -17,6 +17,7 @@ struct cddpi_word_counts {
     size_t text_bytes, text_room;
     uint32_t *slots;   /* a hash table of indices of words, plus 1; 0: empty */
     size_t slot_count; /* a power of two */
+    bool by_space;
 };
 
 #endif

@@ -4,7 +4,6 @@
  * UTF-8 character is of none of the classes, like a punctuation mark. */
 #include "data/tokenizer/words.h"
 
-#include <stdbool.h>
 #include <utf8proc.h>
 
 enum kind { LETTER = 'L', NUMBER = 'N', SPACE = 's', OTHER = '.' };
@@ -115,4 +114,36 @@ size_t cddpi_word_length(const char *text, size_t bytes)
     end = end_of_run(word, bytes, 0, kind, &last);
     /* The last of several spaces before something else is the next word's. */
     return kind == SPACE && end < bytes && last > 0 ? last : end;
+}
+
+bool cddpi_spaced_word_next(const char *text, size_t bytes, bool last,
+                            struct cddpi_spaced_word *word)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    size_t length = 0;
+    size_t end;
+
+    while (word->next < bytes && at[word->next] != '\n' &&
+           kind_at(at + word->next, bytes - word->next, &length) == SPACE) {
+        word->next += length;
+    }
+    if (word->next == bytes) {
+        return false;
+    }
+    word->start = word->next;
+    word->is_line_end = at[word->next] == '\n';
+    end = word->next + 1;
+    if (!word->is_line_end) {
+        for (end = word->next; end < bytes; end += length) {
+            if (kind_at(at + end, bytes - end, &length) == SPACE) {
+                break;
+            }
+        }
+        if (end == bytes && !last) {
+            return false;
+        }
+    }
+    word->bytes = end - word->start;
+    word->next = end;
+    return true;
 }

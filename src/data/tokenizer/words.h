@@ -2,6 +2,7 @@
 #ifndef CDDPI_DATA_TOKENIZER_WORDS_H
 #define CDDPI_DATA_TOKENIZER_WORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* What decides a word's end: the character after it. */
@@ -11,5 +12,18 @@ enum { CDDPI_WORD_LOOKAHEAD = 4 };
  *  the answer holds if CDDPI_WORD_LOOKAHEAD bytes are left behind the word, else more
  *  are needed. */
 size_t cddpi_word_length(const char *text, size_t bytes);
+
+/* A word between white space, or the end of a line, which is a newline. Zeroed: before the first.
+ */
+struct cddpi_spaced_word {
+    size_t start, bytes;
+    size_t next; /* where the search goes on */
+    bool is_line_end;
+};
+
+/** The next word of @p text, whatever is white space in Unicode. Unless the text ends after
+ *  @p bytes (@p last), a word that reaches up to there is not certain; false: there is none. */
+bool cddpi_spaced_word_next(const char *text, size_t bytes, bool last,
+                            struct cddpi_spaced_word *word);
 
 #endif

@@ -21,7 +21,9 @@ static void destroy(struct cddpi_model *model)
 static void release_params(struct cddpi_model *model)
 {
     for (size_t i = 0; i < model->params.count; i++) {
-        cddpi_free(model->params.items[i].data);
+        if (!model->ties[i].shared) {
+            cddpi_free(model->params.items[i].data);
+        }
     }
 }
 

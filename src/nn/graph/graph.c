@@ -146,6 +146,12 @@ static const struct cddpi_op_kernels *kernels_of(const struct builder *builder,
     return ops->on[builder->spec->device->ops->kind];
 }
 
+static cddp_status no_kernels(const struct builder *builder, const struct cddpi_op *op)
+{
+    return cddpi_fail(CDDP_ERR_CONFIG, "%s cannot be computed on %s", op->ops->name,
+                      builder->spec->device->ops->name);
+}
+
 static cddp_status add_op(struct builder *builder, size_t i)
 {
     struct cddpi_graph *graph = builder->graph;
@@ -161,12 +167,12 @@ static cddp_status add_op(struct builder *builder, size_t i)
                             .number = (uint32_t)i,
                             .input_count = link->input_count,
                             .output = graph->value_count,
-                            .params = {-1, -1},
-                            .buffers = {-1, -1}};
+                            .params = CDDPI_OP_NO_PARAMS,
+                            .buffers = CDDPI_OP_NO_PARAMS};
     for (int k = 0; k < link->input_count; k++) {
         op->inputs[k] = value_of(builder, link->inputs[k]);
     }
-    status = infer_shape(graph, op, &op->out);
+    status = op->kernels != NULL ? infer_shape(graph, op, &op->out) : no_kernels(builder, op);
     if (status != CDDP_OK) {
         return status;
     }
@@ -292,8 +298,8 @@ static void add_loss(struct builder *builder)
                             .inputs = {value},
                             .input_count = 1,
                             .output = -1,
-                            .params = {-1, -1},
-                            .buffers = {-1, -1},
+                            .params = CDDPI_OP_NO_PARAMS,
+                            .buffers = CDDPI_OP_NO_PARAMS,
                             .in = graph->values[value].shape};
     graph->values[value].uses++;
 }

@@ -9,7 +9,13 @@
 #include "device/device.h"
 #include "nn/graph/layers.h"
 
-enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 2, CDDPI_VALUE_INPUT = 0 };
+enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 4, CDDPI_VALUE_INPUT = 0 };
+
+/* What begins `params` and `buffers` of an op. */
+#define CDDPI_OP_NO_PARAMS                                                                         \
+    {                                                                                              \
+        -1, -1, -1, -1                                                                             \
+    }
 
 /* Of one sample. Flat: `channels` features, height and width 1. Sequence: `height` rows of
  * `channels` features, width 1. */
@@ -45,7 +51,7 @@ struct cddpi_op {
     int output;                   /* value; the loss has none: -1 */
     bool relu;                    /* does the relu that followed, too */
     bool gelu;                    /* likewise the gelu (on a device only) */
-    int params[CDDPI_OP_PARAMS];  /* of the model: weight, bias; -1: none */
+    int params[CDDPI_OP_PARAMS];  /* of the model: weight, bias; or the op's own; -1: none */
     int buffers[CDDPI_OP_PARAMS]; /* of the model: running mean and variance; -1: none */
     struct cddpi_shape in, out;
 };
@@ -111,7 +117,7 @@ extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batc
     cddpi_op_relu, cddpi_op_max_pool, cddpi_op_avg_pool, cddpi_op_global_avg_pool, cddpi_op_flatten,
     cddpi_op_add, cddpi_op_dropout, cddpi_op_embedding, cddpi_op_layer_norm, cddpi_op_gelu,
     cddpi_op_silu, cddpi_op_attention, cddpi_op_loss, cddpi_op_receive, cddpi_op_send,
-    cddpi_op_response_norm;
+    cddpi_op_response_norm, cddpi_op_lstm;
 
 /** Resolve names, infer shapes and fuse. The graph borrows the strings of @p list. */
 CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,

@@ -1,12 +1,10 @@
-/* layers.c - owns the table of layer types, and lists of layers that own their strings. */
+/* layers.c - owns the table of layer types, and what becomes of a description's layers. */
 #include "nn/graph/layers.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/graph/graph.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
@@ -54,69 +52,11 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
     [CDDPI_LAYER_RESPONSE_NORM] = {"local_response_norm", CDDPI_TAKES_KERNEL | CDDPI_TAKES_RESPONSE,
                                    "x over a power of the squares of `kernel` channels around it",
                                    &cddpi_op_response_norm},
+    [CDDPI_LAYER_LSTM] = {"lstm", CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS,
+                          "long short-term memory over a sequence, from zeros on", &cddpi_op_lstm},
 };
 
-enum { NAME_BYTES = 200, MAX_LAYERS = 4096 };
-
-void cddpi_layer_list_fini(struct cddpi_layer_list *list)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        cddpi_free((char *)list->layers[i].name);
-        cddpi_free((char *)list->layers[i].input);
-        cddpi_free((char *)list->layers[i].input2);
-        cddpi_free((char *)list->layers[i].tied);
-        cddpi_free((char *)list->layers[i].positions);
-    }
-    cddpi_free(list->layers);
-    *list = (struct cddpi_layer_list){0};
-}
-
-static bool grow(struct cddpi_layer_list *list)
-{
-    size_t capacity = list->capacity > 0 ? 2 * list->capacity : 32;
-    void *grown;
-
-    if (list->count < list->capacity) {
-        return true;
-    }
-    grown = cddpi_realloc(list->layers, capacity * sizeof *list->layers);
-    if (grown == NULL) {
-        return false;
-    }
-    list->layers = grown;
-    list->capacity = capacity;
-    return true;
-}
-
-void cddpi_layer_list_append(struct cddpi_layer_list *list, struct cddpi_layer layer,
-                             const char *format, ...)
-{
-    char name[NAME_BYTES];
-    const struct cddpi_layer given = layer;
-
-    if (list->no_memory || !grow(list)) {
-        list->no_memory = true;
-        return;
-    }
-    if (format != NULL) {
-        va_list arguments;
-
-        va_start(arguments, format);
-        vsnprintf(name, sizeof name, format, arguments);
-        va_end(arguments);
-        layer.name = name;
-    }
-    layer.name = cddpi_strdup(layer.name);
-    layer.input = cddpi_strdup(given.input);
-    layer.input2 = cddpi_strdup(given.input2);
-    layer.tied = cddpi_strdup(given.tied);
-    layer.positions = cddpi_strdup(given.positions);
-    list->no_memory = layer.name == NULL || (given.input != NULL && layer.input == NULL) ||
-                      (given.input2 != NULL && layer.input2 == NULL) ||
-                      (given.tied != NULL && layer.tied == NULL) ||
-                      (given.positions != NULL && layer.positions == NULL);
-    list->layers[list->count++] = layer;
-}
+enum { MAX_LAYERS = 4096 };
 
 static cddp_status copy_layers(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
@@ -134,10 +74,10 @@ static cddp_status copy_layers(const struct cddpi_model_spec *spec, struct cddpi
         if (layer->name == NULL) {
             cddpi_layer_list_append(list, *layer, "%s%zu", cddpi_layer_rows[layer->type].name,
                                     i + 1);
-        } else if (layer->name[0] == '\0' || strlen(layer->name) >= NAME_BYTES) {
+        } else if (layer->name[0] == '\0' || strlen(layer->name) >= CDDPI_LAYER_NAME_BYTES) {
             return cddpi_fail(CDDP_ERR_CONFIG,
                               "model: the name of layer %zu has %zu bytes; 1 to %d are possible",
-                              i + 1, strlen(layer->name), NAME_BYTES - 1);
+                              i + 1, strlen(layer->name), CDDPI_LAYER_NAME_BYTES - 1);
         } else {
             cddpi_layer_list_append(list, *layer, NULL);
         }

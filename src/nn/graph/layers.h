@@ -35,6 +35,8 @@ struct cddpi_layer_row {
 
 extern const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT];
 
+enum { CDDPI_LAYER_NAME_BYTES = 200 }; /* with the zero */
+
 /* A description that owns its strings: what presets build and the graph is made of. */
 struct cddpi_layer_list {
     struct cddpi_layer *layers;
@@ -65,6 +67,10 @@ CDDP_CHECKED cddp_status cddpi_preset_vgg11(const struct cddpi_model_spec *spec,
 /** That of gpt2. */
 CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,
                                            struct cddpi_layer_list *list);
+
+/** That of lstm_lm. */
+CDDP_CHECKED cddp_status cddpi_preset_lstm_lm(const struct cddpi_model_spec *spec,
+                                              struct cddpi_layer_list *list);
 
 /** Check that @p layer sets only what its type takes, and fill in defaults. */
 CDDP_CHECKED cddp_status cddpi_layer_complete(struct cddpi_layer *layer);

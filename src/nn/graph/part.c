@@ -61,8 +61,8 @@ static struct cddpi_op *add_op(struct cut *cut, const struct cddpi_op_ops *ops, 
                             .kernels = ops->on[cut->kind],
                             .layer = {.name = name_of(cut->whole, cut->part->origin[value])},
                             .output = -1,
-                            .params = {-1, -1},
-                            .buffers = {-1, -1},
+                            .params = CDDPI_OP_NO_PARAMS,
+                            .buffers = CDDPI_OP_NO_PARAMS,
                             .in = cut->graph->values[value].shape,
                             .out = cut->graph->values[value].shape};
     return op;
@@ -160,11 +160,16 @@ static bool allocate(struct cut *cut)
 
 /* The ops of layers first to end: the loss goes with the last layer. */
 static cddp_status find_ops(struct cut *cut, const struct cddpi_layer_list *list,
-                            struct cddpi_layer_range range)
+                            struct cddpi_layer_range range, enum cddpi_part_loss part_loss)
 {
     const struct cddpi_graph *whole = cut->whole;
     int loss = whole->op_count - 1;
 
+    if (part_loss == CDDPI_PART_LOSS_ALONE) {
+        cut->first = loss;
+        cut->end = loss + 1;
+        return CDDP_OK;
+    }
     if (range.first < 0 || range.end <= range.first || (size_t)range.end > list->count) {
         return cddpi_fail(CDDP_ERR_CONFIG, "model: layers %d to %d of %zu cannot be a part",
                           range.first + 1, range.end, list->count);
@@ -183,7 +188,7 @@ static cddp_status find_ops(struct cut *cut, const struct cddpi_layer_list *list
                           "their work in its own pass",
                           list->layers[range.first].name, list->layers[range.end - 1].name);
     }
-    cut->end += (size_t)range.end == list->count ? 1 : 0;
+    cut->end += (size_t)range.end == list->count && part_loss == CDDPI_PART_WITH_LOSS ? 1 : 0;
     return CDDP_OK;
 }
 
@@ -198,7 +203,7 @@ cddp_status cddpi_part_cut(const struct cddpi_model_spec *spec, const struct cdd
 
     part->whole = *whole;
     *whole = (struct cddpi_graph){0};
-    status = find_ops(&cut, list, spec->part);
+    status = find_ops(&cut, list, spec->part, spec->part_loss);
     if (status == CDDP_OK && !allocate(&cut)) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for a part of %zu layers",
                             list->count);

@@ -206,10 +206,14 @@ static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
 static const struct {
     const char *name;
     cddp_status (*build)(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list);
-} presets[] = {{"mlp", build_mlp},           {"cnn", build_cnn},
-               {"resnet20", build_resnet20}, {"resnet50", build_resnet50},
-               {"gpt2", cddpi_preset_gpt2},  {"alexnet", cddpi_preset_alexnet},
-               {"vgg11", cddpi_preset_vgg11}};
+} presets[] = {{"mlp", build_mlp},
+               {"cnn", build_cnn},
+               {"resnet20", build_resnet20},
+               {"resnet50", build_resnet50},
+               {"gpt2", cddpi_preset_gpt2},
+               {"alexnet", cddpi_preset_alexnet},
+               {"vgg11", cddpi_preset_vgg11},
+               {"lstm_lm", cddpi_preset_lstm_lm}};
 
 cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
@@ -225,6 +229,6 @@ cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddp
     return cddpi_fail(
         CDDP_ERR_CONFIG,
         "model: there is no preset \"%s\"; the presets are mlp, cnn, resnet20, resnet50, "
-        "gpt2, alexnet and vgg11",
+        "gpt2, alexnet, vgg11 and lstm_lm",
         spec->preset);
 }

@@ -219,6 +219,11 @@ cddp_status cddpi_tokenize_check(struct cddpi_tokenize *run)
     struct encoding encoding = {.run = run};
     cddp_status status = open_all(&encoding, 0);
 
+    if (status == CDDP_OK && !cddpi_tokenizer_keeps_text(encoding.tokenizer)) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "--check has no meaning with a vocabulary of words: white space and "
+                            "unknown words do not come back");
+    }
     if (status == CDDP_OK) {
         status = encode_all(&encoding, true);
     }

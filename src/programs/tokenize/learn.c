@@ -44,10 +44,8 @@ static void print_result(struct cddpi_tokenize *run, uint64_t bytes, size_t word
            run->options->output, tokens, words, (unsigned long long)bytes,
            cddpi_tokenize_progress_seconds(&run->progress));
     if (tokens < run->options->train_vocabulary) {
-        fprintf(stderr,
-                "cddp-tokenize: the text gives no more than %d tokens: in it no further pair "
-                "occurs twice\n",
-                tokens);
+        fprintf(stderr, "cddp-tokenize: the text gives no more than %d tokens: in it %s\n", tokens,
+                run->options->words ? "are no further words" : "no further pair occurs twice");
     }
 }
 
@@ -62,8 +60,10 @@ static cddp_status learn(struct cddpi_tokenize *run, struct cddpi_documents *doc
         return cddpi_fail(CDDP_ERR_FORMAT, "there is no text in %s%s", run->options->paths[0],
                           run->options->path_count > 1 ? " and the others" : "");
     }
-    status = cddpi_tokenizer_train(counts, run->options->train_vocabulary, show_merges, run,
-                                   &tokenizer);
+    status = run->options->words
+                 ? cddpi_tokenizer_train_words(counts, run->options->train_vocabulary, &tokenizer)
+                 : cddpi_tokenizer_train(counts, run->options->train_vocabulary, show_merges, run,
+                                         &tokenizer);
     if (status == CDDP_OK && run->is_stopped()) {
         status = cddpi_tokenize_stopped();
     }
@@ -92,6 +92,9 @@ cddp_status cddpi_tokenize_train(struct cddpi_tokenize *run)
         status = cddpi_word_counts_create(&counts);
     }
     if (status == CDDP_OK) {
+        if (run->options->words) {
+            cddpi_word_counts_by_space(counts);
+        }
         status = count_words(run, documents, counts);
     }
     if (status == CDDP_OK) {

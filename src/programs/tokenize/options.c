@@ -14,6 +14,9 @@
     X(TRAIN, "train", 0, "N",                                                                      \
       "learn a vocabulary of N tokens from TEXT, bytes and end token included, and write it to "   \
       "the file -o names, in Hugging Face's form (tokenizer.json)")                                \
+    X(WORDS, "words", 0, NULL,                                                                     \
+      "of --train: tokens are the N most frequent words between white space, <eos> at each "       \
+      "line's end and <unk> for all other words among them")                                       \
     X(VOCABULARY, "vocabulary", 0, "PATH",                                                         \
       "encode with this vocabulary: what --train wrote, a tokenizer.json of GPT-2's kind, "        \
       "GPT-2's encoder.json beside vocab.bpe, or their folder; without it each byte is a token")   \
@@ -70,7 +73,8 @@ static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
     static const struct {
         enum option_id id;
         bool modes[4]; /* where it means something: encode, train, decode, check */
-    } uses[] = {{OPTION_VOCABULARY, {true, false, true, true}},
+    } uses[] = {{OPTION_WORDS, {false, true, false, false}},
+                {OPTION_VOCABULARY, {true, false, true, true}},
                 {OPTION_OUTPUT, {true, true, false, false}},
                 {OPTION_VAL_FRACTION, {true, false, false, false}},
                 {OPTION_SHARD_TOKENS, {true, false, false, false}}};
@@ -122,6 +126,7 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
                             "--document-separator must be one line of at most 1000 bytes");
     }
     options->train_vocabulary = (int)vocabulary;
+    options->words = values[OPTION_WORDS] != NULL;
     options->vocabulary = values[OPTION_VOCABULARY] != NULL ? values[OPTION_VOCABULARY] : "";
     options->output = values[OPTION_OUTPUT];
     options->separator = values[OPTION_SEPARATOR];
@@ -152,12 +157,12 @@ cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tok
 void cddpi_tokenize_options_help(FILE *to)
 {
     fputs(
-        "usage: cddp-tokenize --train N -o FILE.json TEXT...\n"
+        "usage: cddp-tokenize --train N [--words] -o FILE.json TEXT...\n"
         "       cddp-tokenize [--vocabulary PATH] -o NAME TEXT...\n"
         "       cddp-tokenize [--vocabulary PATH] --check TEXT...\n"
         "       cddp-tokenize [--vocabulary PATH] --decode FILE.bin...\n"
-        "\nMakes tokens of texts, as llm.c's .bin files that cddp-train reads, by bytes or by\n"
-        "byte-level BPE as GPT-2's; also learns such a vocabulary. TEXT are files, - is standard\n"
+        "\nMakes tokens of texts, as llm.c's .bin files that cddp-train reads: bytes, byte-level\n"
+        "BPE as GPT-2's, or words; also learns such vocabularies. TEXT are files, - is standard\n"
         "input. Each document ends with the end token.\n\n",
         to);
     cddpi_options_print(&table, 24, to);

@@ -4,6 +4,7 @@
 
 #include <cddp/status.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 
 enum cddpi_tokenize_mode {
@@ -19,6 +20,7 @@ enum cddpi_tokenize_mode {
 struct cddpi_tokenize_options {
     enum cddpi_tokenize_mode mode;
     int train_vocabulary;
+    bool words;             /* which it consists of */
     const char *vocabulary; /* "": bytes */
     const char *output;
     const char *separator; /* NULL: each file is a document */

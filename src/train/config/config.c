@@ -134,7 +134,8 @@ static cddp_status read_scalar(const struct cddpi_config_source *source,
                                struct cddpi_config *config)
 {
     bool is_word = key->type == CDDPI_KEY_TEXT || key->type == CDDPI_KEY_ENUM ||
-                   (key->type == CDDPI_KEY_TEXTS && value[0] != '[' && value[0] != '(');
+                   ((key->type == CDDPI_KEY_TEXTS || key->type == CDDPI_KEY_STAGES) &&
+                    value[0] != '[' && value[0] != '(');
     bool bare = is_word && value[0] != '"';
     char *text = bare ? cddpi_strdup("value = \"\";") : cddpi_format("value = %s;", value);
     cddp_status status = CDDP_OK;
@@ -350,10 +351,11 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
-    if (config->model.type == CDDPI_MODEL_GPT2 &&
+    if (cddpi_config_is_language_model(config) &&
         (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
         return cddpi_config_fail(config, "model.type",
-                                 "\"gpt2\" takes tokens, but data.type = \"%s\" are images",
+                                 "\"%s\" takes tokens, but data.type = \"%s\" are images",
+                                 config->model.type == CDDPI_MODEL_GPT2 ? "gpt2" : "lstm_lm",
                                  config->data.type == CDDPI_DATA_IDX ? "idx" : "image_folder");
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
@@ -416,6 +418,8 @@ void cddpi_config_fini(struct cddpi_config *config)
             cddpi_free(((struct cddpi_int_list *)member)->values);
         } else if (cddpi_config_keys[i].type == CDDPI_KEY_TEXTS) {
             cddpi_config_texts_fini(member);
+        } else if (cddpi_config_keys[i].type == CDDPI_KEY_STAGES) {
+            cddpi_config_stages_fini(member);
         } else if (cddpi_config_keys[i].type == CDDPI_KEY_LAYERS) {
             cddpi_config_layers_fini(member);
         }

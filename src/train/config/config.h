@@ -24,6 +24,14 @@ struct cddpi_text_list {
     int count;
 };
 
+/* ["fc2"]: the layers at which a stage begins; or ( ["input", "layer2"], ["layer3", "fc"] ): the
+ * first and the last layer of each. */
+struct cddpi_stage_names {
+    char **values;
+    int count;
+    bool pairs; /* values are those of count / 2 stages, first and last in turn */
+};
+
 struct cddpi_config_layers {
     struct cddpi_layer *values;
     int count;
@@ -37,7 +45,8 @@ enum cddpi_model_kind {
     CDDPI_MODEL_GPT2,
     CDDPI_MODEL_LAYERS,
     CDDPI_MODEL_ALEXNET,
-    CDDPI_MODEL_VGG11
+    CDDPI_MODEL_VGG11,
+    CDDPI_MODEL_LSTM_LM
 };
 enum cddpi_data_type {
     CDDPI_DATA_IDX,
@@ -50,6 +59,7 @@ enum cddpi_data_on_error { CDDPI_DATA_FAIL, CDDPI_DATA_SKIP };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
 enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
+enum cddpi_parallel_type { CDDPI_PARALLEL_RANKS, CDDPI_PARALLEL_MODEL, CDDPI_PARALLEL_DATA };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
@@ -66,6 +76,7 @@ struct cddpi_config {
         char *size;
         int blocks, heads, embed;
         bool recompute;
+        bool tied;
         int loss;
         char *weights;
     } model;
@@ -104,6 +115,9 @@ struct cddpi_config {
         double full_disk_seconds;
         int64_t eval_epochs;
         int device;
+        struct cddpi_text_list devices;
+        char *init_method;
+        int rank, world_size;
         int precision;
         int products;
         int cuda_graph;
@@ -132,11 +146,15 @@ struct cddpi_config {
         bool shard_optimizer;
     } ddp;
     struct {
+        int type;
         int pipeline;
         int schedule;
         int chunks;
         int64_t micro_batches;
-        struct cddpi_text_list stages;
+        struct cddpi_stage_names stages;
+        char *placement;
+        struct cddpi_text_list devices;
+        char *output_device;
     } parallel;
     struct {
         int type;
@@ -169,6 +187,12 @@ struct cddpi_config {
 CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
                                            int override_count, struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
+
+/** Whether the model is one of the presets that take tokens. */
+static inline bool cddpi_config_is_language_model(const struct cddpi_config *config)
+{
+    return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
+}
 
 /** Fail with CDDP_ERR_CONFIG and "WHERE: KEY: ...", WHERE being where @p key was given. */
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,

@@ -20,6 +20,7 @@
 #define GPT2 .of = "model.type=gpt2"
 #define SGD .of = "optimizer.type=sgd"
 #define ADAMW .of = "optimizer.type=adamw"
+#define MODEL_PARALLEL .of = "parallel.type=model_parallel"
 #define FALLING .of = "optimizer.schedule.type=linear|cosine|wsd"
 #define IN_STEPS .of = "optimizer.schedule.type=step"
 #define WSD .of = "optimizer.schedule.type=wsd"
@@ -27,17 +28,18 @@
 
 const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"",
-     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11",
+     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11|lstm_lm",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
-    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp",
-     .text = "mlp: widths of the hidden layers."},
+    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp|lstm_lm",
+     .text = "mlp: widths of the hidden layers. lstm_lm: those of the LSTM layers."},
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
-     .of = "model.type=mlp|cnn|gpt2|alexnet|vgg11",
+     .of = "model.type=mlp|cnn|gpt2|alexnet|vgg11|lstm_lm",
      .text =
          "mlp, cnn: probability that an output of a hidden layer is zeroed in training; alexnet, "
          "vgg11: of the first two of the three linear layers. gpt2: of "
          "the embedding's outputs and of what attention and perceptron of a block put out; "
-         "probabilities of attention are never dropped."},
+         "probabilities of attention are never dropped. lstm_lm: of the embedding's outputs and of "
+         "those of each LSTM layer."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
      .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
     {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", GPT2,
@@ -49,11 +51,16 @@ const struct cddpi_key cddpi_config_keys[] = {
          "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
     {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, GPT2,
      .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
-    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, GPT2,
-     .text = "gpt2: features of a token; 0: those of *model.size*."},
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, .of = "model.type=gpt2|lstm_lm",
+     .text =
+         "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many as "
+         "the last of *model.hidden*."},
     {KEY(model.recompute), CDDPI_KEY_BOOL, "false", GPT2,
      .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
              "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
+    {KEY(model.tied), CDDPI_KEY_BOOL, "false", .of = "model.type=lstm_lm",
+     .text = "lstm_lm: the embedding's table is the weight of the last layer, too, for which "
+             "*model.embed* must be the last of *model.hidden*."},
     {KEY(model.layers), CDDPI_KEY_LAYERS, "()", .of = "model.type=layers",
      .text = "The layers, one group each, when *model.type* is *layers*."},
     {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, TOKENS,
@@ -185,10 +192,27 @@ const struct cddpi_key cddpi_config_keys[] = {
          "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
          "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
          "says, else *cpu*."},
+    {KEY(train.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=model_parallel|data_parallel",
+     .text = "The devices that each rank works with, in order: *cpu:N* is the N-th processor that "
+             "the rank may use, with a thread bound to it, *cpu* a thread that is not; none: those "
+             "that *parallel.placement* names."},
+    {KEY(train.init_method), CDDPI_KEY_TEXT, "\"\"", .local = true,
+     .text =
+         "Where ranks meet that no launcher has started, as PyTorch's init_process_group() takes "
+         "it: \"tcp://127.0.0.1:2568\", where rank 0 listens; \"file:///path\", on a file "
+         "system of all; \"env://\", as MASTER_ADDR and MASTER_PORT say; empty: as the launcher "
+         "says."},
+    {KEY(train.rank), CDDPI_KEY_INT, "0", 0, 65535, .local = true,
+     .text = "This process's rank, if *train.world_size* is given; each process has its own."},
+    {KEY(train.world_size), CDDPI_KEY_INT, "0", 0, 65536, .local = true,
+     .text =
+         "How many processes meet at *train.init_method*; 0: rank and size are the launcher's, or "
+         "RANK's and WORLD_SIZE's."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
-             "attention stays f32 there. *fp16* is for GPUs, and does as torch.amp.GradScaler: "
+             "attention stays f32 there, as LSTMs always do. *fp16* is for GPUs, and does as "
+             "torch.amp.GradScaler: "
              "losses are scaled, by a factor that starts at 65536, halves when a gradient or an "
              "activation overflows, which skips that step on all ranks, and doubles after 2000 "
              "steps without. Metrics leave out the loss and accuracy of skipped steps. The factor "
@@ -278,6 +302,24 @@ const struct cddpi_key cddpi_config_keys[] = {
          "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
          "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
 
+    {KEY(parallel.type), CDDPI_KEY_ENUM, "\"ranks\"",
+     .choices = "ranks|model_parallel|data_parallel",
+     .text =
+         "*ranks*: a rank works on one device, with the whole model or, with "
+         "*parallel.pipeline*, with a stage; *model_parallel*: each rank has the layers of the "
+         "whole model on several devices, *train.devices*; *data_parallel*: each rank has a copy "
+         "of the model on several devices, as PyTorch's DataParallel. See SEVERAL DEVICES."},
+    {KEY(parallel.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=data_parallel",
+     .text = "The devices that have a copy of the model, as in *train.devices*, of which they are "
+             "some if both are given; none: *train.devices*. The first has the parameters."},
+    {KEY(parallel.output_device), CDDPI_KEY_TEXT, "\"\"", .of = "parallel.type=data_parallel",
+     .text = "The device on which the outputs come together, and the loss is; empty: the first."},
+    {KEY(parallel.placement), CDDPI_KEY_TEXT, "\"\"", MODEL_PARALLEL,
+     .text =
+         "Which layers are on which device: \"layer1=cpu:0, fc=cpu:1\". A layer is named by its "
+         "name, by what names begin with (*layer1* for *layer1.0.conv1* and the like), or by "
+         "its number from 0. Layers without parameters that are not named go with the layer "
+         "before them."},
     {KEY(parallel.pipeline), CDDPI_KEY_INT, "1", 1, 4096,
      .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
              "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "
@@ -295,10 +337,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Into how many micro-batches a pipeline's share of a step is cut, which are in "
              "different stages at once; 0: *train.accumulate*. With P stages, each waits for "
              "(P - 1) / (micro-batches + P - 1) of the time."},
-    {KEY(parallel.stages), CDDPI_KEY_TEXTS, "[]",
+    {KEY(parallel.stages), CDDPI_KEY_STAGES, "[]",
      .text = "The first layer of each stage but the first, by name; none: rank 0 measures the "
              "layers when the run begins, and stages take as equally long as can be. Two runs with "
-             "the same division have the same bits."},
+             "the same division have the same bits. model_parallel: also the first and the last "
+             "layer of each device's stage, as ( [\"input\", \"layer2\"], [\"layer3\", \"fc\"] )."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},
@@ -342,7 +385,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm",
+                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm|lstm",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -350,7 +393,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
+     .text = "linear, lstm: outputs; conv2d: output channels; embedding: features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d, pools: height and width; pools default to 2. local_response_norm: channels "
              "around each, default 5."},
@@ -358,7 +401,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "conv2d: default 1; pools: default the kernel."},
     {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
     {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
-     .text = "linear, conv2d: whether there is one; default true."},
+     .text = "linear, conv2d, lstm: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
      .text = "batch_norm: statistics over all ranks; default false."},
     {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
@@ -414,6 +457,8 @@ const char *cddpi_key_expects(const struct cddpi_key *key)
         return "a number or a list of numbers";
     case CDDPI_KEY_TEXTS:
         return "a string or a list of strings";
+    case CDDPI_KEY_STAGES:
+        return "a list of names, or a list of stages in ( )";
     case CDDPI_KEY_LAYERS:
         return "a list of layers";
     }

@@ -8,16 +8,17 @@
 enum { CDDPI_KEY_BYTES = 64 };
 
 enum cddpi_key_type {
-    CDDPI_KEY_BOOL,  /* bool */
-    CDDPI_KEY_INT,   /* int */
-    CDDPI_KEY_LONG,  /* int64_t */
-    CDDPI_KEY_REAL,  /* double */
-    CDDPI_KEY_TEXT,  /* char *, never NULL after loading, owned */
-    CDDPI_KEY_ENUM,  /* int: which of the choices */
-    CDDPI_KEY_INTS,  /* struct cddpi_int_list */
-    CDDPI_KEY_REALS, /* struct cddpi_real_list */
-    CDDPI_KEY_TEXTS, /* struct cddpi_text_list */
-    CDDPI_KEY_LAYERS /* struct cddpi_config_layers */
+    CDDPI_KEY_BOOL,   /* bool */
+    CDDPI_KEY_INT,    /* int */
+    CDDPI_KEY_LONG,   /* int64_t */
+    CDDPI_KEY_REAL,   /* double */
+    CDDPI_KEY_TEXT,   /* char *, never NULL after loading, owned */
+    CDDPI_KEY_ENUM,   /* int: which of the choices */
+    CDDPI_KEY_INTS,   /* struct cddpi_int_list */
+    CDDPI_KEY_REALS,  /* struct cddpi_real_list */
+    CDDPI_KEY_TEXTS,  /* struct cddpi_text_list */
+    CDDPI_KEY_STAGES, /* struct cddpi_stage_names */
+    CDDPI_KEY_LAYERS  /* struct cddpi_config_layers */
 };
 
 struct cddpi_key {

@@ -266,6 +266,71 @@ static cddp_status read_texts(const struct cddpi_config_source *source,
     return CDDP_OK;
 }
 
+/* The names of one stage of a list of them, behind those that @p list has. */
+static cddp_status read_pair(const struct cddpi_config_source *source,
+                             const config_setting_t *setting, const struct cddpi_key *key,
+                             struct cddpi_stage_names *list)
+{
+    cddp_status status = CDDP_OK;
+
+    if (!is_list(setting) || config_setting_length(setting) < 1 ||
+        config_setting_length(setting) > 2) {
+        return cddpi_config_fail_at(source, setting,
+                                    "%s: each stage is the names of its first and its last layer, "
+                                    "as in ( [\"input\", \"layer2\"], [\"layer3\", \"fc\"] )",
+                                    key->path);
+    }
+    for (int k = 0; status == CDDP_OK && k < 2; k++) {
+        int last = config_setting_length(setting) - 1;
+
+        status = read_text(source,
+                           config_setting_get_elem(setting, (unsigned)(k < last ? k : last)), key,
+                           &list->values[list->count]);
+        list->count += status == CDDP_OK ? 1 : 0;
+    }
+    return status;
+}
+
+/* Names, or a list of pairs of them. */
+static cddp_status read_stages(const struct cddpi_config_source *source,
+                               const config_setting_t *setting, const struct cddpi_key *key,
+                               struct cddpi_stage_names *out)
+{
+    struct cddpi_text_list names = {NULL, 0};
+    struct cddpi_stage_names list = {NULL, 0, true};
+    int stages = is_list(setting) ? config_setting_length(setting) : 0;
+    bool pairs = stages > 0 && is_list(config_setting_get_elem(setting, 0));
+    cddp_status status;
+
+    if (!pairs) {
+        status = read_texts(source, setting, key, &names);
+        list = (struct cddpi_stage_names){names.values, names.count, false};
+    } else {
+        list.values = cddpi_zalloc_array(2 * (size_t)stages, sizeof *list.values);
+        status = list.values != NULL
+                     ? CDDP_OK
+                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    }
+    for (int i = 0; pairs && status == CDDP_OK && i < stages; i++) {
+        status = read_pair(source, config_setting_get_elem(setting, (unsigned)i), key, &list);
+    }
+    if (status != CDDP_OK) {
+        cddpi_config_stages_fini(&list);
+        return status;
+    }
+    cddpi_config_stages_fini(out);
+    *out = list;
+    return CDDP_OK;
+}
+
+void cddpi_config_stages_fini(struct cddpi_stage_names *list)
+{
+    struct cddpi_text_list texts = {list->values, list->count};
+
+    cddpi_config_texts_fini(&texts);
+    *list = (struct cddpi_stage_names){NULL, 0, false};
+}
+
 static cddp_status read_layers(const struct cddpi_config_source *source,
                                const config_setting_t *setting, const struct cddpi_key *key,
                                struct cddpi_config_layers *out);
@@ -306,6 +371,8 @@ cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
         return read_texts(source, setting, key, member);
     case CDDPI_KEY_REALS:
         return read_reals(source, setting, key, member);
+    case CDDPI_KEY_STAGES:
+        return read_stages(source, setting, key, member);
     case CDDPI_KEY_LAYERS:
         return read_layers(source, setting, key, member);
     }

@@ -33,6 +33,7 @@ CDDP_CHECKED cddp_status cddpi_config_read_value(const struct cddpi_config_sourc
                                                  const struct cddpi_key *key, void *base);
 
 /** Release what @p list owns, and empty it. */
+void cddpi_config_stages_fini(struct cddpi_stage_names *list);
 void cddpi_config_texts_fini(struct cddpi_text_list *list);
 void cddpi_config_layers_fini(struct cddpi_config_layers *list);
 

@@ -90,6 +90,20 @@ static void write_layers(FILE *file, const struct cddpi_config_layers *list)
     fputs(list->count > 0 ? "\n  )" : ")", file);
 }
 
+static void write_stages(FILE *file, const struct cddpi_stage_names *list)
+{
+    fputc(list->pairs ? '(' : '[', file);
+    for (int i = 0; i < list->count; i++) {
+        bool begins = list->pairs && i % 2 == 0;
+
+        fputs(i > 0 ? ", " : "", file);
+        fputs(begins ? "[" : "", file);
+        write_string(file, list->values[i]);
+        fputs(list->pairs && !begins ? "]" : "", file);
+    }
+    fputc(list->pairs ? ')' : ']', file);
+}
+
 static void write_value(FILE *file, const struct cddpi_key *key, const void *base)
 {
     const void *member = (const char *)base + key->offset;
@@ -141,6 +155,9 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
             write_string(file, texts->values[i]);
         }
         fputc(']', file);
+        break;
+    case CDDPI_KEY_STAGES:
+        write_stages(file, member);
         break;
     case CDDPI_KEY_LAYERS:
         write_layers(file, member);
@@ -229,8 +246,8 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
 
 static const char *type_word(const struct cddpi_key *key)
 {
-    static const char *const words[] = {"bool", "int",  "int",   "real",    "string",
-                                        "word", "ints", "reals", "strings", "layers"};
+    static const char *const words[] = {"bool", "int",   "int",     "real",   "string", "word",
+                                        "ints", "reals", "strings", "stages", "layers"};
 
     return words[key->type];
 }

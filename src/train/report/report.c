@@ -1,6 +1,7 @@
 /* report.c - turns what the ranks measured into lines of metrics and of progress. */
 #include "train/report/report.h"
 
+#include "train/models.h"
 #include "train/report/mfu.h"
 
 #include <sys/resource.h>
@@ -63,7 +64,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
         return status;
     }
     samples_per_s = means.predictions_per_s / trainer->predictions;
-    mfu = cddpi_mfu(cddpi_model_work(trainer->model), samples_per_s, 1, trainer->peak_flops);
+    mfu = cddpi_mfu(cddpi_trainer_work(trainer), samples_per_s, 1, trainer->peak_flops);
     put(&line, "loss", means.loss);
     put(&line, "accuracy", means.accuracy);
     put(&line, "lr", lr);

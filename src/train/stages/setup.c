@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "parallel/divide.h"
 #include "train/batch_sizes.h"
+#include "train/placed/placed.h"
 #include "train/stages/state.h"
 
 #include <string.h>
@@ -85,6 +86,15 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
 {
     cddp_status status;
 
+    if (config->parallel.type != CDDPI_PARALLEL_RANKS) {
+        return cddpi_trainer_placed_check(config);
+    }
+    if (config->parallel.stages.pairs) {
+        return cddpi_config_fail(config, "parallel.stages",
+                                 "stages over ranks are given by the first layer of each but the "
+                                 "first, as [\"layer3\"]; first and last layers are for "
+                                 "parallel.type = \"model_parallel\"");
+    }
     if (config->parallel.pipeline == 1) {
         return check_whole(config);
     }
@@ -306,7 +316,7 @@ void cddpi_stages_destroy(struct cddpi_trainer *trainer)
     }
     cddpi_stages_close_source(stages);
     cddpi_stages_release_lists(stages);
-    cddpi_stages_release_batches(stages);
+    cddpi_step_batches_fini(&stages->batches);
     cddpi_pipeline_destroy(stages->pipeline);
     cddp_group_destroy(trainer->replicas);
     cddp_group_destroy(stages->group);

@@ -4,14 +4,7 @@
 
 #include "parallel/pipeline/pipeline.h"
 #include "train/stages/stages.h"
-
-/* A micro-batch that waits for its turns: the loader's memory is used again before. */
-struct cddpi_stored_batch {
-    float *input;
-    int32_t *tokens, *label;
-    uint64_t *ids;
-    size_t room; /* samples */
-};
+#include "train/step_batches.h"
 
 /* The files of a checkpoint. */
 enum cddpi_stages_file { CDDPI_STAGES_MODEL_FILE, CDDPI_STAGES_OPTIMIZER_FILE, CDDPI_STAGES_FILES };
@@ -58,8 +51,7 @@ struct cddpi_stages {
     uint64_t *tied;               /* hashes of all ranks' names; 0: none */
     bool *is_tied;                /* one a parameter of this rank: other stages have it, too */
     size_t most;                  /* parameters of a rank: the length of a row of these */
-    struct cddpi_stored_batch *batches;
-    int batch_count;
+    struct cddpi_step_batches batches;
 
     /* rank 0 only */
     struct cddpi_stage_list *lists[CDDPI_STAGES_FILES]; /* count of them; NULL: not yet */
@@ -73,7 +65,6 @@ struct cddpi_stages {
 CDDP_CHECKED cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer);
 /** Whether another stage before this one has parameter @p index, too. */
 bool cddpi_stages_is_later(const struct cddpi_trainer *trainer, size_t index);
-void cddpi_stages_release_batches(struct cddpi_stages *stages);
 
 /** This rank's tensors; cddpi_stages_release_list(), which is also for what a failure leaves. */
 CDDP_CHECKED cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer,

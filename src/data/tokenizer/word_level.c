@@ -1,0 +1,279 @@
+/* word_level.c - owns vocabularies of words: their table, and their form in Hugging Face's
+ * tokenizer.json. A token's text is a space and the word, so that a decoded text can be read; that
+ * of <eos> is a newline. */
+#include "data/tokenizer/word_level.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "data/tokenizer/build.h"
+
+#include <string.h>
+
+static const char unknown_name[] = CDDPI_WORD_UNKNOWN;
+static const char line_name[] = CDDPI_WORD_LINE_END;
+
+/* Without the space in front. */
+static const char *word_of(const struct cddpi_tokenizer *tokenizer, int32_t token,
+                           size_t *out_bytes)
+{
+    if (token == tokenizer->line_end) {
+        *out_bytes = strlen(line_name);
+        return line_name;
+    }
+    *out_bytes = tokenizer->text_starts[token + 1] - tokenizer->text_starts[token] - 1;
+    return tokenizer->texts + tokenizer->text_starts[token] + 1;
+}
+
+/* Where @p word is, or the empty slot where it would be. */
+static size_t slot_of(const struct cddpi_tokenizer *tokenizer, const char *word, size_t bytes)
+{
+    size_t mask = tokenizer->word_slot_count - 1;
+    size_t slot = (size_t)cddpi_word_hash(word, bytes) & mask;
+
+    for (;;) {
+        int32_t token = tokenizer->word_slots[slot];
+        size_t known_bytes;
+        const char *known;
+
+        if (token < 0) {
+            return slot;
+        }
+        known = word_of(tokenizer, token, &known_bytes);
+        if (known_bytes == bytes && memcmp(known, word, bytes) == 0) {
+            return slot;
+        }
+        slot = (slot + 1) & mask;
+    }
+}
+
+cddp_status cddpi_word_level_index(struct cddpi_tokenizer *tokenizer)
+{
+    size_t count = 16;
+
+    while (count < 2 * (size_t)tokenizer->count) {
+        count *= 2;
+    }
+    tokenizer->word_slots = cddpi_zalloc_array(count, sizeof *tokenizer->word_slots);
+    if (tokenizer->word_slots == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %d words",
+                          tokenizer->count);
+    }
+    tokenizer->word_slot_count = count;
+    memset(tokenizer->word_slots, 0xff, count * sizeof *tokenizer->word_slots);
+    for (int32_t token = 0; token < tokenizer->count; token++) {
+        size_t bytes;
+        const char *word = word_of(tokenizer, token, &bytes);
+
+        if (token != tokenizer->end) { /* which no text becomes */
+            tokenizer->word_slots[slot_of(tokenizer, word, bytes)] = token;
+        }
+    }
+    return CDDP_OK;
+}
+
+int32_t cddpi_word_level_find(const struct cddpi_tokenizer *tokenizer, const char *word,
+                              size_t bytes)
+{
+    int32_t token = tokenizer->word_slots[slot_of(tokenizer, word, bytes)];
+
+    return token < 0 ? tokenizer->unknown : token;
+}
+
+/* An element of the file that says how texts are cut must be what is done here. */
+static cddp_status check_element(const char *path, const json_t *root, const char *name,
+                                 json_t *expected, const char *meaning)
+{
+    bool same = expected != NULL && json_equal(json_object_get(root, name), expected);
+
+    if (expected == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to read it", path);
+    }
+    json_decref(expected);
+    return same ? CDDP_OK
+                : cddpi_fail(CDDP_ERR_FORMAT,
+                             "%s: its model is WordLevel, but its %s is not the one with which %s: "
+                             "no other can be used",
+                             path, name, meaning);
+}
+
+static json_t *normalizer(void)
+{
+    return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", "\n", "content",
+                     " " CDDPI_WORD_LINE_END " ");
+}
+
+static json_t *pre_tokenizer(void)
+{
+    return json_pack("{s:s}", "type", "WhitespaceSplit");
+}
+
+static cddp_status check(const char *path, const json_t *root, const json_t *vocab)
+{
+    const json_t *added = json_object_get(root, "added_tokens");
+    const char *unknown = json_string_value(
+        json_object_get(json_object_get(root, "model"), "unk_token"));
+    cddp_status status = check_element(path, root, "pre_tokenizer", pre_tokenizer(),
+                                       "words lie between white space");
+
+    if (status == CDDP_OK) {
+        status = check_element(path, root, "normalizer", normalizer(),
+                               "each line's end becomes " CDDPI_WORD_LINE_END);
+    }
+    if (status == CDDP_OK && !json_is_object(vocab)) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: model.vocab is not an object", path);
+    }
+    if (status == CDDP_OK && (unknown == NULL || strcmp(unknown, unknown_name) != 0)) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: model.unk_token is not %s", path, unknown_name);
+    }
+    for (size_t i = 0; i < json_array_size(added) && status == CDDP_OK; i++) {
+        const char *content = json_string_value(
+            json_object_get(json_array_get(added, i), "content"));
+
+        if (content == NULL || strcmp(content, CDDPI_END_OF_TEXT) != 0) {
+            status = cddpi_fail(CDDP_ERR_FORMAT,
+                                "%s: added_tokens[%zu] is not %s, the only one that can be used",
+                                path, i, CDDPI_END_OF_TEXT);
+        }
+    }
+    return status;
+}
+
+/* The words by their ids, which are 0 to count - 1, each once. */
+static cddp_status order_words(const struct cddpi_tokenizer *tokenizer, const char *path,
+                               const json_t *vocab, const char **words, size_t *out_bytes)
+{
+    const char *word;
+    json_t *value;
+
+    json_object_foreach((json_t *)vocab, word, value)
+    {
+        json_int_t id = json_integer_value(value);
+        size_t bytes = strlen(word);
+        char shown[CDDPI_SHOWN_BYTES];
+
+        if (!json_is_integer(value) || id < 0 || id >= tokenizer->count || words[id] != NULL) {
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "%s: token \"%s\": its id is not a whole number from 0 to %d that no "
+                              "other has",
+                              path, cddpi_tokenizer_shown(word, bytes, shown),
+                              tokenizer->count - 1);
+        }
+        if (bytes == 0 || bytes > CDDPI_TOKEN_TEXT_MAX) {
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "%s: the token with id %lld has %zu bytes; 1 to %d are possible",
+                              path, (long long)id, bytes, CDDPI_TOKEN_TEXT_MAX);
+        }
+        words[id] = word;
+        *out_bytes += bytes + 1;
+    }
+    return CDDP_OK;
+}
+
+static cddp_status find_special(const char *path, const json_t *vocab, const char *name,
+                                int32_t *out)
+{
+    const json_t *id = json_object_get(vocab, name);
+
+    if (id == NULL) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: model.vocab has no %s", path, name);
+    }
+    *out = (int32_t)json_integer_value(id);
+    return CDDP_OK;
+}
+
+static cddp_status take_words(struct cddpi_tokenizer *tokenizer, const char *path,
+                              const json_t *vocab, const char **words)
+{
+    size_t bytes = 0;
+    size_t used = 0;
+    cddp_status status = order_words(tokenizer, path, vocab, words, &bytes);
+
+    if (status == CDDP_OK) {
+        status = find_special(path, vocab, unknown_name, &tokenizer->unknown);
+    }
+    if (status == CDDP_OK) {
+        status = find_special(path, vocab, line_name, &tokenizer->line_end);
+    }
+    if (status == CDDP_OK) {
+        status = find_special(path, vocab, CDDPI_END_OF_TEXT, &tokenizer->end);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    tokenizer->texts = cddpi_zalloc(bytes + 1);
+    tokenizer->text_starts = cddpi_zalloc_array((size_t)tokenizer->count + 1,
+                                                sizeof *tokenizer->text_starts);
+    if (tokenizer->texts == NULL || tokenizer->text_starts == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d words", path, tokenizer->count);
+    }
+    for (int32_t id = 0; id < tokenizer->count; id++) {
+        used += cddpi_word_level_put(tokenizer, id, words[id], strlen(words[id]), used);
+    }
+    return cddpi_word_level_index(tokenizer);
+}
+
+size_t cddpi_word_level_put(struct cddpi_tokenizer *tokenizer, int32_t token, const char *word,
+                            size_t bytes, size_t at)
+{
+    size_t length = token == tokenizer->line_end ? 1 : bytes + 1;
+
+    tokenizer->texts[at] = token == tokenizer->line_end ? '\n' : ' ';
+    memcpy(tokenizer->texts + at + 1, word, length - 1);
+    tokenizer->text_starts[token + 1] = at + length;
+    return length;
+}
+
+cddp_status cddpi_word_level_load(struct cddpi_tokenizer *tokenizer, const char *path,
+                                  const json_t *root)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    const char **words;
+    cddp_status status = check(path, root, vocab);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (json_object_size(vocab) > CDDPI_VOCABULARY_MAX) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: there are %zu tokens, but only %d can be used",
+                          path, json_object_size(vocab), CDDPI_VOCABULARY_MAX);
+    }
+    tokenizer->count = (int)json_object_size(vocab);
+    words = cddpi_zalloc_array((size_t)tokenizer->count, sizeof *words);
+    if (words == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d words", path, tokenizer->count);
+    }
+    status = take_words(tokenizer, path, vocab, words);
+    cddpi_free(words);
+    return status;
+}
+
+static json_t *vocab_of(const struct cddpi_tokenizer *tokenizer)
+{
+    json_t *vocab = json_object();
+    bool is_good = vocab != NULL;
+
+    for (int32_t token = 0; token < tokenizer->count && is_good; token++) {
+        size_t bytes;
+        const char *word = word_of(tokenizer, token, &bytes);
+        char *text = cddpi_format("%.*s", (int)bytes, word);
+
+        is_good = text != NULL && json_object_set_new(vocab, text, json_integer(token)) == 0;
+        cddpi_free(text);
+    }
+    if (!is_good) {
+        json_decref(vocab);
+        vocab = NULL;
+    }
+    return vocab;
+}
+
+json_t *cddpi_word_level_document(const struct cddpi_tokenizer *tokenizer)
+{
+    return json_pack("{s:s, s:n, s:n, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:o, s:o, s:n, s:n, "
+                     "s:{s:s, s:o, s:s}}",
+                     "version", "1.0", "truncation", "padding", "added_tokens", "id",
+                     (int)tokenizer->end, "content", CDDPI_END_OF_TEXT, "single_word", 0, "lstrip",
+                     0, "rstrip", 0, "normalized", 0, "special", 1, "normalizer", normalizer(),
+                     "pre_tokenizer", pre_tokenizer(), "post_processor", "decoder", "model", "type",
+                     "WordLevel", "vocab", vocab_of(tokenizer), "unk_token", unknown_name);
+}

@@ -1,0 +1,90 @@
+/* check.c - owns what is refused of parallel.* and train.devices before there is a model. */
+#include "train/placed/placed.h"
+
+/* Whether statistics of a layer are taken over ranks. */
+static bool has_sync(const struct cddpi_config *config)
+{
+    bool sync = config->model.sync_batch_norm;
+
+    for (int i = 0; i < config->model.layers.count; i++) {
+        sync = sync || config->model.layers.values[i].sync;
+    }
+    return sync;
+}
+
+static cddp_status check_data_parallel(const struct cddpi_config *config)
+{
+    if (config->parallel.stages.count > 0) {
+        return cddpi_config_fail(config, "parallel.stages",
+                                 "with parallel.type = \"data_parallel\" each device has all "
+                                 "layers");
+    }
+    if (config->parallel.micro_batches > 1) {
+        return cddpi_config_fail(config, "parallel.micro_batches",
+                                 "is for pipelines; with parallel.type = \"data_parallel\" "
+                                 "train.accumulate makes micro-batches");
+    }
+    return has_sync(config)
+               ? cddpi_config_fail(config, "parallel.type",
+                                   "\"data_parallel\" cannot take statistics of batch_norm over "
+                                   "all devices (sync): start a rank for each device")
+               : CDDP_OK;
+}
+
+static cddp_status check_micro_batches(const struct cddpi_config *config)
+{
+    int64_t count = config->parallel.micro_batches;
+
+    if (count > 0 && config->train.accumulate > 1 && config->train.accumulate != count) {
+        return cddpi_config_fail(config, "parallel.micro_batches",
+                                 "is %lld, but train.accumulate = %lld says another number of "
+                                 "micro-batches: give one of the two",
+                                 (long long)count, (long long)config->train.accumulate);
+    }
+    if (count > 1 && has_sync(config)) {
+        return cddpi_config_fail(config, "parallel.micro_batches",
+                                 "several are on their way at once, but batch_norm over all ranks "
+                                 "(sync) takes statistics of one of them");
+    }
+    if (count > CDDPI_MODEL_SLOTS && config->parallel.schedule == CDDPI_PIPELINE_GPIPE) {
+        return cddpi_config_fail(config, "parallel.micro_batches",
+                                 "gpipe keeps all %lld micro-batches at once, and at most %d are "
+                                 "possible: use 1f1b",
+                                 (long long)count, CDDPI_MODEL_SLOTS);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_model_parallel(const struct cddpi_config *config)
+{
+    if (config->parallel.placement[0] != '\0' && config->parallel.stages.count > 0) {
+        return cddpi_config_fail(config, "parallel.placement",
+                                 "parallel.stages say where layers are, too: give one of the two");
+    }
+    return check_micro_batches(config);
+}
+
+cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
+{
+    cddp_status status;
+
+    if (config->parallel.pipeline > 1) {
+        return cddpi_config_fail(config, "parallel.pipeline",
+                                 "is for stages over ranks, where parallel.type = \"ranks\"");
+    }
+    if (config->train.device == CDDPI_TRAIN_ON_CUDA) {
+        return cddpi_config_fail(config, "train.device",
+                                 "one process works on several processors, but not on several GPUs "
+                                 "yet: start a rank for each");
+    }
+    status = config->parallel.type == CDDPI_PARALLEL_DATA ? check_data_parallel(config)
+                                                          : check_model_parallel(config);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return config->train.generate_steps > 0
+               ? cddpi_config_fail(config, "train.generate_steps",
+                                   "text cannot be generated on the way by a model on several "
+                                   "devices; from a checkpoint of it it can: cddp-train --generate")
+               : CDDP_OK;
+}

@@ -1,0 +1,72 @@
+/* placed.h - a run whose ranks have several devices each (parallel.type): what parts of the trainer
+ * do otherwise then. Each rank has the whole model, in segments on its devices or as a copy on
+ * each, so reducer, optimizer, evaluation and checkpoints are those of a run with one device. */
+#ifndef CDDPI_TRAIN_PLACED_PLACED_H
+#define CDDPI_TRAIN_PLACED_PLACED_H
+
+#include "parallel/placed/placed.h"
+#include "parallel/replicated/replicated.h"
+#include "train/step.h"
+#include "train/step_batches.h"
+
+struct cddpi_trainer_placed {
+    cddp_devices *devices;
+    struct cddpi_placed *model;          /* layers on devices; or ... */
+    struct cddpi_replicated *replicated; /* ... a copy on each; the other is NULL */
+    bool pipelined;                      /* several micro-batches are on their way at once */
+    struct cddpi_step_batches batches;
+};
+
+/** What parallel.* and train.devices ask for that cannot be, as far as it shows without the model:
+ *  CDDP_ERR_CONFIG. */
+CDDP_CHECKED cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config);
+
+/** The devices that the configuration names.
+ *  @param out  cddp_devices_destroy().
+ *  @return CDDP_OK; CDDP_ERR_CONFIG. */
+CDDP_CHECKED cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config,
+                                                    cddp_devices **out);
+/** data_parallel: on which of @p devices outputs come together. */
+CDDP_CHECKED cddp_status cddpi_trainer_output_device(const struct cddpi_config *config,
+                                                     const cddp_devices *devices, int *out);
+/** model_parallel: the devices that the configuration names, and which layers are where.
+ *  @param group    Rank 0 measures for it if nothing is said; NULL: this rank does.
+ *  @param samples  Of a micro-batch, for that.
+ *  @param devices  cddp_devices_destroy(). @param out  cddpi_free().
+ *  @return CDDP_OK; CDDP_ERR_CONFIG with the key that is wrong, and where it was given. */
+CDDP_CHECKED cddp_status cddpi_trainer_placement(const struct cddpi_config *config,
+                                                 const struct cddpi_model_spec *spec,
+                                                 cddp_group *group, int samples,
+                                                 cddp_devices **devices, struct cddpi_segment **out,
+                                                 int *out_count);
+
+/** The model that @p spec describes on this rank's devices, as trainer->placed and trainer->models.
+ *  Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_build_placed(struct cddpi_trainer *trainer,
+                                                    const struct cddpi_model_spec *spec);
+void cddpi_trainer_destroy_placed(struct cddpi_trainer *trainer);
+
+/* What a trainer does with the model, of either kind: as the functions of a model. */
+
+CDDP_CHECKED cddp_status cddpi_trainer_placed_forward(struct cddpi_trainer_placed *placed,
+                                                      const struct cddpi_batch *batch,
+                                                      bool training, struct cddpi_loss_result *out);
+CDDP_CHECKED cddp_status cddpi_trainer_placed_backward(struct cddpi_trainer_placed *placed,
+                                                       double scale, bool accumulate,
+                                                       cddpi_grad_ready_fn ready, void *context);
+void cddpi_trainer_placed_bind_grads(struct cddpi_trainer_placed *placed, void *const *grads);
+void cddpi_trainer_placed_bind_params(struct cddpi_trainer_placed *placed, void *const *data,
+                                      cddpi_param_wait_fn wait, void *context);
+bool cddpi_trainer_placed_param_decays(const struct cddpi_trainer_placed *placed, size_t index);
+const uint32_t *cddpi_trainer_placed_ready_order(const struct cddpi_trainer_placed *placed);
+
+/** A step whose micro-batches are on their way at once: all of them, and the mean over ranks. */
+CDDP_CHECKED cddp_status cddpi_trainer_placed_compute(struct cddpi_trainer *trainer,
+                                                      struct cddpi_step *step);
+
+/** Print what is on which device; nothing where each rank has one. */
+CDDP_CHECKED cddp_status cddpi_trainer_describe_placed(const struct cddpi_config *config,
+                                                       const struct cddpi_model_spec *spec,
+                                                       int samples, FILE *file);
+
+#endif
