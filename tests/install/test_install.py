@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_install.py - what `meson install` leaves can be used: by pkg-config, CMake, as a subproject, where it was moved.
+"""test_install.py - what `meson install` leaves can be used: by pkg-config, CMake, as a subproject, where it was moved; and its
+manual pages and completions say what the installed programs do.
 Usage: test_install.py CASE BUILD_ROOT SOURCE_ROOT. Each case installs into a folder of its own."""
 import json, os, shutil, subprocess, sys, tempfile
 
@@ -136,6 +137,36 @@ def library_alone(folder):
     expect("no tool is installed", not installed & {"cddp-train", "train.conf.5", "cddp-train.1"}, installed)
     failed = run("meson", "setup", os.path.join(folder, "both"), SOURCE, "-Dtools=disabled", "-Dtests=enabled", ok=False)
     expect("tests without tools are refused", failed.returncode != 0 and "need the tools" in failed.stdout, failed.stdout)
+
+
+def also(script, *words):
+    """Another test's script; where it skips itself, this does."""
+    done = run(sys.executable, os.path.join(SOURCE, "tests", "scripts", script), *words, ok=False)
+    print(done.stdout)
+    if done.returncode == 77:
+        sys.exit(77)
+    expect(f"{script} is content", done.returncode == 0, done.stdout + done.stderr)
+
+
+def pages(folder):
+    """Each program, header and format has its page, where `man` looks for it."""
+    prefix = install(folder)
+    if not os.path.isdir(os.path.join(prefix, option("mandir"), "man1")):
+        print("there are no pages of programs: scdoc is missing")
+        sys.exit(77)
+    also("test_pages.py", BUILD, SOURCE, prefix)
+    for name in os.listdir(os.path.join(prefix, option("bindir"))):
+        expect(f"{name} has a page", os.path.exists(os.path.join(prefix, option("mandir"), "man1", name + ".1")))
+
+
+def completions(folder):
+    """Of the installed programs, from the files that the shells look for."""
+    prefix = install(folder)
+    for name in os.listdir(os.path.join(prefix, option("bindir"))):
+        expect(f"bash finds the completion of {name}", os.path.exists(os.path.join(
+            prefix, option("datadir"), "bash-completion", "completions", name)))
+    for shell in ("bash", "zsh"):
+        also("test_completions.py", shell, BUILD, SOURCE, prefix)
 
 
 def moved_folder(folder):

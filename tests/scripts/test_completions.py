@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""test_completions.py - what bash and zsh complete is what the programs know. Usage: test_completions.py SHELL BUILD SOURCE"""
+"""test_completions.py - what bash and zsh complete is what the programs know: those of the build by the files of the source, or both
+as they are installed below PREFIX. Usage: test_completions.py SHELL BUILD SOURCE [PREFIX]"""
 import os, pty, re, select, shutil, subprocess, sys, tempfile, time
 
 SHELL, BUILD, SOURCE = sys.argv[1:4]
-COMPLETIONS = os.path.join(SOURCE, "scripts", "completions")
-PROGRAMS = {name: os.path.join(BUILD, folder, name) for folder, names in {
+PREFIX = sys.argv[4] if len(sys.argv) > 4 else None
+ZSH_FOLDER = os.path.join(PREFIX, "share", "zsh", "site-functions") if PREFIX else os.path.join(SOURCE, "scripts", "completions")
+PROGRAMS = {name: os.path.join(PREFIX, "bin", name) if PREFIX else os.path.join(BUILD, folder, name) for folder, names in {
     "launcher": ["cddp-run"], "src": ["cddp-train", "cddp-bench", "cddp-convert", "cddp-tokenize", "cddp-trace",
             "cddp-report"]}.items() for name in names}
 COLLECTIVES = {"all_reduce", "all_gather", "all_to_all"}
@@ -22,7 +24,9 @@ def keys():
 
 def in_bash(folder, *words):
     """All that bash offers for the last of the words."""
-    script = f'. "{COMPLETIONS}/cddp.bash"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cddp; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    file = os.path.join(PREFIX, "share", "bash-completion", "completions", os.path.basename(words[0])) if PREFIX else \
+        os.path.join(SOURCE, "scripts", "completions", "cddp.bash")
+    script = f'. "{file}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cddp; printf "%s\\n" "${{COMPREPLY[@]}}"'
     said = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True, timeout=60,
                           cwd=folder, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}).stdout
     return set(said.split())
@@ -38,7 +42,7 @@ class Zsh:
             os.environ.update(PATH=f"{folder}:{os.environ['PATH']}", TERM="dumb", ZDOTDIR=folder)
             os.execvp("zsh", ["zsh", "-f", "-i"])
         self.text = ""
-        self.ask(f"unsetopt zle_bracketed_paste beep; unsetopt prompt_sp; PS1='<rea''dy>'; stty -echo columns 400 rows 200; fpath=({COMPLETIONS} $fpath); "
+        self.ask(f"unsetopt zle_bracketed_paste beep; unsetopt prompt_sp; PS1='<rea''dy>'; stty -echo columns 400 rows 200; fpath=({ZSH_FOLDER} $fpath); "
                  "autoload -Uz compinit; compinit -u -D; LISTMAX=9999; "
                  "setopt noautomenu nolistambiguous\n", "started")
 

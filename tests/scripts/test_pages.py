@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 """test_pages.py - the manual pages made of headers have all that these declare, and none gives troff reason to complain.
-Usage: test_pages.py BUILD SOURCE"""
+With PREFIX: those that are installed there.
+Usage: test_pages.py BUILD SOURCE [PREFIX]"""
 import glob, os, re, shutil, subprocess, sys
 
 BUILD, SOURCE = sys.argv[1:3]
+PREFIX = sys.argv[3] if len(sys.argv) > 3 else None
 bad = 0
+
+
+def place(page):
+    return os.path.join(PREFIX, "share", "man", "man" + page[-1], page) if PREFIX else os.path.join(BUILD, "doc", page)
 
 
 def refuse(text):
@@ -26,7 +32,7 @@ if shutil.which("groff") is None:
 headers = {"cddp_" + os.path.basename(path)[:-2]: path for path in glob.glob(os.path.join(SOURCE, "include", "cddp", "*.h"))}
 headers["cddp"] = headers.pop("cddp_cddp")
 for page, header in sorted(headers.items()):
-    path = os.path.join(BUILD, "doc", page + ".3")
+    path = place(page + ".3")
     if not os.path.exists(path):
         refuse(f"{header} has no page in doc/meson.build")
         continue
@@ -43,7 +49,7 @@ for page, header in sorted(headers.items()):
     for word in ("@p ", "@param", "@return", "/**\n"):
         if word in text:
             refuse(f"{page}(3) shows {word}")
-seventh = os.path.join(BUILD, "doc", "cddp.7")
+seventh = place("cddp.7")
 if os.path.exists(seventh):
     text = shown(seventh, "-rLL=300n", "-rHY=0")
     listed = subprocess.run([os.path.join(BUILD, "launcher", "cddp-run"), "--env"], capture_output=True, text=True, check=True,
@@ -53,7 +59,11 @@ if os.path.exists(seventh):
         if not re.search(rf"^ +{name}\b", text, re.M):
             refuse(f"cddp(7) does not list {name}")
     print(f"{len(names)} variables")
-for page in glob.glob(os.path.join(BUILD, "doc", "*.[15]")):
-    shown(page)
+for source in glob.glob(os.path.join(SOURCE, "doc", "*.[157].scd")):
+    page = place(os.path.basename(source)[:-4])
+    if os.path.exists(page):
+        shown(page)
+    elif os.path.exists(seventh):
+        refuse(f"there is no {page}")
 print(f"{len(headers)} headers")
 sys.exit(bad)

@@ -1,6 +1,7 @@
 """One rank of test_torch_backend.py: DDP of a small net with a backend, whose losses it prints, then, with cddp, every
 collective compared with what it must give. Usage: torch_backend_rank.py BACKEND; started by torchrun's variables."""
 import sys
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -69,9 +70,25 @@ def reductions():
     flags = torch.tensor([rank == 0, False, True])
     dist.all_reduce(flags)
     check(flags.tolist() == [True, False, True], "bool")
-    bits = torch.tensor([1 << rank, 3])
-    dist.all_reduce(bits, dist.ReduceOp.BOR)
-    check(bits.tolist() == [(1 << size) - 1, 3], "or")
+    flags = torch.tensor([rank == 0, True])
+    dist.all_reduce(flags, dist.ReduceOp.PRODUCT)
+    check(flags.tolist() == [False, True], "product of bool")
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+        for op, want in ((dist.ReduceOp.BOR, [(1 << size) - 1, 3]), (dist.ReduceOp.BAND, [0, 3]),
+                         (dist.ReduceOp.BXOR, [(1 << size) - 1, 3 * (size % 2)])):
+            bits = torch.tensor([1 << rank, 3], dtype=dtype)
+            dist.all_reduce(bits, op)
+            check(bits.tolist() == want, (dtype, op))
+            part = torch.zeros(2, dtype=dtype)
+            dist.reduce_scatter_tensor(part, torch.tensor([1 << rank, 3] * size, dtype=dtype), op)
+            check(part.tolist() == want, (dtype, op, "reduce_scatter_tensor"))
+            bits = torch.tensor([1 << rank, 3], dtype=dtype)
+            dist.reduce(bits, 0, op)
+            check(bits.tolist() == (want if rank == 0 else [1 << rank, 3]), (dtype, op, "reduce"))
+    for factor in (0.5, torch.tensor([0.5])):
+        number = torch.tensor([float(rank), 2.0])
+        dist.all_reduce(number, dist._make_nccl_premul_sum(factor))
+        check(number.tolist() == [size * (size - 1) / 4, size], "premul_sum")
     pair = torch.tensor([1 + 1j * rank])
     dist.all_reduce(pair)
     check(pair.item() == size + 1j * size * (size - 1) / 2, "complex")
@@ -161,10 +178,30 @@ def futures_and_groups():
     dist.barrier()
 
 
+def deadlines():
+    """Of one wait, which ends; the operation goes on."""
+    got = torch.zeros(1)
+    if rank == 0:
+        work = dist.irecv(got, 1)
+        try:
+            work.wait(timedelta(milliseconds=50))
+            check(False, "a wait has an end")
+        except RuntimeError as error:
+            check("timed out" in str(error).lower(), error)
+        dist.send(got, 1)
+        work.wait()
+        check(got.item() == 7, "an operation goes on after a wait has ended")
+    elif rank == 1:
+        dist.recv(got, 0)
+        dist.send(torch.tensor([7.0]), 0)
+    dist.barrier()
+
+
 train()
 if backend == "cddp":
     reductions()
     exchanges()
     messages()
     futures_and_groups()
+    deadlines()
 dist.destroy_process_group()

@@ -115,12 +115,6 @@ work_ptr Backend::reduce(tensors &data, const c10d::ReduceOptions &how)
     const int root = static_cast<int>(how.rootRank);
     Op op;
 
-    if (is_bitwise(how.reduceOp)) {
-        at::Tensor copy = getRank() == root ? tensor : tensor.clone();
-
-        add_all_reduce(&op, copy, how.reduceOp);
-        return submit(c10d::OpType::REDUCE, std::move(op), data);
-    }
     Reduction plan = reduction_of(tensor, how.reduceOp);
     op.starts.push_back([plan, root](cddp_group *group, cddp_work **work) {
         void *numbers = plan.numbers.data_ptr();
@@ -179,19 +173,6 @@ work_ptr Backend::scatter(tensors &out, tensor_lists &in, const c10d::ScatterOpt
 void Backend::add_all_reduce(Op *op, const at::Tensor &data, const c10d::ReduceOp &how)
 {
     check_tensor(data);
-    if (is_bitwise(how)) {
-        at::Tensor own = data.contiguous();
-        std::vector<std::int64_t> sizes = own.sizes().vec();
-
-        sizes.insert(sizes.begin(), getSize());
-        at::Tensor all = at::empty(sizes, own.options());
-        op->starts.push_back([own, all](cddp_group *group, cddp_work **work) {
-            return cddp_all_gather(group, own.data_ptr(), all.data_ptr(), bytes_of(own), CDDP_U8,
-                                   work);
-        });
-        then(&op->finish, [data, all, how] { copy_back(data, reduce_bits(all, how)); });
-        return;
-    }
     Reduction plan = reduction_of(data, how);
     op->starts.push_back([plan](cddp_group *group, cddp_work **work) {
         return cddp_all_reduce(group, plan.numbers.data_ptr(), plan.numbers.data_ptr(),
@@ -307,14 +288,6 @@ void Backend::add_reduce_scatter(Op *op, const at::Tensor &out, const tensors &i
     at::Tensor all = in.size() == 1 ? in[0].contiguous().view({-1}) : joined(in);
     TORCH_CHECK(all.numel() == out.numel() * getSize() && all.scalar_type() == out.scalar_type(),
                 "cddp: reduce_scatter needs an input of as many outputs as ranks");
-    if (is_bitwise(how)) {
-        at::Tensor copy = all.clone();
-        const std::int64_t first = out.numel() * getRank();
-
-        add_all_reduce(op, copy, how);
-        then(&op->finish, [out, copy, first] { deal(copy.narrow(0, first, out.numel()), {out}); });
-        return;
-    }
     Reduction from = reduction_of(all, how);
     at::Tensor to = at::empty(from.numbers.numel() / getSize(), from.numbers.options());
     op->starts.push_back([from, to](cddp_group *group, cddp_work **work) {

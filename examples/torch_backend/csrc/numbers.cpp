@@ -17,15 +17,40 @@ static cddp_op op_of(const c10d::ReduceOp &op)
         return CDDP_OP_MIN;
     case c10d::ReduceOp::MAX:
         return CDDP_OP_MAX;
+    case c10d::ReduceOp::BAND:
+        return CDDP_OP_AND;
+    case c10d::ReduceOp::BOR:
+        return CDDP_OP_OR;
+    case c10d::ReduceOp::BXOR:
+        return CDDP_OP_XOR;
+    case c10d::ReduceOp::PREMUL_SUM: /* reduction_of() multiplies */
+        return CDDP_OP_SUM;
     default:
         TORCH_CHECK(false, "cddp does not have reduction ", static_cast<int>(op.op_));
     }
+}
+
+/* Multiplied by what PREMUL_SUM brings with it. */
+static at::Tensor multiplied(const at::Tensor &tensor, const c10d::ReduceOp &op)
+{
+    const auto *by = dynamic_cast<const c10d::PreMulSumSupplement *>(op.supplement_.get());
+
+    TORCH_CHECK(by != nullptr && tensor.is_floating_point(),
+                "cddp: PREMUL_SUM needs its factor, and floating-point numbers");
+    return by->tensor_factor.defined()
+               ? tensor.mul(by->tensor_factor.to(tensor.scalar_type())).contiguous()
+               : tensor.mul(by->double_factor).contiguous();
 }
 
 Reduction reduction_of(const at::Tensor &tensor, const c10d::ReduceOp &op)
 {
     Reduction out = {tensor.contiguous(), CDDP_F32, op_of(op), false};
 
+    TORCH_CHECK(out.op < CDDP_OP_AND || at::isIntegralType(tensor.scalar_type(), true),
+                "cddp: only integers and logical values are reduced bit by bit");
+    if (op.op_ == c10d::ReduceOp::PREMUL_SUM) {
+        out.numbers = multiplied(tensor, op);
+    }
     switch (tensor.scalar_type()) {
     case at::kFloat:
         break;
@@ -48,16 +73,15 @@ Reduction reduction_of(const at::Tensor &tensor, const c10d::ReduceOp &op)
         out.type = CDDP_U8;
         break;
     case at::kChar:
+        out.type = CDDP_I8;
+        break;
     case at::kShort:
         out.numbers = tensor.to(at::kInt).contiguous();
         out.type = CDDP_I32;
         break;
     case at::kBool: /* sums are "any", products "all" */
         TORCH_CHECK(out.op != CDDP_OP_MEAN, "cddp: logical values have no mean");
-        out.op = out.op == CDDP_OP_SUM    ? CDDP_OP_MAX
-                 : out.op == CDDP_OP_PROD ? CDDP_OP_MIN
-                                          : out.op;
-        out.type = CDDP_U8;
+        out.type = CDDP_BOOL;
         break;
     case at::kComplexFloat:
     case at::kComplexDouble:
@@ -82,24 +106,6 @@ void copy_back(at::Tensor tensor, const at::Tensor &reduced)
     } else {
         tensor.copy_(reduced);
     }
-}
-
-bool is_bitwise(const c10d::ReduceOp &op)
-{
-    return op.op_ == c10d::ReduceOp::BAND || op.op_ == c10d::ReduceOp::BOR ||
-           op.op_ == c10d::ReduceOp::BXOR;
-}
-
-at::Tensor reduce_bits(const at::Tensor &all, const c10d::ReduceOp &op)
-{
-    at::Tensor out = all[0].clone();
-
-    for (std::int64_t rank = 1; rank < all.size(0); rank++) {
-        out = op.op_ == c10d::ReduceOp::BAND  ? at::bitwise_and(out, all[rank])
-              : op.op_ == c10d::ReduceOp::BOR ? at::bitwise_or(out, all[rank])
-                                              : at::bitwise_xor(out, all[rank]);
-    }
-    return out;
 }
 
 } // namespace cddp_torch

@@ -17,17 +17,11 @@ struct Reduction {
     bool is_copy;
 };
 
-/* For @p op of @p tensor; throws where there is no way. Integers that cddp does not have are
- * widened, logical values reduced as bytes, complex sums taken of their parts. */
+/* For @p op of @p tensor; throws where there is no way. 16-bit integers are widened, complex sums
+ * taken of their parts. */
 Reduction reduction_of(const at::Tensor &tensor, const c10d::ReduceOp &op);
 
 /* The numbers of @p reduced in the type of @p tensor, written to it. */
 void copy_back(at::Tensor tensor, const at::Tensor &reduced);
-
-/* Whether it is one that cddp has no operation for: AND, OR, XOR of bits. */
-bool is_bitwise(const c10d::ReduceOp &op);
-
-/* Reduce @p all, whose first dimension is the ranks. */
-at::Tensor reduce_bits(const at::Tensor &all, const c10d::ReduceOp &op);
 
 } // namespace cddp_torch
