@@ -10,11 +10,12 @@ import os, re, subprocess, sys
 root = sys.argv[1]
 MADE = {
     "train.conf", "RUN_DIR/train.conf", "runs/NAME/train.conf",  # in a run's folder
-    "small.conf", "spiked.conf", "no.conf", "gpt.conf", "common.conf", "a.conf", "b.conf",  # in examples of text, or made by tests
+    "small.conf", "text.conf", "spiked.conf", "no.conf", "gpt.conf", "common.conf", "a.conf", "b.conf",  # in examples of text, or made by tests
     "doc/gpu-results.md",  # once a GPU was there
     "cddp_config.h",  # made by Meson
     "cuda.h", "cuda_profiler_api.h",  # CUDA's
     "llm.c",  # a project
+    "trainer.cu",  # what examples/embed_cuda/cddp.patch makes of trainer_alone.cu
     "some_torchrun_script.py", "train.py",  # somebody else's
 }
 SAID = re.compile(r"(?<![\w/.$*<{@-])((?:\.{1,2}/)?(?:[\w-]+/)*[\w-]+\.(?:c|h|cu|cuh|md|py|sh|conf|scd|svg))(?!\.?[\w*/>-])")

@@ -1,4 +1,5 @@
-/* cddp.hpp - the same calls for C++17: handles that are moved and release themselves, and
+/** @file
+ *  cddp.hpp - the same calls for C++17: handles that are moved and release themselves, and
  * exceptions. Header only; link what C programs link. Nothing of cddp.h is hidden: get() gives the
  * handle of C, and check() turns any status into an exception.
  *

@@ -12,7 +12,8 @@
  *
  * Gradients are gathered in buckets; a bucket's all-reduce is started as soon as it and all before
  * it are complete, strictly in index order on every rank. A handle belongs to the thread that
- * drives compute.
+ * drives compute; what never changes after cddp_ddp_create() (cddp_ddp_param(), cddp_ddp_spans())
+ * any thread may ask.
  *
  * In a group on a device gradients lie in its memory, and no call waits for it. Calls then speak of
  * the compute stream: grad_ready(i) says that the work which completes gradient i has been put into
@@ -36,8 +37,8 @@ enum { CDDP_MAX_DIMS = 8 };
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
 
-/** One tensor of the model. All memory stays the caller's, outlives the handle and does not
- *  move. */
+/** One tensor of the model. All memory stays the caller's, outlives the handle and does not move.
+ *  Arrays of it cross the border, so it has no struct_size, and will not change. */
 typedef struct cddp_param {
     /** Unique among parameters and buffers; copied. */
     const char *name;
@@ -136,7 +137,10 @@ typedef struct cddp_ddp_options {
      *  whole pages, at the same address, so a fork must not write there, nor may another device or
      *  library have the pages registered ($CDDP_SHARE_GRADS=0: not shared). Any other memory is
      *  copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms for 62 MB); the
-     * log says so. Buckets are ranges of the block: one starts when its last gradient is ready. */
+     * log says so. Buckets are ranges of the block: one starts when its last gradient is ready.
+     * Ranges are also cut (64 times at most) where gradients that lie side by side become ready far
+     * apart in backward, as far as the order is known (`ready_order`, or the first backward); where
+     * the first bucket still waits for more than half of the others, the log says so once. */
     void *flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;
@@ -187,7 +191,8 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 
 /** Where the gradient of parameter @p index lives: the caller's `grad`, or cddp's 64-byte aligned
  * memory in a bucket (zeroed at first); NULL for a frozen parameter. cddp's memory moves once, when
- * buckets are rebuilt inside the first cddp_ddp_wait(), contents included: ask again after it. */
+ * buckets are rebuilt inside the first cddp_ddp_wait(), contents included: ask again after it. NULL
+ * with a text in cddp_last_error() also while another thread is in a call on the handle. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 /** How the coming backward is synchronised. */
@@ -372,18 +377,33 @@ typedef struct cddp_ddp_stats {
     uint64_t total_exposed_ns;
     /** How many buckets there are. */
     size_t buckets;
-    /** Bytes of gradients that are reduced in a step. */
+    /** Bytes of gradients that are reduced in a step, padding between them not counted. */
     size_t bytes;
     /** The rank for which the others waited most in the last step; -1: unknown. */
     int slowest_rank;
+    /** That part of exposed_ns which passed before the last rank had come to its wait: it is the
+     *  other ranks' compute, and no faster network shortens it. Between hosts it is exact to about
+     *  the latency of the network. On a device: how much longer this rank's compute stream waited
+     *  than that of the rank which waited least, in the newest step of which all ranks knew that at
+     *  their last wait, so in an older one than exposed_ns is of. */
+    uint64_t peer_wait_ns;
+    /** The rest of it: what is left when all ranks wait, so moving and adding data (with a sharded
+     *  optimizer also the waits for updated parameters). */
+    uint64_t transfer_ns;
+    /** Both of all steps (on a device, of those of which they were known); together they are
+     *  total_exposed_ns on the processor. */
+    uint64_t total_peer_wait_ns;
+    /** See total_peer_wait_ns. */
+    uint64_t total_transfer_ns;
 
 } cddp_ddp_stats;
 /** An empty cddp_ddp_stats. */
 #define CDDP_DDP_STATS_INIT                                                                        \
     {                                                                                              \
-        sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1                                               \
+        sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0                                   \
     }
-/** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set. */
+/** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set,
+ *  CDDP_ERR_STATE while another thread is in a call on the handle. */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
 
 /** When one bucket of the last synchronised step was reduced. Times in nanoseconds since the first
@@ -391,7 +411,7 @@ CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats 
 typedef struct cddp_bucket_stats {
     /** Set by the initialiser: which fields the caller knows. */
     size_t struct_size;
-    /** Bytes of its gradients. */
+    /** Bytes of its gradients, without padding. */
     size_t bytes;
     /** How many parameters it holds. */
     size_t params;
@@ -407,7 +427,8 @@ typedef struct cddp_bucket_stats {
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
     }
 /** The times of bucket @p bucket of the last synchronised step. Fills the fields that
- *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket. */
+ *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket,
+ *  CDDP_ERR_STATE while another thread is in a call on the handle. */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,
                                                    cddp_bucket_stats *out);
 

@@ -42,7 +42,8 @@ CDDP_CHECKED cddp_status cddp_all_gather_bytes(cddp_group *group, const void *da
 CDDP_CHECKED cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t bytes,
                                               int root, void **out, size_t *out_bytes);
 
-/** One message of cddp_messages_start(). */
+/** One message of cddp_messages_start(). Arrays of it cross the border, so it has no struct_size,
+ * and will not change. */
 typedef struct cddp_message {
     bool receives;  /**< data comes from the peer; false: it goes there */
     int peer;       /**< another rank of the group */

@@ -228,9 +228,12 @@ CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void
                                          cddp_type type, cddp_op op, cddp_work **work);
 
 /** The mean of in[i] weighted by each rank's @p weight (>= 0, finite): sum of weight_r * in_r[i]
- * over the sum of weights. A rank of weight 0 contributes nothing, whatever its buffer holds; if
- * all weights are 0, out is 0. With equal weights the same bits as CDDP_OP_MEAN. Floating types
- * only. */
+ * over the sum of weights. A rank of weight 0 contributes nothing, whatever its buffer holds. With
+ * equal weights the same bits as CDDP_OP_MEAN. Floating types only.
+ *
+ * If all weights are 0, out is 0 and the status CDDP_OK: nothing is divided by 0, no rank has
+ * failed, and the last step of ranks that are all through (cddp_ddp_join()) is made of just that. A
+ * cddp_ddp, where it would be a step of no samples, gives CDDP_ERR_STATE. */
 CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out,
                                                   size_t count, cddp_type type, double weight,
                                                   cddp_work **work);

@@ -40,7 +40,10 @@ static inline int cddp_mpi_all_gather(void *context, const void *own, size_t byt
  *
  *  On one machine the group's data goes through shared memory. Between machines it goes by MPI if
  *  cddp has its MPI module, built for this MPI, and MPI was started with MPI_THREAD_MULTIPLE (the
- *  group calls it in a thread of its own), else by TCP ($CDDP_CARRIER).
+ *  group calls it in a thread of its own), else by TCP ($CDDP_CARRIER). MPI_THREAD_SERIALIZED does
+ *  for groups on the processor with CDDP_COMM_THREAD=0 in the environment: they have no such
+ *  thread then, and every call of cddp for the group, or for a handle over it, counts as a call of
+ *  MPI, beside which no other thread of the program calls MPI.
  *  @param comm     An intra-communicator.
  *  @param options  As for cddp_group_create_by(): NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.

@@ -1,4 +1,5 @@
-/* parallel.h - several devices in one process, a thread each: PyTorch's DataParallel and the steps
+/** @file
+ *  parallel.h - several devices in one process, a thread each: PyTorch's DataParallel and the steps
  * that it is made of. Needs no group and no launcher.
  *
  * A device is "cpu" (a thread that runs where the kernel lets it) or "cpu:N": the N-th processor
@@ -131,6 +132,7 @@ typedef struct cddp_data_parallel_options {
     float *const *grads;
 
 } cddp_data_parallel_options;
+/** A cddp_data_parallel_options of defaults. */
 #define CDDP_DATA_PARALLEL_OPTIONS_INIT                                                            \
     {                                                                                              \
         sizeof(cddp_data_parallel_options), NULL, 0, 0, NULL, 0, NULL, NULL, 0, NULL               \

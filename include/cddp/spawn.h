@@ -1,4 +1,6 @@
-/* spawn.h - ranks as forks of one program, as torch.multiprocessing.spawn has them: no launcher. */
+/** @file
+ *  spawn.h - ranks as forks of one program, as torch.multiprocessing.spawn has them: no launcher.
+ */
 #ifndef CDDP_SPAWN_H
 #define CDDP_SPAWN_H
 
@@ -23,6 +25,7 @@ typedef struct cddp_spawn_options {
     uint32_t grace_ms;
 
 } cddp_spawn_options;
+/** A cddp_spawn_options of defaults. */
 #define CDDP_SPAWN_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_spawn_options), 0, 0                                                           \

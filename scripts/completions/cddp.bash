@@ -71,4 +71,4 @@ _cddp() {
   esac
 }
 
-complete -F _cddp cddp-run cddp-train cddp-bench cddp-convert cddp-tokenize
+complete -F _cddp cddp-run cddp-train cddp-bench cddp-convert cddp-tokenize cddp-trace cddp-report

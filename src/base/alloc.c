@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 
 #include "base/error.h"
+#include "base/struct_size.h"
 
 #include <cddp/process.h>
 
@@ -33,19 +34,26 @@ void cddpi_alloc_fail_nth(unsigned nth)
 
 cddp_status cddp_allocator_set(const cddp_allocator *wanted)
 {
-    if (wanted == NULL || wanted->struct_size < sizeof *wanted || wanted->alloc == NULL ||
-        wanted->resize == NULL || wanted->release == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: %s",
-                          wanted == NULL                         ? "it is NULL"
-                          : wanted->struct_size < sizeof *wanted ? "without CDDP_ALLOCATOR_INIT"
-                                                                 : "it lacks a function");
+    cddp_allocator read = CDDP_ALLOCATOR_INIT;
+    cddp_status status;
+
+    if (wanted == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: it is NULL");
+    }
+    status = cddpi_struct_read("allocator", "CDDP_ALLOCATOR_INIT", wanted, sizeof read, sizeof read,
+                               &read);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (read.alloc == NULL || read.resize == NULL || read.release == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: it lacks a function");
     }
     if (atomic_load(&used)) {
         return cddpi_fail(
             CDDP_ERR_STATE,
             "allocator: cddp has allocated memory already: set it before other calls");
     }
-    allocator = *wanted;
+    allocator = read;
     return CDDP_OK;
 }
 

@@ -46,6 +46,8 @@
     X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "2000",                                                   \
       "after so many milliseconds without an answer another host is lost; for cddp-run at least "  \
       "1000")                                                                                      \
+    X(STRAGGLER_MS, "CDDP_STRAGGLER_MS", "5000",                                                   \
+      "a warning names the ranks for which a collective has waited so long; 0: never")             \
     X(SPIN_US, "CDDP_SPIN_US", "",                                                                 \
       "microseconds a waiting rank spins before it sleeps; unset: 50, or 0 when ranks outnumber "  \
       "cores")                                                                                     \

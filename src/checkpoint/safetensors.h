@@ -17,16 +17,19 @@ bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *
 cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
                                      const char *const *metadata, char **out, size_t *out_bytes);
 
-/** Write header and tensors as the new file @p name in @p dir and flush it. On failure the file is
- * the caller's to remove. */
-cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
-                                  const cddp_tensor *tensors, size_t count,
-                                  const char *const *metadata, uint64_t *out_bytes,
-                                  unsigned char out_digest[CDDPI_DIGEST_BYTES]);
-
 /** Puts all data of tensor @p index: exactly the bytes of its shape and type. */
 typedef cddp_status (*cddpi_tensor_data_fn)(void *context, size_t index,
                                             struct cddpi_writer *writer);
+
+/** Write header and tensors as the new file @p name in @p dir and flush it. On failure the file is
+ * the caller's to remove.
+ *  @param put  NULL: the data lies in the tensors' memory; else as for cddpi_safetensors_stream().
+ */
+cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
+                                  const cddp_tensor *tensors, size_t count,
+                                  const char *const *metadata, cddpi_tensor_data_fn put,
+                                  void *context, uint64_t *out_bytes,
+                                  unsigned char out_digest[CDDPI_DIGEST_BYTES]);
 
 /** As cddp_safetensors_write(), but the tensors' data, which may be NULL, comes from @p put, called
  * for one after the other: they need never be in memory together. */
@@ -34,9 +37,13 @@ cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensor
                                      const char *const *metadata, cddpi_tensor_data_fn put,
                                      void *context);
 
-/** Whether @p file, called @p shown in errors, holds exactly @p tensors: names, types, shapes. */
+/** Whether @p file, called @p shown in errors, holds exactly @p tensors: names, types, shapes;
+ *  their memory is not looked at. */
 cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
                                     const cddp_tensor *tensors, size_t count);
+/** The same, and that each tensor has memory. */
+cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
+                                  const cddp_tensor *tensors, size_t count);
 /** Whether the file is as long as when it was opened: only then does count what was read, and any
  *  fault that was found. CDDP_ERR_IO names it. */
 cddp_status cddpi_safetensors_look(const cddp_safetensors *file);

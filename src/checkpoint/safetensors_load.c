@@ -1,6 +1,7 @@
 /* safetensors_load.c - owns the copying of a safetensors file into tensors of the caller's. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "checkpoint/safetensors.h"
 
 #include <stdio.h>
@@ -39,10 +40,8 @@ static cddp_status match_one(const cddp_safetensors *file, const char *shown,
 
     if (wanted->name == NULL || wanted->dims < 0 || wanted->dims > CDDP_MAX_DIMS ||
         cddp_type_bytes(wanted->type) == 0 ||
-        !cddpi_tensor_bytes(wanted->type, wanted->dims, wanted->shape, &bytes) ||
-        (wanted->data == NULL && bytes > 0)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: load into a tensor without name, type or memory",
-                          shown);
+        !cddpi_tensor_bytes(wanted->type, wanted->dims, wanted->shape, &bytes)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: load into a tensor without name or type", shown);
     }
     cddpi_printable(wanted->name, name, sizeof name);
     found = cddp_safetensors_find(file, wanted->name);
@@ -117,6 +116,28 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
     return status;
 }
 
+/* Of tensors that match. */
+static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+
+        if (tensors[i].data == NULL && cddpi_elements(tensors[i].dims, tensors[i].shape) > 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no memory to load into",
+                              shown, cddpi_printable(tensors[i].name, name, sizeof name));
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
+                                  const cddp_tensor *tensors, size_t count)
+{
+    cddp_status status = cddpi_safetensors_match(file, shown, tensors, count);
+
+    return status == CDDP_OK ? check_memory(shown, tensors, count) : status;
+}
+
 cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
                                    size_t count)
 {
@@ -144,7 +165,7 @@ cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, 
     if (status != CDDP_OK) {
         return status;
     }
-    status = cddpi_safetensors_match(file, path, tensors, count);
+    status = cddpi_safetensors_fit(file, path, tensors, count);
     if (status == CDDP_OK) {
         status = cddpi_safetensors_copy(file, tensors, count);
     }

@@ -250,13 +250,20 @@ static cddp_status put_content(void *context, struct cddpi_writer *writer)
 
 cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
                                   const cddp_tensor *tensors, size_t count,
-                                  const char *const *metadata, uint64_t *out_bytes,
+                                  const char *const *metadata, cddpi_tensor_data_fn put,
+                                  void *context, uint64_t *out_bytes,
                                   unsigned char out_digest[CDDPI_DIGEST_BYTES])
 {
-    struct content content = {tensors, count, metadata, put_memory, (void *)(uintptr_t)tensors};
+    struct content content = {tensors, count, metadata, put, context};
     struct cddpi_writer writer;
     struct cddpi_digest digest;
-    cddp_status status = check_memory(shown, tensors, count);
+    cddp_status status = CDDP_OK;
+
+    if (put == NULL) {
+        content.put = put_memory;
+        content.context = (void *)(uintptr_t)tensors;
+        status = check_memory(shown, tensors, count);
+    }
 
     if (status == CDDP_OK) {
         status = cddpi_writer_open(&writer, dir, name, shown);

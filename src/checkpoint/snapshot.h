@@ -9,9 +9,8 @@
 #ifndef CDDPI_CHECKPOINT_SNAPSHOT_H
 #define CDDPI_CHECKPOINT_SNAPSHOT_H
 
-#include "checkpoint/file.h"
+#include "checkpoint/safetensors.h"
 
-#include <cddp/checkpoint.h>
 #include <jansson.h>
 
 enum { CDDPI_SNAPSHOT_NAME_BYTES = 64 };
@@ -64,13 +63,30 @@ struct cddpi_snapshot_room {
     uint64_t available; /* bytes that the file system has; a quota may give less */
 };
 
+/* Where the tensors' data comes from that is not in this process's memory. The files may be written
+ * several times, until there is room. */
+struct cddpi_snapshot_source {
+    cddpi_tensor_data_fn put;
+    void *contexts[CDDPI_SNAPSHOT_DATA_FILES]; /* of the model's tensors, of the optimizer's */
+};
+
 /** As cddp_snapshot_write().
+ *  @param source    NULL: all data is in memory.
  *  @param spare     If there is no room and @p keep is not 0, the oldest snapshots are deleted
  * until there is, but so many stay, and always the newest whole one. None is deleted if that would
  * not help.
  *  @param out_room  Set in all cases but CDDP_ERR_ARGUMENT. */
-cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot, unsigned keep,
+cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
+                                 const struct cddpi_snapshot_source *source, unsigned keep,
                                  unsigned spare, struct cddpi_snapshot_room *out_room);
+
+/** Open the data files of the snapshot at @p path once their checksums and the tensors' names,
+ * types and shapes were checked. @p into's memory is not looked at.
+ *  @param out  Of the model and the optimizer; release with cddp_safetensors_close(). NULL on
+ * error.
+ */
+cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
+                                cddp_safetensors *out[CDDPI_SNAPSHOT_DATA_FILES]);
 
 /** Whether this thread's last failure was that there is no room. */
 bool cddpi_snapshot_wants_room(void);

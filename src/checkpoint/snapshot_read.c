@@ -214,39 +214,55 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
     return status;
 }
 
+cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
+                                cddp_safetensors *out[CDDPI_SNAPSHOT_DATA_FILES])
+{
+    const cddp_tensor *tensors[] = {into->model, into->optimizer};
+    const size_t counts[] = {into->model_count, into->optimizer_count};
+    json_t *document;
+    cddp_status status = read_document(path, &document);
+
+    memset(out, 0, CDDPI_SNAPSHOT_DATA_FILES * sizeof(cddp_safetensors *));
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (int i = 0; status == CDDP_OK && i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
+        status = open_checked(path, document, i, &out[i]);
+    }
+    for (int i = 0; status == CDDP_OK && i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
+        status = cddpi_safetensors_match(out[i], path, tensors[i], counts[i]);
+    }
+    for (int i = 0; status != CDDP_OK && i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
+        cddp_safetensors_close(out[i]);
+        out[i] = NULL;
+    }
+    json_decref(document);
+    return status;
+}
+
 cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into)
 {
-    cddp_safetensors *model = NULL;
-    cddp_safetensors *optimizer = NULL;
-    json_t *document;
-    cddp_status status;
+    cddp_safetensors *files[CDDPI_SNAPSHOT_DATA_FILES];
+    cddp_status status = cddpi_snapshot_check("snapshot_load", path, into);
 
-    status = cddpi_snapshot_check("snapshot_load", path, into);
+    if (status == CDDP_OK) {
+        status = cddpi_snapshot_open(path, into, files);
+    }
     if (status != CDDP_OK) {
         return status;
     }
-    status = read_document(path, &document);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = open_checked(path, document, 0, &model);
+    status = cddpi_safetensors_fit(files[0], path, into->model, into->model_count);
     if (status == CDDP_OK) {
-        status = open_checked(path, document, 1, &optimizer);
+        status = cddpi_safetensors_fit(files[1], path, into->optimizer, into->optimizer_count);
     }
     if (status == CDDP_OK) {
-        status = cddpi_safetensors_match(model, path, into->model, into->model_count);
+        status = cddpi_safetensors_copy(files[0], into->model, into->model_count);
     }
     if (status == CDDP_OK) {
-        status = cddpi_safetensors_match(optimizer, path, into->optimizer, into->optimizer_count);
+        status = cddpi_safetensors_copy(files[1], into->optimizer, into->optimizer_count);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_safetensors_copy(model, into->model, into->model_count);
+    for (int i = 0; i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
+        cddp_safetensors_close(files[i]);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_safetensors_copy(optimizer, into->optimizer, into->optimizer_count);
-    }
-    cddp_safetensors_close(model);
-    cddp_safetensors_close(optimizer);
-    json_decref(document);
     return status;
 }

@@ -19,7 +19,8 @@ struct writing {
     const char *shown; /* the folder of snapshots, for errors */
     int dir;           /* the same folder, opened */
     const cddp_snapshot *snapshot;
-    json_t *document; /* of state.json */
+    const struct cddpi_snapshot_source *source; /* NULL: memory */
+    json_t *document;                           /* of state.json */
     char name[CDDPI_SNAPSHOT_NAME_BYTES];
     char temporary[CDDPI_SNAPSHOT_NAME_BYTES];
     char old[CDDPI_SNAPSHOT_NAME_BYTES];
@@ -84,7 +85,9 @@ static cddp_status write_tensors(struct writing *writing, int into, int index)
     }
     status = cddpi_safetensors_put(
         into, name, shown, index == 0 ? snapshot->model : snapshot->optimizer,
-        index == 0 ? snapshot->model_count : snapshot->optimizer_count, metadata, &bytes, digest);
+        index == 0 ? snapshot->model_count : snapshot->optimizer_count, metadata,
+        writing->source != NULL ? writing->source->put : NULL,
+        writing->source != NULL ? writing->source->contexts[index] : NULL, &bytes, digest);
     cddpi_free(shown);
     return status == CDDP_OK ? note_file(writing, name, bytes, digest) : status;
 }
@@ -281,10 +284,11 @@ static cddp_status write_with_room(struct writing *writing, bool may_free, unsig
     }
 }
 
-cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot, unsigned keep,
+cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
+                                 const struct cddpi_snapshot_source *source, unsigned keep,
                                  unsigned spare, struct cddpi_snapshot_room *out_room)
 {
-    struct writing writing = {.shown = dir, .snapshot = snapshot, .dir = -1};
+    struct writing writing = {.shown = dir, .snapshot = snapshot, .source = source, .dir = -1};
     cddp_status status;
 
     status = cddpi_snapshot_check("snapshot_write", dir, snapshot);
@@ -324,5 +328,5 @@ cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot, 
 {
     struct cddpi_snapshot_room room;
 
-    return cddpi_snapshot_write(dir, snapshot, keep, keep > 1 ? keep - 1 : 1, &room);
+    return cddpi_snapshot_write(dir, snapshot, NULL, keep, keep > 1 ? keep - 1 : 1, &room);
 }

@@ -1,13 +1,15 @@
 /* batch.c - owns what happens to a sample between the dataset and the model: images are cropped,
- * flipped and normalised, sequences of tokens copied. */
+ * flipped and normalised, image files decoded before, sequences of tokens copied. */
 #include "data/batch.h"
 
 #include "base/error.h"
 #include "base/philox.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
+enum { MOST_BROKEN = 100 }; /* files in a row that are replaced */
 
 static cddp_status check_transform(const struct cddpi_loader_options *options)
 {
@@ -38,6 +40,34 @@ static cddp_status check_transform(const struct cddpi_loader_options *options)
     return CDDP_OK;
 }
 
+static cddp_status prepare_files(const struct cddpi_loader_options *options,
+                                 struct cddpi_batch_maker *out)
+{
+    static const double usual[2] = {0.08, 1};
+    const struct cddpi_transform *transform = &options->transform;
+    bool given = transform->crop_area[0] != 0 || transform->crop_area[1] != 0;
+    const double *area = given ? transform->crop_area : usual;
+    int size = options->dataset->height;
+
+    if (!(area[0] > 0 && area[0] <= area[1] && area[1] <= 1)) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "loader: parts of %g to %g of an image are to be cut out, but they must be "
+            "larger than 0, at most 1, and in order",
+            area[0], area[1]);
+    }
+    if (transform->resize != 0 && transform->resize < size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "loader: images are resized to %d pixels, too few for samples of %d",
+                          transform->resize, size);
+    }
+    out->use = (struct cddpi_image_use){.size = size,
+                                        .resize = transform->resize > 0 ? transform->resize : size,
+                                        .area = {area[0], area[1]},
+                                        .flip = transform->flip};
+    return CDDP_OK;
+}
+
 cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
                                    struct cddpi_batch_maker *out)
 {
@@ -53,10 +83,14 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
         return CDDP_OK;
     }
     status = check_transform(options);
+    if (status == CDDP_OK && dataset->files != NULL) {
+        status = prepare_files(options, out);
+    }
     if (status != CDDP_OK) {
         return status;
     }
     out->sample_labels = 1;
+    out->skip_broken = options->skip_broken;
     out->crop_padding = transform->crop_padding;
     out->flip = transform->flip;
     out->sample_elements = (size_t)dataset->channels * (size_t)dataset->height *
@@ -126,17 +160,86 @@ static const uint8_t *fetch(const struct cddpi_batch_maker *maker, uint64_t id)
 static void make_sequences(const struct cddpi_batch_maker *maker,
                            const struct cddpi_micro_batch_schedule *schedule, uint64_t first,
                            const atomic_bool *stop, struct cddpi_micro_batch *batch,
-                           struct cddpi_token_fault *out_fault)
+                           struct cddpi_sample_fault *out_fault)
 {
+    struct cddpi_token_fault fault = {NULL, 0, 0};
+
     for (size_t i = 0; i < (size_t)batch->count; i++) {
         uint64_t id = cddp_sampler_at(schedule->sampler, first + i);
 
         batch->sample_ids[i] = id;
-        if (atomic_load_explicit(stop, memory_order_relaxed) ||
-            !cddpi_dataset_token_sequence(maker->dataset, id,
-                                          batch->tokens + i * maker->sample_elements,
-                                          batch->label + i * maker->sample_labels, out_fault)) {
+        if (atomic_load_explicit(stop, memory_order_relaxed)) {
             return;
+        }
+        if (!cddpi_dataset_token_sequence(maker->dataset, id,
+                                          batch->tokens + i * maker->sample_elements,
+                                          batch->label + i * maker->sample_labels, &fault)) {
+            out_fault->status = CDDP_ERR_FORMAT;
+            snprintf(out_fault->text, sizeof out_fault->text,
+                     "%s: token %llu is %u, but the vocabulary has only %d tokens", fault.path,
+                     (unsigned long long)fault.token, fault.value, maker->dataset->classes);
+            return;
+        }
+    }
+}
+
+/* Whether another file can take the place of one that failed so: not if this process is at fault.
+ */
+static bool is_replaced(const struct cddpi_batch_maker *maker, cddp_status status)
+{
+    return maker->skip_broken &&
+           (status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO);
+}
+
+/* A sample that is a file, or the first one behind it that can be read. */
+static cddp_status make_file(const struct cddpi_batch_maker *maker,
+                             const struct cddpi_image_use *use, struct cddpi_view_key key,
+                             struct cddpi_image_scratch *scratch, float *out, int32_t *label,
+                             struct cddpi_sample_fault *out_fault)
+{
+    const struct cddpi_dataset *dataset = maker->dataset;
+    cddp_status status = cddpi_image_sample(dataset->files, use, key, maker->tables, scratch, out);
+
+    for (int i = 0; status != CDDP_OK && i < MOST_BROKEN && is_replaced(maker, status); i++) {
+        if (out_fault->text[0] == '\0') {
+            snprintf(out_fault->text, sizeof out_fault->text, "%s", cddp_last_error());
+        }
+        key.sample = (key.sample + 1) % dataset->count;
+        status = cddpi_image_sample(dataset->files, use, key, maker->tables, scratch, out);
+    }
+    if (status == CDDP_OK) {
+        *label = dataset->wide_labels[key.sample];
+    }
+    return status;
+}
+
+static void make_files(const struct cddpi_batch_maker *maker,
+                       const struct cddpi_micro_batch_schedule *schedule, uint64_t first,
+                       const atomic_bool *stop, struct cddpi_image_scratch *scratch,
+                       struct cddpi_micro_batch *batch, struct cddpi_sample_fault *out_fault)
+{
+    struct cddpi_image_use use = maker->use;
+
+    use.random = schedule->augment;
+    for (size_t i = 0; i < (size_t)batch->count; i++) {
+        uint64_t id = cddp_sampler_at(schedule->sampler, first + i);
+        struct cddpi_view_key key = {maker->seed, schedule->epoch, id};
+        struct cddpi_sample_fault fault = {CDDP_OK, ""};
+
+        batch->sample_ids[i] = id;
+        if (atomic_load_explicit(stop, memory_order_relaxed)) {
+            return;
+        }
+        fault.status = make_file(maker, &use, key, scratch,
+                                 batch->input + i * maker->sample_elements, &batch->label[i],
+                                 &fault);
+        if (fault.status != CDDP_OK) {
+            out_fault->status = fault.status;
+            snprintf(out_fault->text, sizeof out_fault->text, "%s", cddp_last_error());
+            return;
+        }
+        if (fault.text[0] != '\0' && batch->broken++ == 0) {
+            *out_fault = fault;
         }
     }
 }
@@ -174,18 +277,22 @@ static void make_images(const struct cddpi_batch_maker *maker,
 
 void cddpi_batch_make(const struct cddpi_batch_maker *maker,
                       const struct cddpi_micro_batch_schedule *schedule, uint64_t number,
-                      const atomic_bool *stop, struct cddpi_micro_batch *out,
-                      struct cddpi_token_fault *out_fault)
+                      const atomic_bool *stop, struct cddpi_image_scratch *scratch,
+                      struct cddpi_micro_batch *out, struct cddpi_sample_fault *out_fault)
 {
     cddp_share part = cddpi_micro_batch_schedule_part(schedule, number);
 
     out->count = (int)part.count;
+    out->broken = 0;
     out->share = cddpi_micro_batch_schedule_share(schedule, number).count;
     out->last = cddpi_micro_batch_schedule_ends_batch(schedule, number);
     out->even = cddpi_micro_batch_schedule_is_even(schedule, number);
-    out_fault->path = NULL;
+    out_fault->status = CDDP_OK;
+    out_fault->text[0] = '\0';
     if (maker->dataset->kind == CDDPI_DATASET_TOKENS) {
         make_sequences(maker, schedule, part.first, stop, out, out_fault);
+    } else if (maker->dataset->files != NULL) {
+        make_files(maker, schedule, part.first, stop, scratch, out, out_fault);
     } else {
         make_images(maker, schedule, part.first, stop, out);
     }

@@ -16,14 +16,26 @@ struct cddpi_token_shard {
     uint64_t first_sequence; /* number in the dataset of its first sequence */
 };
 
+/* Image files, one a sample, which are decoded when a sample is made. */
+struct cddpi_image_files {
+    char *root;        /* the folder, as it was named */
+    const char *names; /* below it, with a NUL behind each */
+    uint64_t *offsets; /* of each sample's in names */
+    uint16_t *labels;
+    size_t count;
+    size_t *firsts; /* the first sample of each of its class_count classes */
+    size_t class_count;
+};
+
 struct cddpi_dataset {
     uint64_t count; /* samples: images, or sequences of tokens */
     int channels, height, width;
-    int classes;                         /* tokens: the vocabulary, each is below it */
-    const uint8_t *images;               /* count x channels x height x width */
-    const uint8_t *labels;               /* count; NULL: see the next */
-    const uint16_t *wide_labels;         /* count */
-    struct cddpi_dataset_memory *memory; /* what holds them */
+    int classes;                           /* tokens: the vocabulary, each is below it */
+    const uint8_t *images;                 /* count x channels x height x width; NULL: see files */
+    const uint8_t *labels;                 /* count; NULL: see the next */
+    const uint16_t *wide_labels;           /* count */
+    const struct cddpi_image_files *files; /* where images are if not in memory; else NULL */
+    struct cddpi_dataset_memory *memory;   /* what holds them */
     enum cddpi_dataset_kind kind;
     /* tokens: a sequence is `context` of them and the one that follows, which is also the first of
      * the next sequence: each token is predicted once an epoch, but for a shard's first and its
@@ -46,6 +58,21 @@ struct cddpi_dataset {
 CDDP_CHECKED cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path,
                                                 int classes, cddp_group *group,
                                                 struct cddpi_dataset *out);
+
+/** Open a folder of images as torchvision's ImageFolder does: a sub-folder a class, in the order of
+ * their names; JPEG and PNG files below, of any sizes. One rank of a machine lists them, the others
+ * map the list; collective with a @p group. No image is read.
+ *  @param size  Height and width of samples, 1 to 4096, which have 3 channels.
+ *  @param like  Open, and such a folder: the classes are its classes, by name; NULL: those there
+ * are.
+ *  @return as above, and CDDP_ERR_UNAVAILABLE: the build lacks a library for such files. */
+CDDP_CHECKED cddp_status cddpi_dataset_open_image_folder(const char *root, int size,
+                                                         const struct cddpi_dataset *like,
+                                                         cddp_group *group,
+                                                         struct cddpi_dataset *out);
+
+/** The name of a class: what a '/' or NUL ends. */
+const char *cddpi_image_files_class(const struct cddpi_image_files *files, int number);
 
 /** Open files of tokens in llm.c's form: 256 little-endian 32-bit numbers, of which the first are
  *  20240520, 1 and how many tokens of 16 bits follow (GPT-2's), or 20240801, 7 and how many of 32

@@ -14,13 +14,15 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PREFETCH_DEFAULT = 4, MOST_THREADS = 256, MOST_PREFETCH = 4096 };
 
 struct slot {
     struct cddpi_micro_batch batch; /* in memory of the slot's own */
-    struct cddpi_token_fault fault; /* why the batch is not whole; path NULL: it is */
-    uint64_t made;                  /* number of the batch it holds, plus 1; 0: none */
+    struct cddpi_sample_fault fault;
+    struct cddpi_image_scratch scratch;
+    uint64_t made; /* number of the batch it holds, plus 1; 0: none */
 };
 
 struct cddpi_loader {
@@ -44,6 +46,8 @@ struct cddpi_loader {
     int busy;          /* threads that make a batch */
     uint64_t next;     /* the batch that the next free thread makes */
     uint64_t returned; /* batches given to the caller; the last of them is in use */
+    uint64_t broken;   /* samples of those ever given that were replaced */
+    char first_broken[1024];
 };
 
 static uint64_t released(const struct cddpi_loader *loader)
@@ -64,7 +68,8 @@ static void make_batch(struct cddpi_loader *loader,
     struct slot *slot = &loader->slots[number % loader->slot_count];
     int64_t begun_ns = cddpi_now_ns();
 
-    cddpi_batch_make(&loader->maker, schedule, number, &loader->stop, &slot->batch, &slot->fault);
+    cddpi_batch_make(&loader->maker, schedule, number, &loader->stop, &slot->scratch, &slot->batch,
+                     &slot->fault);
     slot->batch.begun_ns = begun_ns;
     slot->batch.made_ns = cddpi_now_ns();
 }
@@ -273,6 +278,7 @@ void cddpi_loader_destroy(struct cddpi_loader *loader)
         loader->device->ops->unpin(loader->device, batch->tokens);
         loader->device->ops->unpin(loader->device, batch->label);
         cddpi_free(batch->sample_ids);
+        cddpi_image_scratch_free(&loader->slots[i].scratch);
     }
     cddpi_free(loader->slots);
     cddpi_free(loader->threads);
@@ -361,16 +367,17 @@ static cddp_status take(struct cddpi_loader *loader, struct cddpi_micro_batch *o
     if (status == CDDP_OK) {
         status = cddpi_dataset_check(loader->maker.dataset, false);
     }
-    if (status == CDDP_OK && slot->fault.path != NULL) {
-        status = cddpi_fail(CDDP_ERR_FORMAT,
-                            "%s: token %llu is %u, but the vocabulary has only %d tokens",
-                            slot->fault.path, (unsigned long long)slot->fault.token,
-                            slot->fault.value, loader->maker.dataset->classes);
+    if (status == CDDP_OK && slot->fault.status != CDDP_OK) {
+        status = cddpi_fail(slot->fault.status, "%s", slot->fault.text);
     }
     if (status != CDDP_OK) {
         return status;
     }
     loader->returned = number + 1;
+    if (loader->broken == 0 && slot->batch.broken > 0) {
+        memcpy(loader->first_broken, slot->fault.text, sizeof slot->fault.text);
+    }
+    loader->broken += (uint64_t)slot->batch.broken;
     pthread_cond_signal(&loader->work); /* the slot before has become free */
     *out = slot->batch;
     return CDDP_OK;
@@ -396,4 +403,15 @@ cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_micro_ba
     batch.waited_ns = cddpi_now_ns() - begin;
     *out = batch;
     return CDDP_OK;
+}
+
+uint64_t cddpi_loader_broken(struct cddpi_loader *loader, char *out, size_t out_bytes)
+{
+    uint64_t broken;
+
+    pthread_mutex_lock(&loader->mutex);
+    broken = loader->broken;
+    snprintf(out, out_bytes, "%s", loader->first_broken);
+    pthread_mutex_unlock(&loader->mutex);
+    return broken;
 }

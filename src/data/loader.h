@@ -14,6 +14,11 @@ struct cddpi_transform {
     float mean[4], std[4];
     int crop_padding; /* > 0: pad with zeros (before normalising) by so much, crop at random */
     bool flip;        /* horizontally, with probability 1/2 */
+    /* of image files, instead of crop_padding: random transforms cut out a part of the image, of so
+     * much of its area (0, 0: 0.08 to 1), and else the middle is, once the shorter side has resize
+     * pixels (0: as many as a sample) */
+    double crop_area[2];
+    int resize;
 };
 
 struct cddpi_loader_options {
@@ -22,6 +27,8 @@ struct cddpi_loader_options {
     uint64_t seed;               /* of the random transforms: keyed by (seed, epoch, sample) */
     int max_count;               /* samples of a micro-batch at most; a larger share is cut */
     int threads;                 /* 0: batches are made by the caller in next() */
+    bool skip_broken;            /* an image file that cannot be read is replaced by the next one of
+                                    the dataset that can, and counted; false: it is an error */
     int prefetch;                /* batches kept ready per loader; 0: 4 */
     struct cddpi_device *device; /* batches lie in memory that this one copies from without waiting;
                                     borrowed, outlives the loader; NULL: the processor */
@@ -36,6 +43,7 @@ struct cddpi_micro_batch {
     int32_t *label;       /* images: count; tokens: count x context, what follows each */
     uint64_t *sample_ids; /* always in the processor's memory */
     int count;            /* samples of the micro-batch */
+    int broken;           /* how many of them have been replaced (skip_broken) */
     uint64_t share;       /* of this rank's whole share, of which the micro-batch is a part */
     bool last;            /* it is the last micro-batch of its batch */
     bool even;            /* all ranks have a share of that size */
@@ -70,9 +78,13 @@ CDDP_CHECKED cddp_status cddpi_loader_start(struct cddpi_loader *loader,
  * after the last one.
  *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_TIMEOUT; CDDP_ERR_FORMAT for a batch with a token
  *          outside the vocabulary: names the file and where; CDDP_ERR_IO when a file of the dataset
- *          was cut off. */
+ *          was cut off; for a batch with a broken image file what cddpi_image_sample() says. */
 CDDP_CHECKED cddp_status cddpi_loader_next(struct cddpi_loader *loader,
                                            struct cddpi_micro_batch *out);
+
+/** How many samples that were taken have been replaced since the loader was created, and what was
+ * wrong with the first of them; "": nothing. */
+uint64_t cddpi_loader_broken(struct cddpi_loader *loader, char *out, size_t out_bytes);
 
 /** Stop the schedule; returns when no thread touches the sampler any more. */
 void cddpi_loader_cancel(struct cddpi_loader *loader);

@@ -304,6 +304,8 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     cddpi_sizes_begin(ddp, options);
     ddp->rebuild_due = !options->shard && !options->keep_buckets && !ddp->in_place &&
                        (ddp->chooses_sizes || options->ready_order == NULL);
+    ddp->late_due = ddp->flat != NULL && !ddp->in_place;
+    ddp->order_is_assumed = options->keep_buckets && options->ready_order == NULL;
     if (options->shard) {
         status = prepare_shards(ddp, options);
         if (status != CDDP_OK) {
@@ -461,6 +463,7 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     if (status != CDDP_OK) {
         return status;
     }
+    cddpi_group_call_of_ddp(group);
     return cddpi_group_leave(
         group, create(group, params, param_count, buffers, buffer_count, options, copies, out));
 }
@@ -549,22 +552,29 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
 
 cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
 {
-    if (!cddpi_ddp_may_ask(ddp, "ddp_get_stats")) {
-        return (cddp_status)cddpi_last_failure()->status;
-    }
-    return cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT", &ddp->stats, sizeof *out,
-                             out);
+    cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp; /* another thread may be changing them */
+    cddp_status status = cddpi_ddp_enter(entered, "ddp_get_stats");
+
+    return status == CDDP_OK
+               ? cddpi_ddp_leave(entered, cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT",
+                                                            &ddp->stats, sizeof *out, out))
+               : status;
 }
 
-cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
+static cddp_status bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
 {
-    if (!cddpi_ddp_may_ask(ddp, "ddp_get_bucket_stats")) {
-        return (cddp_status)cddpi_last_failure()->status;
-    }
     if (bucket >= ddp->stats.buckets) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
                           ddp->stats.buckets, (unsigned long long)ddp->stats.steps);
     }
     return cddpi_struct_fill("bucket statistics", "CDDP_BUCKET_STATS_INIT",
                              &ddp->bucket_stats[bucket], sizeof *out, out);
+}
+
+cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
+{
+    cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp;
+    cddp_status status = cddpi_ddp_enter(entered, "ddp_get_bucket_stats");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(entered, bucket_stats(ddp, bucket, out)) : status;
 }

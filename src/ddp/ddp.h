@@ -71,6 +71,7 @@ struct cddpi_step_status {
     double weight;      /* of the step: see cddp_step */
     int64_t arrival_ns; /* when it had finished its own work; on a device: the longer it waited for
                            others in the last step whose times are known, the less */
+    int64_t wait_ns; /* when it came to its wait; on a device: which step's times it knows last */
 };
 
 enum {
@@ -138,10 +139,16 @@ struct cddp_ddp {
     size_t seen;        /* the first whose end was not seen */
     int64_t begin_ns;
     int64_t arrival_ns;
-    uint32_t *arrivals; /* slots, in the order in which they became ready */
-    double *ready_s;    /* by slot: when, since the first */
+    int64_t wait_ns;      /* when its wait was entered */
+    int64_t peers_ns;     /* how much later the last rank's was */
+    uint64_t times_known; /* on a device: of so many steps */
+    uint64_t split_steps; /* on a device: of the times of so many, the split is known */
+    uint32_t *arrivals;   /* slots, in the order in which they became ready */
+    double *ready_s;      /* by slot: when, since the first */
     size_t arrival_count;
     bool rebuild_due;
+    bool late_due;         /* see cddpi_layout_tell_late() */
+    bool order_is_assumed; /* nobody said it, and the buckets stay as they are */
 
     /* see uneven.c */
     bool joined;     /* this step is the others' */
@@ -185,7 +192,7 @@ cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text
 cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call);
 /** End the call. Returns @p status. */
 cddp_status cddpi_ddp_leave(cddp_ddp *ddp, cddp_status status);
-/** Whether @p ddp may be asked for @p call, which cannot fail; any thread. */
+/** Whether @p ddp may be asked for @p call, which gives what never changes; any thread. */
 bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
 /* failure.c */
@@ -206,6 +213,9 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout);
 void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout);
 /** Rebuild the buckets in rank 0's order of arrival, if all gradients arrived there. Collective. */
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
+/** After the first backward in which all gradients arrived: warn if the order in which they lie in
+ *  the caller's block keeps the first bucket waiting. */
+void cddpi_layout_tell_late(cddp_ddp *ddp);
 
 /* choice.c */
 /** Set the rule's sizes, as the caller gave them or as usual, and whether they are to be chosen,

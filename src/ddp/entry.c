@@ -6,7 +6,13 @@ cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call)
 {
     cddp_status status = cddpi_handle_check((struct cddpi_handle *)ddp, CDDPI_HANDLE_DDP, call);
 
-    return status == CDDP_OK ? cddpi_group_enter_kept(ddp->group, call) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_group_enter_kept(ddp->group, call);
+    }
+    if (status == CDDP_OK) {
+        cddpi_group_call_of_ddp(ddp->group);
+    }
+    return status;
 }
 
 cddp_status cddpi_ddp_leave(cddp_ddp *ddp, cddp_status status)

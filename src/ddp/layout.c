@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-enum { WORTH_BYTES = 1 << 20 }; /* less is sent so quickly that overlap matters little */
+/* Less is sent so quickly that overlap matters little; and what is late. */
+enum { WORTH_BYTES = 1 << 20, MUCH_PERCENT = 50 };
 
 /* Make room for the statistics of @p buckets; those that are there stay. */
 static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
@@ -142,30 +143,43 @@ void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)
     layout->block = NULL;
 }
 
-/* Whether the first bucket to be started waits for the last gradient: then none overlaps. */
-static bool starts_late(const cddp_ddp *ddp, const struct cddpi_bucket_plan *plan)
+/* How much of the gradients has to be ready before the first bucket may start, its own left out, of
+ * all that are not in it; in percent. */
+static unsigned percent_before_first(const cddp_ddp *ddp)
 {
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
     const struct cddpi_bucket_plan_bucket *first = &plan->buckets[0];
+    size_t own = 0;
+    size_t before = 0;
+    size_t missing = first->count;
 
     for (size_t i = first->first; i < first->first + first->count; i++) {
-        if (plan->members[i] == ddp->arrivals[ddp->slot_count - 1]) {
-            return ddp->flat != NULL && ddp->slot_count > 1 && plan->bytes > WORTH_BYTES;
-        }
+        own += ddp->slots[plan->members[i]].bytes;
     }
-    return false;
+    for (size_t i = 0; missing > 0; i++) {
+        before += ddp->slots[ddp->arrivals[i]].bytes;
+        missing -= plan->bucket_of[ddp->arrivals[i]] == 0;
+    }
+    return plan->bytes > own ? (unsigned)(100 * (before - own) / (plan->bytes - own)) : 0;
 }
 
-/* A lent block is cut into ranges, whatever the order in which they become ready. */
-static void tell_late(cddp_ddp *ddp, const struct cddpi_bucket_plan *plan)
+void cddpi_layout_tell_late(cddp_ddp *ddp)
 {
-    if (!starts_late(ddp, plan) || ddp->rank != 0) {
+    unsigned percent;
+
+    if (!ddp->late_due || ddp->arrival_count < ddp->slot_count) {
         return;
     }
-    cddpi_log(CDDPI_LOG_WARN,
-              "ddp: the order in which gradients lie in flat_grads lets no bucket start before "
-              "backward ends, since each holds one that comes last: communication does not "
-              "overlap. Smaller buckets (bucket_bytes), gradients in the order of backward, or "
-              "grad = NULL help");
+    ddp->late_due = false;
+    percent = percent_before_first(ddp);
+    if (ddp->rank == 0 && ddp->layout.plan->bytes > WORTH_BYTES && percent > MUCH_PERCENT) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "ddp: the first bucket of flat_grads could start only when %u %% of all others' "
+                  "gradients were ready, too, since it holds one that comes late: little of the "
+                  "communication overlaps. Smaller buckets (bucket_bytes), %sgradients that lie in "
+                  "the order of backward, or grad = NULL help",
+                  percent, ddp->order_is_assumed ? "ready_order, " : "");
+    }
 }
 
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
@@ -192,7 +206,6 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return status;
     }
-    tell_late(ddp, layout.plan);
     /* every rank has made the same plan from the same order */
     if (!cddpi_bucket_plan_equal(layout.plan, ddp->layout.plan)) {
         status = cddpi_layout_install(ddp, &layout);
@@ -206,9 +219,14 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
 
 void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
 {
-    if (!cddpi_ddp_may_ask(ddp, "ddp_grad") || index >= ddp->param_count ||
-        ddp->params[index].slot == UINT32_MAX) {
+    void *grad = NULL;
+
+    if (cddpi_ddp_enter(ddp, "ddp_grad") != CDDP_OK) { /* another thread may be moving it */
         return NULL;
     }
-    return ddp->slots[ddp->params[index].slot].grad;
+    if (index < ddp->param_count && ddp->params[index].slot != UINT32_MAX) {
+        grad = ddp->slots[ddp->params[index].slot].grad;
+    }
+    (void)cddpi_ddp_leave(ddp, CDDP_OK);
+    return grad;
 }

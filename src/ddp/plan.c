@@ -9,6 +9,9 @@
 
 enum { TYPES = CDDP_U8 + 1 };
 
+/* Of the caller's block. Each cut costs the latency of one collective more. */
+enum { STRAY_BYTES = 256 << 10, STRAY_SHARE = 8, MOST_CUTS = 64 };
+
 /* A bucket while it is being filled. */
 struct draft {
     cddp_type type;
@@ -18,6 +21,7 @@ struct draft {
     bool is_part;
     uint32_t last;   /* position in the order of completion of the member that comes last */
     uint32_t number; /* in order of opening */
+    size_t from, to; /* of a flat plan: it is ready from byte to byte of all that becomes ready */
 };
 
 struct drafts {
@@ -28,6 +32,9 @@ struct drafts {
     uint32_t *walk;     /* tensors in the order in which they are put into buckets */
     uint32_t *position; /* by tensor: place in the order of completion */
     uint32_t *bucket;   /* by number: index */
+    size_t *ready_at;   /* by tensor: how many bytes are ready when it is */
+    size_t stray_bytes; /* so many of others' may become ready in between: see is_apart() */
+    uint32_t cuts;      /* how often a range was cut for that */
 };
 
 static void free_drafts(struct drafts *drafts)
@@ -38,6 +45,7 @@ static void free_drafts(struct drafts *drafts)
     cddpi_free(drafts->walk);
     cddpi_free(drafts->position);
     cddpi_free(drafts->bucket);
+    cddpi_free(drafts->ready_at);
 }
 
 static cddp_status no_memory(size_t count)
@@ -90,8 +98,10 @@ static cddp_status alloc_drafts(const struct cddpi_bucket_plan_tensor *tensors, 
     drafts->of = cddpi_zalloc_array(count + 1, sizeof *drafts->of);
     drafts->walk = cddpi_zalloc_array(count + 1, sizeof *drafts->walk);
     drafts->position = cddpi_zalloc_array(count + 1, sizeof *drafts->position);
+    drafts->ready_at = cddpi_zalloc_array(count + 1, sizeof *drafts->ready_at);
     if (drafts->parts == NULL || drafts->list == NULL || drafts->bucket == NULL ||
-        drafts->of == NULL || drafts->walk == NULL || drafts->position == NULL) {
+        drafts->of == NULL || drafts->walk == NULL || drafts->position == NULL ||
+        drafts->ready_at == NULL) {
         return no_memory(count);
     }
     return CDDP_OK;
@@ -114,11 +124,38 @@ static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t 
         drafts->position[tensor] = (uint32_t)i;
         drafts->walk[i] = tensor;
     }
-    /* the caller's block cannot be rearranged: only the order of its ranges follows completion */
-    for (size_t i = 0; rule->flat && i < count; i++) {
+    return CDDP_OK;
+}
+
+/* The caller's block cannot be rearranged: only where it is cut, and the order of its ranges,
+ * follow completion. */
+static void read_flat_order(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
+                            const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
+{
+    size_t ready = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        ready += tensors[drafts->walk[i]].bytes;
+        drafts->ready_at[drafts->walk[i]] = ready;
+    }
+    for (size_t i = 0; i < count; i++) {
         drafts->walk[i] = (uint32_t)(count - 1 - i);
     }
-    return CDDP_OK;
+    drafts->stray_bytes = ready / STRAY_SHARE > STRAY_BYTES ? ready / STRAY_SHARE : STRAY_BYTES;
+    if (drafts->stray_bytes > rule->bucket_bytes) {
+        drafts->stray_bytes = rule->bucket_bytes;
+    }
+}
+
+/* Whether a range that @p draft ends with @p tensor would wait long for a part of itself: too much
+ * else becomes ready between its first gradient and its last. */
+static bool is_apart(const struct draft *draft, size_t bytes, size_t ready_at,
+                     const struct drafts *drafts)
+{
+    size_t from = ready_at - bytes < draft->from ? ready_at - bytes : draft->from;
+    size_t to = ready_at > draft->to ? ready_at : draft->to;
+
+    return to - from - draft->payload - bytes > drafts->stray_bytes && drafts->cuts < MOST_CUTS;
 }
 
 static struct draft *open_draft(const struct cddpi_bucket_plan_tensor *tensor,
@@ -150,6 +187,12 @@ static void draft_large(const struct cddpi_bucket_plan_tensor *tensor, uint32_t 
     }
 }
 
+static void note_ready(struct draft *draft, size_t bytes, size_t ready_at)
+{
+    draft->from = ready_at - bytes < draft->from ? ready_at - bytes : draft->from;
+    draft->to = ready_at > draft->to ? ready_at : draft->to;
+}
+
 static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                         const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
 {
@@ -170,9 +213,16 @@ static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t c
             cap[kind] = rule->bucket_bytes;
             continue;
         }
+        if (draft != NULL && rule->flat &&
+            is_apart(draft, tensors[tensor].bytes, drafts->ready_at[tensor], drafts)) {
+            drafts->cuts++;
+            draft = NULL;
+        }
         if (draft == NULL) {
             draft = open[kind] = open_draft(&tensors[tensor], drafts);
+            draft->from = SIZE_MAX;
         }
+        note_ready(draft, tensors[tensor].bytes, drafts->ready_at[tensor]);
         draft->payload += tensors[tensor].bytes;
         draft->count++;
         if (drafts->position[tensor] > draft->last) {
@@ -313,6 +363,9 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
     }
     if (status != CDDP_OK) {
         goto done;
+    }
+    if (rule->flat) {
+        read_flat_order(tensors, count, rule, &drafts);
     }
     fill_drafts(tensors, count, rule, &drafts);
     for (size_t t = 0; t < count; t++) {

@@ -50,8 +50,9 @@ struct cddpi_bucket_plan_rule {
 };
 
 /** Make a plan. Buckets are numbered in the order in which they will be complete. Flat plans cut
- *  the block in contiguous ranges from its end (all tensors have one type); others give each tensor
- *  a slice of its own that is aligned to CDDPI_ALIGNMENT.
+ *  the block in contiguous ranges from its end (all tensors have one type), also where a tensor
+ *  completes much earlier or later than its neighbour; others give each tensor a slice of its own
+ *  that is aligned to CDDPI_ALIGNMENT.
  *  @param out  Release with cddpi_bucket_plan_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the order is no permutation), CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensors, size_t count,

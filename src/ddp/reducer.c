@@ -57,27 +57,6 @@ cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
     return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, &step)) : status;
 }
 
-/* Start all buckets that are complete and whose predecessors were started. */
-static cddp_status start_buckets(cddp_ddp *ddp)
-{
-    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
-           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
-        cddp_status status;
-
-        bucket->start_ns = cddpi_now_ns();
-        ddp->arrival_ns = bucket->start_ns;
-        status = cddpi_timing_bucket_start(bucket);
-        if (status == CDDP_OK) {
-            status = cddpi_bucket_advance(bucket);
-        }
-        if (status != CDDP_OK) {
-            return status;
-        }
-    }
-    return CDDP_OK;
-}
-
 /* See which of the running buckets have ended meanwhile: for the statistics, and so that a failure
  * is known before backward ends. */
 static cddp_status look(cddp_ddp *ddp)
@@ -103,6 +82,39 @@ static cddp_status look(cddp_ddp *ddp)
             bucket->end_ns = cddpi_now_ns();
         }
         ddp->seen++;
+    }
+    return CDDP_OK;
+}
+
+/* The next bucket could not be started, with @p status and the thread's text: because one before it
+ * has failed meanwhile? Then that says why. */
+static cddp_status why_not_started(cddp_ddp *ddp, cddp_status status)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    cddp_status earlier;
+
+    ddp->next_bucket--;
+    earlier = status == CDDP_ERR_CLOSED ? look(ddp) : CDDP_OK;
+    return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
+}
+
+/* Start all buckets that are complete and whose predecessors were started. */
+static cddp_status start_buckets(cddp_ddp *ddp)
+{
+    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
+           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
+        cddp_status status;
+
+        bucket->start_ns = cddpi_now_ns();
+        ddp->arrival_ns = bucket->start_ns;
+        status = cddpi_timing_bucket_start(bucket);
+        if (status == CDDP_OK) {
+            status = cddpi_bucket_advance(bucket);
+        }
+        if (status != CDDP_OK) {
+            return why_not_started(ddp, status);
+        }
     }
     return CDDP_OK;
 }
@@ -397,7 +409,7 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
         const struct cddp_bucket *bucket = &layout->buckets[b];
         cddp_bucket_stats *stats = &ddp->bucket_stats[b];
 
-        stats->bytes = layout->plan->buckets[b].bytes;
+        stats->bytes = layout->plan->buckets[b].payload;
         stats->params = layout->plan->buckets[b].count;
         stats->start_ns = (uint64_t)(bucket->start_ns - ddp->begin_ns);
         stats->end_ns = (uint64_t)(bucket->end_ns - ddp->begin_ns);
@@ -407,11 +419,17 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     ddp->stats.buckets = layout->plan->bucket_count;
     ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
     ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
+    ddp->stats.peer_wait_ns = (uint64_t)ddp->peers_ns < ddp->stats.exposed_ns
+                                  ? (uint64_t)ddp->peers_ns
+                                  : ddp->stats.exposed_ns;
     if (ddp->shards != NULL) { /* forward has waited for parameters */
         ddp->stats.exposed_ns += ddp->shards->waited_ns;
         ddp->shards->waited_ns = 0;
     }
+    ddp->stats.transfer_ns = ddp->stats.exposed_ns - ddp->stats.peer_wait_ns;
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
+    ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
+    ddp->stats.total_transfer_ns += ddp->stats.transfer_ns;
     return CDDP_OK;
 }
 
@@ -445,6 +463,7 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     if (ddp->broken) {
         return cddpi_ddp_usable(ddp);
     }
+    ddp->wait_ns = entered_ns;
     if (cddpi_group_is_capturing(ddp->group)) {
         return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
@@ -465,6 +484,9 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     }
     if (status == CDDP_OK && ddp->rebuild_due) {
         status = cddpi_layout_rebuild(ddp);
+    }
+    if (status == CDDP_OK) {
+        cddpi_layout_tell_late(ddp);
     }
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);

@@ -37,8 +37,13 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
     own->flags = own_flags(ddp);
     own->backward = ddp->backward;
     own->weight = ddp->step.weight;
-    own->arrival_ns = cddpi_device_is_async(ddp->device) ? -(int64_t)ddp->stats.exposed_ns
-                                                         : ddp->arrival_ns - ddp->clock_origin_ns;
+    if (cddpi_device_is_async(ddp->device)) {
+        own->arrival_ns = -(int64_t)ddp->stats.exposed_ns;
+        own->wait_ns = (int64_t)ddp->times_known;
+    } else {
+        own->arrival_ns = ddp->arrival_ns - ddp->clock_origin_ns;
+        own->wait_ns = ddp->wait_ns - ddp->clock_origin_ns;
+    }
     status = cddp_all_gather(ddp->group, own, ddp->step_statuses, sizeof *own, CDDP_U8,
                              &ddp->step_status_work);
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
@@ -130,6 +135,37 @@ static int find_slowest(const cddp_ddp *ddp)
     return ddp->world_size > 1 ? slowest : -1;
 }
 
+/* Tell apart, in what this rank waited, what it waited for others. */
+static void split_wait(cddp_ddp *ddp)
+{
+    const struct cddpi_step_status *own = &ddp->step_statuses[ddp->rank];
+    const struct cddpi_step_status *slowest =
+        &ddp->step_statuses[ddp->world_size > 1 ? ddp->stats.slowest_rank : 0];
+
+    ddp->peers_ns = 0;
+    if (!cddpi_device_is_async(ddp->device)) {
+        for (int rank = 0; rank < ddp->world_size; rank++) {
+            int64_t later = ddp->step_statuses[rank].wait_ns - own->wait_ns;
+
+            ddp->peers_ns = later > ddp->peers_ns ? later : ddp->peers_ns;
+        }
+        return;
+    }
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        if (ddp->step_statuses[rank].wait_ns != own->wait_ns) {
+            return; /* they know the times of different steps */
+        }
+    }
+    if ((uint64_t)own->wait_ns == ddp->split_steps) {
+        return; /* that step was split before */
+    }
+    ddp->split_steps = (uint64_t)own->wait_ns;
+    ddp->stats.transfer_ns = (uint64_t)-slowest->arrival_ns;
+    ddp->stats.peer_wait_ns = (uint64_t)(slowest->arrival_ns - own->arrival_ns);
+    ddp->stats.total_transfer_ns += ddp->stats.transfer_ns;
+    ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
+}
+
 cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
 {
     cddp_status status = cddp_work_wait(ddp->step_status_work, 0);
@@ -141,6 +177,7 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
     cddp_work_destroy(ddp->step_status_work);
     ddp->step_status_work = NULL;
     ddp->stats.slowest_rank = find_slowest(ddp);
+    split_wait(ddp);
     if (!ddp->one_machine) {
         ddp->clock_origin_ns = cddpi_now_ns();
     }

@@ -178,7 +178,7 @@ static cddp_status read_step(cddp_ddp *ddp, const struct times *times)
     for (size_t b = 0; b < times->count && status == CDDP_OK; b++) {
         cddp_bucket_stats *stats = &ddp->bucket_stats[b];
 
-        stats->bytes = times->planned[b].bytes;
+        stats->bytes = times->planned[b].payload;
         stats->params = times->planned[b].count;
         status = between(ddp, times->begin, times->starts[b], &stats->start_ns);
         if (status == CDDP_OK) {
@@ -191,6 +191,7 @@ static cddp_status read_step(cddp_ddp *ddp, const struct times *times)
     ddp->stats.buckets = times->count;
     ddp->stats.comm_ns = last > first ? last - first : 0;
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
+    ddp->times_known++;
     return status;
 }
 

@@ -71,7 +71,7 @@ void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns)
     cddpi_trace_add(ddp->group, CDDPI_SPAN_WAIT, entered_ns, now, -1, 0);
     for (size_t b = 0; b < layout->plan->bucket_count && !cddpi_device_is_async(ddp->device); b++) {
         cddpi_trace_add(ddp->group, CDDPI_SPAN_BUCKET, layout->buckets[b].start_ns,
-                        layout->buckets[b].end_ns, (int32_t)b, layout->plan->buckets[b].bytes);
+                        layout->buckets[b].end_ns, (int32_t)b, layout->plan->buckets[b].payload);
     }
     if (ddp->traces_steps) {
         cddpi_trace_add(ddp->group, CDDPI_SPAN_BACKWARD, ddp->begin_ns, entered_ns, -1, 0);

@@ -159,3 +159,63 @@ cddp_status cddpi_agree_by(const struct cddpi_exchange *exchange, cddp_status mi
     get_own(mine, &own);
     return agree(exchange, NULL, &own);
 }
+
+/* The own status, and what follows it. */
+static unsigned char *make_record(cddp_status mine, const void *own, size_t bytes)
+{
+    unsigned char *record = cddpi_zalloc(sizeof(int32_t) + bytes);
+    int32_t status = mine;
+
+    if (record != NULL) {
+        memcpy(record, &status, sizeof status);
+        if (mine == CDDP_OK) {
+            memcpy(record + sizeof status, own, bytes);
+        }
+    }
+    return record;
+}
+
+/* Whether all have succeeded: then @p out gets what follows their statuses. */
+static bool read_records(const unsigned char *records, int count, size_t bytes, unsigned char *out)
+{
+    size_t stride = sizeof(int32_t) + bytes;
+
+    for (int rank = 0; rank < count; rank++) {
+        int32_t status;
+
+        memcpy(&status, records + (size_t)rank * stride, sizeof status);
+        if (status != CDDP_OK) {
+            return false;
+        }
+    }
+    for (int rank = 0; rank < count; rank++) {
+        memcpy(out + (size_t)rank * bytes, records + (size_t)rank * stride + sizeof(int32_t),
+               bytes);
+    }
+    return true;
+}
+
+cddp_status cddpi_agree_and_gather_by(const struct cddpi_exchange *exchange, cddp_status mine,
+                                      const void *own, size_t bytes, void *out_all)
+{
+    struct cddpi_failure failure;
+    void *records = NULL;
+    unsigned char *record;
+    cddp_status status;
+
+    get_own(mine, &failure);
+    record = make_record(mine, own, bytes);
+    if (record == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to tell others %zu bytes", bytes);
+    }
+    status = share(exchange, NULL, record, sizeof(int32_t) + bytes, &records);
+    cddpi_free(record);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (!read_records(records, exchange->world_size, bytes, out_all)) {
+        status = share_failures(exchange, NULL, &failure, 1);
+    }
+    cddpi_free(records);
+    return status;
+}

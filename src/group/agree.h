@@ -38,4 +38,11 @@ struct cddpi_exchange {
 /** cddpi_agree() by @p exchange; a rank without memory takes part in nothing. */
 CDDP_CHECKED cddp_status cddpi_agree_by(const struct cddpi_exchange *exchange, cddp_status mine);
 
+/** cddpi_agree_by(), and in the same exchange what ranks tell each other if all have succeeded:
+ * each its @p own @p bytes bytes, of which @p out_all gets all ranks', unless the call fails. A
+ * rank that has failed may have neither. */
+CDDP_CHECKED cddp_status cddpi_agree_and_gather_by(const struct cddpi_exchange *exchange,
+                                                   cddp_status mine, const void *own, size_t bytes,
+                                                   void *out_all);
+
 #endif

@@ -229,12 +229,23 @@ cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
 cddp_status cddpi_bootstrap_end(struct cddpi_launch_env *env, cddp_status status)
 {
     struct cddpi_exchange exchange = exchange_by(&env->bootstrap);
+    struct cddpi_failure own = *cddpi_last_failure();
+    cddp_status cause;
 
-    if (env->bootstrap.world_size != 0) {
-        status = cddpi_agree_by(&exchange, status);
-        close_server(env);
+    if (env->bootstrap.world_size == 0) {
+        return status;
     }
-    return status;
+    /* whoever waited in vain knows less than the rank that did not come */
+    cause = cddpi_agree_by(&exchange, status == CDDP_ERR_TIMEOUT ? CDDP_OK : status);
+    if (cause == CDDP_OK) {
+        cause = status != CDDP_OK ? cddpi_fail_again(status, &own) : CDDP_OK;
+        cause = cddpi_agree_by(&exchange, cause);
+    }
+    close_server(env);
+    /* this rank's own reason is the better one here, with its status */
+    return status != CDDP_OK && status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER
+               ? cddpi_fail_again(status, &own)
+               : cause;
 }
 
 cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env)

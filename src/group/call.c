@@ -1,6 +1,8 @@
 /* call.c - owns the fingerprints of calls: compares them, and words the difference. */
 #include "group/call.h"
 
+#include "base/error.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +18,27 @@ struct cddpi_call cddpi_call_of(const struct cddpi_group_op *op)
     call.root = op->root;
     call.count = op->count;
     return call;
+}
+
+void cddpi_op_title(const struct cddpi_group_op *op, char *out, size_t bytes)
+{
+    const char *name = cddpi_kind_name(op->kind);
+
+    if (op->call != 0) {
+        snprintf(out, bytes, "%s #%llu", name, (unsigned long long)op->call);
+    } else {
+        snprintf(out, bytes, "%s", name);
+    }
+}
+
+cddp_status cddpi_call_mismatch(const struct cddpi_group_op *op, const char *text)
+{
+    uint64_t call = op->whole != NULL ? op->whole->call : op->call;
+
+    return call != 0 ? cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree at collective #%llu: %s",
+                                  (unsigned long long)call, text)
+                     : cddpi_fail(CDDP_ERR_MISMATCH,
+                                  "ranks disagree at a collective of a cddp_ddp: %s", text);
 }
 
 void cddpi_call_describe(const struct cddpi_call *call, char *out, size_t bytes)

@@ -17,6 +17,11 @@ bool cddpi_call_same(const struct cddpi_call *a, const struct cddpi_call *b);
 /** "all_reduce sum f32 x 100" */
 void cddpi_call_describe(const struct cddpi_call *call, char *out, size_t bytes);
 
+/** "all_reduce #12", as the program counts its calls; "all_reduce" if it is not one of them. */
+void cddpi_op_title(const struct cddpi_group_op *op, char *out, size_t bytes);
+/** Word that ranks called other collectives than @p op here, by @p text, which says what. */
+cddp_status cddpi_call_mismatch(const struct cddpi_group_op *op, const char *text);
+
 /* What rank @p rank called. */
 typedef const struct cddpi_call *(*cddpi_call_fn)(const void *context, int rank);
 /** Ranks that called the same are named together: "ranks 0, 2: barrier; rank 1: ..." @p names are

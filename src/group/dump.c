@@ -94,6 +94,9 @@ json_t *cddpi_dump_call(const struct cddpi_recorded_call *call)
     if (json == NULL) {
         return NULL;
     }
+    if (call->call != 0) {
+        (void)json_object_set_new(json, "call", json_integer((json_int_t)call->call));
+    }
     if (reduces) {
         (void)json_object_set_new(
             json, "reduction",

@@ -45,6 +45,8 @@ struct cddpi_group_op {
     const void *in;
     void *out;
     uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
+    uint64_t call;   /* counts the program's own calls of collectives, as errors name them; 0: it is
+                        one of those with which cddp does something else, such as a step */
     const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
                                            name; NULL: none */
     uint64_t serial;                    /* in the recorder; 0: it is not there */
@@ -68,6 +70,7 @@ void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure
 const char *cddpi_kind_name(enum cddpi_kind kind);
 
 struct cddpi_backend;
+struct cddpi_late;      /* group/peer.h */
 struct cddpi_transport; /* group/transports.h */
 
 /* What a transport gives a group. advance, check and sleep are called by one thread at a time: the
@@ -83,6 +86,10 @@ struct cddpi_backend_ops {
                          bool thorough);
     /* @p op failed elsewhere and will not be advanced again: release what it holds. */
     void (*drop)(struct cddpi_backend *backend, struct cddpi_group_op *op);
+    /* Add those for whom @p op waits, unless another rank knows better who is late. NULL: nobody is
+     * ever known. */
+    void (*late)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
+                 struct cddpi_late *late);
     /* Word the timeout of @p op. */
     cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
     /* Sleeping: prepare_sleep (@p op is all that is waited for, or NULL), advance once more, sleep
@@ -156,6 +163,15 @@ struct cddpi_queue {
     bool idle; /* the thread sleeps on `wake` */
 };
 
+/* Of the thread that runs the queue: when it warns of ranks that are late. */
+struct cddpi_straggler {
+    int64_t limit_ns;  /* CDDP_STRAGGLER_MS; 0: never */
+    uint64_t number;   /* of the collective that was last looked at, */
+    int64_t since_ns;  /* which has waited since then */
+    int64_t again_ns;  /* no warning before */
+    unsigned warnings; /* so far; many are as good as a few more */
+};
+
 struct cddp_group {
     struct cddpi_handle handle;
     _Atomic unsigned refs; /* the caller's, and one of each cddp_ddp */
@@ -173,10 +189,15 @@ struct cddp_group {
     struct cddpi_backend *backend;
     struct cddpi_group_device *device; /* see cddpi_group_has_device() */
     struct cddpi_queue queue;
+    struct cddpi_straggler straggler;
     struct cddp_work *free_works, *free_last; /* used again in the order they were given back */
     unsigned free_count;
     struct cddp_work *newest; /* handles that are out */
     uint64_t collectives;     /* submitted so far */
+    uint64_t calls;           /* of the program's own, so far: see cddpi_group_op.call */
+    bool call_found_broken;   /* the group was broken before the public call that runs */
+    bool call_is_counted;     /* the public call that runs has its number */
+    bool call_is_of_ddp;      /* it is one of a cddp_ddp, which counts its backward passes */
     uint64_t *messages;       /* submitted so far, by channel */
     int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
     struct cddpi_user_store *user_store; /* NULL: nobody asked for it */
@@ -227,6 +248,11 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
 /** Start @p op on the processor's memory: wait for it when @p out is NULL. */
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
 
+/* straggler.c */
+void cddpi_straggler_init(struct cddpi_straggler *straggler);
+/** Collective @p op has not ended yet: warn of those who let it wait, if that is due. */
+void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns);
+
 /* entry.c: what every public call begins and ends with */
 /** Begin the public call @p call (its name without cddp_) on @p group, which may be NULL: see
  *  base/handle.h. On CDDP_OK the call ends with cddpi_group_leave(). */
@@ -247,6 +273,14 @@ void cddpi_group_unref(cddp_group *group);
 /* at_exit.c */
 void cddpi_group_note_open(cddp_group *group);
 void cddpi_group_note_closed(cddp_group *group);
+
+/** The public call that has just been entered is one of a cddp_ddp. */
+static inline void cddpi_group_call_of_ddp(cddp_group *group)
+{
+    if (group->handle.depth == 0) {
+        group->call_is_of_ddp = true;
+    }
+}
 
 /* state.c */
 /** Something failed here with @p status and the thread's text: tell all others through the backend,

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "group/call.h"
 #include "group/device/device.h"
 #include "group/dump.h"
 
@@ -143,8 +144,7 @@ static void note_operation(const struct cddpi_group_op *op)
     char operation[CDDPI_FAILURE_OPERATION_BYTES];
 
     if (cddpi_last_failure()->operation[0] == '\0') {
-        snprintf(operation, sizeof operation, "%s #%llu", cddpi_kind_name(op->kind),
-                 (unsigned long long)op->number);
+        cddpi_op_title(op, operation, sizeof operation);
         cddpi_error_during(operation);
     }
 }
@@ -224,6 +224,9 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
         if (status != CDDP_OK) {
             fail(group, channel, status);
             return false;
+        }
+        if (i == 0) {
+            cddpi_straggler_look(group, &channel->first->op, now);
         }
         if (channel->first->op.deadline_ns < *out_until_ns) {
             *out_until_ns = channel->first->op.deadline_ns;
@@ -406,6 +409,25 @@ static bool idle_now(struct cddpi_queue *queue)
     return atomic_load_explicit(&queue->pending, memory_order_acquire) == 0;
 }
 
+/* Number @p op, which is begun now: for the transport, and for the program, which counts its calls.
+ */
+static void number(cddp_group *group, struct cddpi_group_op *op)
+{
+    unsigned channel = channel_of(op);
+
+    if (channel != 0) {
+        op->number = op->call = ++group->messages[channel];
+        return;
+    }
+    op->number = ++group->collectives;
+    if (group->call_is_of_ddp) {
+        return;
+    }
+    group->calls += !group->call_is_counted; /* what several collectives do is one call */
+    group->call_is_counted = true;
+    op->call = group->calls;
+}
+
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out)
 {
     struct cddp_work local = {.op = *op, .group = group};
@@ -414,7 +436,9 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
     bool direct;
 
     if (atomic_load_explicit(&group->broken, memory_order_acquire)) {
-        return cddpi_group_fail_broken(group, CDDP_ERR_CLOSED);
+        /* what a call has begun may fail before it has begun the rest: that is its status */
+        return cddpi_group_fail_broken(
+            group, group->call_found_broken ? CDDP_ERR_CLOSED : (cddp_status)group->failure.status);
     }
     status = group->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
@@ -428,8 +452,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
             return CDDP_ERR_NO_MEMORY;
         }
     }
-    work->op.number = channel_of(op) == 0 ? ++group->collectives
-                                          : ++group->messages[channel_of(op)];
+    number(group, &work->op);
     work->op.start_ns = cddpi_now_ns();
     work->op.deadline_ns = work->op.start_ns + (int64_t)group->timeout_ms * 1000000;
     direct = out == NULL && idle_now(&group->queue);
@@ -511,6 +534,7 @@ cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores)
     if (queue->channels == NULL || group->messages == NULL) {
         return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "no memory for the work queue");
     }
+    cddpi_straggler_init(&group->straggler);
     queue->spin_ns = cddpi_env_integer(CDDPI_ENV_SPIN_US, 0, 1000000, crowded ? 0 : SPIN_NS / 1000);
     queue->spin_ns *= 1000;
     queue->yields = crowded ? YIELDS : 0;

@@ -22,6 +22,7 @@ void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op
     PUT(serial, 0); /* whoever reads it now sees that it is being written */
     atomic_thread_fence(memory_order_release);
     PUT(number, op->number);
+    PUT(call, op->call);
     PUT(count, op->count);
     PUT(what, (uint64_t)(uint8_t)op->kind | (uint64_t)(uint8_t)op->type << 8 |
                   (uint64_t)(uint8_t)op->op << 16 | (uint64_t)op->weighted << 24 |
@@ -70,6 +71,7 @@ bool cddpi_recorder_read(const struct cddpi_recorder *recorder, uint64_t serial,
     *out = (struct cddpi_recorded_call){
         .serial = serial,
         .number = GET(number),
+        .call = GET(call),
         .count = GET(count),
         .enqueued_ns = GET(enqueued_ns),
         .started_ns = GET(started_ns),

@@ -24,7 +24,8 @@ enum cddpi_call_state {
 /* What is known of one operation. */
 struct cddpi_recorded_call {
     uint64_t serial; /* counts all operations of the group, from 1 */
-    uint64_t number; /* as errors name it: of collectives, or of messages of a pair */
+    uint64_t number; /* of collectives, or of messages of a pair */
+    uint64_t call;   /* as errors name it: of the program's own calls; 0: it is not one */
     uint64_t count;  /* elements */
     int64_t enqueued_ns, started_ns, finished_ns; /* on the monotonic clock; 0: not yet */
     int32_t bucket;                               /* that it reduces; -1: none */
@@ -36,7 +37,7 @@ struct cddpi_recorded_call {
 
 /* One place of the ring. `serial` is 0 while the others are written. */
 struct cddpi_recorder_slot {
-    _Atomic uint64_t serial, number, count, what, place;
+    _Atomic uint64_t serial, number, call, count, what, place;
     _Atomic int64_t enqueued_ns, started_ns, finished_ns;
     _Atomic uint32_t state;
 };

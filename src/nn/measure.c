@@ -18,16 +18,38 @@ static cddp_status list_layers(const struct cddpi_model_spec *spec, struct cddpi
     return status == CDDP_OK ? cddpi_layers_expand(&complete, out) : status;
 }
 
+/* Layer "layer3.0.conv1" belongs to "layer3", which is how PyTorch calls the module. */
+static bool begins_module(const char *layer, const char *module)
+{
+    size_t length = strlen(module);
+
+    return length > 0 && strncmp(layer, module, length) == 0 && layer[length] == '.';
+}
+
+/* The layer of that name; else the first one inside the module of that name. */
+static size_t find_in(const struct cddpi_layer_list *list, const char *name)
+{
+    size_t i = 0;
+
+    while (i < list->count && strcmp(list->layers[i].name, name) != 0) {
+        i++;
+    }
+    if (i < list->count) {
+        return i;
+    }
+    for (i = 0; i < list->count && !begins_module(list->layers[i].name, name);) {
+        i++;
+    }
+    return i;
+}
+
 cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec, const char *name,
                                    int *out_layer, int *out_count)
 {
     struct cddpi_layer_list list = {0};
     cddp_status status = list_layers(spec, &list);
-    size_t i = 0;
+    size_t i = status == CDDP_OK ? find_in(&list, name) : 0;
 
-    while (status == CDDP_OK && i < list.count && strcmp(list.layers[i].name, name) != 0) {
-        i++;
-    }
     if (status == CDDP_OK && i == list.count) {
         status = cddpi_fail(CDDP_ERR_CONFIG, "no layer is called \"%s\"", name);
     }

@@ -37,6 +37,7 @@ enum cddpi_layer_type {
     CDDPI_LAYER_GELU,
     CDDPI_LAYER_SILU,
     CDDPI_LAYER_ATTENTION,
+    CDDPI_LAYER_RESPONSE_NORM,
     CDDPI_LAYER_COUNT
 };
 
@@ -63,8 +64,12 @@ struct cddpi_layer {
     const char *positions; /* embedding: name of the table of positions that is added; NULL: none */
     double deviation;      /* linear, embedding: the weights start normal, with this standard
                               deviation, and the bias zero; 0: as PyTorch has it */
-    int segment;           /* with recompute, layers of one number, which follow each other, are
-                              recomputed before their backward; 0: never */
+    int groups;            /* conv2d: channels are divided into so many, which do not see each
+                              other; 0: 1 */
+    double alpha, beta, offset; /* local_response_norm, over `kernel` channels (0: 5): 0: 1e-4, 0.75
+                                   and 1 */
+    int segment; /* with recompute, layers of one number, which follow each other, are
+                    recomputed before their backward; 0: never */
 };
 
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
@@ -84,12 +89,15 @@ struct cddpi_layer_range {
 };
 
 struct cddpi_model_spec {
-    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2"; NULL: the layers below */
+    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11"; NULL:
+                           the layers below */
     const int *hidden;  /* mlp: widths of the hidden layers; NULL: 512, 512 */
     int hidden_count;
-    double dropout;       /* mlp, cnn: after each hidden layer; gpt2: see presets; 0: none */
+    double dropout; /* mlp, cnn, alexnet, vgg11: after each hidden layer; gpt2: see presets; 0:
+                       none */
     bool sync_batch_norm; /* resnet20, resnet50: batch_norm with sync */
-    int stage_units;      /* resnet50: channels of the first stage; 0: 64 */
+    int stage_units;      /* resnet50, vgg11: channels of the first stage; 0: 64; alexnet: of the
+                             first layer, a multiple of 6; 0: 96. Others in proportion */
     const struct cddpi_layer *layers;
     size_t layer_count;
     enum cddpi_loss loss;
@@ -276,7 +284,8 @@ enum { CDDPI_MODEL_SLOTS = 256 };
 CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
 /** The number of the layer that @p name names in the description of @p spec, and how many there
- * are.
+ *  are. A name also stands for the layers whose names begin with it and a dot ("layer3" for
+ *  "layer3.0.conv1" and those behind it): the first of them.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: none has that name. */
 CDDP_CHECKED cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec,
                                                 const char *name, int *out_layer, int *out_count);

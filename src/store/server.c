@@ -446,6 +446,13 @@ void cddpi_store_server_reserve(struct cddpi_store_server *server, int descripto
     pthread_mutex_unlock(&server->lock);
 }
 
+void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_store_served *out)
+{
+    pthread_mutex_lock(&server->lock);
+    *out = server->host.served;
+    pthread_mutex_unlock(&server->lock);
+}
+
 bool cddpi_store_server_is_everywhere(const struct cddpi_store_server *server)
 {
     return server->everywhere;

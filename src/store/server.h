@@ -43,6 +43,16 @@ CDDP_CHECKED cddp_status cddpi_store_server_set(struct cddpi_store_server *serve
  *  proved the token (ranks come again). Any thread of the process that created the server. */
 void cddpi_store_server_reserve(struct cddpi_store_server *server, int descriptors);
 
+/** What it has done since it began: requests that ended with success. Waits that were given up, and
+ *  looks at keys that are not there, are not counted: they are by time, not by what is done. */
+struct cddpi_store_served {
+    uint64_t requests;
+    uint64_t most; /* of one connection */
+};
+
+/** Read that. Any thread of the process that created the server. */
+void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_store_served *out);
+
 /** The port that it listens on. */
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server);
 

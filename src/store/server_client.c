@@ -257,6 +257,11 @@ static void reply(struct cddpi_client_host *host, struct cddpi_client *client, u
     cddpi_wire_put_head(client->head, &head);
     client->body = value;
     client->sent = 0;
+    if (status == CDDP_OK) {
+        client->served++;
+        host->served.requests++;
+        host->served.most = client->served > host->served.most ? client->served : host->served.most;
+    }
     send_reply(host, client);
 }
 

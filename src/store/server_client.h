@@ -3,6 +3,7 @@
 #ifndef CDDPI_STORE_SERVER_CLIENT_H
 #define CDDPI_STORE_SERVER_CLIENT_H
 
+#include "store/server.h"
 #include "store/stream.h"
 #include "store/table.h"
 #include "store/wire.h"
@@ -29,6 +30,7 @@ struct cddpi_client {
     struct cddpi_waiter waiter;
     size_t cursor;    /* WAIT: keys before it exist, unless they were deleted: see deletes */
     uint64_t deletes; /* the table's number when the cursor was at the first key */
+    uint64_t served;  /* see struct cddpi_store_served */
 };
 
 /* A list of clients, in order of arrival. */
@@ -47,6 +49,7 @@ struct cddpi_client_host {
     struct cddpi_clients authenticating;
     struct cddpi_clients authenticated;
     struct cddpi_clients closed;
+    struct cddpi_store_served served;
 };
 
 /** Take over the connected socket @p fd, and greet. On failure @p fd is closed. */

@@ -8,6 +8,26 @@ int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config)
     return count > 0 ? count : config->train.accumulate;
 }
 
+/* A pipeline's schedule is made for the micro-batches that were asked for. The smallest share of a
+ * full step is looked at: it has the fewest. */
+static cddp_status check_division(const struct cddpi_config *config, int replicas)
+{
+    int64_t asked = cddpi_trainer_micro_batches(config);
+    int64_t share = config->train.batch_size / replicas;
+    int64_t samples = cddpi_trainer_micro_batch(config, replicas);
+    int64_t made = (share + samples - 1) / samples;
+
+    if (config->parallel.pipeline == 1 || made == asked) {
+        return CDDP_OK;
+    }
+    return cddpi_config_fail(
+        config, config->parallel.micro_batches > 0 ? "parallel.micro_batches" : "train.accumulate",
+        "a pipeline's share of train.batch_size = %lld is %lld, which makes %lld micro-batches of "
+        "%lld samples, but not %lld: let their number divide the share",
+        (long long)config->train.batch_size, (long long)share, (long long)made, (long long)samples,
+        (long long)asked);
+}
+
 cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas)
 {
     const char *ranks = config->parallel.pipeline > 1 ? "a number of replicas" : "a world size";
@@ -30,7 +50,7 @@ cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int rep
             (long long)cddpi_trainer_micro_batches(config), (long long)share,
             (long long)cddpi_trainer_micro_batches(config) * replicas);
     }
-    return CDDP_OK;
+    return check_division(config, replicas);
 }
 
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas)

@@ -66,28 +66,6 @@ static cddp_tensor *optimizer_tensors(struct cddpi_trainer *trainer, size_t *out
     return all;
 }
 
-/* The tensors of all stages in the place of this one's. */
-static cddp_status add_stages(struct cddpi_trainer *trainer, cddp_snapshot *out)
-{
-    cddp_snapshot own = *out;
-    cddp_tensor *model = NULL;
-    cddp_tensor *optimizer = NULL;
-    cddp_status status = cddpi_stages_tensors(trainer, false, own.model, own.model_count, &model,
-                                              &out->model_count);
-
-    if (status == CDDP_OK) {
-        status = cddpi_stages_tensors(trainer, true, own.optimizer, own.optimizer_count, &optimizer,
-                                      &out->optimizer_count);
-    }
-    cddpi_checkpoint_release(&own);
-    out->model = model;
-    out->optimizer = optimizer;
-    if (status != CDDP_OK) {
-        cddpi_checkpoint_release(out);
-    }
-    return status;
-}
-
 cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
 {
     *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
@@ -99,7 +77,7 @@ cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapsho
         cddpi_checkpoint_release(out);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
     }
-    return trainer->stages != NULL ? add_stages(trainer, out) : CDDP_OK;
+    return CDDP_OK;
 }
 
 /* When a rank or a device fails, reductions end early, and the parameters that the update made of
@@ -126,43 +104,86 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
     if (status == CDDP_OK) {
         status = check_done(trainer);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_optim_gather_full_state(trainer->optim);
+    return status == CDDP_OK ? cddpi_optim_gather_full_state(trainer->optim) : status;
+}
+
+size_t cddpi_checkpoint_find_infinite(const cddp_tensor *tensor)
+{
+    const float *values = tensor->data;
+    size_t count = cddpi_elements(tensor->dims, tensor->shape);
+    size_t i = 0;
+
+    while (tensor->type == CDDP_F32 && i < count && isfinite(values[i])) {
+        i++;
     }
-    return status == CDDP_OK && trainer->stages != NULL
-               ? cddpi_stages_gather(trainer, CDDPI_STAGES_ALL)
-               : status;
+    return tensor->type == CDDP_F32 ? i : count;
+}
+
+cddp_status cddpi_checkpoint_fail_infinite(const cddp_tensor *tensor, size_t element, float value)
+{
+    return cddpi_fail(CDDP_ERR_STATE,
+                      "%s has become %g (element %zu of %zu), so nothing is written: the "
+                      "learning rate may be too high",
+                      tensor->name, (double)value, element,
+                      cddpi_elements(tensor->dims, tensor->shape));
 }
 
 /* A step may leave parameters that are not finite, and a run that resumes from them fails always.
- * The loss shows it only in the next step. */
+ * The loss shows it only in the next step. Other stages look through theirs. */
 static cddp_status check_finite(const cddp_snapshot *snapshot)
 {
     for (size_t t = 0; t < snapshot->model_count; t++) {
         const cddp_tensor *tensor = &snapshot->model[t];
-        const float *values = tensor->data;
         size_t count = cddpi_elements(tensor->dims, tensor->shape);
-        size_t i = 0;
+        size_t i = tensor->data != NULL ? cddpi_checkpoint_find_infinite(tensor) : count;
 
-        while (tensor->type == CDDP_F32 && i < count && isfinite(values[i])) {
-            i++;
-        }
-        if (tensor->type == CDDP_F32 && i < count) {
-            return cddpi_fail(CDDP_ERR_STATE,
-                              "%s has become %g (element %zu of %zu), so nothing is written: the "
-                              "learning rate may be too high",
-                              tensor->name, (double)values[i], i, count);
+        if (i < count) {
+            return cddpi_checkpoint_fail_infinite(tensor, i, ((const float *)tensor->data)[i]);
         }
     }
     return CDDP_OK;
 }
 
-cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *out_is_full)
+/* What there is of a whole model, or of all stages. */
+static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *text, bool last,
+                                    struct cddpi_snapshot_room *room)
 {
     unsigned keep = (unsigned)trainer->config->train.keep;
+    bool divided = trainer->stages != NULL;
+    struct cddpi_snapshot_source source = {.put = NULL};
+    cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
+    cddp_status status;
+
+    if (divided) {
+        source = cddpi_stages_source(trainer);
+        status = cddpi_stages_snapshot(trainer, &snapshot);
+    } else {
+        status = cddpi_checkpoint_tensors(trainer, &snapshot);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    snapshot.step = trainer->cursor.step;
+    snapshot.state_json = text;
+    status = check_finite(&snapshot);
+    if (status == CDDP_OK && divided) {
+        status = cddpi_stages_prepare_save(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
+                                      divided ? &source : NULL, keep,
+                                      last || keep < 2 ? 1 : keep - 1, room);
+    }
+    if (!divided) {
+        cddpi_checkpoint_release(&snapshot);
+    }
+    return status;
+}
+
+cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *out_is_full)
+{
     struct cddpi_snapshot_room room = {.is_missing = false};
     char *text = state_text(trainer);
-    cddp_snapshot snapshot;
     cddp_status status;
 
     *out_is_full = false;
@@ -173,17 +194,8 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *o
     status = cddpi_trainer_keep_run_dir(trainer);
     trainer->folder.lost = false; /* if this one fails, the next regular one replaces it */
     if (status == CDDP_OK) {
-        status = cddpi_checkpoint_tensors(trainer, &snapshot);
-    }
-    if (status == CDDP_OK) {
-        snapshot.state_json = text;
-        status = check_finite(&snapshot);
-        if (status == CDDP_OK) {
-            status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot, keep,
-                                          last || keep < 2 ? 1 : keep - 1, &room);
-            *out_is_full = room.is_missing;
-        }
-        cddpi_checkpoint_release(&snapshot);
+        status = write_checkpoint(trainer, text, last, &room);
+        *out_is_full = status != CDDP_OK && room.is_missing;
     }
     if (status == CDDP_OK) {
         trainer->folder.saved_step = trainer->cursor.step;

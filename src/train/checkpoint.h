@@ -7,7 +7,8 @@
 /** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
  *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save(). */
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
-/** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0.
+/** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0; with stages all
+ *  ranks call cddpi_stages_end_save() behind it.
  *  @param last         Nothing is worth more: where the disk is full, all older ones but one may
  * go.
  *  @param out_is_full  Whether it failed because the disk is full.
@@ -15,11 +16,17 @@ CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, b
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
                                             bool *out_is_full);
 
+/** The first element of @p tensor that is not finite; as many as it has: there is none. */
+size_t cddpi_checkpoint_find_infinite(const cddp_tensor *tensor);
+/** Word that there is one: CDDP_ERR_STATE. */
+cddp_status cddpi_checkpoint_fail_infinite(const cddp_tensor *tensor, size_t element, float value);
+
 /* For taking one up: */
 
 /** Whether checkpoints have a loss scale: runs in fp16. */
 bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer);
-/** All tensors that a checkpoint of @p trainer has; cddpi_checkpoint_release(). */
+/** All tensors that a checkpoint of @p trainer, whose model is whole, has;
+ *  cddpi_checkpoint_release(). */
 CDDP_CHECKED cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer,
                                                   cddp_snapshot *out);
 void cddpi_checkpoint_release(cddp_snapshot *snapshot);

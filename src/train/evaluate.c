@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/shape.h"
 #include "group/stop.h"
+#include "train/broken_files.h"
 #include "train/device/collect_results.h"
 #include "train/micro_batch.h"
 #include "train/stages/stages.h"
@@ -185,5 +186,5 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
                                                     .accuracy = (double)counts[0] /
                                                                 (double)counts[1]};
     tell(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6);
-    return CDDP_OK;
+    return cddpi_trainer_tell_broken(trainer);
 }

@@ -9,6 +9,7 @@
 #include "base/shape.h"
 #include "group/stop.h"
 #include "train/checkpoint.h"
+#include "train/stages/stages.h"
 
 #include <time.h>
 
@@ -123,6 +124,9 @@ static cddp_status save(struct cddpi_trainer *trainer)
     while (status == CDDP_OK && again != 0) {
         if (trainer->rank == 0) {
             status = try_once(trainer, &patience, &again);
+        }
+        if (status == CDDP_OK) {
+            status = cddpi_stages_end_save(trainer);
         }
         if (status == CDDP_OK) {
             status = cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL);

@@ -4,11 +4,13 @@
 
 #include "base/error.h"
 #include "group/trace.h"
+#include "train/broken_files.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
 #include "train/generate/during_run.h"
 #include "train/last_save.h"
 #include "train/report/report_run.h"
+#include "train/stages/stages.h"
 #include "train/step.h"
 
 static bool is_finished(const struct cddpi_trainer *trainer)
@@ -46,6 +48,9 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
     if (status == CDDP_OK && trainer->rank == 0 &&
         cddpi_trainer_save(trainer, false, &is_full) != CDDP_OK) {
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_stages_end_save(trainer);
     }
     cddpi_optim_free_full_state(trainer->optim);
     return status;
@@ -149,6 +154,9 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     }
     if (status == CDDP_OK && !trainer->stopped) {
         status = write_text(trainer, true);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_tell_broken(trainer);
     }
     cddpi_trainer_report_end(trainer);
     return status;

@@ -64,21 +64,35 @@ bool cddpi_trainer_param_decays(const struct cddpi_trainer *trainer, size_t inde
     return cddpi_model_param_decays(own->model, index - own->first);
 }
 
-/* The last chunk's come first. */
-uint32_t *cddpi_trainer_ready_order(const struct cddpi_trainer *trainer)
+/* Those of a rank's chunks that other stages have, too (@p tied), or the others. */
+static size_t add_ready(const struct cddpi_trainer *trainer, bool tied, uint32_t *order,
+                        size_t done)
 {
-    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
-    size_t done = 0;
-
-    for (int m = trainer->model_count - 1; order != NULL && m >= 0; m--) {
+    for (int m = trainer->model_count - 1; m >= 0; m--) {
         const struct cddpi_trainer_model *own = &trainer->models[m];
         const uint32_t *inside = cddpi_model_ready_order(own->model);
         size_t count;
 
         cddpi_model_params(own->model, &count);
         for (size_t i = 0; i < count; i++) {
-            order[done++] = (uint32_t)own->first + inside[i];
+            size_t param = own->first + inside[i];
+
+            if (cddpi_stages_is_tied(trainer, param) == tied) {
+                order[done++] = (uint32_t)param;
+            }
         }
+    }
+    return done;
+}
+
+/* The last chunk's come first; tied ones last, for they get their sum behind the pipeline, and
+ * buckets start in order. */
+uint32_t *cddpi_trainer_ready_order(const struct cddpi_trainer *trainer)
+{
+    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
+
+    if (order != NULL) {
+        add_ready(trainer, true, order, add_ready(trainer, false, order, 0));
     }
     return order;
 }
@@ -87,11 +101,9 @@ static cddp_status read_weights(const struct cddpi_trainer *trainer, cddp_tensor
                                 size_t count)
 {
     const char *path = trainer->config->model.weights;
-    cddp_status status = trainer->heads > 0
-                             ? cddpi_weights_load(path, trainer->heads, tensors, count)
-                             : cddp_safetensors_load(path, tensors, count);
 
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "model.weights");
+    return trainer->heads > 0 ? cddpi_weights_load(path, trainer->heads, tensors, count)
+                              : cddp_safetensors_load(path, tensors, count);
 }
 
 static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
@@ -99,7 +111,6 @@ static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
     size_t count = trainer->param_count + trainer->buffer_count;
     cddp_status status = cddpi_trainer_copy_to_host(trainer);
     cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
-    cddp_tensor *all = NULL;
 
     if (status != CDDP_OK) {
         return status;
@@ -107,17 +118,14 @@ static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
     if (tensors == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
     }
-    if (trainer->stages == NULL) {
-        status = read_weights(trainer, tensors, count);
-    } else {
-        status = cddpi_stages_tensors(trainer, false, tensors, count, &all, &count);
-        if (status == CDDP_OK) {
-            status = read_weights(trainer, all, count);
-        }
-    }
-    cddpi_free(all);
+    status = trainer->stages != NULL
+                 ? cddpi_stages_open_weights(trainer, trainer->config->model.weights)
+                 : read_weights(trainer, tensors, count);
     cddpi_free(tensors);
-    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer) : status;
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "model.weights");
+    }
+    return cddpi_trainer_copy_to_device(trainer);
 }
 
 cddp_status cddpi_trainer_load_weights(struct cddpi_trainer *trainer)

@@ -116,18 +116,18 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
     if (status == CDDP_OK) {
         status = cddpi_trainer_create_host_copy(trainer);
     }
-    if (status == CDDP_OK) {
+    if (status == CDDP_OK && trainer->stages != NULL) {
+        status = cddpi_stages_open_snapshot(trainer, path);
+    } else if (status == CDDP_OK) {
         status = cddpi_checkpoint_tensors(trainer, &snapshot);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_snapshot_load(path, &snapshot);
-        cddpi_checkpoint_release(&snapshot);
-        if (status == CDDP_ERR_FORMAT) {
-            status = cddpi_fail_suffix(status,
-                                       "; was it made with another model or another optimizer?");
+        if (status == CDDP_OK) {
+            status = cddp_snapshot_load(path, &snapshot);
+            cddpi_checkpoint_release(&snapshot);
         }
     }
-    return status;
+    return status == CDDP_ERR_FORMAT
+               ? cddpi_fail_suffix(status, "; was it made with another model or another optimizer?")
+               : status;
 }
 
 /* Whether cddp-run has started this job again after it had begun to train: then what the run's

@@ -73,6 +73,12 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
             status = check_readable(config, files[i].key, files[i].path);
         }
     }
+    if (status == CDDP_OK && config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
+        status = check_readable(config, "data.train", config->data.train.values[0]);
+        if (status == CDDP_OK) {
+            status = check_readable(config, "data.test", config->data.test.values[0]);
+        }
+    }
     if (status == CDDP_OK && is_words) {
         status = check_patterns(config, "data.train", &config->data.train);
     }
@@ -126,6 +132,23 @@ static cddp_status open_images(const struct cddpi_config *config, cddp_group *gr
                                  train->height, train->width);
     }
     return CDDP_OK;
+}
+
+static cddp_status open_folders(const struct cddpi_config *config, cddp_group *group,
+                                struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    int size = config->data.size;
+    cddp_status status = cddpi_dataset_open_image_folder(config->data.train.values[0], size, NULL,
+                                                         group, train);
+
+    if (status != CDDP_OK) {
+        return blame(config, "data.train", status);
+    }
+    status = cddpi_dataset_open_image_folder(config->data.test.values[0], size, train, group, test);
+    if (status != CDDP_OK) {
+        return blame(config, "data.test", status);
+    }
+    return check_image_channels(config, train->channels);
 }
 
 /* The two may differ: a model may have more tokens than the vocabulary, since round numbers are
@@ -320,6 +343,8 @@ cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_grou
         return open_texts(config, group, train, test);
     case CDDPI_DATA_SYNTHETIC:
         return open_synthetic(config, group, train, test);
+    case CDDPI_DATA_IMAGE_FOLDER:
+        return open_folders(config, group, train, test);
     default:
         return open_images(config, group, train, test);
     }
@@ -414,9 +439,10 @@ void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cd
         print_sequences(train, "train on", file);
         print_sequences(test, "evaluate on", file);
     } else {
-        fprintf(file, "data: %llu samples of %d x %d x %d in %d classes, %llu to test\n",
-                (unsigned long long)train->count, train->channels, train->height, train->width,
-                train->classes, (unsigned long long)test->count);
+        fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu to test\n",
+                (unsigned long long)train->count,
+                train->files != NULL ? "files, samples" : "samples", train->channels, train->height,
+                train->width, train->classes, (unsigned long long)test->count);
     }
 }
 
@@ -431,6 +457,13 @@ static int loader_threads(int wanted)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1 ? 0 : 1;
 }
 
+/* The shorter side before the middle is cut out. */
+static int resize_of(const struct cddpi_config *config)
+{
+    return config->data.resize > 0 ? config->data.resize
+                                   : config->data.size + (config->data.size + 7) / 8;
+}
+
 static cddp_status build_loader(const struct cddpi_trainer *trainer,
                                 const struct cddpi_dataset *data, int64_t most,
                                 struct cddpi_loader **out)
@@ -438,7 +471,12 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
     const struct cddpi_config *config = trainer->config;
     struct cddpi_loader_options options = {
         .dataset = data,
-        .transform = {.crop_padding = config->data.crop_padding, .flip = config->data.flip},
+        .transform = {.crop_padding = config->data.crop_padding,
+                      .flip = config->data.flip,
+                      .crop_area = {config->data.crop_area.values[0],
+                                    config->data.crop_area.values[1]},
+                      .resize = resize_of(config)},
+        .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
         .seed = (uint64_t)config->train.seed,
         .max_count = (int)most,
         .threads = loader_threads(config->data.threads),

@@ -13,7 +13,8 @@
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp", "cnn", "resnet20", "resnet50", "gpt2", NULL};
+    static const char *const presets[] = {"mlp",  "cnn", "resnet20", "resnet50",
+                                          "gpt2", NULL,  "alexnet",  "vgg11"};
     bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
@@ -164,7 +165,7 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
                                                                              : NULL,
                                         trainer->ddp, &trainer->optim);
     cddpi_free(decays);
-    return status;
+    return status == CDDP_OK ? cddpi_stages_optimizer_made(trainer) : status;
 }
 
 cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)

@@ -207,7 +207,7 @@ static cddp_status write_a_fourth_without(const char *name, unsigned keep, unsig
     set_trainer(&trainer, 4, 4);
     in_the_way = name;
     cddpi_file_set_hook(no_space_beside_what_is_in_the_way);
-    status = cddpi_snapshot_write(folder, &trainer.snapshot, keep, spare, &room);
+    status = cddpi_snapshot_write(folder, &trainer.snapshot, NULL, keep, spare, &room);
     cddpi_file_set_hook(NULL);
     assert_int_equal(room.is_missing, status != CDDP_OK);
     assert_int_equal(count_hidden(), 0);

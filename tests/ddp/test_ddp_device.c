@@ -131,6 +131,7 @@ static int costs_rank(int rank, int n, void *argument)
     CHECK(exposed >= stats.exposed_ns);
     CHECK(stats.buckets > 1);
     CHECK(stats.bytes >= 4 * (30000 + 5000) && stats.bytes < 4 * 40000);
+    CHECK(stats.total_peer_wait_ns + stats.total_transfer_ns <= stats.total_exposed_ns);
     CHECK(n == 1 || stats.comm_ns > 0); /* one rank sends nothing */
     CHECK(n == 1 ? stats.slowest_rank == -1 : stats.slowest_rank >= 0 && stats.slowest_rank < n);
     for (size_t b = 0; b < stats.buckets; b++) {

@@ -159,11 +159,80 @@ static void other_memory_stays_as_it_is_and_the_log_says_so(void **state)
     assert_mean(state, (struct scene){.source = ONE_CANNOT});
 }
 
+enum { BLOCK = 8, BLOCK_ELEMENTS = 65536 }; /* of 256 KiB each */
+
+static const uint32_t in_turns[BLOCK] = {6, 4, 2, 0, 7, 5, 3, 1};
+static const uint32_t forward[BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+struct order_scene {
+    const uint32_t *arrival;
+    bool is_told; /* by ready_order */
+    bool keeps_buckets;
+    size_t buckets; /* in the last step */
+    int warnings;   /* on rank 0 */
+};
+
+static int late_warnings;
+
+static void count_late_warnings(void *state, cddp_log_level level, const char *line)
+{
+    (void)state;
+    late_warnings += level == CDDP_LOG_WARN && strstr(line, "the first bucket of flat_grads could "
+                                                            "start only when 100 %") != NULL;
+}
+
+static int order_rank(int rank, int world_size, void *argument)
+{
+    static const size_t elements[BLOCK] = {BLOCK_ELEMENTS, BLOCK_ELEMENTS, BLOCK_ELEMENTS,
+                                           BLOCK_ELEMENTS, BLOCK_ELEMENTS, BLOCK_ELEMENTS,
+                                           BLOCK_ELEMENTS, BLOCK_ELEMENTS};
+    const struct meeting *meeting = argument;
+    const struct order_scene *scene = meeting->argument;
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    struct trainer trainer;
+
+    cddp_log_set_sink(count_late_warnings, NULL);
+    CHECK(enter(&trainer, meeting, rank, world_size, FLAT, BLOCK, elements, NULL) == 0);
+    trainer.model.options.ready_order = scene->is_told ? scene->arrival : NULL;
+    trainer.model.options.keep_buckets = scene->keeps_buckets;
+    CHECK(watch(&trainer) == 0);
+    for (int step = 0; step < 3; step++) {
+        for (size_t i = 0; i < BLOCK; i++) {
+            write_gradient(trainer.ddp, &trainer.model, rank, step, scene->arrival[i]);
+            CHECK(cddp_ddp_grad_ready(trainer.ddp, scene->arrival[i]) == CDDP_OK);
+        }
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+        for (size_t p = 0; p < BLOCK; p++) {
+            CHECK(is_mean(trainer.ddp, &trainer.model, world_size, step, p));
+        }
+    }
+    CHECK(cddp_ddp_get_stats(trainer.ddp, &stats) == CDDP_OK);
+    CHECK(stats.buckets == scene->buckets);
+    CHECK(late_warnings == (rank == 0 ? scene->warnings : 0));
+    return leave(&trainer);
+}
+
+static void a_block_in_another_order_is_cut_by_arrival_or_the_log_says_so(void **state)
+{
+    const struct order_scene scenes[] = {
+        {in_turns, true, false, BLOCK, 0},  {in_turns, true, true, BLOCK, 0},
+        {in_turns, false, false, BLOCK, 0}, {in_turns, false, true, 2, 0},
+        {forward, true, true, 2, 0},        {forward, false, false, 2, 0},
+        {forward, false, true, 2, 1},
+    };
+
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
+        assert_int_equal(
+            meet(*state, 2 + (int)i % 2, order_rank, (void *)(uintptr_t)&scenes[i], NULL), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(pages_of_malloc_are_shared_where_they_are),
         RANKS_TEST(blocks_may_begin_anywhere_on_each_rank),
+        RANKS_TEST(a_block_in_another_order_is_cut_by_arrival_or_the_log_says_so),
         RANKS_TEST(other_memory_stays_as_it_is_and_the_log_says_so),
     };
 

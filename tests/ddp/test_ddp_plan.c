@@ -167,6 +167,62 @@ static void a_lent_block_is_cut_in_ranges_from_its_end(void **state)
     cddpi_bucket_plan_destroy(plan);
 }
 
+enum { BLOCK = 6, MANY = 200 };
+
+/* Tensors of 1 MiB in a lent block, which become ready in @p order; as many buckets come out. */
+static struct cddpi_bucket_plan *plan_block(const uint32_t *order, size_t count, size_t buckets)
+{
+    struct cddpi_bucket_plan_tensor tensors[MANY];
+    struct cddpi_bucket_plan_rule rule = defaults;
+    struct cddpi_bucket_plan *plan;
+
+    for (size_t t = 0; t < count; t++) {
+        tensors[t] = (struct cddpi_bucket_plan_tensor){MIB, CDDP_F32, false};
+    }
+    rule.flat = true;
+    rule.order = order;
+    plan = make(tensors, count, rule);
+    assert_int_equal(plan->bucket_count, buckets);
+    for (size_t b = 0; b < buckets; b++) { /* a range, from its last member on */
+        const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+
+        assert_int_equal(bucket->bytes, bucket->count * MIB);
+        assert_int_equal(bucket->offset,
+                         plan->members[bucket->first + bucket->count - 1] * (size_t)MIB);
+    }
+    return plan;
+}
+
+static void a_lent_block_is_cut_where_the_order_of_completion_jumps(void **state)
+{
+    static const uint32_t backward[BLOCK] = {5, 4, 3, 2, 1, 0};
+    static const uint32_t forward[BLOCK] = {0, 1, 2, 3, 4, 5};
+    static const uint32_t one_late[BLOCK] = {5, 4, 2, 1, 0, 3};
+    static const uint32_t in_turns[BLOCK] = {5, 3, 1, 4, 2, 0};
+    uint32_t many[MANY];
+    struct cddpi_bucket_plan *plan;
+
+    (void)state;
+    cddpi_bucket_plan_destroy(plan_block(NULL, BLOCK, 2));
+    cddpi_bucket_plan_destroy(plan_block(backward, BLOCK, 2));
+    plan = plan_block(forward, BLOCK, 2);
+    assert_int_equal(plan->buckets[0].count, 5); /* 0 to 4 go first */
+    cddpi_bucket_plan_destroy(plan);
+    plan = plan_block(one_late, BLOCK, 4); /* 5; 4; 2, 1 and 0 do not wait for 3 */
+    assert_int_equal(plan->buckets[2].count, 3);
+    assert_int_equal(plan->members[plan->buckets[3].first], 3);
+    cddpi_bucket_plan_destroy(plan);
+    plan = plan_block(in_turns, BLOCK, BLOCK);
+    for (size_t b = 0; b < BLOCK; b++) {
+        assert_int_equal(plan->members[b], in_turns[b]);
+    }
+    cddpi_bucket_plan_destroy(plan);
+    for (uint32_t t = 0; t < MANY; t++) {
+        many[t] = t < MANY / 2 ? MANY - 1 - 2 * t : 2 * (MANY - 1 - t);
+    }
+    cddpi_bucket_plan_destroy(plan_block(many, MANY, 1 + 64 + 6)); /* then ranges of 25 again */
+}
+
 /* The parts of @p tensor follow each other in buckets and memory, and are all of it. */
 static void check_parts(const struct cddpi_bucket_plan *plan, uint32_t tensor, size_t parts,
                         size_t bytes)
@@ -308,7 +364,7 @@ static void short_memory_leaves_nothing_behind(void **state)
     struct cddpi_bucket_plan *plan = NULL;
 
     (void)state;
-    for (unsigned nth = 1; nth <= 12; nth++) {
+    for (unsigned nth = 1; nth <= 13; nth++) {
         cddpi_alloc_fail_nth(nth);
         assert_int_equal(cddpi_bucket_plan_make(tensors, 2, &defaults, &plan), CDDP_ERR_NO_MEMORY);
         assert_null(plan);
@@ -326,6 +382,7 @@ int main(void)
         cmocka_unit_test(what_is_apart_shares_no_bucket_with_the_rest),
         cmocka_unit_test(buckets_are_numbered_by_their_last_member),
         cmocka_unit_test(a_lent_block_is_cut_in_ranges_from_its_end),
+        cmocka_unit_test(a_lent_block_is_cut_where_the_order_of_completion_jumps),
         cmocka_unit_test(a_large_gradient_is_cut_in_buckets_that_follow_each_other),
         cmocka_unit_test(parts_lie_as_well_in_a_lent_block),
         cmocka_unit_test(what_is_sharded_is_not_cut),

@@ -56,23 +56,13 @@ static int end(void **state)
     return 0;
 }
 
-/* Where a compiler or a tool is missing there is no such program. */
-static void need_programs(const struct trainer *trainer)
-{
-    if (access(trainer->alone_program, X_OK) != 0 || access(trainer->patched_program, X_OK) != 0) {
-        printf("%s was not built: its compiler or the program patch is missing\n",
-               trainer->example.folder);
-        skip();
-    }
-}
-
 /* The batches of all examples divide unequally among 3, which only a weighted mean gets right. */
 static void ranks_learn_what_the_trainer_learnt_before_its_patch(void **state)
 {
     struct trainer *trainer = *state;
     struct run alone;
 
-    need_programs(trainer);
+    need_programs(trainer->alone_program, trainer->patched_program);
     run_trainer(&trainer->alone, 1, &alone);
     assert_true(alone.losses[0] > trainer->example.first_loss);
     assert_true(alone.losses[alone.count - 1] < trainer->example.last_loss);
@@ -90,7 +80,7 @@ static void two_runs_give_the_same_bits(void **state)
     struct run first;
     struct run second;
 
-    need_programs(trainer);
+    need_programs(trainer->alone_program, trainer->patched_program);
     run_trainer(&trainer->patched, 3, &first);
     run_trainer(&trainer->patched, 3, &second);
     assert_true(first.weights[0] == second.weights[0]);
@@ -100,20 +90,44 @@ static void two_runs_give_the_same_bits(void **state)
 static void the_patch_is_short(void **state)
 {
     struct trainer *trainer = *state;
-    char path[4200];
-    char line[1024];
-    int added = 0;
-    FILE *patch;
 
-    snprintf(path, sizeof path, "%s/examples/%s/cddp.patch", getenv("CDDP_TEST_SOURCE"),
-             trainer->example.folder);
-    patch = fopen(path, "r");
-    assert_non_null(patch);
-    while (fgets(line, sizeof line, patch) != NULL) {
-        added += line[0] == '+' && strncmp(line, "+++ ", 4) != 0 && line[1] != '\n';
+    assert_short_patch(trainer->example.folder, trainer->example.added_lines);
+}
+
+/* By the order of calls in each rank: see order_of_calls.c. */
+static void buckets_travel_while_backward_computes(void **state)
+{
+    struct trainer *trainer = *state;
+    struct place watched = trainer->patched;
+    struct run run;
+
+    snprintf(trainer->alone_program, sizeof trainer->alone_program,
+             "%s/tests/examples/embed_gpt2_watched", getenv("CDDP_TEST_BUILD"));
+    need_programs(trainer->alone_program, trainer->patched_program);
+    watched.program = trainer->alone_program;
+    run_trainer(&watched, 2, &run);
+    for (int rank = 0; rank < 2; rank++) {
+        char path[4400];
+        char line[256];
+        int backwards = 0;
+        FILE *said;
+
+        snprintf(path, sizeof path, "%s/out-2-%d", watched.folder, rank);
+        said = fopen(path, "r");
+        assert_non_null(said);
+        while (fgets(line, sizeof line, said) != NULL) {
+            int early;
+            int all;
+
+            if (sscanf(line, "%d of %d buckets began", &early, &all) == 2) {
+                backwards++;
+                assert_in_range(all, 4, 8);           /* one for each layer, and what is left */
+                assert_in_range(early, all - 2, all); /* the last one waits for the embedding */
+            }
+        }
+        fclose(said);
+        assert_true(backwards >= 10);
     }
-    fclose(patch);
-    assert_in_range(added, 1, trainer->example.added_lines);
 }
 
 #define CASES(example)                                                                             \
@@ -127,7 +141,13 @@ static void the_patch_is_short(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASES(c), CASES(cpp), CASES(fortran), CASES(gpt2)};
+    const struct CMUnitTest tests[] = {CASES(c),
+                                       CASES(cpp),
+                                       CASES(fortran),
+                                       CASES(gpt2),
+                                       {"gpt2: buckets_travel_while_backward_computes",
+                                        buckets_travel_while_backward_computes, set_up, end,
+                                        (void *)&gpt2}};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,8 +188,18 @@ def members():
     put("members", "other-size", bytes([1]) + b"ok 3 00c0ffee00c0ffee 0:3*1")
 
 
+def image():
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "image_vectors.txt")
+    for line in open(path):
+        words = line.split()
+        if words[0] == "file":
+            put("image", words[1], bytes([7, 11, 5]) + bytes.fromhex(words[4]))
+    put("image", "empty", bytes([7, 11, 5]))
+
+
 members()
 hostfile()
+image()
 nodes()
 store()
 net_tcp()

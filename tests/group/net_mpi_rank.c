@@ -3,6 +3,7 @@
  * other means, over which the carrier is opened as if each were a host of its own. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "group/group.h"
 #include "group/net/carriers.h"
 
 #ifdef OWNS_MPI
@@ -159,7 +160,7 @@ static void transfers(void)
     ops->prepare_sleep(first);
     ops->describe(first, peer, text, sizeof text);
     MUST(strncmp(text, "rank 1 did not come: rank ", 26) == 0);
-    MUST(strstr(text, " sent its last message by MPI ") != NULL);
+    MUST(strstr(text, ", which sent its last message by MPI ") != NULL);
     ops->close(first);
     exchange_all(group, second);
     ops->close(second);
@@ -377,6 +378,27 @@ static void refuses(void)
     printf("refused: %s\n", cddp_last_error());
 }
 
+/* MPI was started for one thread at a time, which is this one. */
+static void serializes(void)
+{
+    int32_t rank = cddp_group_rank(group);
+    int32_t sum = 0;
+    int level;
+
+    MUST(MPI_Query_thread(&level) == MPI_SUCCESS);
+    if (level == MPI_THREAD_SERIALIZED && getenv("CDDP_COMM_THREAD") == NULL) {
+        refuses();
+        return;
+    }
+    MUST(ops != NULL && !cddpi_group_has_thread(group));
+    for (int i = 0; i < 20; i++) {
+        MUST(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
+        MUST(sum == cddp_group_world_size(group) * (cddp_group_world_size(group) - 1) / 2);
+        MUST(MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS);
+    }
+    printf("rank %d calls MPI between calls of cddp\n", (int)rank);
+}
+
 static cddp_status create_group(void)
 {
     return cddp_group_create_from_mpi(MPI_COMM_WORLD, NULL, &group);
@@ -409,16 +431,49 @@ static void breaks(void)
     (void)nanosleep(&(struct timespec){2, 0}, NULL); /* mpirun ends all when the first has gone */
 }
 
+/* Rank 1 is stopped, and says before which process is to be continued. */
+static void stands(void)
+{
+    float x = 1;
+
+    MUST(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    if (cddp_group_rank(group) == 1) {
+        FILE *file = fopen("pid", "w");
+
+        MUST(file != NULL && fprintf(file, "%d\n", (int)getpid()) > 0 && fclose(file) == 0);
+        (void)raise(SIGSTOP);
+    }
+    MUST(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+}
+
+/* Two ranks wait for each other until the way between their hosts is gone. */
+static void waits(void)
+{
+    int rank = cddp_group_rank(group);
+    float x = 1;
+
+    MUST(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    printf("rank %d waits\n", rank);
+    fflush(stdout);
+    MUST(cddp_recv(group, &x, 1, CDDP_F32, 1 - rank, NULL) == CDDP_ERR_PEER);
+    MUST(cddpi_error_culprit() == 1 - rank);
+    printf("rank %d ends: %s\n", rank, cddp_last_error());
+    fflush(stdout);
+}
+
 static const struct action {
     const char *name;
     void (*run)(void);
 } actions[] = {
-    {"transfers", transfers}, {"parts", parts}, {"aborts", aborts},
-    {"forgets", forgets},     {"lends", lends}, {"mismatches", mismatches},
-    {"dies", dies},           {"fails", fails}, {"misses", misses},
-    {"breaks", breaks},
+    {"transfers", transfers}, {"parts", parts},
+    {"aborts", aborts},       {"forgets", forgets},
+    {"lends", lends},         {"mismatches", mismatches},
+    {"dies", dies},           {"fails", fails},
+    {"misses", misses},       {"breaks", breaks},
+    {"stands", stands},       {"waits", waits},
 #ifdef OWNS_MPI
-    {"halves", halves},       {"both", both},   {"refuses", refuses},
+    {"halves", halves},       {"both", both},
+    {"refuses", refuses},     {"serializes", serializes},
 #endif
 };
 
@@ -428,14 +483,16 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], actions[i].name) == 0) {
 #ifdef OWNS_MPI
             int provided;
-            int wanted = strcmp(argv[1], "refuses") == 0 ? MPI_THREAD_FUNNELED
-                                                         : MPI_THREAD_MULTIPLE;
+            int wanted = strcmp(argv[1], "refuses") == 0      ? MPI_THREAD_FUNNELED
+                         : strcmp(argv[1], "serializes") == 0 ? MPI_THREAD_SERIALIZED
+                                                              : MPI_THREAD_MULTIPLE;
 
             MUST(MPI_Init_thread(&argc, &argv, wanted, &provided) == MPI_SUCCESS);
 #endif
             MUST(create_group() == CDDP_OK);
             ops = cddpi_carrier_choose("mpi");
-            MUST(ops != NULL || strcmp(argv[1], "refuses") == 0);
+            MUST(ops != NULL || strcmp(argv[1], "refuses") == 0 ||
+                 strcmp(argv[1], "serializes") == 0);
             actions[i].run();
             cddp_group_destroy(group);
 #ifdef OWNS_MPI

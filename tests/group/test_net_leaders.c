@@ -1,5 +1,5 @@
 /* test_net_leaders.c - several leaders a host: who talks to other hosts, and who says how many. */
-#include "group/group.h"
+#include "group/link.h"
 #include "group/net/net.h"
 #include "support/test.h"
 
@@ -43,6 +43,26 @@ static void name_store(struct job *job)
              (int)getpid(), ++number);
 }
 
+/* The link is as fast as all leaders together have moved data: measured anew where that is not one,
+ * and the same number on all ranks. */
+static bool rate_is_of_all(cddp_group *group)
+{
+    const struct cddpi_backend *net = group->backend;
+    double rates[RANKS];
+    struct cddpi_group_link link;
+
+    if (cddp_all_gather(group, &net->link.bytes_per_s, rates, 1, CDDP_F64, NULL) != CDDP_OK ||
+        !cddpi_group_link(group, CDDP_F32, &link) || link.bytes_per_s != rates[0]) {
+        return false;
+    }
+    for (int r = 0; r < RANKS; r++) {
+        if (rates[r] != rates[0] || rates[r] <= 0) {
+            return false;
+        }
+    }
+    return (net->leader_count == 1) == (net->link.bytes_per_s == net->link_of_one_bytes_per_s);
+}
+
 /* A large sum; then the ranks that have talked to another host are known. */
 static int leaders_rank(int rank, int world_size, void *argument)
 {
@@ -61,6 +81,7 @@ static int leaders_rank(int rank, int world_size, void *argument)
     for (int r = 0; r < RANKS; r++) {
         CHECK(counts[r] == mine && mine >= 1 && mine <= 2);
     }
+    CHECK(rate_is_of_all(group));
     for (int i = 0; i < COUNT; i++) {
         data[i] = (float)(i % 100 + rank);
     }

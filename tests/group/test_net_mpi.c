@@ -202,6 +202,33 @@ static void a_group_that_one_host_breaks_ends_on_all_hosts(void **state)
     launcher_end(&job);
 }
 
+/* For longer than a host may be silent: its kernel answers. It is continued when another rank has
+ * said for whom it waits. */
+static void a_rank_that_is_stopped_is_named_and_not_taken_for_lost(void **state)
+{
+    struct launched job = {0};
+    long pid;
+
+    (void)state;
+    NEED_MPIRUN();
+    setenv("CDDP_CARRIER", "mpi", 1);
+    setenv("CDDP_HEARTBEAT_MS", "100", 1);
+    setenv("CDDP_STRAGGLER_MS", "1000", 1);
+    mpirun_start(&job, 2, "hosta:1,hostb:1", launcher_path("tests/net_mpi_rank"),
+                 (const char *const[]){"stands", NULL});
+    unsetenv("CDDP_CARRIER");
+    unsetenv("CDDP_HEARTBEAT_MS");
+    unsetenv("CDDP_STRAGGLER_MS");
+    pid = launcher_number(&job, "pid");
+    launcher_await_text(job.dir, "err", "rank 0: all_reduce #2 has been waiting for 1.");
+    kill((pid_t)pid, SIGCONT);
+    launcher_wait(&job);
+    assert_mpirun_ended_well(&job);
+    assert_err(&job, " s for rank 1 on host ");
+    assert_err(&job, "; its host answers");
+    launcher_end(&job);
+}
+
 static void a_program_of_mpi_makes_groups_of_its_communicators(void **state)
 {
     static const char *const actions[] = {"halves", "transfers", "parts", "both"};
@@ -230,6 +257,29 @@ static void mpi_that_a_program_started_for_one_thread_is_refused(void **state)
     assert_mpirun_ended_well(&job);
     assert_out(&job, "refused: carrier mpi: the program has started MPI for fewer threads than "
                      "MPI_THREAD_MULTIPLE");
+    launcher_end(&job);
+}
+
+/* By MPI between "hosts", since the carrier is given. */
+static void mpi_for_one_thread_at_a_time_serves_groups_without_a_thread(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    setenv("CDDP_CARRIER", "mpi", 1);
+    setenv("CDDP_COMM_THREAD", "0", 1);
+    MPIRUN(&job, 2, "hosta:1,hostb:1", launcher_path("tests/net_mpi_program"), "serializes");
+    unsetenv("CDDP_CARRIER");
+    unsetenv("CDDP_COMM_THREAD");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "rank 0 calls MPI between calls of cddp\n");
+    assert_out(&job, "rank 1 calls MPI between calls of cddp\n");
+    launcher_end(&job);
+    MPIRUN(&job, 2, NULL, launcher_path("tests/net_mpi_program"), "serializes");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "refused: carrier mpi: the program has started MPI for fewer threads");
+    assert_out(&job, "or for MPI_THREAD_SERIALIZED with CDDP_COMM_THREAD=0");
     launcher_end(&job);
 }
 
@@ -300,8 +350,10 @@ int main(void)
         cmocka_unit_test(without_the_module_they_learn_which_variables_to_set),
         cmocka_unit_test(nobody_misses_the_store_that_rank_0_removes),
         cmocka_unit_test(a_group_that_one_host_breaks_ends_on_all_hosts),
+        cmocka_unit_test(a_rank_that_is_stopped_is_named_and_not_taken_for_lost),
         cmocka_unit_test(a_program_of_mpi_makes_groups_of_its_communicators),
         cmocka_unit_test(mpi_that_a_program_started_for_one_thread_is_refused),
+        cmocka_unit_test(mpi_for_one_thread_at_a_time_serves_groups_without_a_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

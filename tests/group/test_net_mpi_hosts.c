@@ -190,11 +190,37 @@ static void mpirun_ends_the_job_when_a_rank_is_killed_on_another_host(void **sta
     launcher_end(&job);
 }
 
+/* MPI notices nothing of it. Both sides name the other, and say after how long a silence. */
+static void a_pulled_cable_is_noticed_on_both_sides(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    need_hosts();
+    setenv("CDDP_HEARTBEAT_MS", "1500", 1);
+    mpirun_start(&job, 2, "10.88.0.1:1,10.88.0.2:1", launcher_path("tests/net_mpi_rank"),
+                 (const char *const[]){"waits", NULL});
+    unsetenv("CDDP_HEARTBEAT_MS");
+    launcher_await_text(job.dir, "out", "rank 0 waits");
+    launcher_await_text(job.dir, "out", "rank 1 waits");
+    assert_true(run("ip link set v1 down"));
+    launcher_await_text(job.dir, "out", "rank 0 ends: ");
+    assert_true(run("ip link set v1 up"));
+    launcher_await_text(job.dir, "out", "rank 1 ends: ");
+    launcher_wait(&job);
+    assert_out(&job, "rank 0 ends: rank 0: recv #1: rank 1 on host cddp-host-2 (");
+    assert_out(&job, "rank 1 ends: rank 1: recv #1: rank 0 on host cddp-host-1 (");
+    assert_int_equal(launcher_count(job.out, "its host has not answered within 1500 ms"), 2);
+    assert_no_err(&job, "not so");
+    launcher_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mpirun_needs_no_setting_but_its_hosts),
         cmocka_unit_test(the_same_goes_by_tcp_where_a_host_lacks_the_module),
+        cmocka_unit_test(a_pulled_cable_is_noticed_on_both_sides),
         cmocka_unit_test(mpirun_ends_the_job_when_a_rank_is_killed_on_another_host),
     };
 

@@ -7,10 +7,29 @@ static struct {
     cddp_group *group;
     cddp_ddp *ddp;
     cddp_work *work;
+    cddp_loader *loader;
 } mine;
+
+static cddp_status make_sample(void *state, uint64_t index, void *out)
+{
+    (void)state;
+    *(uint64_t *)out = index;
+    return CDDP_OK;
+}
+
+static cddp_status open_loader(void)
+{
+    cddp_loader_options options = CDDP_LOADER_OPTIONS_INIT;
+
+    options.samples = options.batch_size = 6;
+    options.sample_bytes = sizeof(uint64_t);
+    options.load = make_sample;
+    return cddp_loader_create(&options, &mine.loader);
+}
 
 static void destroy_all(void)
 {
+    cddp_loader_destroy(mine.loader);
     cddp_work_destroy(mine.work);
     cddp_ddp_destroy(mine.ddp);
     cddp_group_destroy(mine.group);
@@ -22,6 +41,12 @@ static void destroy_all(void)
 static int call_all(struct misuse_model *model)
 {
     float data[2] = {1000, 1000};
+    cddp_message message = {true, 0, data, 2, CDDP_F32};
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    cddp_bucket_stats times = CDDP_BUCKET_STATS_INIT;
+    cddp_batch batch = CDDP_BATCH_INIT;
+    size_t counts[3] = {2, 2, 2};
+    cddp_store *store;
     cddp_group *part;
     cddp_ddp *ddp;
     void *memory;
@@ -31,6 +56,15 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_broadcast(mine.group, data, 2, CDDP_F32, 0, NULL));
     FORK_GIVES(cddp_barrier(mine.group, NULL));
     FORK_GIVES(cddp_send(mine.group, data, 2, CDDP_F32, 0, NULL));
+    FORK_GIVES(cddp_recv(mine.group, data, 2, CDDP_F32, 0, NULL));
+    FORK_GIVES(cddp_messages_start(mine.group, &message, 1, NULL));
+    FORK_GIVES(cddp_all_gatherv(mine.group, data, data, counts, CDDP_F32, NULL));
+    FORK_GIVES(cddp_all_gather_bytes(mine.group, data, 4, &memory, counts));
+    FORK_GIVES(cddp_broadcast_bytes(mine.group, data, 4, 0, &memory, counts));
+    FORK_GIVES(cddp_group_store(mine.group, &store));
+    FORK_GIVES(cddp_should_stop(mine.group, &done));
+    FORK_GIVES(cddp_loader_begin(mine.loader, 0, 0));
+    FORK_GIVES(cddp_loader_next(mine.loader, &batch));
     FORK_GIVES(cddp_group_split(mine.group, 0, 0, &part));
     FORK_GIVES(cddp_group_alloc(mine.group, 8, &memory));
     FORK_GIVES(cddp_group_alloc_host(mine.group, 8, &memory));
@@ -42,6 +76,17 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_grad_ready(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_wait(mine.ddp));
     FORK_GIVES(cddp_ddp_updated(mine.ddp));
+    FORK_GIVES(cddp_ddp_begin_samples(mine.ddp, 1));
+    FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
+    FORK_GIVES(cddp_ddp_progress(mine.ddp));
+    FORK_GIVES(cddp_ddp_join(mine.ddp, &done));
+    FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, true, true));
+    FORK_GIVES(cddp_ddp_param_wait(mine.ddp, 0));
+    FORK_GIVES(cddp_ddp_params_wait(mine.ddp));
+    FORK_GIVES(cddp_ddp_unshard(mine.ddp));
+    FORK_GIVES(cddp_ddp_gather_state(mine.ddp, 0, data, CDDP_F32, data));
+    FORK_GIVES(cddp_ddp_get_stats(mine.ddp, &stats));
+    FORK_GIVES(cddp_ddp_get_bucket_stats(mine.ddp, 0, &times));
     cddp_group_abort(mine.group, "the child of a rank says so");
     CHECK(cddp_ddp_grad(mine.ddp, 0) == NULL);
     CHECK(cddp_group_rank(mine.group) >= 0); /* what it is may be asked */
@@ -73,12 +118,14 @@ static int fork_rank(int rank, int size, void *argument)
 {
     const struct misuse *misuse = argument;
     enum child how = (enum child)misuse->which;
+    cddp_batch batch = CDDP_BATCH_INIT;
     struct misuse_model model;
     int status = 0;
     pid_t child;
 
     CHECK(misuse_join(misuse, rank, size, &mine.group) == CDDP_OK);
     CHECK(misuse_watch(&model, mine.group, NULL) == CDDP_OK);
+    CHECK(open_loader() == CDDP_OK);
     mine.ddp = model.ddp;
     CHECK(misuse_step(&model) == 0);
     CHECK(cddp_barrier(mine.group, &mine.work) == CDDP_OK);
@@ -97,6 +144,8 @@ static int fork_rank(int rank, int size, void *argument)
     CHECK(misuse_reduce(mine.group) == 0);
     CHECK(misuse_step(&model) == 0);
     CHECK(misuse_reduce(mine.group) == 0);
+    CHECK(cddp_loader_begin(mine.loader, 0, 0) == CDDP_OK);
+    CHECK(cddp_loader_next(mine.loader, &batch) == CDDP_OK && batch.count == 6);
     destroy_all();
     return 0;
 }

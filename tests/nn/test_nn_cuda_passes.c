@@ -204,6 +204,35 @@ static void plans_overlap_nothing_that_is_alive(void **state)
     }
 }
 
+static void refuse(struct cddpi_layer layer, const char *words)
+{
+    struct cddpi_layer layers[] = {layer, {.type = CDDPI_LAYER_FLATTEN}};
+    const struct cddpi_model_spec spec = {.layers = layers,
+                                          .layer_count = 2,
+                                          .channels = 4,
+                                          .height = 4,
+                                          .width = 4,
+                                          .classes = 64,
+                                          .device = device};
+    struct cddpi_model *model = NULL;
+
+    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_UNAVAILABLE);
+    if (strstr(cddp_last_error(), words) == NULL) {
+        fail_msg("\"%s\" lacks \"%s\"", cddp_last_error(), words);
+    }
+}
+
+static void layers_that_no_gpu_has_yet_are_refused_by_their_names(void **state)
+{
+    (void)state;
+    refuse(
+        (struct cddpi_layer){
+            .type = CDDPI_LAYER_CONV2D, .name = "towers", .units = 4, .kernel = 1, .groups = 2},
+        "layer \"towers\": convolutions in groups are not on a GPU yet");
+    refuse((struct cddpi_layer){.type = CDDPI_LAYER_RESPONSE_NORM, .name = "norm"},
+           "layer \"norm\": local_response_norm is not on a GPU yet");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +242,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sums_have_an_order_unless_the_model_wants_none,
                                         count_passes, count_passes_no_more),
         cmocka_unit_test(plans_overlap_nothing_that_is_alive),
+        cmocka_unit_test(layers_that_no_gpu_has_yet_are_refused_by_their_names),
     };
 
     return run_on_device(tests);

@@ -101,6 +101,31 @@ static void stages_begin_where_they_are_told_to(void **state)
     assert_non_null(strstr(cddp_last_error(), "no layer is called \"nowhere\""));
 }
 
+/* As PyTorch's split_spec={"layer3": SplitPoint.BEGINNING}: "layer3.0.conv1" is its first layer. */
+static void a_stage_may_begin_with_a_module_of_several_layers(void **state)
+{
+    struct cddpi_layer_range by_module[3], by_layer[3];
+    char first[64];
+
+    (void)state;
+    assert_int_equal(
+        cddpi_stages_from_names(&resnet20, (char *[]){"layer2", "layer3.1"}, 2, by_module),
+        CDDP_OK);
+    assert_int_equal(cddpi_model_layer_name(&resnet20, by_module[1].first, first, sizeof first),
+                     CDDP_OK);
+    assert_string_equal(first, "layer2.0.conv1");
+    assert_int_equal(cddpi_stages_from_names(
+                         &resnet20, (char *[]){"layer2.0.conv1", "layer3.1.conv1"}, 2, by_layer),
+                     CDDP_OK);
+    assert_memory_equal(by_module, by_layer, sizeof by_layer);
+    for (int i = 0; i < 3; i++) { /* part of a name, or nothing, is no module */
+        static char *const names[] = {"layer", "layer2.", ""};
+
+        assert_int_equal(cddpi_stages_from_names(&resnet20, &names[i], 1, by_module),
+                         CDDP_ERR_CONFIG);
+    }
+}
+
 static void expect_measured(const struct cddpi_model_spec *whole)
 {
     struct cddpi_layer_range ranges[3];
@@ -135,6 +160,7 @@ int main(void)
         cmocka_unit_test(no_stage_begins_with_a_layer_that_the_one_before_does),
         cmocka_unit_test(more_stages_than_layers_are_refused),
         cmocka_unit_test(stages_begin_where_they_are_told_to),
+        cmocka_unit_test(a_stage_may_begin_with_a_module_of_several_layers),
         cmocka_unit_test(measured_stages_are_parts_of_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,8 @@ import os, pty, re, select, shutil, subprocess, sys, tempfile, time
 SHELL, BUILD, SOURCE = sys.argv[1:4]
 COMPLETIONS = os.path.join(SOURCE, "scripts", "completions")
 PROGRAMS = {name: os.path.join(BUILD, folder, name) for folder, names in {
-    "launcher": ["cddp-run"], "src": ["cddp-train", "cddp-bench", "cddp-convert", "cddp-tokenize"]}.items() for name in names}
+    "launcher": ["cddp-run"], "src": ["cddp-train", "cddp-bench", "cddp-convert", "cddp-tokenize", "cddp-trace",
+            "cddp-report"]}.items() for name in names}
 COLLECTIVES = {"all_reduce", "all_gather", "all_to_all"}
 
 

@@ -32,8 +32,10 @@ void assert_same_losses(const struct run *a, const struct run *b, double toleran
 int set_up_place(void **state, const char *built);
 int tear_down(void **state);
 
-/* Write @p example, a file below examples/, without what cddp added, to @p path. Returns the number
- * of lines left out. */
-int embed_strip(const char *example, const char *path);
+/* In a case: skip it where a compiler or a tool is missing, so that there are no such programs. */
+void need_programs(const char *alone, const char *patched);
+
+/* The patch of examples/@p folder adds @p most lines at most. */
+void assert_short_patch(const char *folder, int most);
 
 #endif

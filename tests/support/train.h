@@ -13,6 +13,13 @@
 
 enum { TRAIN_SAMPLES = 600, TEST_SAMPLES = 150, SIDE = 8, CLASSES = 4, MOST_RANKS = 8 };
 
+/* Whether run_options.file_bytes ends programs before they write files of their own. */
+#if defined(__SANITIZE_THREAD__)
+enum { LIMIT_KILLS = 1 }; /* the sanitizer's own file, tsan.rodata.PID, meets the limit first */
+#else
+enum { LIMIT_KILLS = 0 };
+#endif
+
 extern char *work; /* the test's folder */
 
 /* A set of ranks. */
@@ -43,6 +50,9 @@ char *run_dir_argument(const char *name);
 /* All of a file with a NUL byte behind; NULL if there is none. */
 char *get_file(const char *path, size_t *out_bytes);
 int make_work(void **state);
+/* Also text.conf: a small GPT-2 and a text in which each letter says which one follows, but for the
+ * first ones of words; 23 steps of 32 samples, but for the last, which has 15. */
+int make_text_work(void **state);
 int remove_work(void **state);
 struct run start(const struct run_options *options);
 

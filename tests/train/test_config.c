@@ -165,7 +165,7 @@ static void a_value_outside_its_range_names_the_range(void **state)
                         "small.conf:2: model.hidden: 0 is outside 1 to 1048576");
     assert_string_equal(message(FILES "model = { type = \"resnet\"; };\n", NULL),
                         "small.conf:2: model.type: \"resnet\" is not one of: mlp, cnn, resnet20, "
-                        "resnet50, gpt2, layers; the nearest is \"resnet20\"");
+                        "resnet50, gpt2, layers, alexnet, vgg11; the nearest is \"resnet20\"");
 }
 
 static void other_systems_marks_and_line_ends_are_read_over(void **state)
@@ -502,7 +502,8 @@ static void keys_of_another_type_of_data_are_refused(void **state)
     assert_string_equal(
         message("data = { type = \"tokens\";\n train = \"a\"; test = \"b\";\n mean = 0.5; };\n",
                 NULL),
-        "small.conf:3: data.mean: is used only with data.type = \"idx\" or \"synthetic\"");
+        "small.conf:3: data.mean: is used only with data.type = \"idx\", \"synthetic\" or "
+        "\"image_folder\"");
     assert_string_equal(
         message("data = { type = \"text\"; train = 5; };\n", NULL),
         "small.conf:1: data.train expects a string or a list of strings, not a whole "
@@ -528,7 +529,8 @@ static void keys_of_another_model_or_optimizer_are_refused(void **state)
         "\"linear\", \"cosine\" or \"wsd\"");
     assert_string_equal(
         message(FILES "model = { type = \"resnet20\"; dropout = 0.1; };\n", NULL),
-        "small.conf:2: model.dropout: is used only with model.type = \"mlp\", \"cnn\" or \"gpt2\"");
+        "small.conf:2: model.dropout: is used only with model.type = \"mlp\", \"cnn\", \"gpt2\", "
+        "\"alexnet\" or \"vgg11\"");
 }
 
 static void a_type_on_the_command_line_leaves_out_what_the_file_says_of_others(void **state)

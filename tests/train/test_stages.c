@@ -56,6 +56,14 @@ static void a_pipeline_writes_the_files_of_one_rank(void **state)
     expect_same_run("one", "three", 10);
 }
 
+static void interleaved_chunks_write_the_files_of_one_rank(void **state)
+{
+    (void)state;
+    run_whole("plain", 1, "5", NULL); /* of 5 micro-batches the schedule makes 6 */
+    run_stages("chunks", 2, "2", "5", "interleaved", "parallel.chunks=2");
+    expect_same_run("plain", "chunks", 10);
+}
+
 static void replicas_of_a_pipeline_write_the_files_of_replicas(void **state)
 {
     (void)state;
@@ -89,6 +97,41 @@ static void a_checkpoint_of_stages_goes_on_without_and_back(void **state)
         }
         assert_same_checkpoint("through", name, 10);
     }
+}
+
+/* How many spans of that name the trace of @p rank has, numbered from 0. */
+static int count_spans(const char *run_dir, int rank, const char *name)
+{
+    json_t *json = json_load_file(in_work("%s/trace/rank-%d.json", run_dir, rank), 0, NULL);
+    json_t *span;
+    size_t i;
+    int count = 0;
+
+    assert_non_null(json);
+    json_array_foreach(json_object_get(json, "spans"), i, span)
+    {
+        if (strcmp(json_string_value(json_object_get(span, "name")), name) == 0) {
+            assert_int_equal(json_integer_value(json_object_get(span, "number")), count);
+            count++;
+        }
+    }
+    json_decref(json);
+    return count;
+}
+
+static void metrics_and_traces_tell_what_a_stage_does(void **state)
+{
+    (void)state;
+    run_stages("traced", 2, "2", "4", "1f1b", "train.trace=2");
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(count_spans("traced", rank, "forward"), 4);
+        assert_int_equal(count_spans("traced", rank, "backward"), 4);
+    }
+    assert_true(metric("traced", 5, "forward_ms") > 0);
+    assert_true(metric("traced", 5, "backward_ms") > 0);
+    assert_true(metric("traced", 5, "exposed_comm_ms") > 0); /* stages wait for each other */
+    assert_true(metric("traced", 5, "forward_ms") + metric("traced", 5, "backward_ms") <
+                metric("traced", 5, "step_ms"));
 }
 
 static void weights_go_to_the_stages_that_have_them(void **state)
@@ -152,8 +195,18 @@ static void what_cannot_be_divided_so_is_refused_in_one_sentence(void **state)
     expect_refused(1, "parallel.micro_batches=4", NULL,
                    "parallel.micro_batches: is for pipelines (parallel.pipeline); without one, "
                    "train.accumulate makes micro-batches");
+    expect_refused(1, "parallel.schedule=gpipe", NULL,
+                   "parallel.schedule: is for pipelines, but parallel.pipeline is 1");
+    expect_refused(1, "parallel.chunks=2", NULL,
+                   "parallel.chunks: is for pipelines, but parallel.pipeline is 1");
+    expect_refused(1, "parallel.stages=[\"fc2\"]", NULL,
+                   "parallel.stages: is for pipelines, but parallel.pipeline is 1");
     expect_refused(2, "parallel.pipeline=2", "parallel.micro_batches=65",
                    "cannot be cut into 65 micro-batches");
+    expect_refused(2, "parallel.pipeline=2", "parallel.micro_batches=25",
+                   "parallel.micro_batches: a pipeline's share of train.batch_size = 64 is 64, "
+                   "which makes 22 micro-batches of 3 samples, but not 25: let their number divide "
+                   "the share");
     expect_refused(8, "parallel.pipeline=8", NULL, "8 stages are more than the model's");
 }
 
@@ -161,6 +214,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pipeline_writes_the_files_of_one_rank),
+        cmocka_unit_test(interleaved_chunks_write_the_files_of_one_rank),
+        cmocka_unit_test(metrics_and_traces_tell_what_a_stage_does),
         cmocka_unit_test(replicas_of_a_pipeline_write_the_files_of_replicas),
         cmocka_unit_test(a_checkpoint_of_stages_goes_on_without_and_back),
         cmocka_unit_test(weights_go_to_the_stages_that_have_them),

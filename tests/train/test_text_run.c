@@ -4,39 +4,6 @@
 #include "support/tokens.h"
 #include "support/train.h"
 
-/* A text in which each letter says which one follows, but for the first ones of words. */
-static int make_text(void **state)
-{
-    static const char *const words[] = {"abcd ", "efgh ", "ijkl ", "mnop "};
-    char *text;
-    size_t used = 0;
-    uint32_t random = 1;
-    char conf[6000];
-    int bytes;
-
-    if (make_work(state) != 0) {
-        return 1;
-    }
-    text = malloc(20000);
-    while (used < 12000) {
-        random = random * 1664525u + 1013904223u;
-        memcpy(text + used, words[random >> 30], 5);
-        used += 5;
-    }
-    support_write_file(in_work("words.txt"), text, used);
-    free(text);
-    bytes = snprintf(
-        conf, sizeof conf,
-        "data = { type = \"text\"; train = \"%s\"; };\n"
-        "model = { type = \"gpt2\"; blocks = 2; heads = 2; embed = 16; context = 15; };\n"
-        "train = { epochs = 1; batch_size = 32; eval_batch_size = 32; log_steps = 1;"
-        " checkpoint_seconds = 0.0; generate_tokens = 20; };\n"
-        "optimizer = { type = \"adamw\"; lr = 0.01; weight_decay = 0.1; };\n",
-        in_work("words.txt"));
-    support_write_file(in_work("text.conf"), conf, (size_t)bytes);
-    return 0;
-}
-
 static struct run run_text(int ranks, const char *run_dir, const char *a, const char *b,
                            const char *c)
 {
@@ -291,5 +258,5 @@ int main(void)
         cmocka_unit_test(what_cannot_be_generated_is_told),
     };
 
-    return cmocka_run_group_tests(tests, make_text, remove_work);
+    return cmocka_run_group_tests(tests, make_text_work, remove_work);
 }

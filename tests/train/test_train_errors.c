@@ -282,12 +282,6 @@ static void checkpoints_that_are_all_corrupt_are_an_error(void **state)
     assert_says(&run, "err", 0, "step-00000002");
 }
 
-#if defined(__SANITIZE_THREAD__)
-enum { LIMIT_KILLS = 1 }; /* the sanitizer's own file, tsan.rodata.PID, meets the limit first */
-#else
-enum { LIMIT_KILLS = 0 };
-#endif
-
 static void a_full_disk_costs_the_run_but_no_older_checkpoint(void **state)
 {
     struct run_options options = {.ranks = 1,

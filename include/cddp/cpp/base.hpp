@@ -1,4 +1,5 @@
-/* base.hpp - what the parts of cddp.hpp share: exceptions, element types, spans, owned handles. */
+/** @file
+ *  base.hpp - what the parts of cddp.hpp share: exceptions, element types, spans, owned handles. */
 #ifndef CDDP_CPP_BASE_HPP
 #define CDDP_CPP_BASE_HPP
 

@@ -1,4 +1,5 @@
-/* checkpoint.hpp - safetensors files and snapshots (checkpoint.h) for C++. */
+/** @file
+ *  checkpoint.hpp - safetensors files and snapshots (checkpoint.h) for C++. */
 #ifndef CDDP_CPP_CHECKPOINT_HPP
 #define CDDP_CPP_CHECKPOINT_HPP
 

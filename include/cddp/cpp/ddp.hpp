@@ -1,4 +1,5 @@
-/* ddp.hpp - one model's gradients (ddp.h) for C++. */
+/** @file
+ *  ddp.hpp - one model's gradients (ddp.h) for C++. */
 #ifndef CDDP_CPP_DDP_HPP
 #define CDDP_CPP_DDP_HPP
 

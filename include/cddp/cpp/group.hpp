@@ -1,4 +1,5 @@
-/* group.hpp - process groups and their collectives (group.h) for C++. */
+/** @file
+ *  group.hpp - process groups and their collectives (group.h) for C++. */
 #ifndef CDDP_CPP_GROUP_HPP
 #define CDDP_CPP_GROUP_HPP
 

@@ -1,4 +1,5 @@
-/* sampler.hpp - the order of a data set (sampler.h) for C++. */
+/** @file
+ *  sampler.hpp - the order of a data set (sampler.h) for C++. */
 #ifndef CDDP_CPP_SAMPLER_HPP
 #define CDDP_CPP_SAMPLER_HPP
 

@@ -1,4 +1,5 @@
-/* store.hpp - the key-value store (store.h) for C++. */
+/** @file
+ *  store.hpp - the key-value store (store.h) for C++. */
 #ifndef CDDP_CPP_STORE_HPP
 #define CDDP_CPP_STORE_HPP
 

@@ -97,7 +97,8 @@ static cddp_status compare(struct cddpi_remote *remote, const struct job *job, b
 static cddp_status await_end(struct cddpi_remote *remote, const struct job *job)
 {
     const struct cddpi_calls *own = cddpi_own_calls(remote->dev);
-    const struct cddpi_group_op end = {.kind = CDDPI_BARRIER, .number = job->op.number};
+    const struct cddpi_group_op end = {
+        .kind = CDDPI_BARRIER, .number = job->op.number, .call = job->op.number};
     struct timespec pause = {0, LOOK_NS};
     cddp_status status;
 

@@ -58,6 +58,8 @@ struct cddpi_carrier_params {
     uint32_t generation; /* */
     const char *token;   /* the job's secret, "" if there is none; never sent */
     uint32_t timeout_ms; /* of opening, and of connecting later */
+    bool only_control;   /* nothing is transferred: no more than check(), abort(), describe() and
+                            interface() need; not for mpi */
 
     /* Among all ranks of the group, by other means: to tell each other addresses. */
     const struct cddpi_exchange *exchange;
@@ -76,6 +78,7 @@ struct cddpi_carrier_params {
 /* A row of the list of carriers. */
 struct cddpi_carrier_ops {
     const char *name;
+    bool is_blind; /* check() says nothing of a host that vanishes */
 
     /* Whether it could serve, as far as one rank knows: the library is there, mpirun started us.
      * Words why not. */

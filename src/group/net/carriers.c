@@ -120,10 +120,7 @@ cddp_status cddpi_carrier_agree(const struct cddpi_exchange *exchange,
                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %d ranks",
                                                   exchange->world_size);
 
-    status = cddpi_agree_by(exchange, status);
-    if (status == CDDP_OK) {
-        status = exchange->all_gather(exchange->context, &own, sizeof own, all);
-    }
+    status = cddpi_agree_and_gather_by(exchange, status, &own, sizeof own, all);
     for (int rank = 0; status == CDDP_OK && rank < exchange->world_size; rank++) {
         common &= all[rank];
     }

@@ -10,7 +10,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { SLICE_MS = 500, KEY_BYTES = 64, SPINS = 200, PAUSE_NS = 100000, CHECK_NS = 50000000 };
+enum {
+    SLICE_MS = 500,      /* between two looks at whether a rank has refused, */
+    SLICE_PER_HOSTS = 4, /* and as many ms more as there are hosts, divided by this: all look */
+    KEY_BYTES = 96,
+    SPINS = 200,
+    PAUSE_NS = 100000,
+    CHECK_NS = 50000000
+};
 
 cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op)
 {
@@ -78,25 +85,57 @@ static cddp_status look_for_refusal(struct cddpi_rendezvous *rendezvous)
     return CDDP_ERR_PEER;
 }
 
-static void write_key(const struct net_exchange *exchange, int number, int host,
+/* Of what @p host's leader says in the present exchange: part @p part of it. */
+static void write_key(const struct net_exchange *exchange, int number, int host, size_t part,
                       char out[KEY_BYTES])
 {
-    snprintf(out, KEY_BYTES, "net/%016llx/%d/%d", (unsigned long long)exchange->nonce, number,
-             host);
+    snprintf(out, KEY_BYTES, "net/%016llx/%d/%d/%zu", (unsigned long long)exchange->nonce, number,
+             host, part);
 }
 
-/* Wait for what @p host's leader has put into the store: @p bytes bytes. */
-static cddp_status take_of_host(struct net_exchange *exchange, int host, void *out, size_t bytes)
+/* What leaders have in common is gathered by a binomial tree over hosts: the leader of host h,
+ * whose lowest bit is b, gets what those of h+1, h+2, h+4 ... below h+b have gathered, and puts the
+ * parts of hosts h to h+b-1, which lie side by side, under its own key. So what is under host 0's
+ * key is everything, which all others read there. Each leader sends O(log H) requests in an
+ * exchange, and all together O(H). */
+static int end_of_subtree(const struct cddpi_backend *net, int host)
+{
+    int end = host == 0 ? net->host_count : host + (host & -host);
+
+    return end < net->host_count ? end : net->host_count;
+}
+
+/* The host for whose key @p host's leader waits, and which waits for no other itself: some leaders
+ * between them have only not gone on. */
+static int find_missing(const struct net_exchange *exchange, int host)
+{
+    const struct cddpi_backend *net = exchange->net;
+
+    for (int step = 1; host + step < end_of_subtree(net, host); step *= 2) {
+        char key[KEY_BYTES];
+        void *value;
+
+        write_key(exchange, exchange->number, host + step, 0, key);
+        if (cddp_store_try_get(exchange->rendezvous->store, key, &value, NULL) != CDDP_OK) {
+            return find_missing(exchange, host + step);
+        }
+        cddp_free(value);
+    }
+    return host;
+}
+
+/* Wait for @p key of @p host's leader: @p bytes bytes. */
+static cddp_status take_key(struct net_exchange *exchange, const char *key, int host, void *out,
+                            size_t bytes)
 {
     struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
-    char key[KEY_BYTES];
+    int most = SLICE_MS + exchange->net->host_count / SLICE_PER_HOSTS;
 
-    write_key(exchange, exchange->number, host, key);
     for (;;) {
         size_t length = 0;
         void *value;
         int left = cddpi_left_ms(rendezvous->deadline_ns);
-        int slice = left > SLICE_MS ? SLICE_MS : left > 0 ? left : 1;
+        int slice = left > most ? most : left > 0 ? left : 1;
         cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value,
                                             &length);
 
@@ -122,32 +161,96 @@ static cddp_status take_of_host(struct net_exchange *exchange, int host, void *o
         }
         if (left <= slice) {
             return cddpi_fail(CDDP_ERR_TIMEOUT, "joining: rank %d did not come to %s within %u ms",
-                              exchange->net->leaders[host], rendezvous->env->store,
-                              rendezvous->env->timeout_ms);
+                              exchange->net->leaders[find_missing(exchange, host)],
+                              rendezvous->env->store, rendezvous->env->timeout_ms);
         }
+    }
+}
+
+/* Where the ranks of hosts @p host to @p end - 1 are in @p all. */
+static unsigned char *range_of(const struct cddpi_backend *net, int host, int end,
+                               unsigned char *all, size_t bytes, size_t *out_bytes)
+{
+    *out_bytes = (size_t)(net->first[end] - net->first[host]) * bytes;
+    return all + (size_t)net->first[host] * bytes;
+}
+
+/* A value of the store has no more than so many bytes: what is longer has several keys. */
+static size_t part_bytes(const struct net_exchange *exchange, size_t whole, size_t part)
+{
+    size_t left = whole - part * exchange->part_bytes;
+
+    return left < exchange->part_bytes ? left : exchange->part_bytes;
+}
+
+static cddp_status take_subtree(struct net_exchange *exchange, int host, unsigned char *all,
+                                size_t bytes)
+{
+    size_t whole;
+    unsigned char *out = range_of(exchange->net, host, end_of_subtree(exchange->net, host), all,
+                                  bytes, &whole);
+    cddp_status status = CDDP_OK;
+
+    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+        char key[KEY_BYTES];
+
+        write_key(exchange, exchange->number, host, part, key);
+        status = take_key(exchange, key, host, out + part * exchange->part_bytes,
+                          part_bytes(exchange, whole, part));
+    }
+    return status;
+}
+
+static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *all, size_t bytes)
+{
+    int host = exchange->net->host;
+    size_t whole;
+    const unsigned char *own = range_of(exchange->net, host, end_of_subtree(exchange->net, host),
+                                        all, bytes, &whole);
+    cddp_status status = CDDP_OK;
+
+    exchange->bytes_given[exchange->number % 2] = whole;
+    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+        char key[KEY_BYTES];
+
+        write_key(exchange, exchange->number, host, part, key);
+        status = cddp_store_set(exchange->rendezvous->store, key, own + part * exchange->part_bytes,
+                                part_bytes(exchange, whole, part));
+    }
+    return status;
+}
+
+/* Of the last exchange: all leaders have come further than that. */
+static void delete_given(struct net_exchange *exchange)
+{
+    size_t whole = exchange->bytes_given[(exchange->number - 1) % 2];
+
+    for (size_t part = 0; exchange->number > 1 && part * exchange->part_bytes < whole; part++) {
+        char key[KEY_BYTES];
+
+        write_key(exchange, exchange->number - 1, exchange->net->host, part, key);
+        cddpi_rendezvous_delete(exchange->rendezvous, key);
     }
 }
 
 static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned char *all,
                                      size_t bytes)
 {
-    struct cddpi_backend *net = exchange->net;
-    char key[KEY_BYTES];
-    cddp_status status;
+    const struct cddpi_backend *net = exchange->net;
+    int end = end_of_subtree(net, net->host);
+    cddp_status status = CDDP_OK;
 
-    write_key(exchange, exchange->number, net->host, key);
-    status = cddp_store_set(exchange->rendezvous->store, key,
-                            all + (size_t)net->first[net->host] * bytes,
-                            (size_t)net->local_size * bytes);
-    for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
-        if (host != net->host) {
-            status = take_of_host(exchange, host, all + (size_t)net->first[host] * bytes,
-                                  (size_t)net_host_size(net, host) * bytes);
-        }
+    for (int step = 1; net->host + step < end && status == CDDP_OK; step *= 2) {
+        status = take_subtree(exchange, net->host + step, all, bytes);
     }
-    if (status == CDDP_OK && exchange->number > 1) { /* all have come further than that */
-        write_key(exchange, exchange->number - 1, net->host, key);
-        cddpi_rendezvous_delete(exchange->rendezvous, key);
+    if (status == CDDP_OK) {
+        status = give_subtree(exchange, all, bytes);
+    }
+    if (status == CDDP_OK && net->host != 0) {
+        status = take_subtree(exchange, 0, all, bytes);
+    }
+    if (status == CDDP_OK) {
+        delete_given(exchange);
     }
     return status;
 }
@@ -242,34 +345,39 @@ static cddp_status all_gather(void *context, const void *own, size_t bytes, void
 
 void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net)
 {
-    *exchange = (struct net_exchange){.net = net};
+    *exchange = (struct net_exchange){.net = net, .part_bytes = CDDP_STORE_VALUE_BYTES};
     exchange->base = (struct cddpi_exchange){exchange, net->size, all_gather};
 }
 
-/* Where rank 0 takes the store away, it waits until the leaders have read all. One that does not
- * say so has failed, which the group will find out. */
+/* Where rank 0 takes the store away, it waits until the leaders have read all: they count
+ * themselves, and the last one says so. If one does not it has failed, which the group will find
+ * out. */
 void cddpi_net_exchange_end(struct net_exchange *exchange)
 {
     struct cddpi_backend *net = exchange->net;
     struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
-    char key[KEY_BYTES];
+    char count[KEY_BYTES];
+    char all[KEY_BYTES];
 
-    if (!net_is_leader(net) || (!rendezvous->env->hosts_store && !rendezvous->env->removes_file)) {
+    if (!net_is_leader(net) || net->host_count == 1 ||
+        (!rendezvous->env->hosts_store && !rendezvous->env->removes_file)) {
         return;
     }
-    if (net->rank != 0) {
-        snprintf(key, sizeof key, "net/%016llx/left/%d", (unsigned long long)exchange->nonce,
-                 net->host);
-        (void)!cddp_store_set(rendezvous->store, key, "", 0); /* it may go before it answers */
-        return;
-    }
-    for (int host = 1; host < net->host_count; host++) {
+    snprintf(count, sizeof count, "net/%016llx/left", (unsigned long long)exchange->nonce);
+    snprintf(all, sizeof all, "net/%016llx/all-left", (unsigned long long)exchange->nonce);
+    if (net->rank == 0) {
         char *value;
 
-        snprintf(key, sizeof key, "net/%016llx/left/%d", (unsigned long long)exchange->nonce, host);
-        if (cddpi_rendezvous_await(rendezvous, key, net->leaders[host], rendezvous->deadline_ns,
-                                   &value) == CDDP_OK) {
+        if (cddpi_rendezvous_await(rendezvous, all, net->leaders[net->host_count - 1],
+                                   rendezvous->deadline_ns, &value) == CDDP_OK) {
             cddp_free(value);
+        }
+    } else {
+        int64_t left = 0;
+
+        if (cddp_store_add(rendezvous->store, count, 1, &left) == CDDP_OK &&
+            left == net->host_count - 1) {
+            (void)!cddp_store_set(rendezvous->store, all, "", 0); /* it may go before it answers */
         }
     }
 }

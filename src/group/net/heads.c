@@ -98,8 +98,7 @@ cddp_status cddpi_net_heads_begin(struct cddpi_backend *net, struct net_collecti
 
 static cddp_status mismatch(const struct net_collective *collective, const char *text)
 {
-    return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree at collective #%llu: %s",
-                      (unsigned long long)collective->op->number, text);
+    return cddpi_call_mismatch(collective->op, text);
 }
 
 static const struct cddpi_call *call_of_head(const void *context, int rank)

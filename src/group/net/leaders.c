@@ -36,12 +36,10 @@ static cddp_status agree_on_wish(struct cddpi_backend *net, const struct cddpi_e
 {
     int mine = (int)cddpi_env_integer(CDDPI_ENV_LEADERS, 1, NET_MAX_LEADERS, 0);
     int *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
-    cddp_status status = cddpi_agree_by(
-        exchange, all != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory"));
+    cddp_status status = cddpi_agree_and_gather_by(
+        exchange, all != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory"), &mine,
+        sizeof mine, all);
 
-    if (status == CDDP_OK) {
-        status = exchange->all_gather(exchange->context, &mine, sizeof mine, all);
-    }
     for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {
         if (all[rank] != all[0]) {
             status = cddpi_fail(CDDP_ERR_MISMATCH,
@@ -119,16 +117,27 @@ static cddp_status measure(struct cddpi_backend *net, const struct cddpi_exchang
         status = cddpi_agree_by(exchange, move(net, leaders, buffer, 1, &mine));
     }
     if (status == CDDP_OK) {
-        status = cddpi_agree_by(exchange, move(net, leaders, buffer, SWAP_BYTES, &mine));
-    }
-    if (status == CDDP_OK) {
-        status = exchange->all_gather(exchange->context, &mine, sizeof mine, all);
+        status = move(net, leaders, buffer, SWAP_BYTES, &mine);
+        status = cddpi_agree_and_gather_by(exchange, status, &mine, sizeof mine, all);
     }
     if (status == CDDP_OK) {
         *out = slowest_host(net, all);
     }
     cddpi_free(all);
     cddpi_free(buffer);
+    return status;
+}
+
+/* How many leaders there are is settled: what they are planned by is what all of them move. */
+static cddp_status measure_together(struct cddpi_backend *net,
+                                    const struct cddpi_exchange *exchange)
+{
+    double rate;
+    cddp_status status = measure(net, exchange, net->leader_count, &rate);
+
+    if (status == CDDP_OK) {
+        net->link.bytes_per_s = rate;
+    }
     return status;
 }
 
@@ -140,12 +149,13 @@ cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
     double rate;
     cddp_status status = agree_on_wish(net, exchange, &wish);
 
-    if (status != CDDP_OK || wish > 0) {
+    net->link_of_one_bytes_per_s = net->link.bytes_per_s;
+    if (status == CDDP_OK && wish > 0) {
         net->leader_count = wish < most ? wish : most;
-        return status;
+        return net->leader_count > 1 ? measure_together(net, exchange) : CDDP_OK;
     }
-    if (most == 1 || net->link.bytes_per_s < one_fills_s) {
-        return CDDP_OK;
+    if (status != CDDP_OK || most == 1 || net->link.bytes_per_s < one_fills_s) {
+        return status;
     }
     status = measure(net, exchange, 1, &rate);
     for (int leaders = 2; leaders <= most && status == CDDP_OK; leaders *= 2) {
@@ -157,6 +167,7 @@ cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
         }
         net->leader_count = leaders;
         rate = more;
+        net->link.bytes_per_s = rate; /* by which sums and buckets are planned */
     }
     return status;
 }

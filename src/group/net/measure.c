@@ -39,7 +39,7 @@ static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transf
         if (status == CDDP_OK && now > pause_from) {
             struct timespec pause = {0, PAUSE_NS};
 
-            status = net->carrier_ops->check(net->carrier);
+            status = cddpi_net_check_hosts(net);
             nanosleep(&pause, NULL);
         }
         if (status == CDDP_OK && now > deadline) {
@@ -138,10 +138,7 @@ cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exch
     if (status == CDDP_OK && net_is_leader(net)) {
         status = measure(net, &mine);
     }
-    status = cddpi_agree_by(exchange, status);
-    if (status == CDDP_OK) {
-        status = exchange->all_gather(exchange->context, &mine, sizeof mine, all);
-    }
+    status = cddpi_agree_and_gather_by(exchange, status, &mine, sizeof mine, all);
     for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {
         const struct measured *one = &all[rank];
 

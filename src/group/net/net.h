@@ -69,12 +69,14 @@ struct cddpi_backend {
 
     const struct cddpi_carrier_ops *carrier_ops;
     struct cddpi_carrier *_Atomic carrier; /* NULL: there is one host, or it is not open yet */
-    char token[256];                       /* the carrier borrows both */
+    struct cddpi_carrier *_Atomic watch;   /* see watch.c; NULL: the carrier sees by itself */
+    char token[256];                       /* carriers borrow both */
     char job[320];
-    bool uses_carrier;   /* this rank has begun a transfer */
-    bool is_memory_lent; /* the carrier may still use what failed operations had: it stays */
-    int64_t failed_ns;   /* when it was first seen that a peer is gone or ended the group */
-    struct cddpi_link link;
+    bool uses_carrier;      /* this rank has begun a transfer */
+    bool is_memory_lent;    /* the carrier may still use what failed operations had: it stays */
+    int64_t failed_ns;      /* when it was first seen that a peer is gone or ended the group */
+    struct cddpi_link link; /* as all leaders of a host together fill it */
+    double link_of_one_bytes_per_s;
     struct cddpi_tree tree;
     struct net_plan plans[CDDPI_ALGORITHMS];
     struct net_plan root_plan; /* of the last reduce: to host root_plan_host */
@@ -256,6 +258,19 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
                             bool joins, struct cddpi_backend **out);
 void cddpi_net_release(struct cddpi_backend *net);
 
+/* watch.c: other hosts, by what carries data and what watches beside it */
+/** Open what watches where the carrier does not. Collective among all ranks. */
+cddp_status cddpi_net_watch_open(struct cddpi_backend *net,
+                                 const struct cddpi_carrier_params *params);
+void cddpi_net_watch_close(struct cddpi_backend *net);
+/** As check(), aborted(), describe() and interface() of struct cddpi_carrier_ops. */
+cddp_status cddpi_net_check_hosts(struct cddpi_backend *net);
+bool cddpi_net_hosts_aborted(struct cddpi_backend *net, struct cddpi_failure *out);
+void cddpi_net_describe_peer(struct cddpi_backend *net, int rank, char *out, size_t bytes);
+bool cddpi_net_interface(struct cddpi_backend *net, char *out, size_t bytes);
+/** Let other hosts fail as @p failure says, unless they have been told. Any thread. */
+void cddpi_net_abort_hosts(struct cddpi_backend *net, const struct cddpi_failure *failure);
+
 /* measure.c */
 /** Measure the link between hosts. Collective among all ranks, which get the same numbers. */
 cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange);
@@ -265,7 +280,8 @@ bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddp
 
 /* leaders.c */
 /** Set how many leaders each host has: CDDP_LEADERS, or as many as together move
- *  distinctly more than fewer do. Collective among all ranks, which get the same number. */
+ *  distinctly more than fewer do; and what they move together. Collective among all ranks, which
+ *  get the same numbers. */
 cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
                                      const struct cddpi_exchange *exchange);
 
@@ -278,6 +294,8 @@ struct net_exchange {
     const int *ranks_of_parent;          /* by rank: the one there */
     uint64_t nonce;                      /* of the group, in keys of the store */
     int number;                          /* of exchanges so far */
+    size_t part_bytes;                   /* the most of a value; tests set less */
+    size_t bytes_given[2];               /* to the store, by this and the last exchange */
 };
 void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net);
 /** All exchanges by the store are through, well. */

@@ -18,6 +18,7 @@ void cddpi_net_release(struct cddpi_backend *net)
     if (net == NULL) {
         return;
     }
+    cddpi_net_watch_close(net);
     if (net->carrier != NULL) {
         net->carrier_ops->close(net->carrier);
     }
@@ -131,11 +132,12 @@ static void say(const struct cddpi_backend *net)
 {
     if (net->rank == 0) {
         cddpi_log(CDDPI_LOG_INFO,
-                  "net: %d ranks on %d hosts over %s: latency %.1f us, %.0f MB/s each way, %d %s a "
-                  "host",
+                  "net: %d ranks on %d hosts over %s: latency %.1f us, %.0f MB/s each way by %d %s "
+                  "a host (one alone: %.0f)",
                   net->size, net->host_count, net->carrier_ops->name, net->link.latency_s * 1e6,
                   net->link.bytes_per_s / 1e6, net->leader_count,
-                  net->leader_count == 1 ? "leader" : "leaders");
+                  net->leader_count == 1 ? "leader" : "leaders",
+                  net->link_of_one_bytes_per_s / 1e6);
     }
 }
 
@@ -168,6 +170,9 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
     }
     if (status == CDDP_OK) {
         atomic_store(&net->carrier, carrier);
+        status = cddpi_net_watch_open(net, &params);
+    }
+    if (status == CDDP_OK) {
         status = cddpi_net_measure(net, &exchange->base);
     }
     if (status == CDDP_OK) {

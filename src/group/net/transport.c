@@ -46,15 +46,13 @@ static void abort_net(struct cddpi_backend *net, const struct cddpi_failure *fai
     named = *cddpi_last_failure();
     (void)cddpi_fail_again((cddp_status)kept.status, &kept);
     net->inner_ops->abort(net->inner, failure);
-    if (net->carrier != NULL && !atomic_exchange(&net->is_told, true)) {
-        net->carrier_ops->abort(net->carrier, &named);
-    }
+    cddpi_net_abort_hosts(net, &named);
 }
 
 /* Another host's failure becomes this host's. */
 static bool take_abort(struct cddpi_backend *net, struct cddpi_failure *out)
 {
-    if (net->carrier == NULL || !net->carrier_ops->aborted(net->carrier, out)) {
+    if (!cddpi_net_hosts_aborted(net, out)) {
         return false;
     }
     if (!atomic_exchange(&net->is_told, true)) {
@@ -77,16 +75,14 @@ static cddp_status broken(struct cddpi_backend *net)
         status = failure.status == CDDP_ERR_MISMATCH ? CDDP_ERR_MISMATCH : CDDP_ERR_PEER;
         return cddpi_fail_again(status, &failure);
     }
-    if (net->carrier != NULL && !atomic_exchange(&net->is_told, true)) {
-        net->carrier_ops->abort(net->carrier, cddpi_last_failure());
-    }
+    cddpi_net_abort_hosts(net, cddpi_last_failure());
     return status;
 }
 
 /* "rank 4 (host b, 10.0.0.2, heard of 3.1 s ago), rank 8 ..." */
 struct late {
     struct cddpi_backend *net;
-    struct cddpi_late words;
+    struct cddpi_late *words;
 };
 
 static void note_late(void *context, int rank)
@@ -94,8 +90,8 @@ static void note_late(void *context, int rank)
     struct late *late = context;
     char more[240] = "";
 
-    late->net->carrier_ops->describe(late->net->carrier, rank, more, sizeof more);
-    cddpi_late_add_text(&late->words, more);
+    cddpi_net_describe_peer(late->net, rank, more, sizeof more);
+    cddpi_late_add_text(late->words, more);
 }
 
 /* Whether @p inside, an operation of the host's, waits for another rank that knows more. */
@@ -104,10 +100,23 @@ static bool waits_for_leader(const struct cddpi_backend *net, const struct cddpi
     return cddpi_net_has_root(inside->kind) ? inside->root != net->local_rank : !net_is_leader(net);
 }
 
+static void add_late(struct cddpi_backend *net, const struct cddpi_group_op *op,
+                     struct cddpi_late *words)
+{
+    const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    struct late late = {net, words};
+
+    if (inside == NULL && net->carrier != NULL) {
+        cddpi_net_waits_for(net, op, note_late, &late);
+    } else if (inside != NULL && !waits_for_leader(net, inside)) {
+        net->inner_ops->late(net->inner, inside, words);
+    }
+}
+
 static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_op *op)
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
-    struct late late = {.net = net};
+    struct cddpi_late late = {.used = 0};
     char title[64];
 
     if (net->carrier != NULL) {
@@ -120,12 +129,9 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
     if (inside != NULL) {
         return net->inner_ops->expired(net->inner, inside);
     }
-    if (net->carrier != NULL) {
-        cddpi_net_waits_for(net, op, note_late, &late);
-    }
-    snprintf(title, sizeof title, "%s #%llu", cddpi_kind_name(op->kind),
-             (unsigned long long)op->number);
-    return cddpi_late_fail(&late.words, title, op->start_ns, "its turn", "");
+    add_late(net, op, &late);
+    cddpi_op_title(op, title, sizeof title);
+    return cddpi_late_fail(&late, title, op->start_ns, "its turn", "");
 }
 
 /* A peer that is gone, or that ended the group, may have sent before all that this rank needs: that
@@ -144,6 +150,7 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
 {
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
     struct cddpi_failure failure;
+    char title[64];
     bool is_over;
     cddp_status status = CDDP_OK;
 
@@ -151,15 +158,15 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
         status = net->inner_ops->check(net->inner, inside, thorough);
     }
     is_over = net->inner_ops->broken(net->inner) != CDDP_OK ||
-              (net->carrier != NULL && net->carrier_ops->aborted(net->carrier, &failure));
+              cddpi_net_hosts_aborted(net, &failure);
     if (status == CDDP_OK && is_over && after_last_words(net, CDDP_ERR_PEER) != CDDP_OK) {
         return broken(net);
     }
     if (status == CDDP_OK && net->carrier != NULL) {
-        status = after_last_words(net, net->carrier_ops->check(net->carrier));
+        status = after_last_words(net, cddpi_net_check_hosts(net));
         if (status != CDDP_OK) {
-            (void)cddpi_fail_prefix(status, "%s #%llu", cddpi_kind_name(op->kind),
-                                    (unsigned long long)op->number);
+            cddpi_op_title(op, title, sizeof title);
+            (void)cddpi_fail_prefix(status, "%s", title);
         }
     }
     return status;
@@ -220,12 +227,6 @@ static void end_sleep(struct cddpi_backend *net)
     net->inner_ops->end_sleep(net->inner);
 }
 
-static bool interface(struct cddpi_backend *net, char *out, size_t bytes)
-{
-    return net->carrier != NULL && net->carrier_ops->interface != NULL &&
-           net->carrier_ops->interface(net->carrier, out, bytes);
-}
-
 static void free_memory(struct cddpi_backend *net, void *memory)
 {
     net->inner_ops->free_memory(net->inner, memory);
@@ -240,6 +241,7 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .advance = cddpi_net_advance,
                                                 .check = check,
                                                 .drop = cddpi_net_drop,
+                                                .late = add_late,
                                                 .expired = expired,
                                                 .prepare_sleep = prepare_sleep,
                                                 .sleep = sleep_net,
@@ -249,7 +251,7 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .abort = abort_net,
                                                 .broken = broken,
                                                 .free_memory = free_memory,
-                                                .interface = interface};
+                                                .interface = cddpi_net_interface};
 
 static cddp_status probe(const struct cddpi_members *members)
 {

@@ -30,8 +30,7 @@ static cddp_status mismatch(struct cddpi_backend *shm, const struct cddpi_group_
     char text[SHM_TEXT_BYTES - 64];
 
     cddpi_call_describe_all(call_in_row, &row, shm->names, shm->size, text, sizeof text);
-    return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree at collective #%llu: %s",
-                      (unsigned long long)op->number, text);
+    return cddpi_call_mismatch(op, text);
 }
 
 static size_t blocks_of(const struct cddpi_backend *shm, const struct cddpi_group_op *op)

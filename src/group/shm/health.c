@@ -38,16 +38,15 @@ static const char *title(const struct cddpi_backend *shm, const struct cddpi_gro
                          char out[64])
 {
     if (op->whole != NULL) {
-        snprintf(out, 64, "%s #%llu", cddpi_kind_name(op->whole->kind),
-                 (unsigned long long)op->whole->number);
+        cddpi_op_title(op->whole, out, 64);
         return out;
     }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         snprintf(out, 64, "%s #%llu %s rank %d", cddpi_kind_name(op->kind),
-                 (unsigned long long)op->number, op->kind == CDDPI_SEND ? "to" : "from",
+                 (unsigned long long)op->call, op->kind == CDDPI_SEND ? "to" : "from",
                  shm_name(shm, op->root));
     } else {
-        snprintf(out, 64, "%s #%llu", cddpi_kind_name(op->kind), (unsigned long long)op->number);
+        cddpi_op_title(op, out, 64);
     }
     return out;
 }
@@ -96,15 +95,21 @@ cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_
     return status;
 }
 
+void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+                    struct cddpi_late *late)
+{
+    for (int r = 0; r < shm->size; r++) {
+        if (cddpi_shm_needs(shm, op, r)) {
+            cddpi_late_add(late, shm_name(shm, r), shm->block->ranks[r].pid);
+        }
+    }
+}
+
 cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op)
 {
     struct cddpi_late late = {.used = 0};
     char name[64];
 
-    for (int r = 0; r < shm->size; r++) {
-        if (cddpi_shm_needs(shm, op, r)) {
-            cddpi_late_add(&late, shm_name(shm, r), shm->block->ranks[r].pid);
-        }
-    }
+    cddpi_shm_late(shm, op, &late);
     return cddpi_late_fail(&late, title(shm, op, name), op->start_ns, "its turn", "");
 }

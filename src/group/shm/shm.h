@@ -192,6 +192,8 @@ cddp_status cddpi_shm_broken(struct cddpi_backend *shm);
 /* health.c */
 cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_op *op,
                             bool thorough);
+void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+                    struct cddpi_late *late);
 cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op);
 /** Whether @p op still waits for @p rank. */
 bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_op *op, int rank);

@@ -50,20 +50,23 @@ cddp_status cddpi_filters_init(struct cddpi_filters *filters, const dnnl_dim_t *
 {
     struct cddpi_md_blocks blocks;
     dnnl_data_type_t type = cddpi_md_type(md);
+    int without; /* dimensions that the layout lacks: its one group is at 0 */
     cddp_status status;
 
     *filters = (struct cddpi_filters){0};
-    if (!cddpi_md_blocks(md, &blocks) || blocks.dims != CDDPI_FILTER_DIMS ||
+    if (!cddpi_md_blocks(md, &blocks) || blocks.dims > CDDPI_FILTER_DIMS ||
+        blocks.dims < CDDPI_FILTER_DIMS - (sizes[0] == 1) ||
         (type != dnnl_f32 && type != dnnl_bf16)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "filters: oneDNN has a layout of its own for them");
     }
     status = make_places(filters, sizes);
     filters->bytes = dnnl_memory_desc_get_size(md);
     filters->half = type == dnnl_bf16;
-    for (int i = 0; status == CDDP_OK && i < CDDPI_FILTER_DIMS; i++) {
-        filters->gaps |= blocks.padded[i] != sizes[i];
+    without = CDDPI_FILTER_DIMS - blocks.dims;
+    for (int i = without; status == CDDP_OK && i < CDDPI_FILTER_DIMS; i++) {
+        filters->gaps |= blocks.padded[i - without] != sizes[i];
         for (size_t k = 0; k < filters->sizes[i]; k++) {
-            filters->places[i][k] = place_of(&blocks, i, k);
+            filters->places[i][k] = place_of(&blocks, i - without, k);
         }
     }
     return status;
@@ -71,7 +74,8 @@ cddp_status cddpi_filters_init(struct cddpi_filters *filters, const dnnl_dim_t *
 
 cddp_status cddpi_filters_init_last(struct cddpi_filters *filters, const dnnl_dim_t *sizes)
 {
-    const dnnl_dim_t strides[] = {sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
+    const dnnl_dim_t filter = sizes[2] * sizes[3] * sizes[4];
+    const dnnl_dim_t strides[] = {sizes[1] * filter, filter, 1, sizes[2] * sizes[4], sizes[2]};
     cddp_status status;
 
     *filters = (struct cddpi_filters){0};
@@ -90,12 +94,14 @@ cddp_status cddpi_filters_init_last(struct cddpi_filters *filters, const dnnl_di
     do {                                                                                           \
         const size_t *const *p_ = (const size_t *const *)(filters)->places;                        \
         size_t from = 0;                                                                           \
-        for (size_t o_ = 0; o_ < (filters)->sizes[0]; o_++) {                                      \
-            for (size_t i_ = 0; i_ < (filters)->sizes[1]; i_++) {                                  \
-                for (size_t h_ = 0; h_ < (filters)->sizes[2]; h_++) {                              \
-                    size_t base_ = p_[0][o_] + p_[1][i_] + p_[2][h_];                              \
-                    for (size_t w_ = 0; w_ < (filters)->sizes[3]; w_++) {                          \
-                        size_t at = base_ + p_[3][w_];                                             \
+        size_t outputs_ = (filters)->sizes[1];                                                     \
+        for (size_t o_ = 0; o_ < (filters)->sizes[0] * outputs_; o_++) {                           \
+            for (size_t i_ = 0; i_ < (filters)->sizes[2]; i_++) {                                  \
+                for (size_t h_ = 0; h_ < (filters)->sizes[3]; h_++) {                              \
+                    size_t base_ = p_[0][o_ / outputs_] + p_[1][o_ % outputs_] + p_[2][i_] +       \
+                                   p_[3][h_];                                                      \
+                    for (size_t w_ = 0; w_ < (filters)->sizes[4]; w_++) {                          \
+                        size_t at = base_ + p_[4][w_];                                             \
                         body;                                                                      \
                         from++;                                                                    \
                     }                                                                              \

@@ -7,21 +7,23 @@
 
 #include "nn/cpu/dnnl.h"
 
-enum { CDDPI_FILTER_DIMS = 4 };
+enum { CDDPI_FILTER_DIMS = 5 };
 
 struct cddpi_filters {
-    size_t sizes[CDDPI_FILTER_DIMS];   /* of the plain ones: outputs, inputs, height, width */
+    /* of the plain ones: groups, and of each outputs, inputs, height, width */
+    size_t sizes[CDDPI_FILTER_DIMS];
     size_t *places[CDDPI_FILTER_DIMS]; /* sizes[i] numbers each */
     size_t bytes;                      /* of the other layout, which has zeros between ... */
     bool gaps;                         /* ... if this is set */
     bool half;                         /* its elements are bf16 */
 };
 
-/** For the layout @p md, which may have more outputs and inputs than @p sizes says.
+/** For the layout @p md, which may have more outputs and inputs than @p sizes says, and without
+ *  groups may have four dimensions.
  *  @return CDDP_ERR_UNAVAILABLE: @p md is no blocked layout of float32 or bf16. */
 CDDP_CHECKED cddp_status cddpi_filters_init(struct cddpi_filters *filters, const dnnl_dim_t *sizes,
                                             cddpi_md md);
-/** For outputs x height x width x inputs. */
+/** For outputs x height x width x inputs, one group behind the other. */
 CDDP_CHECKED cddp_status cddpi_filters_init_last(struct cddpi_filters *filters,
                                                  const dnnl_dim_t *sizes);
 void cddpi_filters_pack(const struct cddpi_filters *filters, const float *plain, void *packed);

@@ -17,7 +17,7 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                             &cddpi_op_linear},
     [CDDPI_LAYER_CONV2D] = {"conv2d",
                             CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
-                                CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS,
+                                CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS | CDDPI_TAKES_GROUPS,
                             "square filters over images", &cddpi_op_conv2d},
     [CDDPI_LAYER_BATCH_NORM] = {"batch_norm", CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON,
                                 "each channel to mean 0 and variance 1, then scale and shift",
@@ -51,6 +51,9 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                                "causal attention over a sequence of queries, keys and values, side "
                                "by side",
                                &cddpi_op_attention},
+    [CDDPI_LAYER_RESPONSE_NORM] = {"local_response_norm", CDDPI_TAKES_KERNEL | CDDPI_TAKES_RESPONSE,
+                                   "x over a power of the squares of `kernel` channels around it",
+                                   &cddpi_op_response_norm},
 };
 
 enum { NAME_BYTES = 200, MAX_LAYERS = 4096 };
@@ -179,6 +182,10 @@ static cddp_status not_taken(const struct cddpi_layer *layer)
         {CDDPI_TAKES_TIED, layer->tied != NULL, "tied"},
         {CDDPI_TAKES_POSITIONS, layer->positions != NULL, "positions"},
         {CDDPI_TAKES_DEVIATION, layer->deviation != 0, "deviation"},
+        {CDDPI_TAKES_GROUPS, layer->groups != 0, "groups"},
+        {CDDPI_TAKES_RESPONSE, layer->alpha != 0, "alpha"},
+        {CDDPI_TAKES_RESPONSE, layer->beta != 0, "beta"},
+        {CDDPI_TAKES_RESPONSE, layer->offset != 0, "offset"},
     };
     const struct cddpi_layer_row *row = &cddpi_layer_rows[layer->type];
 
@@ -222,6 +229,22 @@ static cddp_status complete_window(struct cddpi_layer *layer)
     return status;
 }
 
+static cddp_status complete_response(struct cddpi_layer *layer)
+{
+    layer->kernel = layer->kernel == 0 ? 5 : layer->kernel;
+    layer->alpha = layer->alpha == 0 ? 1e-4 : layer->alpha;
+    layer->beta = layer->beta == 0 ? 0.75 : layer->beta;
+    layer->offset = layer->offset == 0 ? 1 : layer->offset;
+    if (!(layer->alpha > 0 && layer->alpha <= 1e3 && layer->beta > 0 && layer->beta <= 10 &&
+          layer->offset >= 1e-6 && layer->offset <= 1e6)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "alpha is %g, beta %g and offset %g; they must lie in (0, 1000], (0, 10] "
+                          "and [1e-6, 1e6]",
+                          layer->alpha, layer->beta, layer->offset);
+    }
+    return in_range("kernel", layer->kernel, 1, 1 << 12);
+}
+
 static cddp_status complete_numbers(struct cddpi_layer *layer)
 {
     if ((cddpi_layer_rows[layer->type].takes & CDDPI_TAKES_EPSILON) != 0) {
@@ -263,8 +286,14 @@ cddp_status cddpi_layer_complete(struct cddpi_layer *layer)
     if (status == CDDP_OK && (takes & CDDPI_TAKES_HEADS) != 0) {
         status = in_range("heads", layer->heads, 1, 1 << 12);
     }
-    if (status == CDDP_OK && (takes & CDDPI_TAKES_KERNEL) != 0) {
+    if (status == CDDP_OK && (takes & CDDPI_TAKES_RESPONSE) != 0) {
+        status = complete_response(layer);
+    } else if (status == CDDP_OK && (takes & CDDPI_TAKES_KERNEL) != 0) {
         status = complete_window(layer);
+    }
+    if (status == CDDP_OK && (takes & CDDPI_TAKES_GROUPS) != 0) {
+        layer->groups = layer->groups == 0 ? 1 : layer->groups;
+        status = in_range("groups", layer->groups, 1, 1 << 20);
     }
     if (status == CDDP_OK) {
         status = complete_numbers(layer);

@@ -19,7 +19,9 @@ enum cddpi_layer_field {
     CDDPI_TAKES_EXACT = 1024,
     CDDPI_TAKES_TIED = 2048,
     CDDPI_TAKES_POSITIONS = 4096,
-    CDDPI_TAKES_DEVIATION = 8192
+    CDDPI_TAKES_DEVIATION = 8192,
+    CDDPI_TAKES_GROUPS = 1 << 20,
+    CDDPI_TAKES_RESPONSE = 1 << 21 /* alpha, beta, offset */
 };
 
 struct cddpi_op_ops;
@@ -53,6 +55,12 @@ CDDP_CHECKED cddp_status cddpi_layers_expand(const struct cddpi_model_spec *spec
 /** The same for presets alone. When this fails, @p list holds what was built so far. */
 CDDP_CHECKED cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec,
                                              struct cddpi_layer_list *list);
+
+/** Those of alexnet and vgg11. */
+CDDP_CHECKED cddp_status cddpi_preset_alexnet(const struct cddpi_model_spec *spec,
+                                              struct cddpi_layer_list *list);
+CDDP_CHECKED cddp_status cddpi_preset_vgg11(const struct cddpi_model_spec *spec,
+                                            struct cddpi_layer_list *list);
 
 /** That of gpt2. */
 CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,

@@ -206,11 +206,10 @@ static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
 static const struct {
     const char *name;
     cddp_status (*build)(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list);
-} presets[] = {{"mlp", build_mlp},
-               {"cnn", build_cnn},
-               {"resnet20", build_resnet20},
-               {"resnet50", build_resnet50},
-               {"gpt2", cddpi_preset_gpt2}};
+} presets[] = {{"mlp", build_mlp},           {"cnn", build_cnn},
+               {"resnet20", build_resnet20}, {"resnet50", build_resnet50},
+               {"gpt2", cddpi_preset_gpt2},  {"alexnet", cddpi_preset_alexnet},
+               {"vgg11", cddpi_preset_vgg11}};
 
 cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
@@ -225,6 +224,7 @@ cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddp
     }
     return cddpi_fail(
         CDDP_ERR_CONFIG,
-        "model: there is no preset \"%s\"; the presets are mlp, cnn, resnet20, resnet50 and gpt2",
+        "model: there is no preset \"%s\"; the presets are mlp, cnn, resnet20, resnet50, "
+        "gpt2, alexnet and vgg11",
         spec->preset);
 }

@@ -4,6 +4,8 @@
  * Activations stay in the layout that oneDNN likes best. The parameter itself is plain row-major:
  * forward packs it into oneDNN's layout, backward unpacks the gradient, both small. */
 #include "nn/ops/conv2d.h"
+
+#include "base/error.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/reduce.h"
@@ -18,6 +20,12 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
                          struct cddpi_shape *out)
 {
     (void)in2;
+    if (op->in.channels % op->layer.groups != 0 || op->layer.units % op->layer.groups != 0) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "%d input channels and %d output channels cannot be divided into %d "
+                          "groups",
+                          op->in.channels, op->layer.units, op->layer.groups);
+    }
     out->channels = op->layer.units;
     return cddpi_window_shape(op, out);
 }
@@ -25,27 +33,35 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int kernel = op->layer.kernel;
-    int64_t dims[] = {op->out.channels, op->in.channels, kernel, kernel};
+    int64_t dims[] = {op->out.channels, cddpi_conv_inputs(op), kernel, kernel};
     double taps = (double)kernel * kernel;
-    double bound = 1 / sqrt(op->in.channels * taps);
+    double bound = 1 / sqrt(cddpi_conv_inputs(op) * taps);
     struct cddpi_param_info info = {CDDPI_INIT_UNIFORM, bound, true};
     cddp_status status;
 
+    if (op->layer.groups > 1 && op->kernels != op->ops->on[CDDPI_DEVICE_CPU]) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "layer \"%s\": convolutions in groups are not on a GPU yet: train.device "
+                          "= \"cpu\" has them",
+                          op->layer.name);
+    }
     if (model->list.he_normal) {
         info.init = CDDPI_INIT_NORMAL;
         info.spread = sqrt(2 / (op->out.channels * taps));
     }
     status = cddpi_model_add_param(model, op, 0, "weight", 4, dims, info);
     if (status == CDDP_OK && !op->layer.no_bias) {
-        status = cddpi_model_add_param(model, op, 1, "bias", 1, dims,
-                                       (struct cddpi_param_info){CDDPI_INIT_UNIFORM, bound, false});
+        const struct cddpi_param_info of_bias = {
+            model->list.he_normal ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound, false};
+
+        status = cddpi_model_add_param(model, op, 1, "bias", 1, dims, of_bias);
     }
     return status;
 }
 
 static double work(const struct cddpi_op *op)
 {
-    return (double)cddpi_shape_elements(&op->out) * (double)op->in.channels *
+    return (double)cddpi_shape_elements(&op->out) * (double)cddpi_conv_inputs(op) *
            (double)op->layer.kernel * (double)op->layer.kernel;
 }
 

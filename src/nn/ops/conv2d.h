@@ -31,6 +31,7 @@ struct cddpi_conv_pass {
     int bias;                        /* buffer of the filters' gradient, where channels are added */
     size_t lines;                    /* own: of columns at a time ... */
     int columns;                     /* ... in this buffer */
+    int group_image, group_result;   /* own, of several groups: buffers for the parts of one */
 };
 
 struct cddpi_conv {
@@ -50,8 +51,36 @@ struct cddpi_conv {
     struct cddpi_dnnl_window steps;
 };
 
+/* Channels of a group. */
+static inline int cddpi_conv_inputs(const struct cddpi_op *op)
+{
+    return op->in.channels / op->layer.groups;
+}
+
+static inline int cddpi_conv_outputs(const struct cddpi_op *op)
+{
+    return op->out.channels / op->layer.groups;
+}
+
 CDDP_CHECKED cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out);
 void cddpi_conv_unplan(void *state);
+
+/* Dimensions of filters for oneDNN: @p sizes has the groups, and of each of them @p outputs, @p
+ * inputs, height and width; with one group oneDNN wants the last four. Returns how many there are,
+ * of which the first is at @p out. */
+static inline int cddpi_conv_filter_dims(const struct cddpi_op *op, int outputs, int inputs,
+                                         dnnl_dim_t sizes[CDDPI_FILTER_DIMS],
+                                         const dnnl_dim_t **out)
+{
+    int without = op->layer.groups == 1;
+
+    sizes[0] = op->layer.groups;
+    sizes[1] = outputs;
+    sizes[2] = inputs;
+    sizes[3] = sizes[4] = op->layer.kernel;
+    *out = sizes + without;
+    return CDDPI_FILTER_DIMS - without;
+}
 
 /* conv2d_choice.c */
 
@@ -71,7 +100,8 @@ CDDP_CHECKED cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struc
 void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, const char *name,
                      const struct cddpi_conv_pass *pass, struct cddpi_plan_part *part);
 
-/* conv2d_columns.c: images are channels last, and filters outputs x height x width x inputs. */
+/* conv2d_columns.c: images are channels last, and filters outputs x height x width x inputs, where
+ * inputs are those of a group. */
 
 /** Memory for the columns of a pass. */
 CDDP_CHECKED cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,

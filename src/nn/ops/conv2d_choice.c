@@ -44,16 +44,18 @@ void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, c
     double taps = (double)op->layer.kernel * op->layer.kernel;
     double outputs = (double)plan->count * op->out.height * op->out.width;
     double columns = column_elements(plan, op);
+    int groups = op->layer.groups;
 
     if (strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0) {
         bool blocked = pass->image.block == LANES || pass->image.block == 2 * LANES;
 
-        part->work = outputs * taps * round_up(pass->outputs, LANES) *
-                     (pass->inputs >= LANES || blocked ? round_up(pass->inputs, LANES)
-                                                       : pass->inputs);
+        part->work = outputs * taps * groups * round_up(pass->outputs / groups, LANES) *
+                     (pass->inputs / groups >= LANES || blocked
+                          ? round_up(pass->inputs / groups, LANES)
+                          : pass->inputs / groups);
         return;
     }
-    part->work = PRODUCT_FACTOR * columns * round_up(op->out.channels, 2 * LANES) +
+    part->work = PRODUCT_FACTOR * columns * round_up(cddpi_conv_outputs(op), 2 * LANES) +
                  (op->layer.kernel > 1 || op->layer.stride > 1 ? COLUMN_WORK * columns : 0);
     if (strncmp(name, "own", 3) != 0) {
         part->work += IMAGE_WORK * plan->count;
@@ -112,7 +114,11 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
     struct cddpi_dnnl_request request = *as_is;
     struct cddpi_shape in = op->in;
     struct cddpi_shape result = op->out;
-    const dnnl_dim_t sizes[] = {way->outputs, way->inputs, op->layer.kernel, op->layer.kernel};
+    const dnnl_dim_t bias[] = {way->outputs};
+    dnnl_dim_t sizes[CDDPI_FILTER_DIMS];
+    const dnnl_dim_t *first;
+    int dims = cddpi_conv_filter_dims(op, way->outputs / op->layer.groups,
+                                      way->inputs / op->layer.groups, sizes, &first);
 
     in.channels = way->inputs;
     result.channels = way->outputs;
@@ -121,8 +127,8 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
     request.dst = way->result_last
                       ? cddpi_md_channels_last(holder, plan->count, &result)
                       : cddpi_md_image(holder, plan->count, &result, way->result_block);
-    request.weight = cddpi_md_tagged(holder, 4, sizes, dnnl_f32, dnnl_format_tag_any);
-    request.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, sizes) : NULL;
+    request.weight = cddpi_md_tagged(holder, dims, first, dnnl_f32, dnnl_format_tag_any);
+    request.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, bias) : NULL;
     if (holder->failed) {
         return cddpi_plan_no_memory(plan);
     }
@@ -210,7 +216,9 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
             status = try_way(state, plan, op, as_is, &way, best);
         }
     }
-    for (int i = only == CDDPI_FALLBACKS_REORDERED ? 3 : 1; status == CDDP_OK && i < 3; i++) {
+    /* channels that are added would belong to the last group alone */
+    for (int i = only == CDDPI_FALLBACKS_REORDERED || op->layer.groups > 1 ? 3 : 1;
+         status == CDDP_OK && i < 3; i++) {
         int block = blocks[i];
         const struct candidate way = {.image_block = block,
                                       .result_block = block,

@@ -18,16 +18,89 @@ static size_t line_count(const struct cddpi_conv *state)
     return state->window.planes * state->window.out_height;
 }
 
+/* Pixels of all images, and of all results. */
+static size_t image_pixels(const struct cddpi_conv *state)
+{
+    return state->window.planes * state->window.height * state->window.width;
+}
+
+static size_t result_pixels(const struct cddpi_conv *state)
+{
+    return line_count(state) * state->window.out_width;
+}
+
 cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
                                     const struct cddpi_conv *state, enum cddpi_lifetime lifetime,
                                     struct cddpi_conv_pass *pass)
 {
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t bytes = state->window.out_width * row_length(state) * sizeof(float); /* of a line */
     size_t most = line_count(state);
+    cddp_status status;
 
     pass->lines = COLUMN_BYTES / bytes;
     pass->lines = pass->lines < 1 ? 1 : pass->lines > most ? most : pass->lines;
-    return cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns);
+    status = cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns);
+    if (status == CDDP_OK && op->layer.groups > 1) {
+        status = cddpi_plan_buffer(
+            plan, index, image_pixels(state) * (size_t)cddpi_conv_inputs(op) * sizeof(float),
+            lifetime, &pass->group_image);
+    }
+    if (status == CDDP_OK && op->layer.groups > 1) {
+        status = cddpi_plan_buffer(
+            plan, index, result_pixels(state) * (size_t)cddpi_conv_outputs(op) * sizeof(float),
+            lifetime, &pass->group_result);
+    }
+    return status;
+}
+
+/* Of each of @p pixels pixels with @p channels channels, the @p some that belong to group @p group,
+ * into rows of their own. */
+static void take_group(const float *all, size_t pixels, size_t channels, size_t some, size_t group,
+                       float *out)
+{
+    for (size_t i = 0; i < pixels; i++) {
+        memcpy(out + i * some, all + i * channels + group * some, some * sizeof *out);
+    }
+}
+
+static void put_group(const float *rows, size_t pixels, size_t channels, size_t some, size_t group,
+                      float *out)
+{
+    for (size_t i = 0; i < pixels; i++) {
+        memcpy(out + i * channels + group * some, rows + i * some, some * sizeof *out);
+    }
+}
+
+/* The part of images (results) that belongs to group @p group: all, if there is one group. */
+static const float *image_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
+                             const struct cddpi_conv_pass *pass, const float *x, size_t group)
+{
+    const struct cddpi_op *op = exec->op;
+    float *part;
+
+    if (op->layer.groups == 1) {
+        return x;
+    }
+    part = cddpi_exec_buffer(exec, pass->group_image);
+    take_group(x, image_pixels(state), (size_t)op->in.channels, (size_t)cddpi_conv_inputs(op),
+               group, part);
+    return part;
+}
+
+static const float *result_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
+                              const struct cddpi_conv_pass *pass, const float *y, size_t group)
+{
+    const struct cddpi_op *op = exec->op;
+    float *part;
+
+    if (op->layer.groups == 1) {
+        return y;
+    }
+    part = cddpi_exec_buffer(exec, pass->group_result);
+    take_group(y, result_pixels(state), (size_t)op->out.channels, (size_t)cddpi_conv_outputs(op),
+               group, part);
+    return part;
 }
 
 /* The lines from @p first on that fit. */
@@ -39,15 +112,13 @@ static size_t lines_from(const struct cddpi_conv *state, const struct cddpi_conv
     return left < pass->lines ? left : pass->lines;
 }
 
-cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
-                                       const struct cddpi_conv *state, const float *x,
-                                       const float *weight, float *y)
+/* One group: y = x * weight. */
+static cddp_status multiply(const struct cddpi_exec *exec, const struct cddpi_conv *state,
+                            const float *x, const float *weight, float *y)
 {
     const struct cddpi_conv_pass *pass = &state->forward;
-    size_t outputs = (size_t)exec->op->out.channels;
+    size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     size_t width = state->window.out_width;
-    size_t rows = line_count(state) * width;
-    const float *bias = cddpi_exec_param(exec, 1);
     float *columns = cddpi_exec_buffer(exec, pass->columns);
     cddp_status status = CDDP_OK;
 
@@ -57,6 +128,29 @@ cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
         cddpi_nn_columns(x, &state->window, line, lines, columns);
         status = cddpi_gemm(false, true, lines * width, outputs, row_length(state), columns, weight,
                             0, y + line * width * outputs);
+    }
+    return status;
+}
+
+cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
+                                       const struct cddpi_conv *state, const float *x,
+                                       const float *weight, float *y)
+{
+    const struct cddpi_conv_pass *pass = &state->forward;
+    size_t groups = (size_t)exec->op->layer.groups;
+    size_t outputs = (size_t)exec->op->out.channels;
+    size_t some = outputs / groups;
+    size_t rows = result_pixels(state);
+    const float *bias = cddpi_exec_param(exec, 1);
+    float *made = groups > 1 ? cddpi_exec_buffer(exec, pass->group_result) : y;
+    cddp_status status = CDDP_OK;
+
+    for (size_t g = 0; status == CDDP_OK && g < groups; g++) {
+        status = multiply(exec, state, image_of(exec, state, pass, x, g),
+                          weight + g * some * row_length(state), made);
+        if (status == CDDP_OK && groups > 1) {
+            put_group(made, rows, outputs, some, g, y);
+        }
     }
     if (bias != NULL && exec->op->relu) {
         cddpi_nn_add_bias_relu(y, bias, rows, outputs);
@@ -68,12 +162,12 @@ cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
     return status;
 }
 
-cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
-                                       const struct cddpi_conv *state, const float *x,
-                                       const float *grad, float *weight_grad, float *bias_grad)
+/* One group: the gradient of its filters. */
+static cddp_status multiply_weights(const struct cddpi_exec *exec, const struct cddpi_conv *state,
+                                    const float *x, const float *grad, float *weight_grad)
 {
     const struct cddpi_conv_pass *pass = &state->weights;
-    size_t outputs = (size_t)exec->op->out.channels;
+    size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     size_t width = state->window.out_width;
     float *columns = cddpi_exec_buffer(exec, pass->columns);
     cddp_status status = CDDP_OK;
@@ -86,9 +180,49 @@ cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
                             grad + line * width * outputs, columns, line > 0 ? 1.0f : 0.0f,
                             weight_grad);
     }
+    return status;
+}
+
+cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
+                                       const struct cddpi_conv *state, const float *x,
+                                       const float *grad, float *weight_grad, float *bias_grad)
+{
+    const struct cddpi_conv_pass *pass = &state->weights;
+    size_t groups = (size_t)exec->op->layer.groups;
+    size_t outputs = (size_t)exec->op->out.channels;
+    cddp_status status = CDDP_OK;
+
+    for (size_t g = 0; status == CDDP_OK && g < groups; g++) {
+        status = multiply_weights(exec, state, image_of(exec, state, pass, x, g),
+                                  result_of(exec, state, pass, grad, g),
+                                  weight_grad + g * (outputs / groups) * row_length(state));
+    }
     if (bias_grad != NULL) {
         memset(bias_grad, 0, outputs * sizeof *bias_grad);
-        cddpi_nn_add_column_sums(grad, bias_grad, line_count(state) * width, outputs);
+        cddpi_nn_add_column_sums(grad, bias_grad, result_pixels(state), outputs);
+    }
+    return status;
+}
+
+/* One group: the gradient of its images. */
+static cddp_status multiply_data(const struct cddpi_exec *exec, const struct cddpi_conv *state,
+                                 const float *grad, const float *weight, float *dx)
+{
+    const struct cddpi_conv_pass *pass = &state->data;
+    const struct cddpi_nn_window *window = &state->window;
+    size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
+    float *columns = cddpi_exec_buffer(exec, pass->columns);
+    cddp_status status = CDDP_OK;
+
+    memset(dx, 0, image_pixels(state) * window->lanes * sizeof *dx);
+    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
+        size_t lines = lines_from(state, pass, line);
+
+        status = cddpi_gemm(false, false, lines * window->out_width, row_length(state), outputs,
+                            grad + line * window->out_width * outputs, weight, 0, columns);
+        if (status == CDDP_OK) {
+            cddpi_nn_add_columns(columns, window, line, lines, dx);
+        }
     }
     return status;
 }
@@ -97,19 +231,17 @@ cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec, const struct 
                                     const float *grad, const float *weight, float *dx)
 {
     const struct cddpi_conv_pass *pass = &state->data;
-    const struct cddpi_nn_window *window = &state->window;
-    size_t outputs = (size_t)exec->op->out.channels;
-    float *columns = cddpi_exec_buffer(exec, pass->columns);
+    size_t groups = (size_t)exec->op->layer.groups;
+    size_t some = (size_t)cddpi_conv_outputs(exec->op);
+    float *made = groups > 1 ? cddpi_exec_buffer(exec, pass->group_image) : dx;
     cddp_status status = CDDP_OK;
 
-    memset(dx, 0, window->planes * window->height * window->width * window->lanes * sizeof *dx);
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
-        size_t lines = lines_from(state, pass, line);
-
-        status = cddpi_gemm(false, false, lines * window->out_width, row_length(state), outputs,
-                            grad + line * window->out_width * outputs, weight, 0, columns);
-        if (status == CDDP_OK) {
-            cddpi_nn_add_columns(columns, window, line, lines, dx);
+    for (size_t g = 0; status == CDDP_OK && g < groups; g++) {
+        status = multiply_data(exec, state, result_of(exec, state, pass, grad, g),
+                               weight + g * some * row_length(state), made);
+        if (status == CDDP_OK && groups > 1) {
+            put_group(made, image_pixels(state), (size_t)exec->op->in.channels,
+                      (size_t)cddpi_conv_inputs(exec->op), g, dx);
         }
     }
     return status;

@@ -36,10 +36,12 @@ static dnnl_data_type_t factor_type(const struct cddpi_conv *state)
 static cddpi_md any_weight(struct cddpi_plan *plan, const struct cddpi_op *op,
                            dnnl_data_type_t type)
 {
-    const dnnl_dim_t sizes[] = {op->out.channels, op->in.channels, op->layer.kernel,
-                                op->layer.kernel};
+    dnnl_dim_t sizes[CDDPI_FILTER_DIMS];
+    const dnnl_dim_t *first;
+    int dims = cddpi_conv_filter_dims(op, cddpi_conv_outputs(op), cddpi_conv_inputs(op), sizes,
+                                      &first);
 
-    return cddpi_md_tagged(&plan->layouts, 4, sizes, type, dnnl_format_tag_any);
+    return cddpi_md_tagged(&plan->layouts, dims, first, type, dnnl_format_tag_any);
 }
 
 static cddp_status describe_forward(struct cddpi_conv *state, const struct cddpi_plan *plan,
@@ -118,8 +120,8 @@ static cddp_status plan_packed(struct cddpi_conv *state, struct cddpi_plan *plan
                                struct cddpi_conv_pass *pass)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    const dnnl_dim_t sizes[] = {op->out.channels, op->in.channels, op->layer.kernel,
-                                op->layer.kernel};
+    const dnnl_dim_t sizes[] = {op->layer.groups, cddpi_conv_outputs(op), cddpi_conv_inputs(op),
+                                op->layer.kernel, op->layer.kernel};
     bool padded = pass->outputs != op->out.channels || pass->inputs != op->in.channels;
     struct cddpi_packed *packed = &pass->weight;
     bool unpack = pass == &state->weights;
@@ -411,12 +413,15 @@ static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, 
 static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
                             const struct cddpi_op *op)
 {
-    const dnnl_dim_t weight[] = {op->out.channels, op->in.channels, op->layer.kernel,
-                                 op->layer.kernel};
+    const dnnl_dim_t bias[] = {op->out.channels};
+    dnnl_dim_t sizes[CDDPI_FILTER_DIMS];
+    const dnnl_dim_t *first;
+    int dims = cddpi_conv_filter_dims(op, cddpi_conv_outputs(op), cddpi_conv_inputs(op), sizes,
+                                      &first);
 
-    state->plain_weight = cddpi_md_plain(&plan->layouts, 4, weight);
+    state->plain_weight = cddpi_md_plain(&plan->layouts, dims, first);
     state->any_weight = any_weight(plan, op, factor_type(state));
-    state->bias = op->layer.no_bias ? NULL : cddpi_md_plain(&plan->layouts, 1, weight);
+    state->bias = op->layer.no_bias ? NULL : cddpi_md_plain(&plan->layouts, 1, bias);
     for (int i = 0; i < 2; i++) {
         state->steps.strides[i] = op->layer.stride;
         state->steps.before[i] = op->layer.padding;
@@ -424,7 +429,7 @@ static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
     state->steps.after[0] = cddpi_window_padding_after(op, op->in.height, op->out.height);
     state->steps.after[1] = cddpi_window_padding_after(op, op->in.width, op->out.width);
     state->window = (struct cddpi_nn_window){.planes = (size_t)plan->count,
-                                             .lanes = (size_t)op->in.channels,
+                                             .lanes = (size_t)cddpi_conv_inputs(op),
                                              .height = (size_t)op->in.height,
                                              .width = (size_t)op->in.width,
                                              .out_height = (size_t)op->out.height,
@@ -463,7 +468,7 @@ static enum cddpi_factors choose_factors(const struct cddpi_model *model, const 
     if (model->precision == CDDPI_PRECISION_F32) {
         return CDDPI_FACTORS_F32;
     }
-    return model->bf16 == CDDPI_BF16_AMX && op->in.channels >= LEAST_CHANNELS
+    return model->bf16 == CDDPI_BF16_AMX && cddpi_conv_inputs(op) >= LEAST_CHANNELS
                ? CDDPI_FACTORS_BF16
                : CDDPI_FACTORS_ROUNDED;
 }

@@ -239,8 +239,8 @@ static cddp_status match(const struct cddpi_weights *weights, const char *path,
                       path, wanted->name, (long long)(tensor.rows * tensor.columns));
 }
 
-static cddp_status match_all(const struct cddpi_weights *weights, const char *path, int64_t heads,
-                             const cddp_tensor *tensors, size_t count)
+cddp_status cddpi_weights_match(const struct cddpi_weights *weights, const char *path,
+                                int64_t heads, const cddp_tensor *tensors, size_t count)
 {
     const struct cddpi_gpt2_shape *shape = &weights->shape;
 
@@ -263,6 +263,15 @@ static cddp_status match_all(const struct cddpi_weights *weights, const char *pa
     return CDDP_OK;
 }
 
+cddp_status cddpi_weights_fill(const struct cddpi_weights *weights, const cddp_tensor *tensor)
+{
+    int64_t rows = tensor->dims == 2 ? tensor->shape[0] : 1;
+
+    cddpi_weights_rows(weights, cddpi_gpt2_index(&weights->shape, tensor->name), false, 0, rows,
+                       tensor->data);
+    return cddpi_weights_checked(weights, CDDP_OK);
+}
+
 cddp_status cddpi_weights_load(const char *path, int64_t heads, const cddp_tensor *tensors,
                                size_t count)
 {
@@ -272,12 +281,9 @@ cddp_status cddpi_weights_load(const char *path, int64_t heads, const cddp_tenso
     if (status != CDDP_OK) {
         return status;
     }
-    status = match_all(weights, path, heads, tensors, count);
+    status = cddpi_weights_match(weights, path, heads, tensors, count);
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {
-        int64_t rows = tensors[i].dims == 2 ? tensors[i].shape[0] : 1;
-
-        cddpi_weights_rows(weights, cddpi_gpt2_index(&weights->shape, tensors[i].name), false, 0,
-                           rows, tensors[i].data);
+        status = cddpi_weights_fill(weights, &tensors[i]);
     }
     status = cddpi_weights_checked(weights, status);
     cddpi_weights_close(weights);

@@ -52,6 +52,15 @@ size_t cddpi_weights_count(const struct cddpi_weights *weights);
 CDDP_CHECKED cddp_status cddpi_weights_load(const char *path, int64_t heads,
                                             const cddp_tensor *tensors, size_t count);
 
+/** Whether the open file @p weights at @p path has all of @p tensors, as cddpi_weights_load() wants
+ *  them; their memory is not looked at. */
+CDDP_CHECKED cddp_status cddpi_weights_match(const struct cddpi_weights *weights, const char *path,
+                                             int64_t heads, const cddp_tensor *tensors,
+                                             size_t count);
+/** Fill one of these tensors. */
+CDDP_CHECKED cddp_status cddpi_weights_fill(const struct cddpi_weights *weights,
+                                            const cddp_tensor *tensor);
+
 /** Write @p weights to @p path (through a temporary file beside it) in another format.
  *  @param type   F32; hf and llmc: or BF16; hf: or F16.
  *  @param heads  > 0 and a divisor of embed; noted in the file.

@@ -7,7 +7,9 @@
 #include "parallel/pipeline/pipeline.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "group/trace.h"
 #include "parallel/pipeline/edge_buffer.h"
 
 #include <string.h>
@@ -32,6 +34,8 @@ struct cddpi_pipeline {
     int rank;
     int slot_count; /* of each chunk */
     struct chunk *chunks;
+    cddp_group *traced; /* borrowed; may be NULL */
+    struct cddpi_pipeline_times times;
 };
 
 /* What one step, or one evaluation, works on. */
@@ -75,6 +79,26 @@ bool cddpi_pipeline_has_loss(const struct cddpi_pipeline *pipeline)
 struct cddpi_model *cddpi_pipeline_model(const struct cddpi_pipeline *pipeline, int chunk)
 {
     return pipeline->chunks[chunk].model;
+}
+
+struct cddpi_pipeline_times cddpi_pipeline_times(const struct cddpi_pipeline *pipeline)
+{
+    return pipeline->times;
+}
+
+/* What began at @p begun_ns ends now. */
+static void note_time(struct cddpi_pipeline *pipeline, enum cddpi_span kind, int64_t begun_ns,
+                      int micro_batch)
+{
+    int64_t now = cddpi_now_ns();
+    struct cddpi_pipeline_times *times = &pipeline->times;
+
+    *(kind == CDDPI_SPAN_FORWARD    ? &times->forward_ns
+      : kind == CDDPI_SPAN_BACKWARD ? &times->backward_ns
+                                    : &times->wait_ns) += now - begun_ns;
+    if (pipeline->traced != NULL) {
+        cddpi_trace_add(pipeline->traced, kind, begun_ns, now, micro_batch, 0);
+    }
 }
 
 /* --- messages --- */
@@ -268,13 +292,18 @@ static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *
 static cddp_status act(struct run *run, const struct cddpi_pipeline_action *action,
                        const struct cddpi_pipeline_action *next)
 {
+    int64_t begun = cddpi_now_ns();
     cddp_status status = finish_messages(run, action);
 
+    note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, action->micro_batch);
     if (status == CDDP_OK && next != NULL) {
         status = start_input(run, next);
     }
     if (status == CDDP_OK) {
+        begun = cddpi_now_ns();
         status = compute(run, action);
+        note_time(run->pipeline, action->backward ? CDDPI_SPAN_BACKWARD : CDDPI_SPAN_FORWARD, begun,
+                  action->micro_batch);
     }
     if (status == CDDP_OK && run->batches[action->micro_batch].count > 0) {
         status = start_output(run, action);
@@ -286,11 +315,18 @@ static cddp_status act_all(struct run *run, const struct cddpi_pipeline_action *
                            size_t count)
 {
     cddp_status status = start_input(run, &actions[0]);
+    int64_t begun;
 
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
         status = act(run, &actions[i], i + 1 < count ? &actions[i + 1] : NULL);
     }
-    return status == CDDP_OK ? finish_all(run->pipeline) : status;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    begun = cddpi_now_ns();
+    status = finish_all(run->pipeline);
+    note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, actions[count - 1].micro_batch);
+    return status;
 }
 
 cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
@@ -318,6 +354,7 @@ cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cd
     if (status == CDDP_OK) {
         status = make_room(pipeline, batches, count);
     }
+    pipeline->times = (struct cddpi_pipeline_times){0, 0, 0};
     if (status == CDDP_OK) {
         status = act_all(&run, actions, action_count);
     }
@@ -427,6 +464,7 @@ cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t 
                                                     cddp_group_world_size(options->group),
                                                     options->chunks, options->most_micro_batches};
     pipeline->rank = cddp_group_rank(options->group);
+    pipeline->traced = options->traced;
     pipeline->device = cddpi_device_or_cpu(spec->device);
     status = count_slots(pipeline);
     if (status == CDDP_OK) {

@@ -19,6 +19,14 @@ struct cddpi_pipeline_options {
     int most_micro_batches;                 /* of a step */
     cddp_group *group;                      /* the ranks of the pipeline; borrowed, outlives it */
     cddp_group *replicas; /* for batch_norm with sync, as of a model; may be NULL */
+    cddp_group *traced; /* whose trace gets spans of forwards, backwards and waits, with the number
+                           of the micro-batch; borrowed, NULL: none does */
+};
+
+/* Where a step's time goes on this rank, in nanoseconds. */
+struct cddpi_pipeline_times {
+    int64_t forward_ns, backward_ns;
+    int64_t wait_ns; /* for what other stages send or take */
 };
 
 /** Make this rank's chunks. Collective in options->group.
@@ -50,6 +58,9 @@ CDDP_CHECKED cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline,
                                              const double *scales, int count,
                                              cddpi_pipeline_ready_fn ready, void *context,
                                              struct cddpi_loss_result *out);
+
+/** What the last step took. */
+struct cddpi_pipeline_times cddpi_pipeline_times(const struct cddpi_pipeline *pipeline);
 
 /** One evaluation forward of a batch. Ranks with earlier stages may return before later ones have
  *  computed. */

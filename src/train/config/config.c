@@ -315,6 +315,31 @@ static cddp_status check_gpt2(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
+/* What the single keys of image folders cannot say. */
+static cddp_status check_folders(const struct cddpi_config *config)
+{
+    const struct cddpi_real_list *area = &config->data.crop_area;
+
+    if (config->data.train.count != 1) {
+        return cddpi_config_fail(config, "data.train", "%d folders, but images lie in one",
+                                 config->data.train.count);
+    }
+    if (config->data.test.count != 1) {
+        return cddpi_config_fail(config, "data.test", "%d folders, but images lie in one",
+                                 config->data.test.count);
+    }
+    if (config->data.resize != 0 && config->data.resize < config->data.size) {
+        return cddpi_config_fail(config, "data.resize",
+                                 "%d, from which data.size = %d cannot be cut out",
+                                 config->data.resize, config->data.size);
+    }
+    if (area->count != 2 || area->values[0] > area->values[1]) {
+        return cddpi_config_fail(config, "data.crop_area",
+                                 "must be two numbers, the smaller one first");
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_together(const struct cddpi_config *config)
 {
     cddp_status status = check_given(config);
@@ -325,9 +350,17 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
-    if (config->model.type == CDDPI_MODEL_GPT2 && config->data.type == CDDPI_DATA_IDX) {
+    if (config->model.type == CDDPI_MODEL_GPT2 &&
+        (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
         return cddpi_config_fail(config, "model.type",
-                                 "\"gpt2\" takes tokens, but data.type = \"idx\" are images");
+                                 "\"gpt2\" takes tokens, but data.type = \"%s\" are images",
+                                 config->data.type == CDDPI_DATA_IDX ? "idx" : "image_folder");
+    }
+    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
+        status = check_folders(config);
+        if (status != CDDP_OK) {
+            return status;
+        }
     }
     if (config->model.type == CDDPI_MODEL_GPT2) {
         status = check_gpt2(config);

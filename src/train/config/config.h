@@ -35,9 +35,18 @@ enum cddpi_model_kind {
     CDDPI_MODEL_RESNET20,
     CDDPI_MODEL_RESNET50,
     CDDPI_MODEL_GPT2,
-    CDDPI_MODEL_LAYERS
+    CDDPI_MODEL_LAYERS,
+    CDDPI_MODEL_ALEXNET,
+    CDDPI_MODEL_VGG11
 };
-enum cddpi_data_type { CDDPI_DATA_IDX, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC };
+enum cddpi_data_type {
+    CDDPI_DATA_IDX,
+    CDDPI_DATA_TOKENS,
+    CDDPI_DATA_TEXT,
+    CDDPI_DATA_SYNTHETIC,
+    CDDPI_DATA_IMAGE_FOLDER
+};
+enum cddpi_data_on_error { CDDPI_DATA_FAIL, CDDPI_DATA_SKIP };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
 enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
@@ -75,6 +84,9 @@ struct cddpi_config {
         int threads;
         int prefetch;
         int order;
+        int size, resize;
+        struct cddpi_real_list crop_area;
+        int on_error;
     } data;
     struct {
         int64_t epochs;

@@ -12,6 +12,9 @@
 #define KEY(member) #member, offsetof(struct cddpi_config, member)
 #define IDX .of = "data.type=idx"
 #define IMAGES .of = "data.type=idx|synthetic"
+#define FOLDERS .of = "data.type=image_folder"
+#define ALL_IMAGES .of = "data.type=idx|synthetic|image_folder"
+#define FILES .of = "data.type=tokens|text|image_folder"
 #define TOKENS .of = "data.type=tokens|text|synthetic"
 #define WORDS .of = "data.type=tokens|text"
 #define GPT2 .of = "model.type=gpt2"
@@ -23,13 +26,16 @@
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"",
+     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11",
      .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp",
      .text = "mlp: widths of the hidden layers."},
-    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999, .of = "model.type=mlp|cnn|gpt2",
+    {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
+     .of = "model.type=mlp|cnn|gpt2|alexnet|vgg11",
      .text =
-         "mlp, cnn: probability that an output of a hidden layer is zeroed in training. gpt2: of "
+         "mlp, cnn: probability that an output of a hidden layer is zeroed in training; alexnet, "
+         "vgg11: of the first two of the three linear layers. gpt2: of "
          "the embedding's outputs and of what attention and perceptron of a block put out; "
          "probabilities of attention are never dropped."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
@@ -64,10 +70,11 @@ const struct cddpi_key cddpi_config_keys[] = {
          "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
          "*cddp-convert*(1); *model.context* may be shorter than theirs."},
 
-    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic",
+    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic|image_folder",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
              "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
-             "*synthetic*, no files but random numbers, for benchmarks. See DATA."},
+             "*synthetic*, no files but random numbers, for benchmarks; *image_folder*, JPEG and "
+             "PNG files, a folder a class. See DATA."},
     {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
      .text = "idx: images to train on."},
     {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
@@ -86,12 +93,14 @@ const struct cddpi_key cddpi_config_keys[] = {
              "gets sequences of *model.context* tokens out of *model.vocab*, others get images."},
     {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14, .of = "data.type=synthetic",
      .text = "synthetic: channels (at most 4), height and width of images."},
-    {KEY(data.train), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens|text",
-     .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
-             "them; the files of a pattern are taken in the order of their names."},
-    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", WORDS, .needed = "tokens",
+    {KEY(data.train), CDDPI_KEY_TEXTS, "[]", FILES, .needed = "tokens|text|image_folder",
+     .text =
+         "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
+         "them; the files of a pattern are taken in the order of their names. image_folder: the "
+         "folder that has those of the classes to train on."},
+    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", FILES, .needed = "tokens|image_folder",
      .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
-             "train on."},
+             "train on. image_folder: the folder of what to evaluate on."},
     {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, .of = "data.type=text",
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
@@ -100,14 +109,30 @@ const struct cddpi_key cddpi_config_keys[] = {
          "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
          "tokens: the one by which they were made, if it is known: it says how many there are, and "
          "what they stand for."},
-    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, IMAGES,
+    {KEY(data.size), CDDPI_KEY_INT, "224", 1, 4096, FOLDERS,
+     .text = "image_folder: height and width of what the model gets. In training, a random part of "
+             "an image is resized to it, as torchvision's RandomResizedCrop does."},
+    {KEY(data.resize), CDDPI_KEY_INT, "0", 0, 8192, FOLDERS,
+     .text = "image_folder: in evaluation, an image's shorter side is resized to so many pixels, "
+             "and the middle of *data.size* is cut out; 0: an eighth more than it, rounded up "
+             "(256 for 224)."},
+    {KEY(data.crop_area), CDDPI_KEY_REALS, "[0.08, 1.0]", 1e-6, 1, FOLDERS,
+     .text = "image_folder: the smallest and the largest part of an image's area that is cut out "
+             "in training; its sides have a ratio of 3:4 to 4:3."},
+    {KEY(data.on_error), CDDPI_KEY_ENUM, "\"error\"", .choices = "error|skip", FOLDERS,
+     .text = "image_folder: what becomes of a file that is broken or not there: *error*, the run "
+             "ends with its name; *skip*, the next file of the data that can be read takes its "
+             "place, on every rank and in every run the same, and a warning says how many there "
+             "were."},
+    {KEY(data.mean), CDDPI_KEY_REALS, "[0.0]", -1e6, 1e6, ALL_IMAGES,
      .text = "images: subtracted from each value (values lie in 0 to 1), one number or one per "
              "channel."},
-    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6, IMAGES,
+    {KEY(data.std), CDDPI_KEY_REALS, "[1.0]", 1e-6, 1e6, ALL_IMAGES,
      .text = "images: divides each value afterwards, one number or one per channel."},
     {KEY(data.crop_padding), CDDPI_KEY_INT, "0", 0, 64, IMAGES,
-     .text = "images: training images are padded by so many zeros and cropped at random; 0: not."},
-    {KEY(data.flip), CDDPI_KEY_BOOL, "false", IMAGES,
+     .text = "idx, synthetic: training images are padded by so many zeros and cropped at random; "
+             "0: not."},
+    {KEY(data.flip), CDDPI_KEY_BOOL, "false", ALL_IMAGES,
      .text = "images: training images are mirrored with probability 1/2."},
     {KEY(data.threads), CDDPI_KEY_INT, "-1", -1, 64, .local = true,
      .text =
@@ -317,7 +342,7 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout|embedding|layer_norm|gelu|silu|attention",
+                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -327,7 +352,8 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
      .text = "linear: outputs; conv2d: output channels; embedding: features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d, pools: height and width; pools default to 2."},
+     .text = "conv2d, pools: height and width; pools default to 2. local_response_norm: channels "
+             "around each, default 5."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d: default 1; pools: default the kernel."},
     {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
@@ -352,6 +378,16 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
      .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
              "as in PyTorch; embedding, 1."},
+    {LAYER("groups", groups), CDDPI_KEY_INT, "", 1, 1 << 20,
+     .text = "conv2d: input and output channels are divided into so many groups, each convolved "
+             "with filters of its own; default 1. Not on a GPU yet."},
+    {LAYER("alpha", alpha), CDDPI_KEY_REAL, "", 1e-12, 1e3,
+     .text = "local_response_norm: x / (offset + alpha / kernel times the squares)^beta; default "
+             "1e-4. The layer is not on a GPU yet."},
+    {LAYER("beta", beta), CDDPI_KEY_REAL, "", 1e-6, 10,
+     .text = "local_response_norm: see alpha; default 0.75."},
+    {LAYER("offset", offset), CDDPI_KEY_REAL, "", 1e-6, 1e6,
+     .text = "local_response_norm: see alpha; default 1."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 

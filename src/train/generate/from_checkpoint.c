@@ -83,10 +83,10 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
     struct cddpi_dataset *data = &trainer->train_data;
     cddp_status status = CDDP_OK;
 
-    if (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_SYNTHETIC) {
-        return cddpi_config_fail(config, "data.type",
-                                 "only models of tokens write text, but the data are %s",
-                                 config->data.type == CDDPI_DATA_IDX ? "images" : "synthetic");
+    if (config->data.type != CDDPI_DATA_TOKENS && config->data.type != CDDPI_DATA_TEXT) {
+        return cddpi_config_fail(
+            config, "data.type", "only models of tokens write text, but the data are %s",
+            config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
     }
     if (config->data.type == CDDPI_DATA_TOKENS) {
         status = cddpi_trainer_open_data(config, NULL, data, &trainer->test_data);

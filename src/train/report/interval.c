@@ -3,7 +3,20 @@
 
 #include <math.h>
 
-enum { LOSS, CORRECT, COUNT, SKIPPED, DATA, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, SUMS };
+enum {
+    LOSS,
+    CORRECT,
+    COUNT,
+    SKIPPED,
+    DATA,
+    FORWARD,
+    BACKWARD,
+    EXPOSED,
+    PEERS,
+    TRANSFER,
+    OPTIMIZER,
+    SUMS
+};
 
 cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *group,
                                  const cddp_ddp *ddp, struct cddpi_interval_means *out)
@@ -25,7 +38,10 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[DATA] = (double)interval->data_ns;
     sums[FORWARD] = (double)interval->forward_ns;
     sums[BACKWARD] = (double)interval->backward_ns;
-    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns);
+    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns) +
+                    (double)interval->stages_wait_ns;
+    sums[PEERS] = (double)(int64_t)(stats.total_peer_wait_ns - interval->peer_wait_before_ns);
+    sums[TRANSFER] = (double)(int64_t)(stats.total_transfer_ns - interval->transfer_before_ns);
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
     status = cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL);
     if (status != CDDP_OK) {
@@ -46,10 +62,14 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
         .forward_ms = sums[FORWARD] * parts,
         .backward_ms = sums[BACKWARD] * parts,
         .exposed_comm_ms = sums[EXPOSED] * parts,
+        /* a share, since on a device the split is not known of every step */
+        .peer_wait_ms = sums[EXPOSED] * parts * sums[PEERS] / (sums[PEERS] + sums[TRANSFER]),
         .optimizer_ms = sums[OPTIMIZER] * parts,
         .skipped_steps = interval->skipped,
         .replayed_steps = interval->replayed,
     };
-    *interval = (struct cddpi_interval){.exposed_before_ns = stats.total_exposed_ns};
+    *interval = (struct cddpi_interval){.exposed_before_ns = stats.total_exposed_ns,
+                                        .peer_wait_before_ns = stats.total_peer_wait_ns,
+                                        .transfer_before_ns = stats.total_transfer_ns};
     return CDDP_OK;
 }

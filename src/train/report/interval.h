@@ -4,8 +4,8 @@
 
 #include <cddp/ddp.h>
 
-/* What was measured since the last line of metrics, on this rank: step.c, micro_batch.c, update.c
- * and collect_results.c add to it. */
+/* What was measured since the last line of metrics, on this rank: step.c, micro_batch.c, update.c,
+ * collect_results.c and stages/compute.c add to it. */
 struct cddpi_interval {
     double loss_sum; /* these two without steps that were skipped */
     double correct;
@@ -13,11 +13,13 @@ struct cddpi_interval {
     double skipped_count; /* of these, in steps that were skipped */
     uint64_t skipped;     /* steps */
     int64_t data_ns, forward_ns, backward_ns, optimizer_ns;
+    int64_t stages_wait_ns; /* for other stages of a pipeline: exposed communication, too */
     int64_t step_ns;
     uint64_t steps;
     uint64_t whole;             /* of these, whose parts' times are not known */
     uint64_t replayed;          /* of these, that were replayed from captures */
-    uint64_t exposed_before_ns; /* total of the reducer's statistics at the last line */
+    uint64_t exposed_before_ns; /* totals of the reducer's statistics at the last line */
+    uint64_t peer_wait_before_ns, transfer_before_ns;
 };
 
 /* The same of all ranks together. Times are those of one step. */
@@ -28,6 +30,7 @@ struct cddpi_interval_means {
     double data_ms;
     /* NaN: they are known of no step */
     double forward_ms, backward_ms, exposed_comm_ms, optimizer_ms;
+    double peer_wait_ms; /* of exposed_comm_ms: before the last rank had come to its wait */
     uint64_t skipped_steps, replayed_steps;
 };
 

@@ -74,6 +74,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     put(&line, "forward_ms", means.forward_ms);
     put(&line, "backward_ms", means.backward_ms);
     put(&line, "exposed_comm_ms", means.exposed_comm_ms);
+    put(&line, "peer_wait_ms", means.peer_wait_ms);
     put(&line, "optimizer_ms", means.optimizer_ms);
     if (cddpi_trainer_is_text(trainer)) {
         put(&line, "tokens_per_s", means.predictions_per_s);

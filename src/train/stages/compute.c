@@ -1,9 +1,11 @@
-/* compute.c - owns a step of a divided run: its micro-batches are copied, for they wait for several
- * turns, and go through the pipeline; and batches of test data. */
+/* compute.c - owns a step of a divided run: of its micro-batches the stages that read data or
+ * labels keep copies, for they wait for several turns, and all go through the pipeline; and batches
+ * of test data. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
+#include "group/trace.h"
 #include "train/batch_sizes.h"
 #include "train/micro_batch.h"
 #include "train/stages/state.h"
@@ -23,7 +25,7 @@ void cddpi_stages_release_batches(struct cddpi_stages *stages)
     stages->batch_count = 0;
 }
 
-/* What a sample of the data has. */
+/* What this rank keeps of a sample: the first stage reads data, the last one labels. */
 struct sizes {
     size_t input, tokens, labels; /* elements */
 };
@@ -31,12 +33,18 @@ struct sizes {
 static struct sizes sizes_of(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_dataset *data = &trainer->train_data;
+    bool is_text = cddpi_trainer_is_text(trainer);
+    struct sizes sizes = {0, 0, 0};
 
-    if (cddpi_trainer_is_text(trainer)) {
-        return (struct sizes){0, (size_t)data->context, (size_t)data->context};
+    if (trainer->stages->stage == 0) {
+        sizes.tokens = is_text ? (size_t)data->context : 0;
+        sizes.input = is_text ? 0
+                              : (size_t)data->channels * (size_t)data->height * (size_t)data->width;
     }
-    return (struct sizes){(size_t)data->channels * (size_t)data->height * (size_t)data->width, 0,
-                          1};
+    if (cddpi_pipeline_has_loss(trainer->stages->pipeline)) {
+        sizes.labels = is_text ? (size_t)data->context : 1;
+    }
+    return sizes;
 }
 
 static cddp_status allocate(const struct cddpi_trainer *trainer)
@@ -76,20 +84,30 @@ static struct cddpi_batch store(const struct cddpi_trainer *trainer, int m,
     size_t count = (size_t)batch.count;
 
     if (count > 0) {
-        memcpy(to->label, batch.label, count * sizes.labels * sizeof *to->label);
         memcpy(to->ids, batch.sample_ids, count * sizeof *to->ids);
     }
-    if (count > 0 && batch.tokens != NULL) {
+    if (count > 0 && sizes.labels > 0) {
+        memcpy(to->label, batch.label, count * sizes.labels * sizeof *to->label);
+    }
+    if (count > 0 && sizes.tokens > 0) {
         memcpy(to->tokens, batch.tokens, count * sizes.tokens * sizeof *to->tokens);
-        batch.tokens = to->tokens;
     }
-    if (count > 0 && batch.input != NULL) {
+    if (count > 0 && sizes.input > 0) {
         memcpy(to->input, batch.input, count * sizes.input * sizeof *to->input);
-        batch.input = to->input;
     }
-    batch.label = to->label;
+    batch.input = sizes.input > 0 ? to->input : NULL;
+    batch.tokens = sizes.tokens > 0 ? to->tokens : NULL;
+    batch.label = sizes.labels > 0 ? to->label : NULL;
     batch.sample_ids = to->ids;
     return batch;
+}
+
+static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
+{
+    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
+
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
 }
 
 /* All micro-batches of the step. Of the ranks of a pipeline only the first writes down which
@@ -105,6 +123,7 @@ static cddp_status fetch(struct cddpi_trainer *trainer, struct cddpi_step *step,
         status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
         if (status == CDDP_OK) {
             trainer->interval.data_ns += batch.waited_ns;
+            trace_batch(trainer, &batch);
             if (trainer->stages->stage == 0) {
                 cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
             }
@@ -131,12 +150,26 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
     return trainer->stages->is_tied[param] ? CDDP_OK : cddp_ddp_grad_ready(trainer->ddp, param);
 }
 
+/* Behind the pipeline: tied parameters get their sums, and replicas' means are waited for. */
+static cddp_status finish(struct cddpi_trainer *trainer)
+{
+    int64_t begun = cddpi_now_ns();
+    int64_t ended;
+    cddp_status status = cddpi_stages_sum_tied(trainer);
+
+    ended = cddpi_now_ns();
+    trainer->interval.stages_wait_ns += ended - begun;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
+    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+}
+
 static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_batch *batches,
                        const double *scales, int count, uint64_t share)
 {
+    struct cddpi_interval *interval = &trainer->interval;
     struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_pipeline_times times;
     cddp_step sync = CDDP_STEP_INIT;
-    int64_t begun = cddpi_now_ns();
     cddp_status status;
 
     sync.weight = (double)share;
@@ -148,14 +181,14 @@ static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_batch *
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_stages_sum_tied(trainer);
-    }
-    trainer->interval.backward_ns += cddpi_now_ns() - begun;
-    trainer->interval.loss_sum += result.loss_sum;
-    trainer->interval.correct += result.correct;
-    trainer->interval.count += result.count;
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+    times = cddpi_pipeline_times(trainer->stages->pipeline);
+    interval->forward_ns += times.forward_ns;
+    interval->backward_ns += times.backward_ns;
+    interval->stages_wait_ns += times.wait_ns;
+    interval->loss_sum += result.loss_sum;
+    interval->correct += result.correct;
+    interval->count += result.count;
+    return status == CDDP_OK ? finish(trainer) : status;
 }
 
 cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_step *step)

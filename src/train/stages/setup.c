@@ -38,6 +38,30 @@ static cddp_status check_micro_batches(const struct cddpi_config *config)
                              (long long)count, CDDPI_MODEL_SLOTS);
 }
 
+/* What only a pipeline reads. Values count, not whether they were given: a run writes all keys
+ * down, and must be able to read them again. */
+static cddp_status check_whole(const struct cddpi_config *config)
+{
+    static const char *const words = "is for pipelines, but parallel.pipeline is 1: raise it, or "
+                                     "leave this out";
+
+    if (config->parallel.micro_batches > 1) {
+        return cddpi_config_fail(config, "parallel.micro_batches",
+                                 "is for pipelines (parallel.pipeline); without one, "
+                                 "train.accumulate makes micro-batches");
+    }
+    if (config->parallel.schedule != CDDPI_PIPELINE_1F1B) {
+        return cddpi_config_fail(config, "parallel.schedule", "%s", words);
+    }
+    if (config->parallel.chunks > 1) {
+        return cddpi_config_fail(config, "parallel.chunks", "%s", words);
+    }
+    if (config->parallel.stages.count > 0) {
+        return cddpi_config_fail(config, "parallel.stages", "%s", words);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_stages(const struct cddpi_config *config)
 {
     int named = config->parallel.stages.count;
@@ -62,11 +86,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
     cddp_status status;
 
     if (config->parallel.pipeline == 1) {
-        return config->parallel.micro_batches <= 1
-                   ? CDDP_OK
-                   : cddpi_config_fail(config, "parallel.micro_batches",
-                                       "is for pipelines (parallel.pipeline); without one, "
-                                       "train.accumulate makes micro-batches");
+        return check_whole(config);
     }
     status = check_world(config, world_size);
     if (status == CDDP_OK) {
@@ -193,6 +213,14 @@ static cddp_status take_tensors(struct cddpi_trainer *trainer)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu parameters",
                           trainer->param_count);
     }
+    if (trainer->param_count == 0) {
+        return cddpi_config_fail(trainer->config,
+                                 trainer->config->parallel.stages.count > 0 ? "parallel.stages"
+                                                                            : "parallel.pipeline",
+                                 "rank %d would have no parameters: let its stage have a layer "
+                                 "that learns",
+                                 trainer->rank);
+    }
     trainer->params = stages->params;
     trainer->buffers = stages->buffers;
     for (int m = 0; m < trainer->model_count; m++) {
@@ -227,6 +255,7 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
         .chunks = config->parallel.chunks,
         .group = stages->group,
         .replicas = trainer->replicas,
+        .traced = trainer->group,
     };
     int64_t micro_batches = cddpi_trainer_micro_batches(config);
     cddp_status status;
@@ -254,7 +283,18 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
     }
     trainer->model = trainer->models[0].model;
     status = take_tensors(trainer);
-    return status == CDDP_OK ? cddpi_stages_find_tied(trainer) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_stages_find_tied(trainer);
+    }
+    return status == CDDP_OK ? cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_MODEL_FILE)
+                             : status;
+}
+
+cddp_status cddpi_stages_optimizer_made(struct cddpi_trainer *trainer)
+{
+    return trainer->stages != NULL
+               ? cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_OPTIMIZER_FILE)
+               : CDDP_OK;
 }
 
 void cddpi_stages_destroy(struct cddpi_trainer *trainer)
@@ -264,7 +304,8 @@ void cddpi_stages_destroy(struct cddpi_trainer *trainer)
     if (stages == NULL) {
         return;
     }
-    cddpi_stages_release_others(stages);
+    cddpi_stages_close_source(stages);
+    cddpi_stages_release_lists(stages);
     cddpi_stages_release_batches(stages);
     cddpi_pipeline_destroy(stages->pipeline);
     cddp_group_destroy(trainer->replicas);
@@ -274,7 +315,6 @@ void cddpi_stages_destroy(struct cddpi_trainer *trainer)
     cddpi_free(stages->buffers);
     cddpi_free(stages->tied);
     cddpi_free(stages->is_tied);
-    cddpi_free(stages->steps);
     cddpi_free(stages);
     trainer->stages = NULL;
 }

@@ -8,6 +8,7 @@
 #ifndef CDDPI_TRAIN_STAGES_STAGES_H
 #define CDDPI_TRAIN_STAGES_STAGES_H
 
+#include "checkpoint/snapshot.h"
 #include "train/step.h"
 
 /** Check parallel.* against the world size, and make the groups: of this rank's pipeline, and of
@@ -36,6 +37,8 @@ CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
                                                const struct cddpi_batch *batch,
                                                struct cddpi_loss_result *out);
 
+/** Whether other stages have parameter @p index of this rank, too; a whole model's: never. */
+bool cddpi_stages_is_tied(const struct cddpi_trainer *trainer, size_t index);
 /** Parameters that several stages have (tied weights) get the sum of their gradients on each, and
  *  are ready then. Collective in the pipeline. */
 CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
@@ -43,20 +46,34 @@ CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
  *  cddpi_optim_square_sum() of the whole model, but for rounding. Collective in the pipeline. */
 CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, double *out);
 
-/* Checkpoints: of the other stages rank 0 keeps tensors of its own, as many as they have. */
+/* Checkpoints. Rank 0 knows names and shapes of the other stages' tensors, but not more than one of
+ * them is in its memory at a time. The first replica's ranks take part; all of these do nothing in
+ * others. */
 
-/** Rank 0: the tensors of all stages, its own first, each name once, in new memory (cddpi_free());
- *  to be written behind a gather, or to be read before a scatter.
- *  @param own, own_count  Rank 0's: of the model or of the optimizer. */
-CDDP_CHECKED cddp_status cddpi_stages_tensors(struct cddpi_trainer *trainer, bool optimizer,
-                                              const cddp_tensor *own, size_t own_count,
-                                              cddp_tensor **out, size_t *out_count);
-/** The first replica's stages send their tensors to rank 0, or get them from there. @p what: the
- *  model's only, or the optimizer's full state as well, which is allocated. Collective in the
- * pipeline. */
+/** There is an optimizer now: rank 0 gets to know its tensors. Collective in the pipeline; once.
+ *  Nothing with a whole model. */
+CDDP_CHECKED cddp_status cddpi_stages_optimizer_made(struct cddpi_trainer *trainer);
+
+/** Rank 0: tensors of all stages as the whole model's files have them, without state_json. Those of
+ *  other stages have no data. The arrays are the stages'. */
+CDDP_CHECKED cddp_status cddpi_stages_snapshot(struct cddpi_trainer *trainer, cddp_snapshot *out);
+/** Rank 0, before it writes: get all counts of updates, and see that all parameters are finite
+ *  (CDDP_ERR_STATE), while the other stages are in cddpi_stages_end_save(). */
+CDDP_CHECKED cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer);
+/** Rank 0: from where the writer of the files takes tensors, as long as there are stages. */
+struct cddpi_snapshot_source cddpi_stages_source(struct cddpi_trainer *trainer);
+/** Rank 0, once it has tried to write: let the others go on. These hand out tensors until then.
+ *  Nothing with a whole model. */
+CDDP_CHECKED cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer);
+
+/** Rank 0: open the checkpoint at @p path, or weights, and take its own tensors. The file stays
+ * open until the others have theirs. */
+CDDP_CHECKED cddp_status cddpi_stages_open_snapshot(struct cddpi_trainer *trainer,
+                                                    const char *path);
+CDDP_CHECKED cddp_status cddpi_stages_open_weights(struct cddpi_trainer *trainer, const char *path);
+/** The first replica's other stages get theirs: the model's only, or the optimizer's full state as
+ *  well, which is allocated. Collective in the pipeline. */
 enum cddpi_stages_what { CDDPI_STAGES_ALL, CDDPI_STAGES_MODEL };
-CDDP_CHECKED cddp_status cddpi_stages_gather(struct cddpi_trainer *trainer,
-                                             enum cddpi_stages_what what);
 CDDP_CHECKED cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer,
                                               enum cddpi_stages_what what);
 

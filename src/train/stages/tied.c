@@ -33,7 +33,7 @@ static bool has(const struct cddpi_stages *stages, int stage, uint64_t hash)
     return false;
 }
 
-static bool is_tied(const struct cddpi_trainer *trainer, size_t index)
+static bool has_other_owners(const struct cddpi_trainer *trainer, size_t index)
 {
     const struct cddpi_stages *stages = trainer->stages;
     uint64_t hash = hash_of(trainer->params[index].name);
@@ -73,9 +73,14 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
     }
     for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
-        stages->is_tied[i] = is_tied(trainer, i);
+        stages->is_tied[i] = has_other_owners(trainer, i);
     }
     return status;
+}
+
+bool cddpi_stages_is_tied(const struct cddpi_trainer *trainer, size_t index)
+{
+    return trainer->stages != NULL && trainer->stages->is_tied[index];
 }
 
 static int first_owner(const struct cddpi_stages *stages, uint64_t hash)

@@ -342,11 +342,11 @@ void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *o
     size_t used = strnlen(out, bytes);
 
     if (heard_ns == 0) {
-        snprintf(out + used, bytes - used, "rank %d on host %s has sent nothing by MPI yet", peer,
-                 host_of(carrier, peer));
+        snprintf(out + used, bytes - used, "rank %d on host %s, which has sent nothing by MPI yet",
+                 peer, host_of(carrier, peer));
     } else {
         snprintf(out + used, bytes - used,
-                 "rank %d on host %s sent its last message by MPI %.1f s ago", peer,
+                 "rank %d on host %s, which sent its last message by MPI %.1f s ago", peer,
                  host_of(carrier, peer), (double)(cddpi_now_ns() - heard_ns) * 1e-9);
     }
 }

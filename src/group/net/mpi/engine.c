@@ -98,18 +98,38 @@ static cddp_status check_library(void)
                                 (int)strcspn(version, "\n"), version);
 }
 
-/* MPI was started by the program: it has to allow calls of other threads at any time. */
-static cddp_status check_threads(void)
+static int provided_to_program(void)
 {
     int provided = MPI_THREAD_SINGLE;
 
     (void)MPI_Query_thread(&provided);
-    return provided == MPI_THREAD_MULTIPLE
+    return provided;
+}
+
+/* Groups have no thread that drives communication: they call MPI only inside the program's calls.
+ */
+static bool is_without_thread(void)
+{
+    const char *value = getenv("CDDP_COMM_THREAD");
+
+    return value != NULL && strcmp(value, "0") == 0;
+}
+
+/* MPI was started by the program: it has to allow calls of other threads at any time. Where one
+ * thread at a time may call it, the program, which calls it too, has to know when that is: inside
+ * its own calls of cddp. */
+static cddp_status check_threads(void)
+{
+    int provided = provided_to_program();
+
+    return provided == MPI_THREAD_MULTIPLE ||
+                   (provided == MPI_THREAD_SERIALIZED && is_without_thread())
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_UNAVAILABLE,
                             "the program has started MPI for fewer threads than "
                             "MPI_THREAD_MULTIPLE, but a group calls MPI in a thread of its own: "
-                            "ask for that by MPI_Init_thread()");
+                            "ask for that by MPI_Init_thread(), or for MPI_THREAD_SERIALIZED with "
+                            "CDDP_COMM_THREAD=0");
 }
 
 cddp_status cddpi_mpi_probe(void)
@@ -310,9 +330,20 @@ cddp_status cddpi_mpi_enter(void)
     return CDDP_OK;
 }
 
+/* The program may be inside MPI, by a thread that it has told of no other. */
+static bool is_programs_alone(void)
+{
+    bool is_ours;
+
+    pthread_mutex_lock(&engine.lock);
+    is_ours = engine.phase != UNTOUCHED;
+    pthread_mutex_unlock(&engine.lock);
+    return !is_ours && provided_to_program() != MPI_THREAD_MULTIPLE;
+}
+
 bool cddpi_mpi_try_enter(void)
 {
-    if (pthread_mutex_trylock(&engine.calls) != 0) {
+    if (is_programs_alone() || pthread_mutex_trylock(&engine.calls) != 0) {
         return false;
     }
     if (engine.is_over || has_ended()) {

@@ -19,7 +19,8 @@ cddp_status cddpi_mpi_start(uint32_t timeout_ms);
 /** Around calls of MPI, of which one thread at a time may make some. CDDP_ERR_CLOSED: MPI has been
  *  ended; then nothing is to be left. */
 cddp_status cddpi_mpi_enter(void);
-/** The same without waiting; false: another thread is inside, or MPI has been ended. */
+/** The same without waiting, for any thread at any time; false: another thread is inside, may be
+ *  without our knowing, or MPI has been ended. */
 bool cddpi_mpi_try_enter(void);
 void cddpi_mpi_leave(void);
 /** The text "what: " and MPI's own for @p code becomes this thread's failure; returns @p status.

@@ -132,8 +132,9 @@ static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int 
     } else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
         cddpi_tcp_pair_lost(tcp, pair,
                             "cannot be reached any more: its host has not answered within %u ms "
-                            "(CDDP_HEARTBEAT_MS)",
-                            tcp->limit_ms);
+                            "(CDDP_HEARTBEAT_MS); it was last heard of %.1f s ago",
+                            tcp->limit_ms,
+                            (double)(cddpi_now_ns() - atomic_load(&pair->heard_ns)) * 1e-9);
     } else {
         cddpi_tcp_pair_lost(tcp, pair, "is lost: %s",
                             error == EBADMSG ? "what came was changed on the way"

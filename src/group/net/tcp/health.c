@@ -32,7 +32,7 @@ void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t b
                  pair != NULL && pair->search != NULL ? pair->search->last : "");
     } else {
         cddpi_tcp_pair_name(pair, name, sizeof name);
-        snprintf(out, bytes, "%s was last heard of %.1f s ago%s", name,
+        snprintf(out, bytes, "%s, last heard of %.1f s ago%s", name,
                  (double)(cddpi_now_ns() - atomic_load(&pair->heard_ns)) * 1e-9,
                  pair->control != NULL ? "; its host answers" : "");
     }

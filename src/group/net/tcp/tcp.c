@@ -129,13 +129,13 @@ static cddp_status compare_offer(const struct cddpi_carrier *tcp, int rank)
     return CDDP_OK;
 }
 
-/* Tell all ranks this one's addresses, and get theirs. */
-static cddp_status exchange_offers(struct cddpi_carrier *tcp)
+/* Tell all ranks this one's addresses, and get theirs, if all could prepare; @p status is this
+ * rank's. */
+static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_status status,
+                                   struct cddpi_carrier *tcp)
 {
-    const struct cddpi_exchange *exchange = tcp->params.exchange;
-    cddp_status status = exchange->all_gather(exchange->context, &tcp->own, sizeof tcp->own,
-                                              tcp->offers);
-
+    status = cddpi_agree_and_gather_by(exchange, status, tcp != NULL ? &tcp->own : NULL,
+                                       sizeof tcp->own, tcp != NULL ? tcp->offers : NULL);
     for (int rank = 0; status == CDDP_OK && rank < tcp->params.world_size; rank++) {
         status = compare_offer(tcp, rank);
     }
@@ -153,7 +153,10 @@ static void want_leaders(struct cddpi_carrier *tcp)
             if (pair == NULL) {
                 return;
             }
-            pair->wanted = 1u << TCP_CONTROL_SLOT | tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
+            pair->wanted = 1u << TCP_CONTROL_SLOT;
+            if (!tcp->params.only_control) {
+                pair->wanted |= tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
+            }
         }
     }
 }
@@ -258,13 +261,10 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
     struct cddpi_carrier *tcp = create(params);
     cddp_status status = tcp != NULL ? prepare(tcp) : CDDP_ERR_NO_MEMORY;
 
-    status = cddpi_agree_by(params->exchange, status);
+    status = exchange_offers(params->exchange, status, tcp);
     if (status == CDDP_OK) {
-        status = exchange_offers(tcp);
-        if (status == CDDP_OK) {
-            want_leaders(tcp);
-            status = cddpi_tcp_thread_start(tcp);
-        }
+        want_leaders(tcp);
+        status = tcp->leads || !params->only_control ? cddpi_tcp_thread_start(tcp) : CDDP_OK;
         if (status == CDDP_OK) {
             status = connect_leaders(tcp);
         }

@@ -1,6 +1,5 @@
-/* trainer.cu - two interleaved spirals, learned by a small network in plain CUDA: its own device
- * memory, stream, kernels and SGD. Everything between "cddp: begin" and "cddp: end" was added to
- * train data-parallel; without those lines it is the trainer that it was before. */
+/* trainer_alone.cu - two interleaved spirals, learned by a small network in plain CUDA: its own
+ * device memory, stream, kernels and SGD. cddp.patch makes it data-parallel. */
 #include <cuda_runtime.h>
 
 #include <math.h>
@@ -8,19 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <vector>
-
-/* cddp: begin */
-#include <cddp/cddp.h>
-static cddp_group *group;
-static cddp_ddp *ddp;
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fprintf(stderr, "%s\n", cddp_last_error());
-        exit(1);
-    }
-}
-/* cddp: end */
 
 enum { SAMPLES = 1000, BATCH = 50, STEPS = 200, LAYERS = 3, CLASSES = 2, STRIDE = 617 };
 static const float LEARNING_RATE = 0.5f;
@@ -50,7 +36,7 @@ static double *loss; /* of the batch */
 static void check(cudaError_t error, int line)
 {
     if (error != cudaSuccess) {
-        fprintf(stderr, "trainer.cu:%d: %s\n", line, cudaGetErrorString(error));
+        fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(error));
         exit(1);
     }
 }
@@ -189,10 +175,6 @@ static void learn(struct layer *layers, uint64_t first, int batch)
         if (l > 0) {
             below<<<blocks(batch * at.in), 128, 0, stream>>>(at, batch, layers[l - 1].d);
         }
-        /* cddp: begin */
-        must(cddp_ddp_grad_ready(ddp, 2 * (size_t)l));
-        must(cddp_ddp_grad_ready(ddp, 2 * (size_t)l + 1));
-        /* cddp: end */
     }
     CHECK(cudaGetLastError());
 }
@@ -301,64 +283,25 @@ static uint64_t checksum(const struct model *model)
 int main()
 {
     struct model model;
-    int device = 0;
-    int rank = 0;
 
-    /* cddp: begin */
-    cddp_group_options where = CDDP_GROUP_OPTIONS_INIT;
-    where.device = "cuda"; /* the one that the local rank stands for */
-    must(cddp_group_create(&where, &group));
-    rank = cddp_group_rank(group);
-    device = cddp_group_device(group);
-    /* cddp: end */
-    CHECK(cudaSetDevice(device));
+    CHECK(cudaSetDevice(0));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     make_spirals();
     make_model(&model);
-    /* cddp: begin */
-    must(cddp_group_set_stream(group, stream));
-    static const char *const names[] = {"w0", "b0", "w1", "b1", "w2", "b2"};
-    cddp_param params[2 * LAYERS];
-    for (int l = 0; l < 2 * LAYERS; l++) {
-        struct layer *at = &model.layers[l / 2];
-        cddp_param w = {names[l], CDDP_F32, 2, {at->out, at->in}, at->weight, at->weight_grad, 0};
-        cddp_param b = {names[l], CDDP_F32, 1, {at->out}, at->bias, at->bias_grad, 0};
-        params[l] = l % 2 == 0 ? w : b;
-    }
-    cddp_ddp_options lend = CDDP_DDP_OPTIONS_INIT;
-    lend.flat_grads = model.grads; /* reduced where they lie */
-    must(cddp_ddp_create(group, params, 2 * LAYERS, NULL, 0, &lend, &ddp));
-    /* cddp: end */
 
     for (uint64_t step = 0; step < STEPS; step++) {
         uint64_t first = step * BATCH;
         int batch = BATCH;
 
-        /* cddp: begin */
-        cddp_share share = cddp_share_of(first, BATCH, rank, cddp_group_world_size(group));
-        cddp_step how = CDDP_STEP_INIT;
-        first = share.first;
-        batch = (int)share.count;
-        how.weight = batch; /* shares may differ: the mean is over samples, not over ranks */
-        must(cddp_ddp_begin(ddp, &how));
-        /* cddp: end */
         learn(model.layers, first, batch);
-        /* cddp: begin */
-        must(cddp_ddp_wait(ddp)); /* no call of cddp's waits for the device, this one neither */
-        must(cddp_all_reduce(group, loss, loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
-        /* cddp: end */
         update<<<blocks((int)model.count), 128, 0, stream>>>(model.params, model.grads,
                                                              (int)model.count);
         CHECK(cudaGetLastError());
-        if (rank == 0 && (step % 20 == 0 || step == STEPS - 1)) {
+        if (step % 20 == 0 || step == STEPS - 1) {
             printf("step %d loss %.9g\n", (int)step, read_loss() / BATCH);
         }
     }
-    printf("rank %d weights %016llx\n", rank, (unsigned long long)checksum(&model));
-    /* cddp: begin */
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    /* cddp: end */
+    printf("weights %016llx\n", (unsigned long long)checksum(&model));
     for (int l = 0; l < LAYERS; l++) {
         CHECK(cudaFree(model.layers[l].x));
         CHECK(cudaFree(model.layers[l].d));

@@ -1,24 +1,11 @@
-/* trainer.c - a program of MPI that owns MPI_COMM_WORLD: rank 0 makes points of a curve and
+/* trainer_alone.c - a program of MPI that owns MPI_COMM_WORLD: rank 0 makes points of a curve and
  * broadcasts them, all learn it by a small network, and a reduction of its own compares what they
- * have learnt. Everything between "cddp: begin" and "cddp: end" was added to train data-parallel;
- * without those lines every process does the same work. */
+ * have learnt. Every process does the same work; cddp.patch makes it data-parallel. */
 #include <math.h>
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-/* cddp: begin */
-#include <cddp/cddp.h>
-#include <cddp/mpi.h>
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fprintf(stderr, "%s\n", cddp_last_error());
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-}
-/* cddp: end */
 
 enum { SAMPLES = 1000, BATCH = 50, STEPS = 200, HIDDEN = 32, STRIDE = 617 };
 static const float LEARNING_RATE = 0.05f;
@@ -100,10 +87,8 @@ int main(int argc, char **argv)
     uint64_t sum;
     uint64_t largest;
     int rank;
-    int threads;
 
-    /* a group calls MPI in a thread of its own when it goes between machines */
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
+    MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
         make_curve();
@@ -115,37 +100,12 @@ int main(int argc, char **argv)
         net.b[h] = 2.0f * next_random(&state);
         net.v[h] = 0.3f * next_random(&state);
     }
-    /* cddp: begin */
-    cddp_param params[] = {{"w", CDDP_F32, 1, {HIDDEN}, net.w, grad.w, 0},
-                           {"b", CDDP_F32, 1, {HIDDEN}, net.b, grad.b, 0},
-                           {"v", CDDP_F32, 1, {HIDDEN}, net.v, grad.v, 0},
-                           {"c", CDDP_F32, 1, {1}, net.c, grad.c, 0}};
-    cddp_group *group;
-    cddp_ddp *ddp;
-    must(cddp_group_create_from_mpi(MPI_COMM_WORLD, NULL, &group));
-    must(cddp_ddp_create(group, params, 4, NULL, 0, NULL, &ddp));
-    /* cddp: end */
     for (uint64_t step = 0; step < STEPS; step++) {
         uint64_t first = step * BATCH;
         int batch = BATCH;
         double loss;
 
-        /* cddp: begin */
-        cddp_share share = cddp_share_of(first, BATCH, rank, cddp_group_world_size(group));
-        cddp_step how = CDDP_STEP_INIT;
-        first = share.first;
-        batch = (int)share.count;
-        how.weight = batch; /* shares may differ: the mean is over samples, not over ranks */
-        must(cddp_ddp_begin(ddp, &how));
-        /* cddp: end */
         loss = learn(&net, &grad, first, batch);
-        /* cddp: begin */
-        for (size_t i = 4; i-- > 0;) {
-            must(cddp_ddp_grad_ready(ddp, i));
-        }
-        must(cddp_ddp_wait(ddp));
-        must(cddp_all_reduce(group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
-        /* cddp: end */
         for (size_t i = 0; i < sizeof net / sizeof(float); i++) {
             weights[i] -= LEARNING_RATE * ((const float *)&grad)[i];
         }
@@ -153,10 +113,6 @@ int main(int argc, char **argv)
             printf("step %d loss %.9g\n", (int)step, loss / BATCH);
         }
     }
-    /* cddp: begin */
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    /* cddp: end */
     sum = checksum(&net);
     MPI_Allreduce(&sum, &largest, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
     printf("rank %d weights %016llx%s\n", rank, (unsigned long long)sum,

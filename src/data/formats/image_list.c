@@ -1,0 +1,287 @@
+/* image_list.c - owns the search for images below a folder, in an order that depends on their names
+ * alone. */
+#include "data/formats/image_list.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "data/images/decode.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { MOST_DEPTH = 32, FIRST_BYTES = 1 << 16 };
+
+/* Names below the root, or in a folder. */
+struct names {
+    char **values;
+    size_t count, room;
+};
+
+/* The list so far. */
+struct list {
+    const char *root;
+    struct cddpi_growable_mapping mapping;
+    size_t used;
+    bool checked_jpeg, checked_png; /* that this build can decode them */
+};
+
+static cddp_status no_memory(const char *root)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the names of its files", root);
+}
+
+static void free_names(struct names *names)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        cddpi_free(names->values[i]);
+    }
+    cddpi_free(names->values);
+}
+
+/* @p name is the list's from now on; NULL: there was no memory for it. */
+static cddp_status add_name(const char *root, struct names *names, char *name)
+{
+    if (name != NULL && names->count == names->room) {
+        size_t room = names->room > 0 ? 2 * names->room : 64;
+        char **values = cddpi_realloc(names->values, room * sizeof *values);
+
+        if (values != NULL) {
+            names->values = values;
+            names->room = room;
+        }
+    }
+    if (name == NULL || names->count == names->room) {
+        cddpi_free(name);
+        return no_memory(root);
+    }
+    names->values[names->count++] = name;
+    return CDDP_OK;
+}
+
+static bool ends_with(const char *name, const char *const *endings)
+{
+    const char *dot = strrchr(name, '.');
+
+    for (; dot != NULL && *endings != NULL; endings++) {
+        if (strcasecmp(dot, *endings) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the file @p path, named @p name, is an image; one that cannot be read is an error. */
+static cddp_status check_name(struct list *list, const char *path, const char *name, bool *out)
+{
+    static const char *const jpeg[] = {".jpg", ".jpeg", NULL};
+    static const char *const png[] = {".png", NULL};
+    static const char *const others[] = {".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", NULL};
+    bool is_jpeg = ends_with(name, jpeg);
+    bool is_png = ends_with(name, png);
+    cddp_status status = CDDP_OK;
+
+    if (ends_with(name, others)) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/%s: only JPEG and PNG images can be read: convert it, or move it out "
+                          "of the folder",
+                          list->root, path);
+    }
+    if (is_jpeg && !list->checked_jpeg) {
+        status = cddpi_image_jpeg_available(path);
+        list->checked_jpeg = true;
+    }
+    if (is_png && !list->checked_png) {
+        status = cddpi_image_png_available(path);
+        list->checked_png = true;
+    }
+    *out = is_jpeg || is_png;
+    return status;
+}
+
+enum kind { FOLDER, REGULAR, OTHER };
+
+/* What @p entry of the folder @p dir is; behind a link, where it leads. */
+static enum kind kind_of(DIR *dir, const struct dirent *entry)
+{
+    struct stat info;
+
+    if (entry->d_type == DT_DIR) {
+        return FOLDER;
+    }
+    if (entry->d_type == DT_REG) {
+        return REGULAR;
+    }
+    if (fstatat(dirfd(dir), entry->d_name, &info, 0) != 0) {
+        return entry->d_type == DT_LNK ? REGULAR
+                                       : OTHER; /* a broken link is told when it is read */
+    }
+    return S_ISDIR(info.st_mode) ? FOLDER : S_ISREG(info.st_mode) ? REGULAR : OTHER;
+}
+
+/* Names of the folders in @p below ("": the root itself), and of the images there, both as seen
+ * from the root. */
+static cddp_status read_folder(struct list *list, const char *below, struct names *folders,
+                               struct names *images)
+{
+    const char *slash = below[0] != '\0' ? "/" : "";
+    char *path = cddpi_format("%s%s%s", list->root, slash, below);
+    DIR *dir = path != NULL ? opendir(path) : NULL;
+    struct dirent *entry = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (path == NULL) {
+        return no_memory(list->root);
+    }
+    if (dir == NULL) {
+        status = cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno, "%s",
+                                  path);
+    }
+    while (status == CDDP_OK && (errno = 0, entry = readdir(dir)) != NULL) {
+        enum kind kind = OTHER;
+        bool wanted = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+        char *name = NULL;
+
+        if (wanted) {
+            kind = kind_of(dir, entry);
+            name = cddpi_format("%s%s%s", below, slash, entry->d_name);
+            wanted = kind == FOLDER;
+        }
+        if (kind == REGULAR && images != NULL && name != NULL) {
+            status = check_name(list, name, entry->d_name, &wanted);
+        }
+        if (status == CDDP_OK && wanted) {
+            status = add_name(list->root, kind == FOLDER ? folders : images, name);
+        } else {
+            cddpi_free(name);
+        }
+    }
+    if (status == CDDP_OK && errno != 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: reading the folder", path);
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    cddpi_free(path);
+    return status;
+}
+
+/* All images below the folder @p below, in no order. */
+static cddp_status walk(struct list *list, const char *below, int depth, struct names *images)
+{
+    struct names folders = {NULL, 0, 0};
+    cddp_status status;
+
+    if (depth > MOST_DEPTH) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/%s: folders lie in each other more than %d deep: does a link lead to "
+                          "a folder above it?",
+                          list->root, below, MOST_DEPTH);
+    }
+    status = read_folder(list, below, &folders, images);
+    for (size_t i = 0; status == CDDP_OK && i < folders.count; i++) {
+        status = walk(list, folders.values[i], depth + 1, images);
+    }
+    free_names(&folders);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* By folder, then by name, as sorted(os.walk()) and sorted() of the names in each. */
+static int compare_images(const void *a, const void *b)
+{
+    const char *one = *(char *const *)a;
+    const char *other = *(char *const *)b;
+    size_t folder = (size_t)(strrchr(one, '/') - one); /* each lies in a class */
+    size_t other_folder = (size_t)(strrchr(other, '/') - other);
+    int order = memcmp(one, other, folder < other_folder ? folder : other_folder);
+
+    if (order == 0 && folder != other_folder) {
+        return folder < other_folder ? -1 : 1;
+    }
+    return order != 0 ? order : strcmp(one + folder, other + folder);
+}
+
+static cddp_status append(struct list *list, const char *name)
+{
+    size_t bytes = strlen(name) + 1;
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && list->mapping.bytes - list->used < bytes) {
+        status = cddpi_growable_mapping_resize(list->root, 2 * list->mapping.bytes, &list->mapping);
+    }
+    if (status == CDDP_OK) {
+        memcpy(list->mapping.data + list->used, name, bytes);
+        list->used += bytes;
+    }
+    return status;
+}
+
+static cddp_status append_class(struct list *list, const char *name)
+{
+    struct names images = {NULL, 0, 0};
+    cddp_status status = walk(list, name, 1, &images);
+
+    if (status == CDDP_OK && images.count == 0) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s/%s: a class without an image: no file below it is named .jpg, "
+                            ".jpeg or .png",
+                            list->root, name);
+    }
+    if (status == CDDP_OK) {
+        qsort(images.values, images.count, sizeof *images.values, compare_images);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < images.count; i++) {
+        status = append(list, images.values[i]);
+    }
+    free_names(&images);
+    return status;
+}
+
+static cddp_status append_classes(struct list *list)
+{
+    struct names classes = {NULL, 0, 0};
+    cddp_status status = read_folder(list, "", &classes, NULL);
+
+    if (status == CDDP_OK && classes.count == 0) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s: there is no folder in it, but each class of images is one",
+                            list->root);
+    }
+    if (status == CDDP_OK) {
+        qsort(classes.values, classes.count, sizeof *classes.values, compare_names);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < classes.count; i++) {
+        status = append_class(list, classes.values[i]);
+    }
+    free_names(&classes);
+    return status;
+}
+
+cddp_status cddpi_image_list_make(const char *root, bool shareable, struct cddpi_data_file *out)
+{
+    struct list list = {.root = root};
+    cddp_status status = cddpi_growable_mapping_create(root, FIRST_BYTES, shareable, &list.mapping);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = append_classes(&list);
+    if (status == CDDP_OK) {
+        status = cddpi_growable_mapping_resize(root, list.used, &list.mapping);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_data_file_freeze(root, &list.mapping, out);
+    }
+    if (status != CDDP_OK) {
+        cddpi_growable_mapping_free(&list.mapping);
+    }
+    return status;
+}

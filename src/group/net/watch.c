@@ -1,0 +1,103 @@
+/* watch.c - owns what a rank knows of other hosts beside its transfers: whether they are there,
+ * and whether they have failed.
+ *
+ * A carrier whose library says nothing of a host that vanishes (MPI) has a second one beside it:
+ * tcp's control connections between leaders, over which no data go. So a pulled cable is noticed
+ * as soon, and a process that is stopped on a host that answers is as little taken for lost, by
+ * the same code, whatever carries the data. A rank's thread there also tells of failures while the
+ * rank computes, when nobody calls MPI. */
+#include "base/error.h"
+#include "base/log.h"
+#include "group/net/net.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { REACH_MS = 30000 }; /* for leaders to connect; longer: they do without */
+
+cddp_status cddpi_net_watch_open(struct cddpi_backend *net,
+                                 const struct cddpi_carrier_params *params)
+{
+    struct cddpi_carrier_params control = *params;
+    struct cddpi_carrier *watch = NULL;
+    cddp_status status;
+
+    if (!net->carrier_ops->is_blind) {
+        return CDDP_OK;
+    }
+    control.only_control = true;
+    control.timeout_ms = params->timeout_ms < REACH_MS ? params->timeout_ms : REACH_MS;
+    status = cddpi_tcp_carrier.open(&control, &watch);
+    if (status == CDDP_OK) {
+        atomic_store(&net->watch, watch);
+        return CDDP_OK;
+    }
+    if (status == CDDP_ERR_MISMATCH || status == CDDP_ERR_NO_MEMORY) {
+        return status;
+    }
+    if (net->rank == 0) { /* the same on all ranks */
+        cddpi_log(CDDPI_LOG_WARN,
+                  "net: a host that vanishes will be noticed only when an operation's time is up, "
+                  "since hosts do not reach each other by TCP beside %s: %s",
+                  net->carrier_ops->name, cddp_last_error());
+    }
+    return CDDP_OK;
+}
+
+void cddpi_net_watch_close(struct cddpi_backend *net)
+{
+    if (net->watch != NULL) {
+        cddpi_tcp_carrier.close(net->watch);
+    }
+}
+
+cddp_status cddpi_net_check_hosts(struct cddpi_backend *net)
+{
+    cddp_status status = CDDP_OK;
+
+    if (net->carrier != NULL) {
+        status = net->carrier_ops->check(net->carrier);
+    }
+    if (status == CDDP_OK && net->watch != NULL) {
+        status = cddpi_tcp_carrier.check(net->watch);
+    }
+    return status;
+}
+
+bool cddpi_net_hosts_aborted(struct cddpi_backend *net, struct cddpi_failure *out)
+{
+    return (net->carrier != NULL && net->carrier_ops->aborted(net->carrier, out)) ||
+           (net->watch != NULL && cddpi_tcp_carrier.aborted(net->watch, out));
+}
+
+void cddpi_net_abort_hosts(struct cddpi_backend *net, const struct cddpi_failure *failure)
+{
+    if (net->carrier == NULL || atomic_exchange(&net->is_told, true)) {
+        return;
+    }
+    net->carrier_ops->abort(net->carrier, failure);
+    if (net->watch != NULL) {
+        cddpi_tcp_carrier.abort(net->watch, failure);
+    }
+}
+
+void cddpi_net_describe_peer(struct cddpi_backend *net, int rank, char *out, size_t bytes)
+{
+    size_t used;
+
+    net->carrier_ops->describe(net->carrier, rank, out, bytes);
+    used = strlen(out);
+    if (net->watch != NULL && net_is_leader(net) && net->leaders[net->host_of[rank]] == rank) {
+        (void)snprintf(out + used, bytes - used, "; ");
+        cddpi_tcp_carrier.describe(net->watch, rank, out, bytes);
+    }
+}
+
+bool cddpi_net_interface(struct cddpi_backend *net, char *out, size_t bytes)
+{
+    if (net->watch != NULL) {
+        return cddpi_tcp_carrier.interface(net->watch, out, bytes);
+    }
+    return net->carrier != NULL && net->carrier_ops->interface != NULL &&
+           net->carrier_ops->interface(net->carrier, out, bytes);
+}

@@ -1,0 +1,107 @@
+/* response_norm.c - owns local_response_norm: each value divided by a power of the squares of its
+ * neighbours in other channels (Krizhevsky et al., "ImageNet Classification with Deep Convolutional
+ * Neural Networks", section 3.3). */
+#include "kernels/cpu/response_norm.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/model_state.h"
+#include "nn/plan/plan.h"
+
+struct state {
+    struct cddpi_response_norm norm;
+    int memory; /* buffer */
+};
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    *out = op->in;
+    return CDDP_OK;
+}
+
+static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
+                                    (size_t)op->in.height * (size_t)op->in.width,
+                                    (size_t)plan->values[op->inputs[0]].block};
+}
+
+static cddp_status plan_norm(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    const struct cddpi_plan_part forward = {.op = index, .what = "normalisation"};
+    const struct cddpi_plan_part backward = {.op = index, .what = "gradient of normalisation"};
+    struct state *state = cddpi_zalloc(sizeof *state);
+    struct cddpi_nn_layout layout;
+    cddp_status status;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "local_response_norm: no memory for %zu bytes",
+                          sizeof *state);
+    }
+    *out = state;
+    state->norm = (struct cddpi_response_norm){op->layer.kernel, (float)op->layer.alpha,
+                                               (float)op->layer.beta, (float)op->layer.offset};
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE;
+    layout = layout_of(plan, op);
+    status = cddpi_plan_part(plan, "own:rows", &forward);
+    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_plan_part(plan, "own:rows", &backward);
+    }
+    return status == CDDP_OK
+               ? cddpi_plan_buffer(plan, index, cddpi_response_norm_floats(&layout) * sizeof(float),
+                                   plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD,
+                                   &state->memory)
+               : status;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct state *state = opaque;
+    struct cddpi_nn_layout layout = layout_of(exec->plan, exec->op);
+
+    cddpi_response_norm_forward(&state->norm, cddpi_exec_input(exec, 0), &layout,
+                                cddpi_exec_buffer(exec, state->memory), cddpi_exec_output(exec));
+    return CDDP_OK;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct state *state = opaque;
+    struct cddpi_nn_layout layout = layout_of(exec->plan, exec->op);
+    float *grad_input = cddpi_exec_grad_input(exec, 0);
+
+    if (grad_input != NULL) {
+        cddpi_response_norm_backward(&state->norm, cddpi_exec_grad_output(exec, 0),
+                                     cddpi_exec_input(exec, 0), &layout,
+                                     cddpi_exec_buffer(exec, state->memory), grad_input);
+    }
+    return CDDP_OK;
+}
+
+/* Before any data are read: no card has this op yet. */
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    (void)model;
+    return op->kernels == op->ops->on[CDDPI_DEVICE_CPU]
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "layer \"%s\": local_response_norm is not on a GPU yet: "
+                            "train.device = \"cpu\" has it",
+                            op->layer.name);
+}
+
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_norm, .forward = forward, .backward = backward};
+
+/* So that the graph is built, and declare() says what is missing. */
+static const struct cddpi_op_kernels no_device = {.plan = NULL};
+
+const struct cddpi_op_ops cddpi_op_response_norm = {
+    .name = "local_response_norm",
+    .images_only = true,
+    .shape = shape,
+    .declare = declare,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &no_device}};

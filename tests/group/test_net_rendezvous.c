@@ -1,0 +1,288 @@
+/* test_net_rendezvous.c - what hosts that form a group ask of the store: how often, counted by the
+ * server itself, and whether each gets what all have said. */
+#include "base/clock.h"
+#include "group/net/net.h"
+#include "group/rendezvous.h"
+#include "store/server.h"
+#include "support/test.h"
+
+enum { MOST_HOSTS = 40, EXCHANGES = 3, RECORD_BYTES = 300, PART_BYTES = 1000 };
+
+#define TOKEN "a secret of this test"
+
+/* Where the ranks of a test meet. */
+struct job {
+    struct cddpi_store_server *server;
+    char url[64];
+    int hosts;
+};
+
+static void open_job(struct job *job, int hosts)
+{
+    struct cddpi_store_server_options options = {.token = TOKEN};
+
+    job->hosts = hosts;
+    assert_int_equal(cddpi_store_server_create(&options, &job->server), CDDP_OK);
+    snprintf(job->url, sizeof job->url, "tcp://127.0.0.1:%d", cddpi_store_server_port(job->server));
+}
+
+static struct cddpi_store_served close_job(struct job *job)
+{
+    struct cddpi_store_served served;
+
+    cddpi_store_server_served(job->server, &served);
+    cddpi_store_server_destroy(job->server);
+    return served;
+}
+
+/* The one rank of a host. */
+struct host {
+    struct cddpi_backend net;
+    struct cddpi_launch_env env;
+    struct cddpi_rendezvous rendezvous;
+    struct net_exchange exchange;
+    int ranks[MOST_HOSTS + 1];
+};
+
+/* Operations of one rank. */
+static cddp_status alone(struct cddpi_backend *backend, struct cddpi_group_op *op, bool *out_done)
+{
+    (void)backend;
+    if (op->kind == CDDPI_GATHER) {
+        memcpy(op->out, op->in, op->count);
+    }
+    *out_done = true;
+    return CDDP_OK;
+}
+
+static void abort_alone(struct cddpi_backend *backend, const struct cddpi_failure *failure)
+{
+    (void)backend;
+    (void)failure;
+}
+
+static const struct cddpi_backend_ops alone_ops = {.advance = alone, .abort = abort_alone};
+
+static cddp_status open_host(const struct job *job, int number, struct host *out)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+
+    memset(out, 0, sizeof *out);
+    for (int r = 0; r <= job->hosts; r++) {
+        out->ranks[r] = r;
+    }
+    out->net.rank = out->net.host = number;
+    out->net.size = out->net.host_count = job->hosts;
+    out->net.local_size = 1;
+    out->net.first = out->net.by_host = out->net.leaders = out->ranks;
+    out->net.inner_ops = &alone_ops;
+    out->net.timeout_ms = SUPPORT_TIMEOUT_MS;
+    snprintf(out->env.store, sizeof out->env.store, "%s", job->url);
+    out->env.timeout_ms = SUPPORT_TIMEOUT_MS;
+    out->rendezvous.env = &out->env;
+    out->rendezvous.deadline_ns = cddpi_deadline_ns(SUPPORT_TIMEOUT_MS);
+    cddpi_net_exchange_init(&out->exchange, &out->net);
+    out->exchange.rendezvous = &out->rendezvous;
+    options.url = job->url;
+    options.token = TOKEN;
+    return cddp_store_open(&options, &out->rendezvous.store);
+}
+
+static cddp_status say(struct host *host, const void *own, size_t bytes, void *out_all)
+{
+    return host->exchange.base.all_gather(host->exchange.base.context, own, bytes, out_all);
+}
+
+/* What host @p host says in exchange @p number. */
+static void fill(int host, int number, unsigned char record[RECORD_BYTES])
+{
+    for (int i = 0; i < RECORD_BYTES; i++) {
+        record[i] = (unsigned char)(host * 31 + number * 7 + i);
+    }
+}
+
+static int exchange_rank(int rank, int world_size, void *argument)
+{
+    static unsigned char all[MOST_HOSTS * RECORD_BYTES];
+    const struct job *job = argument;
+    unsigned char record[RECORD_BYTES];
+    struct host host;
+
+    CHECK(open_host(job, rank, &host) == CDDP_OK);
+    host.exchange.part_bytes = PART_BYTES;
+    for (int number = 0; number < EXCHANGES; number++) {
+        fill(rank, number, record);
+        CHECK(say(&host, record, sizeof record, all) == CDDP_OK);
+        for (int other = 0; other < world_size; other++) {
+            fill(other, number, record);
+            CHECK(memcmp(all + (size_t)other * sizeof record, record, sizeof record) == 0);
+        }
+    }
+    cddp_store_close(host.rendezvous.store);
+    return 0;
+}
+
+/* Values are cut in parts here. */
+static void every_host_gets_what_all_have_said(void **state)
+{
+    static const int hosts[] = {2, 3, 7, 8, 13, MOST_HOSTS};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        struct job job;
+
+        open_job(&job, hosts[i]);
+        assert_int_equal(run_ranks(hosts[i], exchange_rank, &job), 0);
+        (void)close_job(&job);
+    }
+}
+
+static int small_rank(int rank, int world_size, void *argument)
+{
+    int32_t all[MOST_HOSTS];
+    struct host host;
+
+    CHECK(open_host(argument, rank, &host) == CDDP_OK);
+    for (int number = 0; number < EXCHANGES; number++) {
+        int32_t own = rank + 1000 * number;
+
+        CHECK(say(&host, &own, sizeof own, all) == CDDP_OK);
+        for (int other = 0; other < world_size; other++) {
+            CHECK(all[other] == other + 1000 * number);
+        }
+    }
+    cddp_store_close(host.rendezvous.store);
+    return 0;
+}
+
+static int log2_up(int n)
+{
+    int log = 0;
+
+    while (1 << log < n) {
+        log++;
+    }
+    return log;
+}
+
+/* In each exchange a host sets its key, reads host 0's, deletes its last one, and reads one for
+ * each of its children in a binomial tree. */
+static void an_exchange_costs_the_store_4_requests_a_host_and_a_host_their_logarithm(void **state)
+{
+    static const int hosts[] = {2, 3, 8, 16, 33, MOST_HOSTS};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        struct cddpi_store_served served;
+        struct job job;
+
+        open_job(&job, hosts[i]);
+        assert_int_equal(run_ranks(hosts[i], small_rank, &job), 0);
+        served = close_job(&job);
+        print_message("%d hosts: %llu requests, at most %llu of one\n", hosts[i],
+                      (unsigned long long)served.requests, (unsigned long long)served.most);
+        assert_in_range(served.requests, 1, EXCHANGES * 4 * (uint64_t)hosts[i]);
+        assert_in_range(served.most, 1, (uint64_t)(EXCHANGES * (log2_up(hosts[i]) + 3)));
+    }
+}
+
+/* As cddp-run starts it: the store is not rank 0's. */
+static int join_rank(int rank, int world_size, void *argument)
+{
+    const struct job *job = argument;
+    float sum = (float)rank;
+    char name[32];
+    cddp_group *group;
+
+    snprintf(name, sizeof name, "test host %d", rank);
+    setenv("CDDP_HOST_ID", name, 1);
+    setenv("CDDP_CARRIER", "tcp", 1);
+    setenv("CDDP_SOCKETS", "1", 1);
+    setenv("CDDP_STORE", job->url, 1);
+    setenv("CDDP_TOKEN", TOKEN, 1);
+    setenv("CDDP_JOB", "test", 1);
+    support_setenv_number("CDDP_RANK", rank);
+    support_setenv_number("CDDP_WORLD_SIZE", world_size);
+    setenv("CDDP_LOCAL_RANK", "0", 1);
+    setenv("CDDP_LOCAL_WORLD_SIZE", "1", 1);
+    setenv("CDDP_TIMEOUT_MS", "300000", 1);
+    setenv("CDDP_DEVICE", "cpu", 1);
+    CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
+    CHECK(cddp_all_reduce(group, &sum, &sum, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
+    CHECK(sum == (float)(world_size * (world_size - 1) / 2));
+    cddp_group_destroy(group);
+    return 0;
+}
+
+/* All that a rank does until the group is there, over real connections between its leaders. */
+static void a_group_costs_the_store_as_many_requests_a_host_however_many_hosts_it_has(void **state)
+{
+    enum { REQUESTS = 32 }; /* of a host */
+    static const int hosts[] = {2, 4, 8, 16};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        struct cddpi_store_served served;
+        struct job job;
+
+        open_job(&job, hosts[i]);
+        assert_int_equal(run_ranks(hosts[i], join_rank, &job), 0);
+        served = close_job(&job);
+        print_message("%d hosts join: %llu requests, %.1f a host\n", hosts[i],
+                      (unsigned long long)served.requests, (double)served.requests / hosts[i]);
+        assert_in_range(served.requests, 1, REQUESTS * (uint64_t)hosts[i]);
+    }
+}
+
+/* Host @p number's turn in an exchange whose deadline has passed. */
+static int late_host(const struct job *job, int number, bool knows_all_others)
+{
+    int32_t own = number;
+    int32_t all[MOST_HOSTS];
+    bool existed;
+    struct host host;
+
+    CHECK(open_host(job, number, &host) == CDDP_OK);
+    host.rendezvous.deadline_ns = 1;
+    CHECK(say(&host, &own, sizeof own, all) == CDDP_ERR_TIMEOUT);
+    CHECK(!knows_all_others ||
+          strstr(cddp_last_error(), "joining: rank 5 did not come to tcp://") != NULL);
+    CHECK(cddp_store_delete(host.rendezvous.store, "net/refused", &existed) == CDDP_OK && existed);
+    cddp_store_close(host.rendezvous.store);
+    return 0;
+}
+
+/* One after the other: only host 5 of 8 does not come, for which 4 waits, for which 0 waits. */
+static int late_rank(int rank, int world_size, void *argument)
+{
+    static const int order[] = {7, 6, 3, 2, 1, 4, 0, 7, 1, 3};
+
+    (void)rank;
+    (void)world_size;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        CHECK(late_host(argument, order[i], i >= 5) == 0);
+    }
+    return 0;
+}
+
+static void a_host_that_does_not_come_is_named_also_by_those_that_wait_for_others(void **state)
+{
+    struct job job;
+
+    (void)state;
+    open_job(&job, 8);
+    assert_int_equal(run_ranks(1, late_rank, &job), 0);
+    (void)close_job(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_host_gets_what_all_have_said),
+        cmocka_unit_test(an_exchange_costs_the_store_4_requests_a_host_and_a_host_their_logarithm),
+        cmocka_unit_test(a_group_costs_the_store_as_many_requests_a_host_however_many_hosts_it_has),
+        cmocka_unit_test(a_host_that_does_not_come_is_named_also_by_those_that_wait_for_others),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
