@@ -4,7 +4,8 @@
  *     tcp_link serve PORT
  *     tcp_link HOST PORT [bytes of the stream [round trips]]
  *
- * "rtt_us": both sides spin on the socket; "rtt_asleep_us": they sleep in recv(). */
+ * "rtt_us": both sides spin on the socket; "rtt_asleep_us": they sleep in recv(); "cpu_ns_per_byte": what the client's
+ * processor takes to send or receive a byte of the stream. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,6 +39,14 @@ static double now_us(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static double processor_us(void)
+{
+    struct rusage use;
+
+    getrusage(RUSAGE_SELF, &use);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1e6 + (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
 }
 
 static void send_all(int fd, const void *data, size_t bytes)
@@ -160,7 +170,7 @@ static int serve(int port)
 static int measure(const char *host, int port, struct job job)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    double spinning, asleep, start;
+    double spinning, asleep, start, processor;
     int fd = -1;
 
     inet_pton(AF_INET, host, &to.sin_addr);
@@ -182,11 +192,14 @@ static int measure(const char *host, int port, struct job job)
     asleep = ask(fd, job.rounds, 0);
     stream(fd, job.bytes / 8);
     start = now_us();
+    processor = processor_us();
     stream(fd, job.bytes);
     start = now_us() - start;
+    processor = processor_us() - processor;
     printf("{\"bench\": \"tcp_link\", \"rtt_us\": %.2f, \"rtt_asleep_us\": %.2f, \"bytes\": %llu, "
-           "\"gbit_per_s\": %.5f}\n",
-           spinning, asleep, (unsigned long long)job.bytes, (double)job.bytes * 8 / start / 1e3);
+           "\"gbit_per_s\": %.5f, \"cpu_ns_per_byte\": %.4f}\n",
+           spinning, asleep, (unsigned long long)job.bytes, (double)job.bytes * 8 / start / 1e3,
+           processor * 1e3 / (2.0 * (double)job.bytes));
     return 0;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_scale_model - that scripts/scale_model overlaps as said and asks the library. Usage: test_scale_model.py BUILD"""
-import contextlib, importlib.machinery, importlib.util, io, json, os, sys, tempfile, unittest
+import contextlib, importlib.machinery, importlib.util, io, json, os, subprocess, sys, tempfile, unittest
 import xml.etree.ElementTree
 
 sys.dont_write_bytecode = True
@@ -8,6 +8,7 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts
 loader = importlib.machinery.SourceFileLoader("scale_model", SCRIPT)
 scale_model = importlib.util.module_from_spec(importlib.util.spec_from_loader("scale_model", loader))
 loader.exec_module(scale_model)
+scale_validate = scale_model.scale_validate
 BUILD = sys.argv.pop(1)
 PROGRAM = os.path.join(BUILD, "tests", "net_cost")
 TRACE = ['{"bucket": 1, "bytes": 26214400, "ready_s": 0.06}', '{"bucket": 0, "bytes": 1048576, "ready_s": 0.02}', "",
@@ -54,6 +55,53 @@ class Model(unittest.TestCase):
             step, got = scale_model.overlap(trace, seconds)
             self.assertAlmostEqual(got, exposed)
             self.assertAlmostEqual(step, 0.12 + exposed)
+
+    def test_what_a_link_carries_at_once_is_not_waited_for(self):
+        trace = scale_model.read_trace(TRACE, "t")
+        self.assertAlmostEqual(scale_model.overlap(trace, [0.04, 0.04, 0.03], 0.01)[1], 0.03)  # the first is hidden anyway
+        self.assertAlmostEqual(scale_model.overlap(trace, [0.1, 0, 0], 0.015)[1], 0.005)
+        self.assertAlmostEqual(scale_model.overlap(trace, [0.01, 0, 0.03], 0.03)[1], 0.01)
+
+    def test_a_bucket_takes_at_least_what_the_core_that_talks_takes(self):
+        bucket = (1000, "f32", 0)
+        args = scale_model.options(["trace", "--cpu-ns-per-byte", "2"])
+        self.assertAlmostEqual(scale_model.processor_s(2, 1000, 1e-9), 2e-6)  # half of it twice out and twice in
+        self.assertAlmostEqual(scale_model.bucket_s(2, bucket, args, 1e-6), 4e-6)
+        self.assertAlmostEqual(scale_model.bucket_s(2, bucket, args, 1e-5), 1e-5)
+        args = scale_model.options(["trace", "--cpu-ns-per-byte", "2", "--wire", "bf16"])
+        self.assertAlmostEqual(scale_model.bucket_s(4, bucket, args, 0), 3e-6)
+
+    def test_a_link_is_what_the_least_disturbed_measurement_says(self):
+        rows = [{"rtt_us": 30, "rtt_asleep_us": 40, "gbit_per_s": 0.8, "cpu_ns_per_byte": 1},
+                {"rtt_us": 5e4, "rtt_asleep_us": 36, "gbit_per_s": 0.4, "cpu_ns_per_byte": 3}]
+        for got, wanted in zip(scale_validate.best_of(rows), (15e-6, 1e8, 1e-9)):
+            self.assertAlmostEqual(got, wanted)
+        self.assertAlmostEqual(scale_validate.best_of(rows[1:])[0], 18e-6)
+        self.assertEqual((scale_validate.nominal("1gbit"), scale_validate.burst("1gbit")), (1.25e8, 2.5e5))
+        self.assertEqual((scale_validate.nominal("100mbit"), scale_validate.burst("100mbit")), (1.25e7, 140000))
+
+    def test_it_is_held_against_hosts_of_this_machine(self):
+        """Only that it runs: how near the prediction is depends on who else uses the processors."""
+        reason = scale_validate.can_run()
+        if reason is not None:
+            self.skipTest(reason)
+        if not os.path.exists(os.path.join(BUILD, "src", "cddp-train")):
+            self.skipTest("cddp-train is not built")
+        with tempfile.TemporaryDirectory() as folder:
+            numbers = os.path.join(folder, "n.json")
+            done = subprocess.run([sys.executable, SCRIPT, "--validate", "--build", BUILD, "--rates", "300mbit", "--hosts", "2",
+                                   "--steps", "20", "--json", numbers], capture_output=True, text=True, timeout=240)
+            self.assertEqual(done.stderr, "")
+            self.assertIn(done.returncode, (0, 1))
+            with open(numbers) as file:
+                row, = json.load(file)
+        self.assertEqual((row["rate"], row["hosts"]), ("300mbit", 2))
+        self.assertIn(row["algorithm"], ("exchange", "direct", "halving"))
+        bound = 2678848 / 37.5e6 - 140000 / 37.5e6  # two hosts send all gradients once, at the link's rate but for its burst
+        for key in ("predicted_s", "measured_s"):
+            self.assertGreater(row[key], bound)
+        self.assertEqual(done.returncode, 0 if abs(row["error"]) < 0.1 else 1)
+        self.assertIn("300mbit", done.stdout)
 
     def test_the_library_is_asked(self):
         bytes_per_s, n = 1.25e9, 64 << 20

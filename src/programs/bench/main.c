@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/stack.h"
 #include "base/streams.h"
-#include "group/carrier_name.h"
 #include "programs/bench/measure.h"
 #include "programs/bench/report.h"
 #include "programs/bench/start.h"
@@ -52,7 +51,7 @@ static cddp_status check_ranks(const struct cddpi_bench *bench)
                           "%s needs two ranks: start it as in cddp-run --nproc 2 -- cddp-bench %s",
                           options->collective->name, options->collective->name);
     }
-    if (options->carrier != NULL && cddpi_group_carrier_name(bench->group) == NULL) {
+    if (options->carrier != NULL && cddpi_bench_carrier(bench) == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--transport: %s carries nothing, as all ranks share one host's memory: "
                           "name several by --hosts, or tell ranks apart by CDDP_HOST_ID",

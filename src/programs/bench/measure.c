@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
+#include "group/link.h"
 #include "group/on_device.h"
 #include "programs/bench/pattern.h"
 
@@ -35,6 +36,13 @@ int64_t cddpi_bench_bytes(const struct cddpi_bench *bench, int64_t bytes)
         return 0;
     }
     return bytes < unit ? unit : bytes / unit * unit;
+}
+
+const char *cddpi_bench_carrier(const struct cddpi_bench *bench)
+{
+    struct cddpi_group_link link;
+
+    return cddpi_group_link(bench->group, CDDP_F32, &link) && link.hosts > 1 ? link.carrier : NULL;
 }
 
 /* As it is where sizes say nothing: a barrier. */

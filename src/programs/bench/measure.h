@@ -36,6 +36,9 @@ struct cddpi_bench_row {
 cddp_status cddpi_bench_init(struct cddpi_bench *bench);
 void cddpi_bench_fini(struct cddpi_bench *bench);
 
+/** The carrier of what goes between hosts, as in CDDP_CARRIER; NULL: all ranks are on one. */
+const char *cddpi_bench_carrier(const struct cddpi_bench *bench);
+
 /** How many bytes are really used for @p bytes: whole blocks of whole elements, at least one. */
 int64_t cddpi_bench_bytes(const struct cddpi_bench *bench, int64_t bytes);
 

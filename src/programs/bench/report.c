@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/replace.h"
 #include "device/device.h"
-#include "group/carrier_name.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -39,7 +38,7 @@ static int root_of(const struct cddpi_bench_options *options)
 static void print_head(const struct cddpi_bench *bench, int hosts)
 {
     const struct cddpi_bench_options *options = bench->options;
-    const char *carrier = cddpi_group_carrier_name(bench->group);
+    const char *carrier = cddpi_bench_carrier(bench);
 
     printf("# cddp-bench %s: %s, %d rank%s on %d host%s, backend %s%s%s, device %s%s%s\n",
            cddp_version(), options->collective->name, bench->world_size,
@@ -69,7 +68,7 @@ static cddp_status begin_json(struct cddpi_bench_report *report, int hosts)
         "cddp-bench", "version", cddp_version(), "collective", options->collective->name, "type",
         type_name(options), "op", op_name(options), "root", root_of(options), "ranks",
         bench->world_size, "hosts", hosts, "backend", cddp_group_backend(bench->group), "carrier",
-        cddpi_group_carrier_name(bench->group), "device", bench->device->ops->name, "alloc",
+        cddpi_bench_carrier(bench), "device", bench->device->ops->name, "alloc",
         options->group_memory ? "group" : "malloc", "in_place", options->in_place ? 1 : 0, "rows",
         report->rows);
     return report->root != NULL ? CDDP_OK
