@@ -115,8 +115,8 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
     size_t *counts = cddpi_zalloc_array(trainer->param_count, sizeof *counts);
     uint32_t *order = cddpi_trainer_ready_order(trainer);
     struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts,
-                                      .follows =
-                                          trainer->stages == NULL && trainer->placed == NULL};
+                                      .follows = trainer->stages == NULL &&
+                                                 trainer->placed == NULL};
     cddp_status status;
 
     if (counts == NULL || order == NULL) {
