@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 build_packages="gcc libc6-dev pkg-config meson ninja-build libdnnl-dev libconfig-dev
   libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev libutf8proc-dev
-  libjpeg62-turbo-dev libpng-dev libopenmpi-dev scdoc"
+  libjpeg-dev libpng-dev libopenmpi-dev scdoc"
 data_packages="dataset-fashion-mnist"
 text_packages="bible-kjv bible-kjv-text"
 test_packages="libcmocka-dev openmpi-bin patch g++ gfortran cmake zsh groff-base"

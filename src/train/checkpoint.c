@@ -11,9 +11,9 @@
 #include "group/device/device.h"
 #include "train/device/collect_results.h"
 #include "train/device/host_copy.h"
+#include "train/finite.h"
 #include "train/stages/stages.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,27 +107,6 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
     return status == CDDP_OK ? cddpi_optim_gather_full_state(trainer->optim) : status;
 }
 
-size_t cddpi_checkpoint_find_infinite(const cddp_tensor *tensor)
-{
-    const float *values = tensor->data;
-    size_t count = cddpi_elements(tensor->dims, tensor->shape);
-    size_t i = 0;
-
-    while (tensor->type == CDDP_F32 && i < count && isfinite(values[i])) {
-        i++;
-    }
-    return tensor->type == CDDP_F32 ? i : count;
-}
-
-cddp_status cddpi_checkpoint_fail_infinite(const cddp_tensor *tensor, size_t element, float value)
-{
-    return cddpi_fail(CDDP_ERR_STATE,
-                      "%s has become %g (element %zu of %zu), so nothing is written: the "
-                      "learning rate may be too high",
-                      tensor->name, (double)value, element,
-                      cddpi_elements(tensor->dims, tensor->shape));
-}
-
 /* A step may leave parameters that are not finite, and a run that resumes from them fails always.
  * The loss shows it only in the next step. Other stages look through theirs. */
 static cddp_status check_finite(const cddp_snapshot *snapshot)
@@ -135,10 +114,10 @@ static cddp_status check_finite(const cddp_snapshot *snapshot)
     for (size_t t = 0; t < snapshot->model_count; t++) {
         const cddp_tensor *tensor = &snapshot->model[t];
         size_t count = cddpi_elements(tensor->dims, tensor->shape);
-        size_t i = tensor->data != NULL ? cddpi_checkpoint_find_infinite(tensor) : count;
+        size_t i = tensor->data != NULL ? cddpi_find_infinite(tensor) : count;
 
         if (i < count) {
-            return cddpi_checkpoint_fail_infinite(tensor, i, ((const float *)tensor->data)[i]);
+            return cddpi_fail_infinite(tensor, i, ((const float *)tensor->data)[i]);
         }
     }
     return CDDP_OK;

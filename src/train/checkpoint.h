@@ -16,11 +16,6 @@ CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, b
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
                                             bool *out_is_full);
 
-/** The first element of @p tensor that is not finite; as many as it has: there is none. */
-size_t cddpi_checkpoint_find_infinite(const cddp_tensor *tensor);
-/** Word that there is one: CDDP_ERR_STATE. */
-cddp_status cddpi_checkpoint_fail_infinite(const cddp_tensor *tensor, size_t element, float value);
-
 /* For taking one up: */
 
 /** Whether checkpoints have a loss scale: runs in fp16. */

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "train/checkpoint.h"
+#include "train/finite.h"
 #include "train/stages/state.h"
 
 #include <string.h>
@@ -127,8 +127,7 @@ static cddp_status check_finite(const struct cddpi_stages *stages)
             status = cddp_recv(stages->group, &found, sizeof found, CDDP_U8, s, NULL);
         }
         if (status == CDDP_OK && found.index < list->count) {
-            status = cddpi_checkpoint_fail_infinite(&list->tensors[found.index], found.element,
-                                                    found.value);
+            status = cddpi_fail_infinite(&list->tensors[found.index], found.element, found.value);
         }
     }
     return status;
@@ -193,7 +192,7 @@ static cddp_status tell_infinite(const struct cddpi_trainer *trainer,
     struct infinite found = {.index = own->count};
 
     for (size_t i = 0; found.index == own->count && i < own->count; i++) {
-        size_t element = cddpi_checkpoint_find_infinite(&own->tensors[i]);
+        size_t element = cddpi_find_infinite(&own->tensors[i]);
 
         if (element < cddpi_elements(own->tensors[i].dims, own->tensors[i].shape)) {
             found = (struct infinite){i, element, ((const float *)own->tensors[i].data)[element],
