@@ -68,6 +68,7 @@ static void a_broken_file_ends_the_run_with_its_name(void **state)
     struct run run;
     size_t bytes;
     uint8_t *file = image_vector_file("rgb.jpg", &bytes);
+    char *said;
 
     (void)state;
     need_jpeg();
@@ -76,9 +77,11 @@ static void a_broken_file_ends_the_run_with_its_name(void **state)
     support_write_file(in_work("train/c1/010.jpg"), file, bytes / 2);
     free(file);
     run = run_badly(&options);
-    if (strstr(output(&run, "err", 0), "c1/010.jpg: the JPEG file is") == NULL) {
+    said = output(&run, "err", 0);
+    if (strstr(said, "c1/010.jpg: the JPEG file is") == NULL) {
         assert_says(&run, "err", 1, "c1/010.jpg: the JPEG file is");
     }
+    free(said);
 }
 
 static void skipped_files_are_counted_over_ranks_and_one_is_named(void **state)
