@@ -4,6 +4,7 @@
 #include "support/test.h"
 
 #include <cddp/cddp.h>
+#include <stdatomic.h>
 
 /* Each block has a header, so that memory of another allocator is noticed. */
 struct header {
@@ -12,7 +13,7 @@ struct header {
 };
 enum { MAGIC = 0x1337c0de };
 
-static long live;
+static atomic_long live; /* the store's server has a thread */
 
 static void *give(void *state, size_t bytes, size_t alignment)
 {
@@ -22,7 +23,7 @@ static void *give(void *state, size_t bytes, size_t alignment)
 
     ((struct header *)at)[-1] = (struct header){MAGIC, block};
     memset((void *)at, 0xaa, bytes);
-    ++*(long *)state;
+    ++*(atomic_long *)state;
     return (void *)at;
 }
 
@@ -34,7 +35,7 @@ static void take(void *state, void *memory)
         abort();
     }
     free(header->block);
-    --*(long *)state;
+    --*(atomic_long *)state;
 }
 
 static void *resize(void *state, void *memory, size_t bytes)
