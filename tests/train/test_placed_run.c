@@ -104,19 +104,20 @@ static void a_checkpoint_goes_on_at_any_placement(void **state)
     static const char *const ways[][3] = {
         {PLACED, BOTH, "parallel.stages=[\"fc2\"]"},
         {NULL},
+        {PLACED, BOTH, "parallel.stages=[\"auto\"]"},
         {PLACED, "parallel.placement=fc1=cpu, fc2=cpu:0, fc3=cpu"},
         {"parallel.pipeline=2"},
     };
 
     (void)state;
     run_one("through", 1, "1", NULL);
-    for (int way = 0; way < 4; way++) {
-        struct run_options options = {
-            .ranks = way == 3 ? 2 : 1,
-            .arguments = {run_dir_argument("parts"), THREE_LAYERS, "model.dropout=0.2",
-                          "train.epochs=1", ADAMW, "train.resume=auto",
-                          argument("train.max_steps=%d", way == 3 ? 10 : 3 * (way + 1)),
-                          ways[way][0], ways[way][1], ways[way][2]}};
+    for (int way = 0; way < 5; way++) {
+        struct run_options options = {.ranks = way == 4 ? 2 : 1,
+                                      .arguments = {run_dir_argument("parts"), THREE_LAYERS,
+                                                    "model.dropout=0.2", "train.epochs=1", ADAMW,
+                                                    "train.resume=auto",
+                                                    argument("train.max_steps=%d", 2 * (way + 1)),
+                                                    ways[way][0], ways[way][1], ways[way][2]}};
 
         run_well(&options);
     }
@@ -272,6 +273,12 @@ static void what_cannot_be_placed_so_is_refused_in_one_sentence(void **state)
     expect_refused(NULL, NULL, NULL, "parallel.type: \"model_parallel\" needs train.devices");
     expect_refused(BOTH, "parallel.pipeline=2", NULL,
                    "parallel.pipeline: is for stages over ranks");
+    expect_refused(BOTH, "parallel.balance=memory", NULL,
+                   "parallel.balance: is for stages over ranks");
+    expect_refused(BOTH, "parallel.memory_bytes=1000", NULL,
+                   "parallel.memory_bytes: is for stages over ranks");
+    expect_refused(BOTH, "parallel.recompute=[0]", NULL,
+                   "parallel.recompute: is for stages over ranks");
     expect_refused("parallel.placement=fc1=cpu:0, fc2=cpu, fc3=cpu:0", "parallel.micro_batches=4",
                    NULL, "1f1b wants the devices to have one stage each");
     expect_refused(BOTH, "parallel.micro_batches=65", NULL, "cannot be cut into 65 micro-batches");
