@@ -69,8 +69,9 @@ static void tear_down(void)
     cddpi_tcp_forget(&tcp);
     cddpi_tcp_attempts_close(&tcp);
     cddpi_tcp_data_close(&tcp);
-    cddpi_tcp_pair_destroy(pairs[1]);
+    cddpi_tcp_pair_destroy(&tcp, pairs[1]);
     pairs[1] = NULL;
+    cddpi_tcp_pool_close(&tcp.control_buffers);
     close(tcp.net_epoll_fd);
     close(tcp.data_epoll_fd);
     close(tcp.net_wake_fd);

@@ -46,7 +46,8 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
 
     while (control->out_begin < control->out_end && !blocked) {
         struct iovec parts[2] = {
-            {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
+            {control->out->data + control->out_begin, control->out_end - control->out_begin},
+            {NULL, 0}};
         ssize_t sent = cddpi_stream_send(&control->stream, parts);
 
         if (sent > 0) {
@@ -58,20 +59,27 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
     blocked = !cddpi_stream_flush(&control->stream) || blocked;
     blocked = blocked && (errno == EAGAIN || errno == EWOULDBLOCK);
     watch(tcp, control, EPOLL_CTL_MOD, EPOLLIN | (blocked ? EPOLLOUT : 0));
+    if (control->out_begin == control->out_end) {
+        control->out_begin = control->out_end = 0;
+        cddpi_tcp_buffer_put(&tcp->control_buffers, &control->out);
+    }
 }
 
-/* A message is sent whole or, when the peer has long taken nothing, not at all. */
+/* A message is sent whole or, when the peer has long taken nothing or there is no memory, not at
+ * all. */
 static void say(struct cddpi_carrier *tcp, struct tcp_control *control, const uint8_t *data,
                 size_t bytes)
 {
-    if (!control->is_open) {
+    if (!control->is_open ||
+        cddpi_tcp_buffer_take(&tcp->control_buffers, &control->out) != CDDP_OK) {
         return;
     }
-    memmove(control->out, control->out + control->out_begin, control->out_end - control->out_begin);
+    memmove(control->out->data, control->out->data + control->out_begin,
+            control->out_end - control->out_begin);
     control->out_end -= control->out_begin;
     control->out_begin = 0;
-    if (bytes <= sizeof control->out - control->out_end) {
-        memcpy(control->out + control->out_end, data, bytes);
+    if (bytes <= sizeof control->out->data - control->out_end) {
+        memcpy(control->out->data + control->out_end, data, bytes);
         control->out_end += bytes;
     }
     flush(tcp, control);
@@ -99,7 +107,8 @@ static void parse(struct cddpi_carrier *tcp, struct tcp_pair *pair)
     size_t at = 0;
 
     for (;;) {
-        int bytes = cddpi_tcp_control_bytes(control->in + at, control->in_bytes - at);
+        const uint8_t *message = control->in->data + at;
+        int bytes = cddpi_tcp_control_bytes(message, control->in_bytes - at);
 
         if (bytes < 0) {
             cddpi_tcp_pair_lost(tcp, pair, "sent what is no control message");
@@ -109,14 +118,14 @@ static void parse(struct cddpi_carrier *tcp, struct tcp_pair *pair)
         if (bytes == 0 || (size_t)bytes > control->in_bytes - at) {
             break;
         }
-        if (control->in[at] == TCP_CONTROL_ABORT) {
-            get_abort(tcp, pair, control->in + at);
-        } else if (control->in[at] == TCP_CONTROL_GOODBYE) {
+        if (message[0] == TCP_CONTROL_ABORT) {
+            get_abort(tcp, pair, message);
+        } else if (message[0] == TCP_CONTROL_GOODBYE) {
             atomic_store(&pair->left, true);
         }
         at += (size_t)bytes;
     }
-    memmove(control->in, control->in + at, control->in_bytes - at);
+    memmove(control->in->data, control->in->data + at, control->in_bytes - at);
     control->in_bytes -= at;
 }
 
@@ -142,6 +151,35 @@ static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int 
     }
 }
 
+/* Take what has come. False: there is no more for now. */
+static bool receive(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+{
+    struct tcp_control *control = pair->control;
+    struct iovec parts[2] = {{NULL, 0}, {NULL, 0}};
+    ssize_t got;
+
+    if (cddpi_tcp_buffer_take(&tcp->control_buffers, &control->in) != CDDP_OK) {
+        cddpi_tcp_pair_failed(tcp, pair, CDDP_ERR_NO_MEMORY,
+                              "there is no memory for what it tells");
+        close_control(tcp, control);
+        return false;
+    }
+    parts[0].iov_base = control->in->data + control->in_bytes;
+    parts[0].iov_len = TCP_CONTROL_MAX_BYTES - control->in_bytes;
+    got = cddpi_stream_recv(&control->stream, parts);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        return false;
+    }
+    if (got <= 0) {
+        end_of_stream(tcp, pair, got < 0 ? errno : 0);
+        return false;
+    }
+    control->in_bytes += (size_t)got;
+    atomic_store(&pair->heard_ns, cddpi_now_ns());
+    parse(tcp, pair);
+    return true;
+}
+
 void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t events)
 {
     struct tcp_control *control = pair->control;
@@ -149,21 +187,11 @@ void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
     if (control->is_open && (events & EPOLLOUT) != 0) {
         flush(tcp, control);
     }
-    while (control->is_open) {
-        struct iovec parts[2] = {
-            {control->in + control->in_bytes, sizeof control->in - control->in_bytes}, {NULL, 0}};
-        ssize_t got = cddpi_stream_recv(&control->stream, parts);
-
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            return;
-        }
-        if (got <= 0) {
-            end_of_stream(tcp, pair, got < 0 ? errno : 0);
-            return;
-        }
-        control->in_bytes += (size_t)got;
-        atomic_store(&pair->heard_ns, cddpi_now_ns());
-        parse(tcp, pair);
+    while (control->is_open && receive(tcp, pair)) {
+        continue;
+    }
+    if (control->in_bytes == 0) {
+        cddpi_tcp_buffer_put(&tcp->control_buffers, &control->in);
     }
 }
 
@@ -251,8 +279,9 @@ static void drain(struct tcp_control *control, int64_t deadline_ns)
     struct pollfd entry = {.fd = control->stream.fd, .events = POLLOUT};
 
     for (;;) {
-        struct iovec parts[2] = {
-            {control->out + control->out_begin, control->out_end - control->out_begin}, {NULL, 0}};
+        size_t left = control->out_end - control->out_begin;
+        struct iovec parts[2] = {{left > 0 ? control->out->data + control->out_begin : NULL, left},
+                                 {NULL, 0}};
         ssize_t sent = parts[0].iov_len > 0 ? cddpi_stream_send(&control->stream, parts) : 0;
 
         if (sent > 0) {

@@ -270,6 +270,9 @@ void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
         leave(tcp, socket);
         close(socket->stream.fd);
         cddpi_cipher_destroy(socket->stream.cipher);
+        cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->out_head);
+        cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->buffer);
         cddpi_free(socket);
     }
+    cddpi_tcp_pool_close(&tcp->data_buffers);
 }

@@ -34,7 +34,7 @@ struct tcp_pair *cddpi_tcp_pair(struct cddpi_carrier *tcp, int peer)
     return pair;
 }
 
-void cddpi_tcp_pair_destroy(struct tcp_pair *pair)
+void cddpi_tcp_pair_destroy(struct cddpi_carrier *tcp, struct tcp_pair *pair)
 {
     if (pair == NULL) {
         return;
@@ -44,6 +44,8 @@ void cddpi_tcp_pair_destroy(struct tcp_pair *pair)
             close(pair->control->stream.fd);
         }
         cddpi_cipher_destroy(pair->control->stream.cipher);
+        cddpi_tcp_buffer_put(&tcp->control_buffers, &pair->control->in);
+        cddpi_tcp_buffer_put(&tcp->control_buffers, &pair->control->out);
         cddpi_free(pair->control);
     }
     for (int channel = 0; channel < CDDPI_NET_CHANNELS; channel++) {

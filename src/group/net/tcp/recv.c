@@ -112,13 +112,13 @@ static cddp_status parse(struct cddpi_carrier *tcp, struct tcp_socket *socket, b
             if (bytes == 0) {
                 break;
             }
-            memcpy((uint8_t *)socket->in->data + socket->in_at, socket->buffer + socket->begin,
-                   bytes);
+            memcpy((uint8_t *)socket->in->data + socket->in_at,
+                   socket->buffer->data + socket->begin, bytes);
             socket->begin += bytes;
             advance(socket, bytes, out_any);
         } else if (have < TCP_FRAME_BYTES) {
             break;
-        } else if (!cddpi_tcp_frame_get(socket->buffer + socket->begin, &socket->in_frame)) {
+        } else if (!cddpi_tcp_frame_get(socket->buffer->data + socket->begin, &socket->in_frame)) {
             cddpi_tcp_socket_lost(tcp, socket, EPROTO);
         } else {
             socket->begin += TCP_FRAME_BYTES;
@@ -133,34 +133,42 @@ static cddp_status parse(struct cddpi_carrier *tcp, struct tcp_socket *socket, b
 }
 
 /* Receive some more: into the caller's memory what belongs there, what follows into the buffer.
- * False: there is no more for now. */
-static bool receive(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+ * @p out_more: whether there may be more now. */
+static cddp_status receive(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any,
+                           bool *out_more)
 {
     struct iovec parts[2];
     size_t direct = socket->in != NULL ? (size_t)(socket->in_end - socket->in_at) : 0;
+    cddp_status status = cddpi_tcp_buffer_take(&tcp->data_buffers, &socket->buffer);
     ssize_t got;
 
-    memmove(socket->buffer, socket->buffer + socket->begin, socket->end - socket->begin);
+    *out_more = false;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    memmove(socket->buffer->data, socket->buffer->data + socket->begin,
+            socket->end - socket->begin);
     socket->end -= socket->begin;
     socket->begin = 0;
     parts[0].iov_base = direct > 0 ? (uint8_t *)socket->in->data + socket->in_at : NULL;
     parts[0].iov_len = direct;
-    parts[1].iov_base = socket->buffer + socket->end;
-    parts[1].iov_len = sizeof socket->buffer - socket->end;
+    parts[1].iov_base = socket->buffer->data + socket->end;
+    parts[1].iov_len = sizeof socket->buffer->data - socket->end;
     got = cddpi_stream_recv(&socket->stream, parts);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        return false;
+        return CDDP_OK;
     }
     if (got <= 0) {
         cddpi_tcp_socket_lost(tcp, socket, got < 0 ? errno : 0);
-        return false;
+        return CDDP_OK;
     }
     if (direct > 0) {
         direct = (size_t)got < direct ? (size_t)got : direct;
         advance(socket, direct, out_any);
     }
     socket->end += (size_t)got - direct;
-    return tcp->encrypts || (size_t)got == parts[0].iov_len + parts[1].iov_len;
+    *out_more = tcp->encrypts || (size_t)got == parts[0].iov_len + parts[1].iov_len;
+    return CDDP_OK;
 }
 
 static cddp_status pump(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
@@ -172,8 +180,14 @@ static cddp_status pump(struct cddpi_carrier *tcp, struct tcp_socket *socket, bo
     for (int call = 0; status == CDDP_OK && more && !socket->is_dead && !socket->is_stalled &&
                        (tcp->encrypts || call < CALLS_AT_ONCE);
          call++) {
-        more = receive(tcp, socket, out_any);
-        status = parse(tcp, socket, out_any);
+        status = receive(tcp, socket, out_any, &more);
+        if (status == CDDP_OK) {
+            status = parse(tcp, socket, out_any);
+        }
+    }
+    if (socket->begin == socket->end) {
+        socket->begin = socket->end = 0;
+        cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->buffer);
     }
     if (!socket->is_dead) {
         cddpi_tcp_socket_watch(tcp, socket, (socket->events & EPOLLOUT) | EPOLLIN);

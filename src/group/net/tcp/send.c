@@ -18,7 +18,7 @@ enum {
 /* Bytes that still fit between the heads. */
 static size_t room(const struct tcp_socket *socket)
 {
-    return sizeof socket->out_head - socket->out_head_end;
+    return sizeof socket->out_head->data - socket->out_head_end;
 }
 
 /* Let the next @p bytes of @p transfer be the socket's; the message is taken off its channel when
@@ -33,7 +33,7 @@ static void take(struct tcp_socket *socket, struct cddpi_transfer *transfer, uin
                               .offset = progress->assigned,
                               .bytes = bytes};
 
-    cddpi_tcp_frame_put(&frame, socket->out_head + socket->out_head_end);
+    cddpi_tcp_frame_put(&frame, socket->out_head->data + socket->out_head_end);
     socket->out_head_end += TCP_FRAME_BYTES;
     progress->assigned += bytes;
     if (progress->assigned == transfer->bytes) {
@@ -51,7 +51,7 @@ static bool take_small(struct tcp_socket *socket, struct cddpi_transfer *transfe
     }
     take(socket, transfer, transfer->bytes);
     if (transfer->bytes > 0) {
-        memcpy(socket->out_head + socket->out_head_end, transfer->data, transfer->bytes);
+        memcpy(socket->out_head->data + socket->out_head_end, transfer->data, transfer->bytes);
         socket->out_head_end += transfer->bytes;
     }
     socket->batch[socket->batch_count++] = transfer;
@@ -75,11 +75,19 @@ static void take_piece(const struct cddpi_carrier *tcp, struct tcp_socket *socke
 
 /* Give the socket what its channel has to send: small messages, and the next piece of a larger one.
  */
-static void fill(const struct cddpi_carrier *tcp, struct tcp_socket *socket)
+static cddp_status fill(struct cddpi_carrier *tcp, struct tcp_socket *socket)
 {
     struct cddpi_transfer *next;
+    cddp_status status;
 
     socket->out_head_sent = socket->out_head_end = 0;
+    if (socket->link->sends.first == NULL) {
+        return CDDP_OK;
+    }
+    status = cddpi_tcp_buffer_take(&tcp->data_buffers, &socket->out_head);
+    if (status != CDDP_OK) {
+        return status;
+    }
     while ((next = socket->link->sends.first) != NULL) {
         if (!take_small(socket, next)) {
             break;
@@ -89,6 +97,7 @@ static void fill(const struct cddpi_carrier *tcp, struct tcp_socket *socket)
         (next->bytes > TCP_SMALL_BYTES || socket->out_head_end == 0)) {
         take_piece(tcp, socket, next);
     }
+    return CDDP_OK;
 }
 
 static void end_piece(struct tcp_socket *socket, bool *out_any)
@@ -105,7 +114,8 @@ static void end_piece(struct tcp_socket *socket, bool *out_any)
 }
 
 /* The stream has taken @p bytes of what is being sent. */
-static void advance(struct tcp_socket *socket, size_t bytes, bool *out_any)
+static void advance(struct cddpi_carrier *tcp, struct tcp_socket *socket, size_t bytes,
+                    bool *out_any)
 {
     size_t of_head = socket->out_head_end - socket->out_head_sent;
 
@@ -114,6 +124,7 @@ static void advance(struct tcp_socket *socket, size_t bytes, bool *out_any)
     if (socket->out_head_sent < socket->out_head_end) {
         return;
     }
+    cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->out_head);
     for (; socket->batch_count > 0; socket->batch_count--) {
         socket->batch[socket->batch_count - 1]->is_done = true;
         *out_any = true;
@@ -135,20 +146,25 @@ cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *
         ssize_t taken;
 
         if (!tcp_sends(socket)) {
-            fill(tcp, socket);
+            cddp_status status = fill(tcp, socket);
+
+            if (status != CDDP_OK) {
+                return status;
+            }
         }
         if (!tcp_sends(socket)) {
             break;
         }
-        parts[0].iov_base = socket->out_head + socket->out_head_sent;
         parts[0].iov_len = socket->out_head_end - socket->out_head_sent;
+        parts[0].iov_base = parts[0].iov_len > 0 ? socket->out_head->data + socket->out_head_sent
+                                                 : NULL;
         parts[1].iov_len = socket->out != NULL ? (size_t)(socket->out_end - socket->out_at) : 0;
         parts[1].iov_base = parts[1].iov_len > 0 ? (uint8_t *)socket->out->data + socket->out_at
                                                  : NULL;
         taken = cddpi_stream_send(&socket->stream, parts);
         if (taken >= 0) {
             is_clear = tcp->encrypts || (size_t)taken == parts[0].iov_len + parts[1].iov_len;
-            advance(socket, (size_t)taken, out_any);
+            advance(tcp, socket, (size_t)taken, out_any);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             is_clear = false;
         } else {

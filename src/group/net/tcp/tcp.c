@@ -218,8 +218,9 @@ static void close_carrier(struct cddpi_carrier *tcp)
     cddpi_tcp_attempts_close(tcp);
     cddpi_tcp_data_close(tcp);
     for (int rank = 0; tcp->pairs != NULL && rank < tcp->params.world_size; rank++) {
-        cddpi_tcp_pair_destroy(tcp->pairs[rank]);
+        cddpi_tcp_pair_destroy(tcp, tcp->pairs[rank]);
     }
+    cddpi_tcp_pool_close(&tcp->control_buffers);
     close_fd(tcp->listen_fd);
     close_fd(tcp->net_epoll_fd);
     close_fd(tcp->net_wake_fd);

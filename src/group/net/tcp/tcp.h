@@ -14,6 +14,7 @@
 
 #include "group/net/carrier.h"
 #include "group/net/tcp/address.h"
+#include "group/net/tcp/buffer.h"
 #include "group/net/tcp/frame.h"
 #include "group/net/tcp/hello.h"
 #include "store/stream.h"
@@ -26,9 +27,7 @@ enum {
     TCP_MAX_SOCKETS = 8,
     TCP_CONTROL_SLOT = 0,
     TCP_MAX_SLOTS = 1 + CDDPI_NET_CHANNELS * TCP_MAX_SOCKETS,
-    TCP_SMALL_BYTES = 4096, /* a message of so many bytes is sent and received by one call, */
-    TCP_BATCH_BYTES = TCP_SMALL_BYTES + 256, /* with others that are as small as a few heads */
-    TCP_BATCH_MESSAGES = 4,
+    TCP_BATCH_MESSAGES = 4, /* small ones that are sent by one call */
     TCP_TEXT_BYTES = 256,
     TCP_WHY_MS = 250,  /* how long the reason of a broken connection may take to come */
     TCP_GONE_MS = 1000 /* the same of a peer that left properly, which others may explain */
@@ -66,8 +65,8 @@ struct tcp_socket {
 
     struct cddpi_transfer *batch[TCP_BATCH_MESSAGES]; /* small messages that are being sent */
     unsigned batch_count;
-    struct cddpi_transfer *out;        /* what a piece of is being sent, behind those */
-    uint8_t out_head[TCP_BATCH_BYTES]; /* their heads and data, and the head of the piece */
+    struct cddpi_transfer *out;  /* what a piece of is being sent, behind those */
+    struct tcp_buffer *out_head; /* their heads and data, and the head of the piece; NULL: none */
     size_t out_head_sent, out_head_end;
     uint64_t out_at, out_end; /* of the piece's data */
 
@@ -76,8 +75,10 @@ struct tcp_socket {
     uint64_t in_at, in_end;
     bool is_stalled; /* in_frame is there, and nobody wants it yet */
     size_t begin, end;
-    uint8_t buffer[TCP_BATCH_BYTES];
+    struct tcp_buffer *buffer; /* what has come and is not used, from begin to end; NULL: nothing */
 };
+
+_Static_assert(sizeof(struct tcp_socket) < 512, "a host more costs little: see tcp_buffer");
 
 /* Whether something is being sent. */
 static inline bool tcp_sends(const struct tcp_socket *socket)
@@ -113,10 +114,10 @@ struct tcp_control {
     struct cddpi_stream stream;
     bool is_open;
     size_t in_bytes, out_begin, out_end;
-    int64_t beat_ns; /* when a heartbeat was sent */
-    uint8_t in[TCP_CONTROL_MAX_BYTES];
-    uint8_t out[TCP_CONTROL_MAX_BYTES + 64];
+    int64_t beat_ns;             /* when a heartbeat was sent */
+    struct tcp_buffer *in, *out; /* NULL: empty */
 };
+_Static_assert(TCP_CONTROL_MAX_BYTES + 64 <= TCP_BATCH_BYTES, "a buffer has room for a message");
 
 struct tcp_search; /* connect.c */
 
@@ -152,6 +153,7 @@ struct cddpi_carrier {
     struct tcp_offer *offers; /* by rank */
 
     pthread_mutex_t lock;
+    struct tcp_pool control_buffers;
     pthread_cond_t opened; /* a slot was filled, or something failed */
     pthread_t thread;
     bool has_thread;
@@ -185,6 +187,7 @@ struct cddpi_carrier {
     cddp_status data_status; /* CDDP_OK, or why no transfer can go on */
     struct cddpi_failure data_failure;
     struct tcp_socket *all_sockets;
+    struct tcp_pool data_buffers;
     struct tcp_link *held; /* links whose small messages wait for others, until the flush */
 };
 
@@ -203,7 +206,7 @@ static inline uint32_t tcp_slots_of(const struct cddpi_carrier *tcp, enum cddpi_
 /* pair.c; with the lock */
 /** NULL with a text: no memory. */
 struct tcp_pair *cddpi_tcp_pair(struct cddpi_carrier *tcp, int peer);
-void cddpi_tcp_pair_destroy(struct tcp_pair *pair);
+void cddpi_tcp_pair_destroy(struct cddpi_carrier *tcp, struct tcp_pair *pair);
 /** "rank 3 on host b (10.0.0.7 port 4242 by eth0)" */
 void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes);
 /** The peer cannot be reached any more: the carrier fails, unless it has. */
