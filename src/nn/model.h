@@ -362,8 +362,8 @@ CDDP_CHECKED cddp_status cddpi_model_layer_bytes(const struct cddpi_model_spec *
 int cddpi_model_predictions(const struct cddpi_model *model);
 
 /** The last layer's outputs of the last forward, (count x predictions) x classes, row-major; valid
- *  until the next. NULL after a training forward of tokens: the loss works in their place; and on a
- *  device. */
+ *  until the next. NULL after a training forward of tokens: the loss works in their place; or of a
+ *  split model; and on a device. */
 const float *cddpi_model_outputs(const struct cddpi_model *model);
 /** Copy @p rows of those, from row @p first on, to @p out, after an evaluation forward. On a device
  *  this waits for it. CDDP_ERR_STATE: there are no outputs. */
