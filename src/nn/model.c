@@ -256,7 +256,12 @@ uint64_t cddpi_model_memory_version(const struct cddpi_model *model)
 
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
 {
-    return model->arena_bytes;
+    size_t bytes = model->arena_bytes;
+
+    for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
+        bytes += i != model->slot ? model->slots[i].arena_bytes : 0; /* whose row is out of date */
+    }
+    return bytes;
 }
 
 double cddpi_model_work(const struct cddpi_model *model)

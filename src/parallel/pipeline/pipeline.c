@@ -223,6 +223,23 @@ static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chun
     return status;
 }
 
+size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
+{
+    size_t bytes = 0;
+
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        const struct chunk *chunk = &pipeline->chunks[c];
+
+        for (int s = 0; s < pipeline->slot_count; s++) {
+            int samples = chunk->slots[s].samples;
+
+            bytes += cddpi_edge_buffers_bytes(chunk->in, chunk->in_count, samples) +
+                     cddpi_edge_buffers_bytes(chunk->out, chunk->out_count, samples);
+        }
+    }
+    return bytes;
+}
+
 /* Before a step nothing is under way in the slots. */
 static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
                              int count)

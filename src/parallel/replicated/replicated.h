@@ -9,7 +9,7 @@
 #define CDDPI_PARALLEL_REPLICATED_REPLICATED_H
 
 #include "device/parallel.h"
-#include "nn/model.h"
+#include "parallel/memory.h"
 
 struct cddpi_replicated;
 
@@ -22,10 +22,18 @@ CDDP_CHECKED cddp_status cddpi_replicated_create(const struct cddpi_model_spec *
                                                  struct cddpi_replicated **out);
 void cddpi_replicated_destroy(struct cddpi_replicated *replicated);
 
+/** Let the trace of @p traced (borrowed) get spans of what each device does. */
+void cddpi_replicated_trace(struct cddpi_replicated *replicated, cddp_group *traced);
+
 /** The first device's model, which has the parameters; it has no loss. */
 struct cddpi_model *cddpi_replicated_model(const struct cddpi_replicated *replicated);
 /** The loss, on the output device. */
 struct cddpi_model *cddpi_replicated_loss(const struct cddpi_replicated *replicated);
+
+/** Add what each of the devices holds, @p out one a device, without the gradients that are bound.
+ */
+void cddpi_replicated_add_memory(const struct cddpi_replicated *replicated,
+                                 struct cddpi_held_memory *out);
 
 /* As the functions of a model (nn/model.h) that have these names. */
 

@@ -47,6 +47,11 @@ bool cddpi_trainer_placed_param_decays(const struct cddpi_trainer_placed *placed
                : cddpi_placed_param_decays(placed->model, index);
 }
 
+int cddpi_trainer_placed_param_device(const struct cddpi_trainer_placed *placed, size_t index)
+{
+    return placed->replicated != NULL ? 0 : cddpi_placed_param_device(placed->model, index);
+}
+
 const uint32_t *cddpi_trainer_placed_ready_order(const struct cddpi_trainer_placed *placed)
 {
     return placed->replicated != NULL

@@ -58,6 +58,8 @@ void cddpi_trainer_placed_bind_grads(struct cddpi_trainer_placed *placed, void *
 void cddpi_trainer_placed_bind_params(struct cddpi_trainer_placed *placed, void *const *data,
                                       cddpi_param_wait_fn wait, void *context);
 bool cddpi_trainer_placed_param_decays(const struct cddpi_trainer_placed *placed, size_t index);
+/** The device whose memory has the rank's parameter @p index, its gradient and its moments. */
+int cddpi_trainer_placed_param_device(const struct cddpi_trainer_placed *placed, size_t index);
 const uint32_t *cddpi_trainer_placed_ready_order(const struct cddpi_trainer_placed *placed);
 
 /** A step whose micro-batches are on their way at once: all of them, and the mean over ranks. */

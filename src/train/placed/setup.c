@@ -104,6 +104,7 @@ static cddp_status build_replicas(struct cddpi_trainer *trainer,
     if (status != CDDP_OK) {
         return status;
     }
+    cddpi_replicated_trace(placed->replicated, trainer->group);
     trainer->model = cddpi_replicated_model(placed->replicated);
     trainer->model_count = 2;
     trainer->models[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
