@@ -6,11 +6,6 @@
 
 #include <string.h>
 
-void cddpi_replicated_bind_grads(struct cddpi_replicated *replicated, void *const *grads)
-{
-    memcpy(replicated->grads, grads, replicated->param_count * sizeof *grads);
-}
-
 void cddpi_replicated_on_param(struct cddpi_replicated *replicated, cddpi_param_wait_fn wait,
                                void *context)
 {
@@ -23,31 +18,54 @@ void cddpi_replicated_trace(struct cddpi_replicated *replicated, cddp_group *tra
     replicated->traced = traced;
 }
 
-struct cddpi_model *cddpi_replicated_model(const struct cddpi_replicated *replicated)
+int cddpi_replicated_models(const struct cddpi_replicated *replicated, struct cddpi_model *out[3])
 {
-    return replicated->replicas[0].model;
+    int count = 0;
+
+    if (replicated->head != NULL) {
+        out[count++] = replicated->head;
+    }
+    out[count++] = replicated->replicas[0].model;
+    out[count++] = replicated->tail;
+    return count;
 }
 
-struct cddpi_model *cddpi_replicated_loss(const struct cddpi_replicated *replicated)
+/* What the head has, too, is counted there. */
+static size_t shared_bytes(const struct cddpi_replicated *replicated)
 {
-    return replicated->loss;
+    size_t bytes = 0;
+    size_t count;
+    const cddp_param *params = cddpi_model_params(replicated->tail, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (replicated->tail_numbers[i] < replicated->first_param) {
+            bytes += cddpi_tensors_bytes(&params[i], 1);
+        }
+    }
+    return bytes;
 }
 
 void cddpi_replicated_add_memory(const struct cddpi_replicated *replicated,
                                  struct cddpi_held_memory *out)
 {
-    size_t outputs = 2 * (size_t)replicated->room * replicated->output_elements * sizeof(float);
+    const struct cddpi_model *copy = replicated->replicas[0].model;
+    struct cddpi_held_memory *output = &out[replicated->output_device];
     size_t count;
 
     for (int d = 0; d < replicated->devices->count; d++) {
-        const struct cddpi_model *model = replicated->replicas[d].model;
-        const cddp_param *params = cddpi_model_params(model, &count);
-
-        cddpi_held_memory_add_model(&out[d], model);
-        out[d].gradients += cddpi_tensors_bytes(params, count);
+        cddpi_held_memory_add_model(&out[d], replicated->replicas[d].model);
+        out[d].gradients += cddpi_tensors_bytes(cddpi_model_params(copy, &count),
+                                                replicated->copied_params);
     }
-    cddpi_held_memory_add_model(&out[replicated->output_device], replicated->loss);
-    out[replicated->output_device].outputs += outputs;
+    if (replicated->head != NULL) {
+        cddpi_held_memory_add_model(&out[0], replicated->head);
+    }
+    cddpi_held_memory_add_model(output, replicated->tail);
+    output->parameters -= shared_bytes(replicated);
+    out[0].edges += cddpi_edge_buffers_bytes(cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
+                                             replicated->in_count, replicated->room);
+    output->outputs += cddpi_edge_buffers_bytes(cddpi_model_edges(copy, CDDPI_EDGE_OUT, &count),
+                                                replicated->out_count, replicated->room);
 }
 
 /* --- life --- */
@@ -91,51 +109,77 @@ static cddp_status make_grads(struct cddpi_replica *replica)
     return CDDP_OK;
 }
 
+static cddp_status make_one(struct cddpi_replicated *replicated, struct making *making, int device,
+                            struct cddpi_layer_range part, struct cddpi_model **out)
+{
+    making->device = device;
+    making->spec.part = part;
+    making->out = out;
+    return cddpi_workers_run(replicated->workers, make_on, making);
+}
+
+/* The layers before @p copied and those behind; behind the last one there is the loss alone. */
+static cddp_status make_rest(struct cddpi_replicated *replicated, struct making *making,
+                             struct cddpi_layer_range copied, int layers)
+{
+    struct cddpi_layer_range before = {0, copied.first};
+    struct cddpi_layer_range behind = {copied.end, layers};
+    cddp_status status = CDDP_OK;
+
+    making->spec.part_loss = CDDPI_PART_WITH_LOSS;
+    if (copied.end == layers) {
+        making->spec.part_loss = CDDPI_PART_LOSS_ALONE;
+        behind.first = 0;
+    }
+    status = make_one(replicated, making, replicated->output_device, behind, &replicated->tail);
+    making->spec.part_loss = CDDPI_PART_WITH_LOSS;
+    return status == CDDP_OK && copied.first > 0
+               ? make_one(replicated, making, 0, before, &replicated->head)
+               : status;
+}
+
 /* One after the other: parts of the library choose their implementations meanwhile. */
 static cddp_status make_models(struct cddpi_replicated *replicated,
-                               const struct cddpi_model_spec *spec, uint64_t seed)
+                               const struct cddpi_model_spec *spec, uint64_t seed,
+                               struct cddpi_layer_range copied)
 {
     struct making making = {.replicated = replicated, .spec = *spec, .seed = seed};
     bool has_params;
-    cddp_status status = cddpi_model_layer_has_params(spec, 0, &has_params, &making.spec.part.end);
+    int layers = 0;
+    cddp_status status = cddpi_model_layer_has_params(spec, 0, &has_params, &layers);
 
+    copied.end = copied.end == 0 ? layers : copied.end;
     making.spec.device = NULL;
     making.spec.part_loss = CDDPI_PART_WITHOUT_LOSS;
     for (int d = 0; status == CDDP_OK && d < replicated->devices->count; d++) {
-        making.device = d;
-        making.out = &replicated->replicas[d].model;
-        status = cddpi_workers_run(replicated->workers, make_on, &making);
+        status = make_one(replicated, &making, d, copied, &replicated->replicas[d].model);
         if (status == CDDP_OK) {
             status = make_grads(&replicated->replicas[d]);
         }
     }
-    making.device = replicated->output_device;
-    making.spec.part_loss = CDDPI_PART_LOSS_ALONE;
-    making.out = &replicated->loss;
-    return status == CDDP_OK ? cddpi_workers_run(replicated->workers, make_on, &making) : status;
+    return status == CDDP_OK ? make_rest(replicated, &making, copied, layers) : status;
 }
 
-static cddp_status take_sizes(struct cddpi_replicated *replicated,
+static cddp_status make_edges(struct cddpi_replicated *replicated,
                               const struct cddpi_model_spec *spec)
 {
-    size_t count = 0;
-    const struct cddpi_edge *edges = cddpi_model_edges(replicated->loss, CDDPI_EDGE_IN, &count);
+    const struct cddpi_model *copy = replicated->replicas[0].model;
 
-    (void)cddpi_model_params(replicated->replicas[0].model, &replicated->param_count);
-    (void)cddpi_model_buffers(replicated->replicas[0].model, &replicated->buffer_count);
-    replicated->output_elements = edges[0].elements;
+    (void)cddpi_model_edges(copy, CDDPI_EDGE_IN, &replicated->in_count);
+    (void)cddpi_model_edges(copy, CDDPI_EDGE_OUT, &replicated->out_count);
     replicated->input_elements = (size_t)spec->channels * (size_t)spec->height *
                                  (size_t)spec->width;
-    replicated->grads = cddpi_zalloc_array(replicated->param_count + 1, sizeof *replicated->grads);
-    return replicated->grads != NULL
+    replicated->in = cddpi_zalloc_array(replicated->in_count + 1, sizeof *replicated->in);
+    replicated->out = cddpi_zalloc_array(replicated->out_count + 1, sizeof *replicated->out);
+    return replicated->in != NULL && replicated->out != NULL
                ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu gradients",
-                            replicated->param_count);
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu edges",
+                            replicated->in_count + replicated->out_count);
 }
 
 cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_t seed,
                                     const cddp_devices *devices, int output_device,
-                                    struct cddpi_replicated **out)
+                                    struct cddpi_layer_range layers, struct cddpi_replicated **out)
 {
     struct cddpi_replicated *replicated = cddpi_zalloc(sizeof *replicated);
     cddp_status status = CDDP_OK;
@@ -155,10 +199,13 @@ cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_
         status = cddpi_workers_create(devices, &replicated->workers);
     }
     if (status == CDDP_OK) {
-        status = make_models(replicated, spec, seed);
+        status = make_models(replicated, spec, seed, layers);
     }
     if (status == CDDP_OK) {
-        status = take_sizes(replicated, spec);
+        status = make_edges(replicated, spec);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_replicated_join_params(replicated);
     }
     if (status != CDDP_OK) {
         cddpi_replicated_destroy(replicated);
@@ -190,10 +237,13 @@ void cddpi_replicated_destroy(struct cddpi_replicated *replicated)
     for (int d = 0; replicated->replicas != NULL && d < replicated->devices->count; d++) {
         destroy_replica(&replicated->replicas[d]);
     }
-    cddpi_model_destroy(replicated->loss);
+    cddpi_model_destroy(replicated->tail);
+    cddpi_model_destroy(replicated->head);
     cddpi_workers_destroy(replicated->workers);
-    cddpi_replicated_release_outputs(replicated);
+    cddpi_replicated_release_edges(replicated);
+    cddpi_replicated_release_params(replicated);
+    cddpi_free(replicated->in);
+    cddpi_free(replicated->out);
     cddpi_free(replicated->replicas);
-    cddpi_free(replicated->grads);
     cddpi_free(replicated);
 }

@@ -1,9 +1,8 @@
 /* run.c - owns the passes of a replicated model: the steps of DataParallel, each on the devices
  * that take part in it. */
-#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/shape.h"
+#include "device/device.h"
 #include "parallel/device_trace.h"
 #include "parallel/replicated/state.h"
 
@@ -45,6 +44,11 @@ static bool is_first(const struct run *run, int device)
     return device == 0;
 }
 
+static bool is_first_with_head(const struct run *run, int device)
+{
+    return device == 0 && run->replicated->head != NULL;
+}
+
 static bool has_loss(const struct run *run, int device)
 {
     return device == run->replicated->output_device;
@@ -64,12 +68,11 @@ static void copy_model(struct cddpi_replicated *replicated, int device)
     struct cddpi_model *from = replicated->replicas[0].model;
     struct cddpi_model *to = replicated->replicas[device].model;
     size_t count;
-    const cddp_param *params = cddpi_model_params(from, &count);
-    const cddp_param *buffers;
+    const cddp_param *tensors = cddpi_model_params(from, &count);
 
-    copy_tensors(cddpi_model_params(to, &count), params, replicated->param_count);
-    buffers = cddpi_model_buffers(from, &count);
-    copy_tensors(cddpi_model_buffers(to, &count), buffers, replicated->buffer_count);
+    copy_tensors(cddpi_model_params(to, &count), tensors, count);
+    tensors = cddpi_model_buffers(from, &count);
+    copy_tensors(cddpi_model_buffers(to, &count), tensors, count);
 }
 
 static cddp_status copy_on(int device, void *arg)
@@ -78,22 +81,40 @@ static cddp_status copy_on(int device, void *arg)
     return CDDP_OK;
 }
 
-/* Its rows of the outputs go to their place before the loss: that is the gathering. */
-static void bind_outputs(struct cddpi_replicated *replicated, const struct cddpi_replica *replica)
+/* Both ends of an edge are one memory; @p first is the first sample of the model's there. */
+static void bind(struct cddpi_model *model, enum cddpi_edge_side side,
+                 const struct cddpi_edge_buffer *buffers, size_t first)
 {
-    size_t at = replica->first * replicated->output_elements;
+    size_t count;
+    const struct cddpi_edge *edges = cddpi_model_edges(model, side, &count);
 
-    cddpi_model_bind_edge(replica->model, CDDPI_EDGE_OUT, 0, replicated->outputs + at,
-                          replicated->output_grads + at);
+    for (size_t k = 0; k < count; k++) {
+        size_t at = first * edges[k].elements;
+
+        cddpi_model_bind_edge(model, side, k, buffers[k].data != NULL ? buffers[k].data + at : NULL,
+                              buffers[k].grad != NULL ? buffers[k].grad + at : NULL);
+    }
 }
 
+static cddp_status lead_on(int device, void *arg)
+{
+    struct run *run = arg;
+    struct cddpi_loss_result none;
+
+    (void)device;
+    bind(run->replicated->head, CDDPI_EDGE_OUT, run->replicated->in, 0);
+    return cddpi_model_forward(run->replicated->head, run->batch, run->training, &none);
+}
+
+/* Its rows lie at their places in the whole: that is the scattering and the gathering. */
 static cddp_status forward_on(int device, void *arg)
 {
     struct run *run = arg;
     struct cddpi_replica *replica = &run->replicated->replicas[device];
     struct cddpi_loss_result none;
 
-    bind_outputs(run->replicated, replica);
+    bind(replica->model, CDDPI_EDGE_IN, run->replicated->in, replica->first);
+    bind(replica->model, CDDPI_EDGE_OUT, run->replicated->out, replica->first);
     return cddpi_model_forward(replica->model, &replica->batch, run->training, &none);
 }
 
@@ -102,7 +123,8 @@ static cddp_status lose_on(int device, void *arg)
     struct run *run = arg;
 
     (void)device;
-    return cddpi_model_forward(run->replicated->loss, run->batch, run->training, &run->result);
+    bind(run->replicated->tail, CDDPI_EDGE_IN, run->replicated->out, 0);
+    return cddpi_model_forward(run->replicated->tail, run->batch, run->training, &run->result);
 }
 
 static cddp_status lose_back_on(int device, void *arg)
@@ -110,7 +132,15 @@ static cddp_status lose_back_on(int device, void *arg)
     const struct run *run = arg;
 
     (void)device;
-    return cddpi_model_backward(run->replicated->loss, run->scale, false, NULL, NULL);
+    return cddpi_model_backward(run->replicated->tail, run->scale, run->accumulate, NULL, NULL);
+}
+
+static cddp_status lead_back_on(int device, void *arg)
+{
+    const struct run *run = arg;
+
+    (void)device;
+    return cddpi_model_backward(run->replicated->head, run->scale, run->accumulate, NULL, NULL);
 }
 
 static cddp_status backward_on(int device, void *arg)
@@ -126,7 +156,7 @@ static void sum_param(const struct run *run, size_t index, size_t count)
 {
     const struct cddpi_replicated *replicated = run->replicated;
     float *sum = replicated->replicas[0].grads[index];
-    float *out = replicated->grads[index];
+    float *out = replicated->grads[replicated->first_param + index];
 
     for (int d = 1; d < replicated->used; d++) {
         const float *own = replicated->replicas[d].grads[index];
@@ -153,13 +183,17 @@ static cddp_status sum_on(int device, void *arg)
     return CDDP_OK;
 }
 
-static const struct step forward_steps[] = {{is_copied, copy_on, CDDPI_SPAN_REPLICATE},
-                                            {has_samples, forward_on, CDDPI_SPAN_FORWARD},
-                                            {has_loss, lose_on, CDDPI_SPAN_FORWARD}};
-static const struct step backward_steps[] = {{has_loss, lose_back_on, CDDPI_SPAN_BACKWARD},
-                                             {has_samples, backward_on, CDDPI_SPAN_BACKWARD},
-                                             {is_first, sum_on, CDDPI_SPAN_SUM}};
-enum { STEPS = sizeof forward_steps / sizeof *forward_steps };
+enum { STEPS = 4 };
+
+static const struct step forward_steps[STEPS] = {{is_first_with_head, lead_on, CDDPI_SPAN_FORWARD},
+                                                 {is_copied, copy_on, CDDPI_SPAN_REPLICATE},
+                                                 {has_samples, forward_on, CDDPI_SPAN_FORWARD},
+                                                 {has_loss, lose_on, CDDPI_SPAN_FORWARD}};
+static const struct step backward_steps[STEPS] = {
+    {has_loss, lose_back_on, CDDPI_SPAN_BACKWARD},
+    {has_samples, backward_on, CDDPI_SPAN_BACKWARD},
+    {is_first_with_head, lead_back_on, CDDPI_SPAN_BACKWARD},
+    {is_first, sum_on, CDDPI_SPAN_SUM}};
 
 static cddp_status step_on(int device, void *arg)
 {
@@ -195,7 +229,7 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
 {
     cddp_chunk chunks[CDDP_PARALLEL_DEVICES] = {{NULL, 0}};
     size_t inputs = replicated->input_elements;
-    size_t predictions = (size_t)cddpi_model_predictions(replicated->loss);
+    size_t predictions = (size_t)cddpi_model_predictions(replicated->tail);
     size_t first = 0;
     cddp_status status = CDDP_OK;
 
@@ -220,33 +254,36 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
     return status;
 }
 
-void cddpi_replicated_release_outputs(struct cddpi_replicated *replicated)
+void cddpi_replicated_release_edges(struct cddpi_replicated *replicated)
 {
-    cddpi_free(replicated->outputs);
-    cddpi_free(replicated->output_grads);
-    replicated->outputs = replicated->output_grads = NULL;
+    struct cddpi_device *device = cddpi_device_cpu();
+
+    cddpi_edge_buffers_release(device, replicated->in, replicated->in_count);
+    cddpi_edge_buffers_release(device, replicated->out, replicated->out_count);
     replicated->room = 0;
 }
 
 static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
 {
-    size_t bytes = (size_t)samples * replicated->output_elements * sizeof(float);
+    const struct cddpi_model *copy = replicated->replicas[0].model;
+    struct cddpi_device *device = cddpi_device_cpu();
+    size_t count;
+    cddp_status status;
 
     if (samples <= replicated->room) {
         return CDDP_OK;
     }
-    cddpi_replicated_release_outputs(replicated);
-    replicated->outputs = cddpi_alloc_aligned(bytes);
-    replicated->output_grads = cddpi_alloc_aligned(bytes);
-    if (replicated->outputs == NULL || replicated->output_grads == NULL) {
-        cddpi_replicated_release_outputs(replicated);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the outputs of %d samples",
-                          samples);
+    cddpi_replicated_release_edges(replicated);
+    status = cddpi_edge_buffers_allocate(device, replicated->in,
+                                         cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
+                                         replicated->in_count, samples);
+    if (status == CDDP_OK) {
+        status = cddpi_edge_buffers_allocate(device, replicated->out,
+                                             cddpi_model_edges(copy, CDDPI_EDGE_OUT, &count),
+                                             replicated->out_count, samples);
     }
-    replicated->room = samples;
-    cddpi_model_bind_edge(replicated->loss, CDDPI_EDGE_IN, 0, replicated->outputs,
-                          replicated->output_grads);
-    return CDDP_OK;
+    replicated->room = status == CDDP_OK ? samples : 0;
+    return status;
 }
 
 /* Parameters whose updates are on their way. */
@@ -287,11 +324,10 @@ cddp_status cddpi_replicated_backward(struct cddpi_replicated *replicated, doubl
                                       bool accumulate, cddpi_grad_ready_fn ready, void *context)
 {
     struct run run = {.replicated = replicated, .scale = scale, .accumulate = accumulate};
-    const uint32_t *order = cddpi_model_ready_order(replicated->replicas[0].model);
     cddp_status status = run_steps(&run, backward_steps);
 
     for (size_t i = 0; ready != NULL && status == CDDP_OK && i < replicated->param_count; i++) {
-        status = ready(context, order[i]);
+        status = ready(context, replicated->ready_order[i]);
     }
     return status;
 }

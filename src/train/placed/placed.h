@@ -29,6 +29,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_open_devices(const struct cddpi_config *c
 /** data_parallel: on which of @p devices outputs come together. */
 CDDP_CHECKED cddp_status cddpi_trainer_output_device(const struct cddpi_config *config,
                                                      const cddp_devices *devices, int *out);
+/** data_parallel: which layers have copies; both 0: all. */
+CDDP_CHECKED cddp_status cddpi_trainer_copied_layers(const struct cddpi_config *config,
+                                                     const struct cddpi_model_spec *spec,
+                                                     struct cddpi_layer_range *out);
 /** model_parallel: the devices that the configuration names, and which layers are where.
  *  @param group    Rank 0 measures for it if nothing is said; NULL: this rank does.
  *  @param samples  Of a micro-batch, for that.
