@@ -117,8 +117,9 @@ static void add_buffers(struct cddpi_replicated *replicated, const struct cddpi_
     size_t count;
     const cddp_param *buffers = cddpi_model_buffers(model, &count);
 
-    memcpy(replicated->buffers + replicated->buffer_count, buffers, count * sizeof *buffers);
-    replicated->buffer_count += count;
+    for (size_t i = 0; i < count; i++) {
+        replicated->buffers[replicated->buffer_count++] = buffers[i];
+    }
 }
 
 /* The tail's behind the others; what the head has, too, lives there. */
@@ -203,7 +204,9 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     }
     if (replicated->head != NULL) {
         params = cddpi_model_params(replicated->head, &replicated->first_param);
-        memcpy(replicated->params, params, replicated->first_param * sizeof *params);
+        for (size_t i = 0; i < replicated->first_param; i++) {
+            replicated->params[i] = params[i];
+        }
         add_buffers(replicated, replicated->head);
     }
     params = cddpi_model_params(copy, &replicated->copied_params);
