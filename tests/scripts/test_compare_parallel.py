@@ -105,3 +105,5 @@ with tempfile.TemporaryDirectory() as folder:
     the_picture_has_a_bar_for_each(drawn, ways)
     wrong = compare(folder, "--model", "nothing")
     assert wrong.returncode == 2 and "nothing is none of mlp, resnet20 and gpt2, and no file" in wrong.stderr, wrong.stderr
+    wrong = compare(folder, "--model", conf, "--devices", "100000")
+    assert wrong.returncode == 2 and "--devices 100000: this process may use " in wrong.stderr, wrong.stderr
