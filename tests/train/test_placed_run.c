@@ -237,7 +237,18 @@ static void expect_copies_refused(const char *a, const char *b, const char *word
 
 static void copies_that_cannot_be_are_refused_in_one_sentence(void **state)
 {
+    struct run_options options = {.ranks = 1,
+                                  .arguments = {run_dir_argument("refused"), THREE_LAYERS, BOTH,
+                                                "parallel.type=data_parallel",
+                                                "parallel.layers=[\"fc1\"]",
+                                                "parallel.output_device=cpu"}};
+    struct run run = run_badly(&options);
+
     (void)state;
+    assert_says(
+        &run, "err", 0,
+        "parallel.output_device: is \"cpu\", but outputs of parallel.layers go to the other "
+        "layers, which are on the first device: leave this out");
     expect_copies_refused(NULL, NULL, "parallel.type: \"data_parallel\" needs parallel.devices");
     expect_copies_refused("parallel.devices=[\"cpu\",\"cpu:9999\"]", NULL,
                           "parallel.devices: devices: there is no cpu:9999");
