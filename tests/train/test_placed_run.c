@@ -166,6 +166,15 @@ static void a_dry_run_says_what_is_on_each_device(void **state)
     assert_non_null(strstr(said, "devices of each rank: 2\n  cpu:0: flatten to "));
     assert_non_null(strstr(said, "\n  cpu: fc2 to "));
     free(said);
+    assert_int_equal(system(argument("cd %s && CDDP_RANK= %s/src/cddp-train --dry-run small.conf "
+                                     "'model.hidden=[24,20]' parallel.type=data_parallel '" BOTH
+                                     "' 'parallel.layers=[\"fc2\"]' > dry",
+                                     work, getenv("CDDP_TEST_BUILD"))),
+                     0);
+    said = get_file(in_work("dry"), NULL);
+    assert_non_null(said);
+    assert_non_null(strstr(said, "devices of each rank: 2, each with a copy of fc2 to "));
+    free(said);
 }
 
 /* Losses and parameters round otherwise than one device's, and are the same in every run. */
