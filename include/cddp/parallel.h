@@ -103,11 +103,19 @@ typedef struct cddp_replica {
     float *const *params;
     /** Where it adds their gradients, zero at first; NULL if none are wanted. */
     float *const *grads;
+    /** For options->backward: its rows of options->out_grads; NULL for the forward. */
+    const void *out_grads;
 
 } cddp_replica;
 
 /** Compute @p replica's rows, as cddp_parallel_fn. */
 typedef int (*cddp_replica_fn)(const cddp_replica *replica, void *arg);
+
+/** The loss of gathered outputs, as cddp_parallel_fn, on the thread of device @p device.
+ *  @param out        All rows of the output.
+ *  @param rows       How many.
+ *  @param out_grads  Where it writes the loss's gradient of each; NULL if options->out_grads is. */
+typedef int (*cddp_loss_fn)(int device, const void *out, size_t rows, void *out_grads, void *arg);
 
 /** What is computed with what; zero means none. All memory is the caller's. */
 typedef struct cddp_data_parallel_options {
@@ -131,12 +139,21 @@ typedef struct cddp_data_parallel_options {
     size_t param_count;
     /** Their gradients, or NULL. */
     float *const *grads;
+    /** The loss between forward and backward, where @p out is whole; NULL: @p fn does it all. */
+    cddp_loss_fn loss;
+    /** With loss: as many rows as @p out, for its gradient; NULL: forward and loss only. */
+    void *out_grads;
+    /** With out_grads: each device's backward, on the thread that its forward was on or another. */
+    cddp_replica_fn backward;
+    /** With loss: the index of the device whose thread computes it. */
+    int output_device;
 
 } cddp_data_parallel_options;
 /** A cddp_data_parallel_options of defaults. */
 #define CDDP_DATA_PARALLEL_OPTIONS_INIT                                                            \
     {                                                                                              \
-        sizeof(cddp_data_parallel_options), NULL, 0, 0, NULL, 0, NULL, NULL, 0, NULL               \
+        sizeof(cddp_data_parallel_options), NULL, 0, 0, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL,  \
+            NULL, 0                                                                                \
     }
 
 /** PyTorch's DataParallel, forward and backward: scatter the rows, replicate the parameters, run
@@ -144,7 +161,15 @@ typedef struct cddp_data_parallel_options {
  * devices' gradients to options->grads, on the first device and in the devices' order: grads[i] +
  * (g0 + g1 + g2 ...). So every run gives the same bits; one device gives others where the sum's
  * rounding differs.
- *  @return CDDP_OK; what the steps give. On an error output and gradients are undefined. */
+ *
+ * Without options->loss, @p fn computes forward, its rows' part of the loss and backward, and no
+ * device waits for another. With it the steps are PyTorch's: @p fn is the forward alone, the loss
+ * is taken of the gathered outputs on output_device, and then all devices do options->backward. So
+ * a loss may look at several rows at once; what backward needs of the forward @p fn keeps in @p
+ * arg, by replica->device.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (loss without out, out_grads without loss or backward,
+ * backward without out_grads, no such output_device); what the steps give. On an error output and
+ * gradients are undefined. */
 CDDP_CHECKED cddp_status cddp_data_parallel(const cddp_devices *devices,
                                             const cddp_data_parallel_options *options,
                                             cddp_replica_fn fn, void *arg);

@@ -25,9 +25,9 @@ static size_t first_row(const struct job *job, int device)
     return (size_t)device * job->chunks[0].rows; /* only the last chunk is shorter */
 }
 
-static int run_replica(int device, void *argument)
+/* @p device's part of the whole. */
+static cddp_replica replica_of(const struct job *job, int device)
 {
-    const struct job *job = argument;
     const cddp_data_parallel_options *options = job->options;
     size_t first = (size_t)device * options->param_count;
     cddp_replica replica = {.device = device,
@@ -41,10 +41,39 @@ static int run_replica(int device, void *argument)
     if (options->out != NULL) { /* at its place in the whole, so there is nothing to gather */
         replica.out = (char *)options->out + replica.first_row * options->out_row_bytes;
     }
-    for (size_t i = 0; replica.grads != NULL && i < options->param_count; i++) {
-        memset(replica.grads[i], 0, options->counts[i] * sizeof(float));
+    return replica;
+}
+
+static int run_replica(int device, void *argument)
+{
+    const struct job *job = argument;
+    cddp_replica replica = replica_of(job, device);
+
+    for (size_t i = 0; replica.grads != NULL && i < job->options->param_count; i++) {
+        memset(replica.grads[i], 0, job->options->counts[i] * sizeof(float));
     }
     return job->fn(&replica, job->arg);
+}
+
+static int run_loss(int device, void *argument)
+{
+    const struct job *job = argument;
+    const cddp_data_parallel_options *options = job->options;
+
+    return device == options->output_device
+               ? options->loss(device, options->out, options->rows, options->out_grads, job->arg)
+               : 0;
+}
+
+static int run_backward(int device, void *argument)
+{
+    const struct job *job = argument;
+    const cddp_data_parallel_options *options = job->options;
+    cddp_replica replica = replica_of(job, device);
+
+    replica.out_grads = (const char *)options->out_grads +
+                        replica.first_row * options->out_row_bytes;
+    return options->backward(&replica, job->arg);
 }
 
 /* Gradients of all devices, device 0's too, since the caller's may hold a sum already. */
@@ -118,12 +147,37 @@ static cddp_status run(const cddp_devices *devices, struct job *job)
     if (status == CDDP_OK) {
         status = cddp_parallel_apply(devices, job->count, run_replica, job);
     }
+    if (status == CDDP_OK && options->loss != NULL) {
+        status = cddp_parallel_apply(devices, options->output_device + 1, run_loss, job);
+    }
+    if (status == CDDP_OK && options->backward != NULL) {
+        status = cddp_parallel_apply(devices, job->count, run_backward, job);
+    }
     if (status == CDDP_OK && options->grads != NULL) {
         status = cddp_parallel_apply(devices, 1, add_grads, job);
     }
     cddpi_free(block);
     cddpi_free(job->params);
     return status;
+}
+
+static cddp_status check_loss(const cddp_devices *devices,
+                              const cddp_data_parallel_options *options)
+{
+    const char *wrong = options->loss != NULL && options->out == NULL ? "loss without out"
+                        : options->loss == NULL && options->out_grads != NULL
+                            ? "out_grads without loss"
+                        : (options->backward != NULL) != (options->out_grads != NULL)
+                            ? "one of backward and out_grads without the other"
+                            : NULL;
+
+    if (wrong != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: %s", wrong);
+    }
+    return options->output_device >= 0 && options->output_device < devices->count
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: output_device %d of %d devices",
+                            options->output_device, devices->count);
 }
 
 cddp_status cddp_data_parallel(const cddp_devices *devices,
@@ -146,6 +200,10 @@ cddp_status cddp_data_parallel(const cddp_devices *devices,
         known.rows > SIZE_MAX / known.out_row_bytes) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: %zu rows of %zu bytes", known.rows,
                           known.out_row_bytes);
+    }
+    status = check_loss(devices, &known);
+    if (status != CDDP_OK) {
+        return status;
     }
     job.chunks = cddpi_zalloc_array((size_t)devices->count, sizeof *job.chunks);
     if (job.chunks == NULL) {

@@ -15,6 +15,7 @@ struct span {
     uint64_t step;
     uint64_t bytes;
     int32_t number;
+    int32_t device; /* of several; -1: the rank's own */
     enum cddpi_span kind;
 };
 
@@ -33,10 +34,11 @@ struct cddpi_trace {
 const char *cddpi_span_name(enum cddpi_span kind)
 {
     static const char *const names[CDDPI_SPANS] = {
-        [CDDPI_SPAN_STEP] = "step",       [CDDPI_SPAN_DATA] = "data",
-        [CDDPI_SPAN_FORWARD] = "forward", [CDDPI_SPAN_BACKWARD] = "backward",
-        [CDDPI_SPAN_WAIT] = "wait",       [CDDPI_SPAN_OPTIMIZER] = "optimizer",
-        [CDDPI_SPAN_LOADER] = "loader",   [CDDPI_SPAN_BUCKET] = "bucket",
+        [CDDPI_SPAN_STEP] = "step",           [CDDPI_SPAN_DATA] = "data",
+        [CDDPI_SPAN_FORWARD] = "forward",     [CDDPI_SPAN_BACKWARD] = "backward",
+        [CDDPI_SPAN_WAIT] = "wait",           [CDDPI_SPAN_OPTIMIZER] = "optimizer",
+        [CDDPI_SPAN_LOADER] = "loader",       [CDDPI_SPAN_BUCKET] = "bucket",
+        [CDDPI_SPAN_REPLICATE] = "replicate", [CDDPI_SPAN_SUM] = "sum",
         [CDDPI_SPAN_WEIGHTS] = "weights"};
 
     return names[kind];
@@ -128,8 +130,7 @@ bool cddpi_trace_is_on(const cddp_group *group)
     return group->trace != NULL && group->trace->on;
 }
 
-void cddpi_trace_add(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, int64_t end_ns,
-                     int32_t number, uint64_t bytes)
+static void add(cddp_group *group, const struct span *span)
 {
     struct cddpi_trace *trace = group->trace;
     void *spans;
@@ -143,12 +144,29 @@ void cddpi_trace_add(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, 
         return;
     }
     trace->spans = spans;
-    trace->spans[trace->span_count++] = (struct span){.begin_ns = begin_ns,
-                                                      .end_ns = end_ns,
-                                                      .step = trace->step,
-                                                      .bytes = bytes,
-                                                      .number = number,
-                                                      .kind = kind};
+    trace->spans[trace->span_count] = *span;
+    trace->spans[trace->span_count++].step = trace->step;
+}
+
+void cddpi_trace_add(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, int64_t end_ns,
+                     int32_t number, uint64_t bytes)
+{
+    add(group, &(struct span){.begin_ns = begin_ns,
+                              .end_ns = end_ns,
+                              .bytes = bytes,
+                              .number = number,
+                              .device = -1,
+                              .kind = kind});
+}
+
+void cddpi_trace_add_device(cddp_group *group, int device, enum cddpi_span kind, int64_t begin_ns,
+                            int64_t end_ns, int32_t number)
+{
+    add(group, &(struct span){.begin_ns = begin_ns,
+                              .end_ns = end_ns,
+                              .number = number,
+                              .device = device,
+                              .kind = kind});
 }
 
 static json_t *spans_of(const struct cddpi_trace *trace)
@@ -163,6 +181,9 @@ static json_t *spans_of(const struct cddpi_trace *trace)
 
         if (span->number >= 0) {
             (void)json_object_set_new(json, "number", json_integer(span->number));
+        }
+        if (span->device >= 0) {
+            (void)json_object_set_new(json, "device", json_integer(span->device));
         }
         if (span->bytes > 0) {
             (void)json_object_set_new(json, "bytes", json_integer((json_int_t)span->bytes));

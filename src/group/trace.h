@@ -19,6 +19,9 @@ enum cddpi_span {
     CDDPI_SPAN_OPTIMIZER,
     CDDPI_SPAN_LOADER, /* a thread of the loader makes a batch */
     CDDPI_SPAN_BUCKET, /* from all its gradients being there to its mean being there */
+    /* of one of several devices of a process */
+    CDDPI_SPAN_REPLICATE, /* DataParallel: it gets its copy of the model */
+    CDDPI_SPAN_SUM,       /* DataParallel: it adds up the devices' gradients */
     CDDPI_SPANS
 };
 
@@ -44,5 +47,9 @@ bool cddpi_trace_is_on(const cddp_group *group);
 /** A span of the present step. @p number: of the bucket, or of the loader's thread; else -1. */
 void cddpi_trace_add(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, int64_t end_ns,
                      int32_t number, uint64_t bytes);
+/** A span of one of several devices of this process, from 0; it lies inside the rank's own.
+ *  @p number: of the micro-batch, else -1. */
+void cddpi_trace_add_device(cddp_group *group, int device, enum cddpi_span kind, int64_t begin_ns,
+                            int64_t end_ns, int32_t number);
 
 #endif

@@ -267,6 +267,11 @@ size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
     for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGIONS; r++) {
         bytes += model->regions[r].bytes;
     }
+    for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
+        for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) { /* the current ones' are out of date */
+            bytes += i != model->places[r] ? model->slots[i].memory[r].bytes : 0;
+        }
+    }
     return bytes;
 }
 

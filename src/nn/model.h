@@ -383,7 +383,8 @@ CDDP_CHECKED cddp_status cddpi_model_estimate(struct cddpi_model *model, int cou
  *  (whose causal half is counted). */
 double cddpi_model_work(const struct cddpi_model *model);
 
-/** Bytes of activations and workspace that all plans share (for --dry-run and statistics). */
+/** Bytes of activations and workspace that all plans share, in all slots (for --dry-run and
+ *  statistics). */
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
 
 /** How factors of products are multiplied, in a few words. */

@@ -161,6 +161,19 @@ static cddp_status make_state(struct cddpi_optim *optim)
     return CDDP_OK;
 }
 
+size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        if (optim->slots[i].index == index) {
+            bytes += padded(optim->slots[i].count) * cddpi_optim_moment_count(optim) *
+                     sizeof(float);
+        }
+    }
+    return bytes;
+}
+
 /* The next tensor of the state, under a new name; NULL: no memory. */
 static cddp_tensor *add_tensor(struct cddpi_optim *optim, const char *prefix, const char *name)
 {

@@ -47,6 +47,10 @@ void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, 
  *  shapes: all ranks' together are the square of the gradients' norm. */
 double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads);
 
+/** Bytes of the state of parameter @p index that this rank holds; checkpoints' full tensors not
+ *  counted. */
+size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index);
+
 /** The state as named tensors ("momentum.fc1.weight", "step" ...), for checkpoints; they point into
  * the optimizer, so loading into them restores it. Sharded: between the calls below, on rank 0. */
 const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count);

@@ -81,6 +81,7 @@ struct cddpi_trainer {
     struct cddpi_run_folder folder;     /* and what was saved there */
     struct cddpi_metrics *metrics;      /* rank 0 */
     struct cddpi_progress progress;     /* shows on rank 0 only */
+    bool told_memory;                   /* of the devices: once a process */
     int64_t told_broken;                /* samples whose replacement was told (broken_files.h) */
     void **
         host_copy; /* on a device: copies of parameters and buffers (host_copy.h); NULL: not held */

@@ -262,6 +262,128 @@ static void a_step_over_devices_is_that_of_one(void **state)
     }
 }
 
+/* The outputs of a linear layer; and what is lost of all of them together: half the square of the
+ * sum of each column, whose gradient no device knows from its own rows. */
+static int forward_only(const cddp_replica *replica, void *argument)
+{
+    (void)argument;
+    if (replica->out_grads != NULL) { /* only the parent may assert */
+        return 1;
+    }
+    for (size_t row = 0; row < replica->rows; row++) {
+        const float *in = (const float *)replica->in + row * INPUTS;
+        float *out = (float *)replica->out + row * OUTPUTS;
+
+        for (int o = 0; o < OUTPUTS; o++) {
+            out[o] = replica->params[1][o];
+            for (int i = 0; i < INPUTS; i++) {
+                out[o] += replica->params[0][o * INPUTS + i] * in[i];
+            }
+        }
+    }
+    return 0;
+}
+
+static int loss_of_columns(int device, const void *out, size_t rows, void *out_grads,
+                           void *argument)
+{
+    const float *values = out;
+
+    *(int *)argument = device;
+    for (int o = 0; o < OUTPUTS; o++) {
+        float sum = 0;
+
+        for (size_t row = 0; row < rows; row++) {
+            sum += values[row * OUTPUTS + (size_t)o];
+        }
+        for (size_t row = 0; row < rows && out_grads != NULL; row++) {
+            ((float *)out_grads)[row * OUTPUTS + (size_t)o] = sum;
+        }
+    }
+    return 0;
+}
+
+static int backward_only(const cddp_replica *replica, void *argument)
+{
+    const float *out_grads = replica->out_grads;
+
+    (void)argument;
+    for (size_t row = 0; row < replica->rows; row++) {
+        const float *in = (const float *)replica->in + row * INPUTS;
+
+        for (int o = 0; o < OUTPUTS; o++) {
+            float grad = out_grads[row * OUTPUTS + (size_t)o];
+
+            replica->grads[1][o] += grad;
+            for (int i = 0; i < INPUTS; i++) {
+                replica->grads[0][o * INPUTS + i] += grad * in[i];
+            }
+        }
+    }
+    return 0;
+}
+
+static void a_loss_of_gathered_outputs_is_that_of_one_device(void **state)
+{
+    static float in[7 * INPUTS];
+    float w[OUTPUTS * INPUTS];
+    float bias[OUTPUTS] = {0.25F, -0.5F, 0.125F};
+    struct step steps[2];
+    float out_grads[7 * OUTPUTS];
+
+    (void)state;
+    for (int i = 0; i < 7 * INPUTS; i++) {
+        in[i] = sinf((float)i);
+        w[i % (OUTPUTS * INPUTS)] = cosf((float)(i % (OUTPUTS * INPUTS)));
+    }
+    for (int several = 0; several < 2; several++) {
+        struct step *step = &steps[several];
+        cddp_devices *devices = make(several ? 4 : 1); /* of which 7 rows take all */
+        cddp_data_parallel_options options = CDDP_DATA_PARALLEL_OPTIONS_INIT;
+        int computed_on = -1;
+
+        memset(step, 0, sizeof *step);
+        options.in = in;
+        options.rows = 7;
+        options.in_row_bytes = INPUTS * sizeof *in;
+        options.out = step->out;
+        options.out_row_bytes = OUTPUTS * sizeof *step->out;
+        options.params = (float *const[]){w, bias};
+        options.counts = (const size_t[]){OUTPUTS * INPUTS, OUTPUTS};
+        options.param_count = 2;
+        options.grads = (float *const[]){step->grad_w, step->grad_bias};
+        options.loss = loss_of_columns;
+        options.out_grads = out_grads;
+        options.backward = backward_only;
+        options.output_device = several ? 2 : 0;
+        assert_int_equal(cddp_data_parallel(devices, &options, forward_only, &computed_on),
+                         CDDP_OK);
+        assert_int_equal(computed_on, options.output_device);
+        options.output_device = 4;
+        assert_int_equal(cddp_data_parallel(devices, &options, forward_only, &computed_on),
+                         CDDP_ERR_ARGUMENT);
+        options.output_device = 0;
+        options.backward = NULL;
+        assert_int_equal(cddp_data_parallel(devices, &options, forward_only, &computed_on),
+                         CDDP_ERR_ARGUMENT);
+        options.out_grads = NULL; /* the loss alone */
+        assert_int_equal(cddp_data_parallel(devices, &options, forward_only, &computed_on),
+                         CDDP_OK);
+        options.out = NULL;
+        assert_int_equal(cddp_data_parallel(devices, &options, forward_only, &computed_on),
+                         CDDP_ERR_ARGUMENT);
+        cddp_devices_destroy(devices);
+    }
+    assert_memory_equal(steps[0].out, steps[1].out, sizeof steps[0].out);
+    for (int k = 0; k < OUTPUTS * INPUTS; k++) {
+        assert_true(fabsf(steps[0].grad_w[k] - steps[1].grad_w[k]) <= 1e-4F);
+        assert_true(steps[0].grad_w[k] != 0);
+    }
+    for (int k = 0; k < OUTPUTS; k++) {
+        assert_true(fabsf(steps[0].grad_bias[k] - steps[1].grad_bias[k]) <= 1e-4F);
+    }
+}
+
 static int fail_on_last(const cddp_replica *replica, void *argument)
 {
     (void)argument;
@@ -375,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_device_that_fails_is_named),
         cmocka_unit_test(gather_puts_chunks_behind_each_other),
         cmocka_unit_test(a_step_over_devices_is_that_of_one),
+        cmocka_unit_test(a_loss_of_gathered_outputs_is_that_of_one_device),
         cmocka_unit_test(what_cannot_be_done_is_refused),
         cmocka_unit_test(workers_live_from_round_to_round_each_on_its_processor),
         cmocka_unit_test(a_thread_that_cannot_be_bound_is_an_error),

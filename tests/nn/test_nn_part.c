@@ -271,6 +271,7 @@ static void several_batches_can_wait_for_their_backward(void **state)
     struct fixture whole;
     struct fixture batches[SLOTS];
     struct chain c;
+    size_t one = 0;
 
     (void)state;
     model_setup(&whole, &cnn, 4);
@@ -278,7 +279,10 @@ static void several_batches_can_wait_for_their_backward(void **state)
     for (int s = 0; s < SLOTS; s++) {
         assert_true(fixture_init(&batches[s], &cnn, 45, NULL, 10 * s, counts[s]));
         chain_forward(&c, s, &batches[s].batch, true);
+        one = s == 0 ? cddpi_model_arena_bytes(c.parts[0].model) : one;
     }
+    assert_true(one > 0);
+    assert_true(cddpi_model_arena_bytes(c.parts[0].model) > 2 * one); /* all slots' */
     for (int s = 0; s < SLOTS; s++) {
         struct cddpi_loss_result result;
 

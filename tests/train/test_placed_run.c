@@ -169,6 +169,15 @@ static void a_dry_run_says_what_is_on_each_device(void **state)
     assert_non_null(strstr(said, "devices of each rank: 2\n  cpu:0: flatten to "));
     assert_non_null(strstr(said, "\n  cpu: fc2 to "));
     free(said);
+    assert_int_equal(system(argument("cd %s && CDDP_RANK= %s/src/cddp-train --dry-run small.conf "
+                                     "'model.hidden=[24,20]' parallel.type=data_parallel '" BOTH
+                                     "' 'parallel.layers=[\"fc2\"]' > dry",
+                                     work, getenv("CDDP_TEST_BUILD"))),
+                     0);
+    said = get_file(in_work("dry"), NULL);
+    assert_non_null(said);
+    assert_non_null(strstr(said, "devices of each rank: 2, each with a copy of fc2 to "));
+    free(said);
 }
 
 /* Losses and parameters round otherwise than one device's, and are the same in every run. */
@@ -205,6 +214,29 @@ static void copies_on_several_devices_train_as_one_does(void **state)
     }
 }
 
+/* Checkpoints are those of one device, too: a run with another division goes on from them. */
+static void copies_of_named_layers_train_as_one_device_does(void **state)
+{
+    struct run_options options = {
+        .ranks = 2,
+        .arguments = {run_dir_argument("named"), THREE_LAYERS, "model.dropout=0.2",
+                      "train.epochs=1", "parallel.type=data_parallel",
+                      "parallel.devices=[\"cpu\",\"cpu:0\",\"cpu\"]", "parallel.layers=[\"fc2\"]",
+                      "train.accumulate=2", "train.log_steps=1", "train.clip_norm=0.5",
+                      "train.max_steps=5", "train.resume=auto", ADAMW}};
+
+    (void)state;
+    run_well(&options);
+    options.ranks = 1;
+    options.arguments[6] = "parallel.layers=[\"fc2\",\"fc3\"]";
+    options.arguments[10] = "train.max_steps=10";
+    run_well(&options);
+    for (uint64_t step = 1; step <= 10; step++) {
+        assert_float_equal(metric("alone", step, "loss"), metric("named", step, "loss"), 1e-4);
+    }
+    assert_float_equal(metric("alone", 10, "eval_loss"), metric("named", 10, "eval_loss"), 1e-4);
+}
+
 static void expect_copies_refused(const char *a, const char *b, const char *words)
 {
     struct run_options options = {.ranks = 1,
@@ -217,7 +249,18 @@ static void expect_copies_refused(const char *a, const char *b, const char *word
 
 static void copies_that_cannot_be_are_refused_in_one_sentence(void **state)
 {
+    struct run_options options = {.ranks = 1,
+                                  .arguments = {run_dir_argument("refused"), THREE_LAYERS, BOTH,
+                                                "parallel.type=data_parallel",
+                                                "parallel.layers=[\"fc1\"]",
+                                                "parallel.output_device=cpu"}};
+    struct run run = run_badly(&options);
+
     (void)state;
+    assert_says(
+        &run, "err", 0,
+        "parallel.output_device: is \"cpu\", but outputs of parallel.layers go to the other "
+        "layers, which are on the first device: leave this out");
     expect_copies_refused(NULL, NULL, "parallel.type: \"data_parallel\" needs parallel.devices");
     expect_copies_refused("parallel.devices=[\"cpu\",\"cpu:9999\"]", NULL,
                           "parallel.devices: devices: there is no cpu:9999");
@@ -230,6 +273,11 @@ static void copies_that_cannot_be_are_refused_in_one_sentence(void **state)
                           "all layers");
     expect_copies_refused("train.devices=[\"cpu:0\"]", "parallel.micro_batches=4",
                           "parallel.micro_batches: is for pipelines; with parallel.type = ");
+    expect_copies_refused("train.devices=[\"cpu:0\"]", "parallel.layers=[\"fc1\",\"fc3\"]",
+                          "parallel.layers: layer \"fc2\" lies between layers that are named, but "
+                          "is not");
+    expect_copies_refused("train.devices=[\"cpu:0\"]", "parallel.layers=[\"fc7\"]",
+                          "parallel.layers: ");
     expect_copies_refused("train.devices=[\"cpu:0\"]", "parallel.placement=fc1=cpu",
                           "parallel.placement: is used only with parallel.type = "
                           "\"model_parallel\"");
@@ -313,6 +361,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_placed_so_is_refused_in_one_sentence),
         cmocka_unit_test(devices_without_model_parallel_are_refused),
         cmocka_unit_test(copies_on_several_devices_train_as_one_does),
+        cmocka_unit_test(copies_of_named_layers_train_as_one_device_does),
         cmocka_unit_test(copies_that_cannot_be_are_refused_in_one_sentence),
     };
 

@@ -184,7 +184,8 @@ static void what_is_no_trace_is_refused_by_name(void **state)
         need(cddp_last_error(), "rank-0.json");
     }
     /* odd values are numbers of their own, and do no harm */
-    write_text(path, "{\"rank\":0,\"world_size\":1,\"spans\":[3,{\"name\":7,\"step\":\"x\"}],"
+    write_text(path, "{\"rank\":0,\"world_size\":1,\"spans\":[3,{\"name\":7,\"step\":\"x\"},"
+                     "{\"name\":\"forward\",\"device\":-7},{\"device\":1000000000000}],"
                      "\"calls\":[null,{\"number\":-5},{\"operation\":\"barrier\",\"state\":"
                      "\"done\",\"enqueued_ns\":-9223372036854775808,\"started_ns\":"
                      "9223372036854775807,\"finished_ns\":9223372036854775807}]}");
@@ -272,6 +273,40 @@ static void traced_steps_of_a_run_are_merged(void **state)
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
     assert_err(&job, "step 8 is not in these traces");
+    forget(&job);
+}
+
+/* Two samples a device; the loss is one more forward and backward, on the first. */
+static void devices_of_a_rank_have_spans_and_rows_of_their_own(void **state)
+{
+    struct launched job = {.dir = folder};
+    json_t *trace;
+    char *picture;
+
+    (void)state;
+    launcher_write(folder, "small.conf", conf);
+    LAUNCH(&job, "--nproc", "1", "--run-dir", "run", "small.conf", "train.trace=5-6",
+           "parallel.type=data_parallel", "train.devices=[\"cpu:0\",\"cpu\"]");
+    assert_int_equal(job.exit_status, 0);
+    forget(&job);
+    launcher_start_program(&job, launcher_path("src/cddp-trace"),
+                           (const char *const[]){"run", "--svg", "step.svg", "--step", "6", NULL});
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 0);
+    trace = json_load_file(in_folder("run/trace.json"), 0, NULL);
+    assert_non_null(trace);
+    assert_int_equal(count_events(trace, "replicate", 0), 2 * 2);
+    assert_int_equal(count_events(trace, "sum", 0), 2 * 2);
+    assert_int_equal(count_events(trace, "forward", 0), 2 * 2 * (1 + 2 + 1));
+    assert_int_equal(count_events(trace, "backward", 0), 2 * 2 * (1 + 2 + 1));
+    assert_int_equal(count_events(trace, "step ", 0), 2);
+    json_decref(trace);
+    picture = launcher_read(folder, "step.svg");
+    assert_non_null(picture);
+    need(picture, ">device 0</text>");
+    need(picture, ">device 1</text>");
+    assert_null(strstr(picture, ">device 2</text>"));
+    free(picture);
     forget(&job);
 }
 
@@ -371,6 +406,8 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(traced_steps_of_a_run_are_merged, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(devices_of_a_rank_have_spans_and_rows_of_their_own,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_trainer_of_ones_own_is_traced_by_the_environment,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sigusr1_lets_a_run_write_what_it_did_last, make_folder,

@@ -28,6 +28,16 @@ void cddpi_edge_buffers_release(struct cddpi_device *device, struct cddpi_edge_b
     }
 }
 
+size_t cddpi_edge_buffers_bytes(const struct cddpi_edge *edges, size_t count, int samples)
+{
+    size_t bytes = 0;
+
+    for (size_t k = 0; k < count; k++) {
+        bytes += (size_t)samples * edges[k].elements * sizeof(float) * (edges[k].has_grad ? 2 : 1);
+    }
+    return bytes;
+}
+
 cddp_status cddpi_edge_buffers_allocate(struct cddpi_device *device,
                                         struct cddpi_edge_buffer *buffers,
                                         const struct cddpi_edge *edges, size_t count, int samples)

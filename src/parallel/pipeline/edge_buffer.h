@@ -19,6 +19,8 @@ CDDP_CHECKED cddp_status cddpi_edge_buffers_allocate(struct cddpi_device *device
                                                      struct cddpi_edge_buffer *buffers,
                                                      const struct cddpi_edge *edges, size_t count,
                                                      int samples);
+/** Bytes of that memory. */
+size_t cddpi_edge_buffers_bytes(const struct cddpi_edge *edges, size_t count, int samples);
 /** Wait for messages, and release the memory. @p buffers may be NULL. */
 void cddpi_edge_buffers_release(struct cddpi_device *device, struct cddpi_edge_buffer *buffers,
                                 size_t count);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/trace.h"
+#include "parallel/device_trace.h"
 #include "parallel/pipeline/edge_buffer.h"
 
 #include <string.h>
@@ -233,6 +234,23 @@ static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chun
     return status;
 }
 
+size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
+{
+    size_t bytes = 0;
+
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        const struct chunk *chunk = &pipeline->chunks[c];
+
+        for (int s = 0; s < pipeline->slot_count; s++) {
+            int samples = chunk->slots[s].samples;
+
+            bytes += cddpi_edge_buffers_bytes(chunk->in, chunk->in_count, samples) +
+                     cddpi_edge_buffers_bytes(chunk->out, chunk->out_count, samples);
+        }
+    }
+    return bytes;
+}
+
 /* Before a step nothing is under way in the slots. */
 static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
                              int count)
@@ -307,9 +325,6 @@ static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *
 static cddp_status act(struct run *run, const struct cddpi_pipeline_action *action,
                        const struct cddpi_pipeline_action *next)
 {
-    static const enum cddpi_span kinds[] = {[CDDPI_PASS_FORWARD] = CDDPI_SPAN_FORWARD,
-                                            [CDDPI_PASS_BACKWARD] = CDDPI_SPAN_BACKWARD,
-                                            [CDDPI_PASS_WEIGHTS] = CDDPI_SPAN_WEIGHTS};
     int64_t begun = cddpi_now_ns();
     cddp_status status = finish_messages(run, action);
 
@@ -320,7 +335,7 @@ static cddp_status act(struct run *run, const struct cddpi_pipeline_action *acti
     if (status == CDDP_OK) {
         begun = cddpi_now_ns();
         status = compute(run, action);
-        note_time(run->pipeline, kinds[action->pass], begun, action->micro_batch);
+        note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
     }
     if (status == CDDP_OK && run->batches[action->micro_batch].count > 0) {
         status = start_output(run, action);

@@ -65,6 +65,9 @@ CDDP_CHECKED cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline,
 /** What the last step took. */
 struct cddpi_pipeline_times cddpi_pipeline_times(const struct cddpi_pipeline *pipeline);
 
+/** Bytes of values and gradients that this rank holds for messages. */
+size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline);
+
 /** One evaluation forward of a batch. Ranks with earlier stages may return before later ones have
  *  computed. */
 CDDP_CHECKED cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,

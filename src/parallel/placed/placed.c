@@ -170,18 +170,55 @@ const uint32_t *cddpi_placed_ready_order(const struct cddpi_placed *placed)
     return placed->ready_order;
 }
 
-bool cddpi_placed_param_decays(const struct cddpi_placed *placed, size_t index)
+/* The first part that has a parameter, and its number there. */
+static const struct cddpi_placed_part *find_part(const struct cddpi_placed *placed, size_t index,
+                                                 size_t *out_index)
 {
     for (int s = 0; s < placed->part_count; s++) {
         const struct cddpi_placed_part *part = &placed->parts[s];
 
         for (size_t i = 0; i < part->param_count; i++) {
             if (part->numbers[i] == index) {
-                return cddpi_model_param_decays(part->model, i);
+                *out_index = i;
+                return part;
             }
         }
     }
-    return false;
+    return NULL;
+}
+
+bool cddpi_placed_param_decays(const struct cddpi_placed *placed, size_t index)
+{
+    size_t inside = 0;
+    const struct cddpi_placed_part *part = find_part(placed, index, &inside);
+
+    return part != NULL && cddpi_model_param_decays(part->model, inside);
+}
+
+int cddpi_placed_param_device(const struct cddpi_placed *placed, size_t index)
+{
+    size_t inside = 0;
+    const struct cddpi_placed_part *part = find_part(placed, index, &inside);
+
+    return part != NULL ? part->segment.device : 0;
+}
+
+void cddpi_placed_add_memory(const struct cddpi_placed *placed, struct cddpi_held_memory *out)
+{
+    for (int s = 0; s < placed->part_count; s++) {
+        const struct cddpi_placed_part *part = &placed->parts[s];
+        struct cddpi_held_memory *memory = &out[part->segment.device];
+        size_t edges = cddpi_edge_buffers_bytes(part->out, part->out_count, part->room);
+
+        cddpi_held_memory_add_model(memory, part->model);
+        memory->edges += edges * (size_t)placed->slots;
+        for (size_t i = 0; i < part->param_count; i++) {
+            size_t bytes = cddpi_tensors_bytes(&placed->params[part->numbers[i]], 1);
+
+            memory->parameters -= part->is_later[i] ? bytes : 0; /* it is the owner's */
+            memory->gradients += part->shares[i] != NULL ? bytes : 0;
+        }
+    }
 }
 
 /* One pointer a parameter of a part, from those of all. */
@@ -353,6 +390,7 @@ cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t se
     pthread_mutex_init(&placed->gate, NULL);
     placed->devices = options->devices;
     placed->timeout_ms = options->timeout_ms;
+    placed->traced = options->group;
     placed->pipelined = options->micro_batches > 1;
     placed->schedule = placed->pipelined ? options->schedule : CDDPI_PIPELINE_GPIPE;
     status = copy_segments(placed, options);

@@ -9,6 +9,7 @@
 #define CDDPI_PARALLEL_PLACED_PLACED_H
 
 #include "device/parallel.h"
+#include "parallel/memory.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/placed/placement.h"
 
@@ -20,7 +21,7 @@ struct cddpi_placed_options {
     int segment_count;
     enum cddpi_pipeline_schedule schedule; /* of several micro-batches */
     int micro_batches;   /* of cddpi_placed_step(): 1, or as many as are on their way at once */
-    cddp_group *group;   /* for batch_norm with sync; may be NULL */
+    cddp_group *group;   /* for batch_norm with sync, and spans in its trace; may be NULL */
     uint32_t timeout_ms; /* that one device waits for another */
 };
 
@@ -36,6 +37,12 @@ void cddpi_placed_destroy(struct cddpi_placed *placed);
 /** The part that segment @p index is; its parameters are reached by what follows. */
 struct cddpi_model *cddpi_placed_model(const struct cddpi_placed *placed, int index);
 int cddpi_placed_count(const struct cddpi_placed *placed);
+
+/** Add what each of the devices holds, @p out one a device, without the gradients that are bound:
+ *  those lie where the parameters are. */
+void cddpi_placed_add_memory(const struct cddpi_placed *placed, struct cddpi_held_memory *out);
+/** The device whose memory has parameter @p index. */
+int cddpi_placed_param_device(const struct cddpi_placed *placed, size_t index);
 
 /* As the functions of a model (nn/model.h) that have these names. */
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "parallel/device_trace.h"
 #include "parallel/placed/state.h"
 
 #include <time.h>
@@ -18,7 +19,8 @@ struct run {
     cddpi_grad_ready_fn ready;
     void *context;
     struct cddpi_loss_result result; /* the last segment's device writes it */
-    pthread_mutex_t lock;            /* of what follows */
+    struct cddpi_device_trace *trace;
+    pthread_mutex_t lock; /* of what follows */
     pthread_cond_t moved;
     bool *forwarded, *backed; /* part_count x micro-batches: what is done */
     int *slots;               /* likewise: where a part has a micro-batch */
@@ -164,7 +166,11 @@ static cddp_status run_device(int device, void *arg)
     for (size_t i = 0; status == CDDP_OK && !ends && i < run->plan->counts[device]; i++) {
         status = await(run, &actions[i], &ends);
         if (status == CDDP_OK && !ends) {
+            int64_t begun = cddpi_now_ns();
+
             status = compute(run, &actions[i]);
+            cddpi_device_trace_add(run->trace, device, cddpi_span_of_pass(actions[i].pass), begun,
+                                   run->plan->micro_batches > 1 ? actions[i].micro_batch : -1);
         }
         if (!ends) {
             tell(run, &actions[i], status);
@@ -210,7 +216,10 @@ static cddp_status start(struct run *run)
         pthread_mutex_init(&run->lock, NULL);
         pthread_cond_init(&run->moved, &monotonic);
         pthread_condattr_destroy(&monotonic);
+        run->trace = cddpi_device_trace_begin(run->placed->traced, run->placed->devices->count,
+                                              3 * all);
         status = cddpi_workers_run(run->placed->workers, run_device, run);
+        cddpi_device_trace_end(run->trace);
         pthread_cond_destroy(&run->moved);
         pthread_mutex_destroy(&run->lock);
     }

@@ -38,6 +38,7 @@ struct cddpi_placed {
     bool pipelined;
     enum cddpi_pipeline_schedule schedule;
     uint32_t timeout_ms;
+    cddp_group *traced; /* borrowed; may be NULL */
     struct cddpi_placed_plan forward, backward,
         step; /* step: of the last number of micro-batches */
     cddp_param *params, *buffers;

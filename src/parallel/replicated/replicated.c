@@ -1,280 +1,10 @@
-/* replicated.c - owns a model that several devices of one process have copies of, and the steps of
- * DataParallel over them. */
-#include "parallel/replicated/replicated.h"
-
+/* replicated.c - owns the life of a model that several devices of one process have copies of. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "device/device.h"
-#include "device/workers.h"
+#include "parallel/replicated/state.h"
 
 #include <string.h>
-
-/* What one device has. */
-struct replica {
-    struct cddpi_model *model;
-    struct cddpi_batch batch; /* its samples of the last forward */
-    size_t first;             /* the first of them */
-    void **grads;             /* one a parameter, its own */
-};
-
-struct cddpi_replicated {
-    const cddp_devices *devices;
-    struct cddpi_workers *workers;
-    int output_device;
-    struct replica *replicas; /* one a device */
-    int used;                 /* of them, by the last forward: the first ones */
-    struct cddpi_model *loss;
-    size_t input_elements, output_elements; /* of a sample: images, and what goes to the loss */
-    float *outputs, *output_grads;
-    int room; /* samples that these hold */
-    size_t param_count, buffer_count;
-    void **grads; /* one a parameter, as bound */
-    cddpi_param_wait_fn wait;
-    void *wait_context;
-};
-
-/* --- steps, each on the devices' threads --- */
-
-/* What the devices work on. */
-struct run {
-    struct cddpi_replicated *replicated;
-    const struct cddpi_batch *batch; /* the whole one */
-    bool training, accumulate;
-    double scale;
-    struct cddpi_loss_result result;
-};
-
-static void copy_tensors(const cddp_param *to, const cddp_param *from, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        memcpy(to[i].data, from[i].data,
-               cddpi_elements(from[i].dims, from[i].shape) * cddp_type_bytes(from[i].type));
-    }
-}
-
-/* Replicate: parameters and buffers of the first device. */
-static void copy_model(struct cddpi_replicated *replicated, int device)
-{
-    struct cddpi_model *from = replicated->replicas[0].model;
-    struct cddpi_model *to = replicated->replicas[device].model;
-    size_t count;
-    const cddp_param *params = cddpi_model_params(from, &count);
-    const cddp_param *buffers;
-
-    copy_tensors(cddpi_model_params(to, &count), params, replicated->param_count);
-    buffers = cddpi_model_buffers(from, &count);
-    copy_tensors(cddpi_model_buffers(to, &count), buffers, replicated->buffer_count);
-}
-
-static cddp_status copy_on(int device, void *arg)
-{
-    struct run *run = arg;
-
-    if (device > 0 && device < run->replicated->used) {
-        copy_model(run->replicated, device);
-    }
-    return CDDP_OK;
-}
-
-/* Its rows of the outputs go to their place before the loss: that is the gathering. */
-static void bind_outputs(struct cddpi_replicated *replicated, const struct replica *replica)
-{
-    size_t at = replica->first * replicated->output_elements;
-
-    cddpi_model_bind_edge(replica->model, CDDPI_EDGE_OUT, 0, replicated->outputs + at,
-                          replicated->output_grads + at);
-}
-
-static cddp_status forward_on(int device, void *arg)
-{
-    struct run *run = arg;
-    struct replica *replica = &run->replicated->replicas[device];
-    struct cddpi_loss_result none;
-
-    if (device >= run->replicated->used) {
-        return CDDP_OK;
-    }
-    bind_outputs(run->replicated, replica);
-    return cddpi_model_forward(replica->model, &replica->batch, run->training, &none);
-}
-
-static cddp_status lose_on(int device, void *arg)
-{
-    struct run *run = arg;
-
-    return device == run->replicated->output_device
-               ? cddpi_model_forward(run->replicated->loss, run->batch, run->training, &run->result)
-               : CDDP_OK;
-}
-
-static cddp_status lose_back_on(int device, void *arg)
-{
-    const struct run *run = arg;
-
-    return device == run->replicated->output_device
-               ? cddpi_model_backward(run->replicated->loss, run->scale, false, NULL, NULL)
-               : CDDP_OK;
-}
-
-static cddp_status backward_on(int device, void *arg)
-{
-    const struct run *run = arg;
-
-    return device < run->replicated->used
-               ? cddpi_model_backward(run->replicated->replicas[device].model, run->scale, false,
-                                      NULL, NULL)
-               : CDDP_OK;
-}
-
-/* The devices' gradients in their order, then what is bound. */
-static void sum_param(const struct run *run, size_t index, size_t count)
-{
-    const struct cddpi_replicated *replicated = run->replicated;
-    float *sum = replicated->replicas[0].grads[index];
-    float *out = replicated->grads[index];
-
-    for (int d = 1; d < replicated->used; d++) {
-        const float *own = replicated->replicas[d].grads[index];
-
-        for (size_t e = 0; e < count; e++) {
-            sum[e] += own[e];
-        }
-    }
-    for (size_t e = 0; e < count; e++) {
-        out[e] = run->accumulate ? out[e] + sum[e] : sum[e];
-    }
-}
-
-static cddp_status sum_on(int device, void *arg)
-{
-    const struct run *run = arg;
-    size_t count = 0;
-    const cddp_param *params = cddpi_model_params(run->replicated->replicas[0].model, &count);
-
-    for (size_t i = 0; device == 0 && i < count; i++) {
-        sum_param(run, i, cddpi_elements(params[i].dims, params[i].shape));
-    }
-    return CDDP_OK;
-}
-
-/* --- forward and backward --- */
-
-/* Scatter: each device's samples are a part of the batch's own memory. */
-static cddp_status divide(struct cddpi_replicated *replicated, const struct cddpi_batch *batch)
-{
-    cddp_chunk chunks[CDDP_PARALLEL_DEVICES] = {{NULL, 0}};
-    size_t inputs = replicated->input_elements;
-    size_t predictions = (size_t)cddpi_model_predictions(replicated->loss);
-    size_t first = 0;
-    cddp_status status = CDDP_OK;
-
-    replicated->used = 1; /* without samples the first device takes part alone */
-    if (batch->count > 0) {
-        status = cddp_parallel_scatter(replicated->devices, (void *)(uintptr_t)batch->sample_ids,
-                                       (size_t)batch->count, sizeof *batch->sample_ids, chunks,
-                                       &replicated->used);
-    }
-    for (int d = 0; status == CDDP_OK && d < replicated->used; d++) {
-        struct replica *replica = &replicated->replicas[d];
-
-        replica->first = first;
-        replica->batch = *batch;
-        replica->batch.count = (int)chunks[d].rows;
-        replica->batch.sample_ids = chunks[d].data;
-        replica->batch.label = batch->label != NULL ? batch->label + first * predictions : NULL;
-        replica->batch.input = batch->input != NULL ? batch->input + first * inputs : NULL;
-        replica->batch.tokens = batch->tokens != NULL ? batch->tokens + first * predictions : NULL;
-        first += chunks[d].rows;
-    }
-    return status;
-}
-
-static void release_outputs(struct cddpi_replicated *replicated)
-{
-    cddpi_free(replicated->outputs);
-    cddpi_free(replicated->output_grads);
-    replicated->outputs = replicated->output_grads = NULL;
-    replicated->room = 0;
-}
-
-static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
-{
-    size_t bytes = (size_t)samples * replicated->output_elements * sizeof(float);
-
-    if (samples <= replicated->room) {
-        return CDDP_OK;
-    }
-    release_outputs(replicated);
-    replicated->outputs = cddpi_alloc_aligned(bytes);
-    replicated->output_grads = cddpi_alloc_aligned(bytes);
-    if (replicated->outputs == NULL || replicated->output_grads == NULL) {
-        release_outputs(replicated);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the outputs of %d samples",
-                          samples);
-    }
-    replicated->room = samples;
-    cddpi_model_bind_edge(replicated->loss, CDDPI_EDGE_IN, 0, replicated->outputs,
-                          replicated->output_grads);
-    return CDDP_OK;
-}
-
-/* Parameters whose updates are on their way. */
-static cddp_status await_params(const struct cddpi_replicated *replicated)
-{
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; replicated->wait != NULL && status == CDDP_OK && i < replicated->param_count;
-         i++) {
-        status = replicated->wait(replicated->wait_context, i);
-    }
-    return status;
-}
-
-cddp_status cddpi_replicated_forward(struct cddpi_replicated *replicated,
-                                     const struct cddpi_batch *batch, bool training,
-                                     struct cddpi_loss_result *out)
-{
-    static const cddpi_worker_fn steps[] = {copy_on, forward_on, lose_on};
-    struct run run = {.replicated = replicated, .batch = batch, .training = training};
-    cddp_status status = make_room(replicated, batch->count);
-
-    if (status == CDDP_OK) {
-        status = divide(replicated, batch);
-    }
-    if (status == CDDP_OK) {
-        status = await_params(replicated);
-    }
-    for (size_t i = 0; status == CDDP_OK && i < sizeof steps / sizeof *steps; i++) {
-        status = cddpi_workers_run(replicated->workers, steps[i], &run);
-    }
-    if (status == CDDP_OK && out != NULL) {
-        *out = run.result;
-    }
-    return status;
-}
-
-cddp_status cddpi_replicated_backward(struct cddpi_replicated *replicated, double scale,
-                                      bool accumulate, cddpi_grad_ready_fn ready, void *context)
-{
-    static const cddpi_worker_fn steps[] = {lose_back_on, backward_on, sum_on};
-    struct run run = {.replicated = replicated, .scale = scale, .accumulate = accumulate};
-    const uint32_t *order = cddpi_model_ready_order(replicated->replicas[0].model);
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < sizeof steps / sizeof *steps; i++) {
-        status = cddpi_workers_run(replicated->workers, steps[i], &run);
-    }
-    for (size_t i = 0; ready != NULL && status == CDDP_OK && i < replicated->param_count; i++) {
-        status = ready(context, order[i]);
-    }
-    return status;
-}
-
-void cddpi_replicated_bind_grads(struct cddpi_replicated *replicated, void *const *grads)
-{
-    memcpy(replicated->grads, grads, replicated->param_count * sizeof *grads);
-}
 
 void cddpi_replicated_on_param(struct cddpi_replicated *replicated, cddpi_param_wait_fn wait,
                                void *context)
@@ -283,14 +13,59 @@ void cddpi_replicated_on_param(struct cddpi_replicated *replicated, cddpi_param_
     replicated->wait_context = context;
 }
 
-struct cddpi_model *cddpi_replicated_model(const struct cddpi_replicated *replicated)
+void cddpi_replicated_trace(struct cddpi_replicated *replicated, cddp_group *traced)
 {
-    return replicated->replicas[0].model;
+    replicated->traced = traced;
 }
 
-struct cddpi_model *cddpi_replicated_loss(const struct cddpi_replicated *replicated)
+int cddpi_replicated_models(const struct cddpi_replicated *replicated, struct cddpi_model *out[3])
 {
-    return replicated->loss;
+    int count = 0;
+
+    if (replicated->head != NULL) {
+        out[count++] = replicated->head;
+    }
+    out[count++] = replicated->replicas[0].model;
+    out[count++] = replicated->tail;
+    return count;
+}
+
+/* What the head has, too, is counted there. */
+static size_t shared_bytes(const struct cddpi_replicated *replicated)
+{
+    size_t bytes = 0;
+    size_t count;
+    const cddp_param *params = cddpi_model_params(replicated->tail, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (replicated->tail_numbers[i] < replicated->first_param) {
+            bytes += cddpi_tensors_bytes(&params[i], 1);
+        }
+    }
+    return bytes;
+}
+
+void cddpi_replicated_add_memory(const struct cddpi_replicated *replicated,
+                                 struct cddpi_held_memory *out)
+{
+    const struct cddpi_model *copy = replicated->replicas[0].model;
+    struct cddpi_held_memory *output = &out[replicated->output_device];
+    size_t count;
+
+    for (int d = 0; d < replicated->devices->count; d++) {
+        cddpi_held_memory_add_model(&out[d], replicated->replicas[d].model);
+        out[d].gradients += cddpi_tensors_bytes(cddpi_model_params(copy, &count),
+                                                replicated->copied_params);
+    }
+    if (replicated->head != NULL) {
+        cddpi_held_memory_add_model(&out[0], replicated->head);
+    }
+    cddpi_held_memory_add_model(output, replicated->tail);
+    output->parameters -= shared_bytes(replicated);
+    out[0].edges += cddpi_edge_buffers_bytes(cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
+                                             replicated->in_count, replicated->room);
+    output->outputs += cddpi_edge_buffers_bytes(cddpi_model_edges(copy, CDDPI_EDGE_OUT, &count),
+                                                replicated->out_count, replicated->room);
 }
 
 /* --- life --- */
@@ -313,7 +88,7 @@ static cddp_status make_on(int device, void *arg)
                : CDDP_OK;
 }
 
-static cddp_status make_grads(struct replica *replica)
+static cddp_status make_grads(struct cddpi_replica *replica)
 {
     size_t count;
     const cddp_param *params = cddpi_model_params(replica->model, &count);
@@ -334,51 +109,77 @@ static cddp_status make_grads(struct replica *replica)
     return CDDP_OK;
 }
 
+static cddp_status make_one(struct cddpi_replicated *replicated, struct making *making, int device,
+                            struct cddpi_layer_range part, struct cddpi_model **out)
+{
+    making->device = device;
+    making->spec.part = part;
+    making->out = out;
+    return cddpi_workers_run(replicated->workers, make_on, making);
+}
+
+/* The layers before @p copied and those behind; behind the last one there is the loss alone. */
+static cddp_status make_rest(struct cddpi_replicated *replicated, struct making *making,
+                             struct cddpi_layer_range copied, int layers)
+{
+    struct cddpi_layer_range before = {0, copied.first};
+    struct cddpi_layer_range behind = {copied.end, layers};
+    cddp_status status = CDDP_OK;
+
+    making->spec.part_loss = CDDPI_PART_WITH_LOSS;
+    if (copied.end == layers) {
+        making->spec.part_loss = CDDPI_PART_LOSS_ALONE;
+        behind.first = 0;
+    }
+    status = make_one(replicated, making, replicated->output_device, behind, &replicated->tail);
+    making->spec.part_loss = CDDPI_PART_WITH_LOSS;
+    return status == CDDP_OK && copied.first > 0
+               ? make_one(replicated, making, 0, before, &replicated->head)
+               : status;
+}
+
 /* One after the other: parts of the library choose their implementations meanwhile. */
 static cddp_status make_models(struct cddpi_replicated *replicated,
-                               const struct cddpi_model_spec *spec, uint64_t seed)
+                               const struct cddpi_model_spec *spec, uint64_t seed,
+                               struct cddpi_layer_range copied)
 {
     struct making making = {.replicated = replicated, .spec = *spec, .seed = seed};
     bool has_params;
-    cddp_status status = cddpi_model_layer_has_params(spec, 0, &has_params, &making.spec.part.end);
+    int layers = 0;
+    cddp_status status = cddpi_model_layer_has_params(spec, 0, &has_params, &layers);
 
+    copied.end = copied.end == 0 ? layers : copied.end;
     making.spec.device = NULL;
     making.spec.part_loss = CDDPI_PART_WITHOUT_LOSS;
     for (int d = 0; status == CDDP_OK && d < replicated->devices->count; d++) {
-        making.device = d;
-        making.out = &replicated->replicas[d].model;
-        status = cddpi_workers_run(replicated->workers, make_on, &making);
+        status = make_one(replicated, &making, d, copied, &replicated->replicas[d].model);
         if (status == CDDP_OK) {
             status = make_grads(&replicated->replicas[d]);
         }
     }
-    making.device = replicated->output_device;
-    making.spec.part_loss = CDDPI_PART_LOSS_ALONE;
-    making.out = &replicated->loss;
-    return status == CDDP_OK ? cddpi_workers_run(replicated->workers, make_on, &making) : status;
+    return status == CDDP_OK ? make_rest(replicated, &making, copied, layers) : status;
 }
 
-static cddp_status take_sizes(struct cddpi_replicated *replicated,
+static cddp_status make_edges(struct cddpi_replicated *replicated,
                               const struct cddpi_model_spec *spec)
 {
-    size_t count = 0;
-    const struct cddpi_edge *edges = cddpi_model_edges(replicated->loss, CDDPI_EDGE_IN, &count);
+    const struct cddpi_model *copy = replicated->replicas[0].model;
 
-    (void)cddpi_model_params(replicated->replicas[0].model, &replicated->param_count);
-    (void)cddpi_model_buffers(replicated->replicas[0].model, &replicated->buffer_count);
-    replicated->output_elements = edges[0].elements;
+    (void)cddpi_model_edges(copy, CDDPI_EDGE_IN, &replicated->in_count);
+    (void)cddpi_model_edges(copy, CDDPI_EDGE_OUT, &replicated->out_count);
     replicated->input_elements = (size_t)spec->channels * (size_t)spec->height *
                                  (size_t)spec->width;
-    replicated->grads = cddpi_zalloc_array(replicated->param_count + 1, sizeof *replicated->grads);
-    return replicated->grads != NULL
+    replicated->in = cddpi_zalloc_array(replicated->in_count + 1, sizeof *replicated->in);
+    replicated->out = cddpi_zalloc_array(replicated->out_count + 1, sizeof *replicated->out);
+    return replicated->in != NULL && replicated->out != NULL
                ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu gradients",
-                            replicated->param_count);
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu edges",
+                            replicated->in_count + replicated->out_count);
 }
 
 cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_t seed,
                                     const cddp_devices *devices, int output_device,
-                                    struct cddpi_replicated **out)
+                                    struct cddpi_layer_range layers, struct cddpi_replicated **out)
 {
     struct cddpi_replicated *replicated = cddpi_zalloc(sizeof *replicated);
     cddp_status status = CDDP_OK;
@@ -398,10 +199,13 @@ cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_
         status = cddpi_workers_create(devices, &replicated->workers);
     }
     if (status == CDDP_OK) {
-        status = make_models(replicated, spec, seed);
+        status = make_models(replicated, spec, seed, layers);
     }
     if (status == CDDP_OK) {
-        status = take_sizes(replicated, spec);
+        status = make_edges(replicated, spec);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_replicated_join_params(replicated);
     }
     if (status != CDDP_OK) {
         cddpi_replicated_destroy(replicated);
@@ -411,7 +215,7 @@ cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_
     return CDDP_OK;
 }
 
-static void destroy_replica(struct replica *replica)
+static void destroy_replica(struct cddpi_replica *replica)
 {
     size_t count = 0;
 
@@ -433,10 +237,13 @@ void cddpi_replicated_destroy(struct cddpi_replicated *replicated)
     for (int d = 0; replicated->replicas != NULL && d < replicated->devices->count; d++) {
         destroy_replica(&replicated->replicas[d]);
     }
-    cddpi_model_destroy(replicated->loss);
+    cddpi_model_destroy(replicated->tail);
+    cddpi_model_destroy(replicated->head);
     cddpi_workers_destroy(replicated->workers);
-    release_outputs(replicated);
+    cddpi_replicated_release_edges(replicated);
+    cddpi_replicated_release_params(replicated);
+    cddpi_free(replicated->in);
+    cddpi_free(replicated->out);
     cddpi_free(replicated->replicas);
-    cddpi_free(replicated->grads);
     cddpi_free(replicated);
 }

@@ -155,6 +155,7 @@ struct cddpi_config {
         char *placement;
         struct cddpi_text_list devices;
         char *output_device;
+        struct cddpi_text_list layers;
         int balance;
         int64_t memory_bytes;
         struct cddpi_int_list recompute;

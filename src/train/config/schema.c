@@ -315,6 +315,10 @@ const struct cddpi_key cddpi_config_keys[] = {
              "some if both are given; none: *train.devices*. The first has the parameters."},
     {KEY(parallel.output_device), CDDPI_KEY_TEXT, "\"\"", .of = "parallel.type=data_parallel",
      .text = "The device on which the outputs come together, and the loss is; empty: the first."},
+    {KEY(parallel.layers), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=data_parallel",
+     .text = "Names of layers, as in *parallel.placement*: these alone have copies, one behind the "
+             "other, with what directly follows them and has no parameters; all others, and the "
+             "loss, are on the first device. None: all layers have copies."},
     {KEY(parallel.placement), CDDPI_KEY_TEXT, "\"\"", MODEL_PARALLEL,
      .text =
          "Which layers are on which device: \"layer1=cpu:0, fc=cpu:1\". A layer is named by its "

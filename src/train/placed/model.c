@@ -32,7 +32,7 @@ void cddpi_trainer_placed_bind_params(struct cddpi_trainer_placed *placed, void 
                                       cddpi_param_wait_fn wait, void *context)
 {
     if (placed->replicated != NULL) {
-        cddpi_model_bind_params(cddpi_replicated_model(placed->replicated), data);
+        cddpi_replicated_bind_params(placed->replicated, data);
         cddpi_replicated_on_param(placed->replicated, wait, context);
     } else {
         cddpi_placed_bind_params(placed->model, data);
@@ -42,14 +42,17 @@ void cddpi_trainer_placed_bind_params(struct cddpi_trainer_placed *placed, void 
 
 bool cddpi_trainer_placed_param_decays(const struct cddpi_trainer_placed *placed, size_t index)
 {
-    return placed->replicated != NULL
-               ? cddpi_model_param_decays(cddpi_replicated_model(placed->replicated), index)
-               : cddpi_placed_param_decays(placed->model, index);
+    return placed->replicated != NULL ? cddpi_replicated_param_decays(placed->replicated, index)
+                                      : cddpi_placed_param_decays(placed->model, index);
+}
+
+int cddpi_trainer_placed_param_device(const struct cddpi_trainer_placed *placed, size_t index)
+{
+    return placed->replicated != NULL ? 0 : cddpi_placed_param_device(placed->model, index);
 }
 
 const uint32_t *cddpi_trainer_placed_ready_order(const struct cddpi_trainer_placed *placed)
 {
-    return placed->replicated != NULL
-               ? cddpi_model_ready_order(cddpi_replicated_model(placed->replicated))
-               : cddpi_placed_ready_order(placed->model);
+    return placed->replicated != NULL ? cddpi_replicated_ready_order(placed->replicated)
+                                      : cddpi_placed_ready_order(placed->model);
 }

@@ -29,6 +29,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_open_devices(const struct cddpi_config *c
 /** data_parallel: on which of @p devices outputs come together. */
 CDDP_CHECKED cddp_status cddpi_trainer_output_device(const struct cddpi_config *config,
                                                      const cddp_devices *devices, int *out);
+/** data_parallel: which layers have copies; both 0: all. */
+CDDP_CHECKED cddp_status cddpi_trainer_copied_layers(const struct cddpi_config *config,
+                                                     const struct cddpi_model_spec *spec,
+                                                     struct cddpi_layer_range *out);
 /** model_parallel: the devices that the configuration names, and which layers are where.
  *  @param group    Rank 0 measures for it if nothing is said; NULL: this rank does.
  *  @param samples  Of a micro-batch, for that.
@@ -58,6 +62,8 @@ void cddpi_trainer_placed_bind_grads(struct cddpi_trainer_placed *placed, void *
 void cddpi_trainer_placed_bind_params(struct cddpi_trainer_placed *placed, void *const *data,
                                       cddpi_param_wait_fn wait, void *context);
 bool cddpi_trainer_placed_param_decays(const struct cddpi_trainer_placed *placed, size_t index);
+/** The device whose memory has the rank's parameter @p index, its gradient and its moments. */
+int cddpi_trainer_placed_param_device(const struct cddpi_trainer_placed *placed, size_t index);
 const uint32_t *cddpi_trainer_placed_ready_order(const struct cddpi_trainer_placed *placed);
 
 /** A step whose micro-batches are on their way at once: all of them, and the mean over ranks. */

@@ -83,34 +83,53 @@ static cddp_status build_segments(struct cddpi_trainer *trainer,
     return CDDP_OK;
 }
 
+static cddp_status create_replicas(struct cddpi_trainer *trainer,
+                                   const struct cddpi_model_spec *spec)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_trainer_placed *placed = trainer->placed;
+    struct cddpi_layer_range layers = {0, 0};
+    int output_device = 0;
+    cddp_status status = cddpi_trainer_open_devices(config, &placed->devices);
+
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_output_device(config, placed->devices, &output_device);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_copied_layers(config, spec, &layers);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_replicated_create(spec, (uint64_t)config->train.seed, placed->devices,
+                                         output_device, layers, &placed->replicated);
+        if (status == CDDP_ERR_CONFIG) {
+            status = cddpi_config_fail(
+                config, config->parallel.layers.count > 0 ? "parallel.layers" : "parallel.type",
+                "%s", cddp_last_error());
+        }
+    }
+    return status;
+}
+
 /* A copy on each device. */
 static cddp_status build_replicas(struct cddpi_trainer *trainer,
                                   const struct cddpi_model_spec *spec)
 {
-    struct cddpi_trainer_placed *placed = trainer->placed;
-    int output_device = 0;
-    cddp_status status = cddpi_trainer_open_devices(trainer->config, &placed->devices);
+    struct cddpi_model *models[3];
+    const struct cddpi_replicated *replicated;
+    cddp_status status = create_replicas(trainer, spec);
 
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_output_device(trainer->config, placed->devices, &output_device);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_replicated_create(spec, (uint64_t)trainer->config->train.seed,
-                                         placed->devices, output_device, &placed->replicated);
-        if (status == CDDP_ERR_CONFIG) {
-            status = cddpi_config_fail(trainer->config, "parallel.type", "%s", cddp_last_error());
-        }
-    }
     if (status != CDDP_OK) {
         return status;
     }
-    trainer->model = cddpi_replicated_model(placed->replicated);
-    trainer->model_count = 2;
-    trainer->models[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
-    trainer->models[1] = (struct cddpi_trainer_model){
-        .model = cddpi_replicated_loss(placed->replicated), .trainer = trainer};
-    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
-    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    replicated = trainer->placed->replicated;
+    cddpi_replicated_trace(trainer->placed->replicated, trainer->group);
+    trainer->model_count = cddpi_replicated_models(replicated, models);
+    for (int m = 0; m < trainer->model_count; m++) {
+        trainer->models[m] = (struct cddpi_trainer_model){.model = models[m], .trainer = trainer};
+    }
+    trainer->model = models[0];
+    trainer->params = cddpi_replicated_params(replicated, &trainer->param_count);
+    trainer->buffers = cddpi_replicated_buffers(replicated, &trainer->buffer_count);
     return CDDP_OK;
 }
 
@@ -177,21 +196,50 @@ static cddp_status print_segment(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
-static cddp_status describe_replicas(const struct cddpi_config *config, int samples, FILE *file)
+static cddp_status print_copies(const struct cddpi_config *config,
+                                const struct cddpi_model_spec *spec, const cddp_devices *devices,
+                                int samples, FILE *file)
 {
-    cddp_devices *devices = NULL;
+    int each = (samples + devices->count - 1) / devices->count;
+    struct cddpi_layer_range layers = {0, 0};
+    char first[64] = "";
+    char last[64] = "";
     int output_device = 0;
-    cddp_status status = cddpi_trainer_open_devices(config, &devices);
+    cddp_status status = cddpi_trainer_output_device(config, devices, &output_device);
 
     if (status == CDDP_OK) {
-        status = cddpi_trainer_output_device(config, devices, &output_device);
+        status = cddpi_trainer_copied_layers(config, spec, &layers);
     }
-    if (status == CDDP_OK) {
+    if (status == CDDP_OK && layers.end == 0) {
         fprintf(file,
                 "devices of each rank: %d, each with a copy of the model and up to %d samples; "
                 "their outputs come together on %s\n",
-                devices->count, (samples + devices->count - 1) / devices->count,
-                devices->cores[output_device].name);
+                devices->count, each, devices->cores[output_device].name);
+        return CDDP_OK;
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_layer_name(spec, layers.first, first, sizeof first);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_layer_name(spec, layers.end - 1, last, sizeof last);
+    }
+    if (status == CDDP_OK) {
+        fprintf(file,
+                "devices of each rank: %d, each with a copy of %s to %s and up to %d samples; "
+                "the other layers are on %s\n",
+                devices->count, first, last, each, devices->cores[0].name);
+    }
+    return status;
+}
+
+static cddp_status describe_replicas(const struct cddpi_config *config,
+                                     const struct cddpi_model_spec *spec, int samples, FILE *file)
+{
+    cddp_devices *devices = NULL;
+    cddp_status status = cddpi_trainer_open_devices(config, &devices);
+
+    if (status == CDDP_OK) {
+        status = print_copies(config, spec, devices, samples, file);
     }
     cddp_devices_destroy(devices);
     return status;
@@ -207,7 +255,7 @@ cddp_status cddpi_trainer_describe_placed(const struct cddpi_config *config,
     cddp_status status = CDDP_OK;
 
     if (config->parallel.type == CDDPI_PARALLEL_DATA) {
-        return describe_replicas(config, samples, file);
+        return describe_replicas(config, spec, samples, file);
     }
     if (config->parallel.type == CDDPI_PARALLEL_MODEL) {
         status = cddpi_trainer_placement(config, spec, NULL, samples, &devices, &segments, &count);

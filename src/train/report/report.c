@@ -2,6 +2,7 @@
 #include "train/report/report.h"
 
 #include "train/models.h"
+#include "train/report/device_memory.h"
 #include "train/report/mfu.h"
 
 #include <sys/resource.h>
@@ -99,5 +100,9 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
                           line.values, line.count);
     }
     show_progress(trainer, &means, mfu);
-    return CDDP_OK;
+    if (trainer->told_memory) {
+        return CDDP_OK;
+    }
+    trainer->told_memory = true;
+    return cddpi_trainer_report_memory(trainer);
 }

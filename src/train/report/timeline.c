@@ -16,6 +16,8 @@ enum {
     COMPUTE_HEIGHT = 26,
     CALL_HEIGHT = 12,
     RANK_HEIGHT = COMPUTE_HEIGHT + CALL_HEIGHT + 22,
+    DEVICE_HEIGHT = 16,
+    MOST_DEVICES = 16, /* of a rank */
     MOST_RANKS = 16
 };
 
@@ -79,6 +81,22 @@ static void draw_bar(const struct scale *scale, const char *kind, const char *la
     }
 }
 
+/* How many devices of the rank have spans of their own. */
+static int devices_of(const struct cddpi_traced_rank *rank)
+{
+    int devices = 0;
+
+    for (size_t i = 0; i < rank->span_count; i++) {
+        devices = rank->spans[i].device >= devices ? rank->spans[i].device + 1 : devices;
+    }
+    return devices < MOST_DEVICES ? devices : MOST_DEVICES;
+}
+
+static double height_of(const struct cddpi_traced_rank *rank)
+{
+    return RANK_HEIGHT + DEVICE_HEIGHT * devices_of(rank);
+}
+
 /* Which of the kinds a span is drawn as; NULL: it is not drawn in the rank's first line. */
 static const char *kind_of(const struct cddpi_traced_span *span)
 {
@@ -90,12 +108,46 @@ static const char *kind_of(const struct cddpi_traced_span *span)
     return NULL;
 }
 
+/* What goes between devices is drawn as collectives are. */
+static void draw_device_span(const struct scale *scale, const struct cddpi_traced_span *span,
+                             double y, FILE *out)
+{
+    const char *kind = kind_of(span) != NULL ? kind_of(span) : "call";
+    char label[CDDPI_TRACE_NAME_BYTES + 24];
+
+    snprintf(label, sizeof label, "%s", span->name);
+    if (span->number >= 0) {
+        snprintf(label, sizeof label, "%s %lld", span->name, (long long)span->number);
+    }
+    draw_bar(scale, kind, label, "", span->begin_ns, span->end_ns, y, CALL_HEIGHT, out);
+}
+
+static void draw_devices(const struct scale *scale, const struct cddpi_traced_rank *rank, double y,
+                         FILE *out)
+{
+    int devices = devices_of(rank);
+
+    y += COMPUTE_HEIGHT + CALL_HEIGHT + 8;
+    for (int d = 0; d < devices; d++) {
+        fprintf(out,
+                "<text class=\"soft\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">device %d</text>\n",
+                LEFT - 10, y + d * DEVICE_HEIGHT + CALL_HEIGHT - 2, d);
+    }
+    for (size_t i = 0; i < rank->span_count; i++) {
+        const struct cddpi_traced_span *span = &rank->spans[i];
+
+        if (span->device >= 0 && span->device < devices) {
+            draw_device_span(scale, span, y + span->device * DEVICE_HEIGHT, out);
+        }
+    }
+}
+
 static void draw_spans(const struct scale *scale, const struct cddpi_traced_rank *rank, double y,
                        FILE *out)
 {
     for (size_t i = 0; i < rank->span_count; i++) {
         const struct cddpi_traced_span *span = &rank->spans[i];
-        const char *kind = kind_of(span);
+        const char *kind = span->device < 0 ? kind_of(span) : NULL; /* devices have rows below */
         char label[64];
         char details[64];
 
@@ -190,9 +242,13 @@ void cddpi_timeline_draw(const struct cddpi_traces *traces, const struct cddpi_t
                          bool alone, FILE *out)
 {
     int shown = traces->count < MOST_RANKS ? traces->count : MOST_RANKS;
-    double height = TOP + (double)shown * RANK_HEIGHT + 34;
+    double height = TOP + 34;
+    double y = TOP + 4;
     struct scale scale = {step, 0};
 
+    for (int r = 0; r < shown; r++) {
+        height += height_of(&traces->ranks[r]);
+    }
     scale.per_ns = (WIDTH - LEFT - RIGHT) / fmax((double)(step->end_ns - step->begin_ns), 1);
     fprintf(out,
             "<svg class=\"timeline\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" "
@@ -215,12 +271,12 @@ void cddpi_timeline_draw(const struct cddpi_traces *traces, const struct cddpi_t
     draw_legend(traces, out);
     draw_axis(&scale, height, out);
     for (int r = 0; r < shown; r++) {
-        double y = TOP + (double)r * RANK_HEIGHT + 4;
-
         fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">rank %d</text>\n", LEFT - 10,
                 y + COMPUTE_HEIGHT / 2.0 + 4, traces->ranks[r].rank);
         draw_spans(&scale, &traces->ranks[r], y, out);
         draw_calls(&scale, &traces->ranks[r], y, out);
+        draw_devices(&scale, &traces->ranks[r], y, out);
+        y += height_of(&traces->ranks[r]);
     }
     fputs("</svg>\n", out);
 }

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "device/parallel.h"
 
 #include <glob.h>
 #include <jansson.h>
@@ -47,11 +48,15 @@ static void copy_text(char *to, size_t bytes, const json_t *object, const char *
 
 static void read_span(const json_t *json, struct cddpi_traced_span *out)
 {
+    int64_t device;
+
     copy_text(out->name, sizeof out->name, json, "name");
     out->begin_ns = time_of(json, "begin_ns", 0);
     out->end_ns = time_of(json, "end_ns", 0);
     out->step = (uint64_t)number_of(json, "step", 0);
     out->number = number_of(json, "number", -1);
+    device = number_of(json, "device", -1);
+    out->device = device >= 0 && device < CDDP_PARALLEL_DEVICES ? (int)device : -1;
     out->bytes = (uint64_t)number_of(json, "bytes", 0);
 }
 

@@ -14,7 +14,8 @@ struct cddpi_traced_span {
     char name[CDDPI_TRACE_NAME_BYTES]; /* as cddpi_span_name() has it; cut if longer */
     int64_t begin_ns, end_ns;          /* on the clock of the first rank */
     uint64_t step;
-    int64_t number; /* of a bucket; -1: none */
+    int64_t number; /* of a bucket or micro-batch; -1: none */
+    int device;     /* of several of the rank's; -1: the rank's own */
     uint64_t bytes;
 };
 

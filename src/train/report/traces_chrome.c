@@ -1,5 +1,5 @@
 /* traces_chrome.c - writes traces in the form that chrome://tracing and ui.perfetto.dev read: a
- * process for each rank, with threads for compute, the loader, buckets and collectives. */
+ * process for each rank, with threads for compute, the loader, buckets, collectives and devices. */
 #include "train/report/traces.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMPUTE, LOADER, BUCKETS, COLLECTIVES, LINES };
+enum { COMPUTE, LOADER, BUCKETS, COLLECTIVES, DEVICES, LINES };
 
 /* What of an event goes on at once is put on lines below each other. */
 enum { LINES_AT_ONCE = 16, THREADS = LINES * LINES_AT_ONCE };
@@ -61,6 +61,15 @@ static int thread_at(int64_t ends[THREADS], int line, int64_t begin_ns, int64_t 
     return thread;
 }
 
+/* Each device has its own, the last ones one together. */
+static int device_thread(int64_t ends[THREADS], const struct cddpi_traced_span *span)
+{
+    int below = span->device < LINES_AT_ONCE ? span->device : LINES_AT_ONCE - 1;
+
+    ends[DEVICES * LINES_AT_ONCE + below] = span->end_ns;
+    return DEVICES * LINES_AT_ONCE + below;
+}
+
 static int line_of(const char *name)
 {
     return strcmp(name, "loader") == 0 ? LOADER : strcmp(name, "bucket") == 0 ? BUCKETS : COMPUTE;
@@ -80,8 +89,9 @@ static void put_spans(struct events *events, const struct cddpi_traces *traces,
     for (size_t i = 0; i < rank->span_count; i++) {
         const struct cddpi_traced_span *span = &rank->spans[i];
         int line = line_of(span->name);
-        int thread = line == COMPUTE ? 0 /* the others lie inside the step */
-                                     : thread_at(ends, line, span->begin_ns, span->end_ns);
+        int thread = span->device >= 0 ? device_thread(ends, span)
+                     : line == COMPUTE ? 0 /* the others lie inside the step */
+                                       : thread_at(ends, line, span->begin_ns, span->end_ns);
         json_t *arguments = json_pack("{s:I}", "step", (json_int_t)span->step);
         char name[CDDPI_TRACE_NAME_BYTES + 32];
 
@@ -124,7 +134,8 @@ static void put_calls(struct events *events, const struct cddpi_traces *traces,
 static void put_rank(struct events *events, const struct cddpi_traces *traces,
                      const struct cddpi_traced_rank *rank)
 {
-    static const char *const names[LINES] = {"compute", "loader", "buckets", "collectives"};
+    static const char *const names[LINES] = {"compute", "loader", "buckets", "collectives",
+                                             "device"};
     int64_t ends[THREADS];
     char name[128];
 

@@ -12,7 +12,8 @@ static const struct cddpi_traced_span *find_span(const struct cddpi_traced_rank 
     const struct cddpi_traced_span *found = NULL;
 
     for (size_t i = 0; i < rank->span_count; i++) {
-        if (rank->spans[i].step == step && strcmp(rank->spans[i].name, name) == 0) {
+        if (rank->spans[i].step == step && rank->spans[i].device < 0 &&
+            strcmp(rank->spans[i].name, name) == 0) {
             found = &rank->spans[i]; /* of several micro-batches the last one, which synchronises */
         }
     }

@@ -76,3 +76,8 @@ cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer, const struct cd
 {
     return cddpi_pipeline_evaluate(trainer->stages->pipeline, batch, out);
 }
+
+size_t cddpi_stages_edge_bytes(const struct cddpi_trainer *trainer)
+{
+    return trainer->stages != NULL ? cddpi_pipeline_edge_bytes(trainer->stages->pipeline) : 0;
+}
