@@ -118,6 +118,8 @@ for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
         # C++'s use C's, each the parts that come before it, and the standard library.
         cddp.hpp:cddp/* | base.hpp:cddp/group.h | *.hpp:cddp/cpp/base.hpp | *.hpp:"cddp/${name%pp}") ;;
         checkpoint.hpp:cddp/cpp/ddp.hpp | checkpoint.hpp:cddp/cpp/store.hpp | ddp.hpp:cddp/cpp/group.hpp) ;;
+        exchange.hpp:cddp/cpp/group.hpp | exchange.hpp:cddp/cpp/store.hpp | loader.hpp:cddp/cpp/group.hpp) ;;
+        process.hpp:cddp/exchange.h) ;;
         *.hpp:*.*) refuse "$file" "$include" "not below it" ;;
         *.hpp:*) ;; # <vector> ...
         mpi.h:cddp/group.h | mpi.h:mpi.h | mpi.h:limits.*) ;;

@@ -12,8 +12,12 @@
 #include <cddp/cpp/base.hpp>
 #include <cddp/cpp/checkpoint.hpp>
 #include <cddp/cpp/ddp.hpp>
+#include <cddp/cpp/exchange.hpp>
 #include <cddp/cpp/group.hpp>
+#include <cddp/cpp/loader.hpp>
+#include <cddp/cpp/process.hpp>
 #include <cddp/cpp/sampler.hpp>
+#include <cddp/cpp/spawn.hpp>
 #include <cddp/cpp/store.hpp>
 
 #endif

@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-enum { CDDP_MAX_DIMS = 8 };
+enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
 
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;

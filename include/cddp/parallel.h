@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { CDDP_PARALLEL_DEVICES = 256 };
+enum { CDDP_PARALLEL_DEVICES = 256 /**< the most devices of a process */ };
 
 /** The devices that work together, in their order; the first is where results are gathered. */
 typedef struct cddp_devices cddp_devices;

@@ -31,7 +31,7 @@ typedef struct cddp_spawn_options {
         sizeof(cddp_spawn_options), 0, 0                                                           \
     }
 
-enum { CDDP_SPAWN_RANKS = 4096 };
+enum { CDDP_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
 
 /** Run @p fn in @p nprocs forks of this process, ranks 0 to nprocs - 1, and wait until all have
  * ended. Each finds the environment that cddp-run gives (CDDP_RANK ..., RANK, WORLD_SIZE,

@@ -30,8 +30,8 @@ static cddp_status count_before(const cddp_group *group, const size_t *counts, c
     return CDDP_OK;
 }
 
-static cddp_status check(const cddp_group *group, const void *in, const void *out,
-                         const size_t *counts, cddp_type type)
+static cddp_status check(const cddp_group *group, const void *in, const size_t *counts,
+                         cddp_type type)
 {
     const char *missing = counts == NULL ? "counts" : NULL;
 
@@ -41,9 +41,6 @@ static cddp_status check(const cddp_group *group, const void *in, const void *ou
     }
     if (missing == NULL && in == NULL && counts[group->rank] > 0) {
         missing = "in";
-    }
-    if (missing == NULL && out == NULL) {
-        missing = "out";
     }
     return missing == NULL ? CDDP_OK
                            : cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
@@ -94,14 +91,19 @@ static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t
 static cddp_status all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
                                cddp_type type, cddp_work **work)
 {
+    static unsigned char nothing; /* where no elements go, if the caller has no memory for them */
     cddp_work *last = NULL;
     size_t own = 0;
     size_t all = 0;
-    cddp_status status = check(group, in, out, counts, type);
+    cddp_status status = check(group, in, counts, type);
 
     if (status == CDDP_OK) {
         status = count_before(group, counts, type, &own, &all);
     }
+    if (status == CDDP_OK && out == NULL && all > 0) {
+        status = cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "all_gatherv: out is NULL");
+    }
+    out = out != NULL ? out : &nothing;
     if (status == CDDP_OK) {
         size_t element = cddp_type_bytes(type);
 

@@ -97,6 +97,7 @@ static int disagree_rank(int rank, int n, void *argument)
     CHECK(group_from_seed(&disagreement->seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(cddp_all_gatherv(group, in, out, NULL, CDDP_F32, NULL) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_all_gatherv(group, NULL, out, counts, CDDP_F32, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_all_gatherv(group, in, NULL, counts, CDDP_F32, NULL) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_all_gatherv(group, in, out, counts, (cddp_type)99, NULL) == CDDP_ERR_ARGUMENT);
     counts[1] = SIZE_MAX;
     CHECK(cddp_all_gatherv(group, in, out, counts, CDDP_F32, NULL) == CDDP_ERR_ARGUMENT);

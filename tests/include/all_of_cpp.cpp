@@ -1,25 +1,11 @@
 /* all_of_cpp.cpp - a rank that uses all of cddp.hpp, and prints what is not as it should be. */
-#include <cddp/cddp.hpp>
+#include "include/all_of_cpp.hpp"
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
 #if __cplusplus >= 202002L
 #include <span>
 #endif
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);           \
-            std::exit(1);                                                                          \
-        }                                                                                          \
-    } while (0)
-
-template <class T>
-constexpr bool only_moves = std::is_move_constructible_v<T> &&std::is_move_assignable_v<T> &&
-                            !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
 static_assert(only_moves<cddp::group> && only_moves<cddp::ddp> && only_moves<cddp::store>);
 static_assert(only_moves<cddp::work> && only_moves<cddp::sampler> && only_moves<cddp::safetensors>);
 static_assert(only_moves<cddp::memory<float>>);
@@ -27,9 +13,9 @@ static_assert(cddp::type_of<const float>() == CDDP_F32 && cddp::type_of<double>(
 static_assert(cddp::type_of<cddp::f16>() == CDDP_F16 && cddp::type_of<cddp::bf16>() == CDDP_BF16);
 static_assert(cddp::type_of<int>() == CDDP_I32 && cddp::type_of<long long>() == CDDP_I64);
 static_assert(cddp::type_of<long>() == CDDP_I64 && cddp::type_of<unsigned char>() == CDDP_U8);
+static_assert(cddp::type_of<signed char>() == CDDP_I8 && cddp::type_of<bool>() == CDDP_BOOL);
 
-/* The status that @p call throws; CDDP_OK: it threw nothing. */
-static cddp_status status_of(const std::function<void()> &call)
+cddp_status status_of(const std::function<void()> &call)
 {
     try {
         call();
@@ -318,6 +304,7 @@ int main()
     const std::string folder = std::string(where == nullptr ? "." : where) + "/rank-" +
                                (rank == nullptr ? "0" : rank) + "-" + std::to_string(__cplusplus);
 
+    first_of_all();
     try {
         cddp::group group;
 
@@ -330,7 +317,12 @@ int main()
         files(folder);
         keys(folder);
         orders();
+        bytes_and_messages(group);
+        keys_of_the_group(group);
+        batches(group);
+        stop(group);
         ends(std::move(group));
+        cddp::set_log_sink(nullptr);
     } catch (const cddp::error &error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

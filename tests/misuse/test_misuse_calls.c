@@ -195,6 +195,7 @@ static void buffers_that_overlap_are_refused(void **state)
 /* Buffers that begin at odd addresses, and none at all. */
 static int odd_rank(int rank, int size, void *argument)
 {
+    const size_t none[3] = {0};
     cddp_group *group;
     unsigned char numbers[100];
     unsigned char *data;
@@ -203,6 +204,7 @@ static int odd_rank(int rank, int size, void *argument)
     data = misuse_memory(group, 1024);
     CHECK(cddp_all_reduce(group, NULL, NULL, 0, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(cddp_all_gather(group, NULL, NULL, 0, CDDP_F32, NULL) == CDDP_OK);
+    CHECK(cddp_all_gatherv(group, NULL, NULL, none, CDDP_F32, NULL) == CDDP_OK);
     CHECK(cddp_all_reduce_weighted(group, NULL, NULL, 0, CDDP_F32, 1, NULL) == CDDP_OK);
     for (int at = 0; at < 8; at++) { /* bytes lie anywhere */
         memset(numbers, rank + 1, sizeof numbers);

@@ -1,5 +1,6 @@
 /* misuse.h - what the tests of wrong use share: ranks that meet as the environment says, so that
- * the same cases run over every transport (CDDP_BACKEND, TEST_HOSTS, CDDP_DEVICE). */
+ * the same cases run over every transport (CDDP_BACKEND, TEST_HOSTS, CDDP_DEVICE; TEST_MPIRUN: by
+ * mpirun, "all" or "some" of the variants). */
 #ifndef CDDP_TESTS_SUPPORT_MISUSE_H
 #define CDDP_TESTS_SUPPORT_MISUSE_H
 

@@ -56,7 +56,7 @@ struct bf16 {
     std::uint16_t bits;
 };
 
-/** The cddp_type of T's numbers, known when it is compiled. */
+/** The cddp_type of T's numbers, known when it is compiled. A char counts as u8 everywhere. */
 template <class T> constexpr cddp_type type_of()
 {
     using plain = std::remove_cv_t<T>;
@@ -70,6 +70,10 @@ template <class T> constexpr cddp_type type_of()
         return CDDP_F16;
     } else if constexpr (std::is_same_v<plain, bf16>) {
         return CDDP_BF16;
+    } else if constexpr (std::is_same_v<plain, bool>) {
+        return CDDP_BOOL;
+    } else if constexpr (std::is_same_v<plain, signed char>) {
+        return CDDP_I8;
     } else if constexpr (whole && std::is_signed_v<plain> && sizeof(plain) == 4) {
         return CDDP_I32;
     } else if constexpr (whole && std::is_signed_v<plain> && sizeof(plain) == 8) {

@@ -49,8 +49,20 @@ class store
         cddp_store *made = nullptr;
 
         check(cddp_store_open(&how, &made));
-        handle_.reset(made);
+        handle_ = std::shared_ptr<cddp_store>(made, cddp_store_close);
     }
+    /** Use @p handle, which stays its owner's: @p keeps is held until this store goes. */
+    store(cddp_store *handle, const std::shared_ptr<cddp_group> &keeps) : handle_(keeps, handle)
+    {
+    }
+    /** @p other may only be destroyed or assigned to from then on. */
+    store(store &&other) noexcept = default;
+    /** This one is closed. */
+    store &operator=(store &&other) noexcept = default;
+    store(const store &) = delete;
+    store &operator=(const store &) = delete;
+    ~store() = default;
+
     /** As they are without a word. */
     static cddp_store_options options()
     {
@@ -146,7 +158,7 @@ class store
                                       : std::string(static_cast<char *>(value.get()), bytes);
     }
 
-    owner<cddp_store, cddp_store_close> handle_;
+    std::shared_ptr<cddp_store> handle_;
 };
 
 } // namespace cddp

@@ -53,6 +53,10 @@ struct cddpi_carrier {
     _Atomic int64_t *heard_ns;           /* by rank: when the last message came; 0: none yet */
     struct cddpi_mpi_requests under_way;
 
+    /* a message of another length than was expected, not told yet; and when it came, 0: none did */
+    struct cddpi_failure misfit;
+    int64_t misfit_ns;
+
     /* check(): set once by the thread that calls MPI */
     struct cddpi_failure broken;
     atomic_bool is_broken;

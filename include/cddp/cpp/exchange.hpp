@@ -1,0 +1,152 @@
+/** @file
+ *  exchange.hpp - what ranks tell each other beside tensors of equal size (exchange.h) for C++. */
+#ifndef CDDP_CPP_EXCHANGE_HPP
+#define CDDP_CPP_EXCHANGE_HPP
+
+#include <cddp/cpp/group.hpp>
+#include <cddp/cpp/store.hpp>
+#include <cddp/exchange.h>
+
+#include <string_view>
+#include <vector>
+
+namespace cddp
+{
+
+/** Gather blocks of different lengths, every rank's in rank order. Collective.
+ *  @param in      counts[rank] numbers.
+ *  @param out     As many as all @p counts together.
+ *  @param counts  By rank; the same on all ranks. */
+template <class I, class O>
+void all_gatherv(group &among, const I &in, O &&out, const std::vector<std::size_t> &counts,
+                 work *started = nullptr)
+{
+    auto from = view(in);
+    auto to = view(out);
+    using number = std::remove_reference_t<decltype(*to.data())>;
+    std::size_t all = 0;
+    cddp_work *handle = nullptr;
+
+    static_assert(
+        std::is_same_v<std::remove_cv_t<std::remove_reference_t<decltype(*from.data())>>, number>,
+        "in and out hold numbers of different types");
+    if (counts.size() != static_cast<std::size_t>(among.world_size())) {
+        throw error(CDDP_ERR_ARGUMENT, "all_gatherv: there are " + std::to_string(counts.size()) +
+                                           " counts for " + std::to_string(among.world_size()) +
+                                           " ranks");
+    }
+    for (std::size_t count : counts) {
+        all += count;
+    }
+    if (from.size() != counts[static_cast<std::size_t>(among.rank())] || to.size() != all) {
+        throw error(CDDP_ERR_ARGUMENT,
+                    "all_gatherv: in has " + std::to_string(from.size()) + " numbers, out " +
+                        std::to_string(to.size()) + ", but the counts say " +
+                        std::to_string(counts[static_cast<std::size_t>(among.rank())]) + " and " +
+                        std::to_string(all));
+    }
+    check(cddp_all_gatherv(among.get(), from.data(), to.data(), counts.data(), type_of<number>(),
+                           started == nullptr ? nullptr : &handle));
+    if (started != nullptr) {
+        started->reset(handle);
+    }
+}
+
+/** Every rank's bytes, by rank. Collective. */
+inline std::vector<std::string> all_gather_bytes(group &among, std::string_view own)
+{
+    std::vector<std::size_t> lengths(static_cast<std::size_t>(among.world_size()));
+    std::vector<std::string> out;
+    given<void> all;
+    const char *at;
+
+    check(cddp_all_gather_bytes(among.get(), own.data(), own.size(), all.out(), lengths.data()));
+    at = static_cast<const char *>(all.get());
+    for (std::size_t length : lengths) {
+        out.emplace_back(at, length);
+        at += length;
+    }
+    return out;
+}
+
+/** The bytes of @p root; those of other ranks are not looked at. Collective. */
+inline std::string broadcast_bytes(group &among, std::string_view own, int root)
+{
+    given<void> bytes;
+    std::size_t length = 0;
+
+    check(cddp_broadcast_bytes(among.get(), own.data(), own.size(), root, bytes.out(), &length));
+    return std::string(static_cast<const char *>(bytes.get()), length);
+}
+
+/** Messages that begin together, so that no order of them makes ranks wait for ever. */
+class messages
+{
+  public:
+    /** One more, to rank @p to. @p data is not copied. */
+    template <class D> messages &send(const D &data, int to)
+    {
+        return add(view(data), to, false);
+    }
+    /** One more, from rank @p from. */
+    template <class D> messages &recv(D &&data, int from)
+    {
+        return add(view(data), from, true);
+    }
+    /** Begin all; a handle for each, in the order of the calls above. */
+    std::vector<work> start(group &among) const
+    {
+        std::vector<cddp_work *> handles(list_.size(), nullptr);
+        std::vector<work> out(list_.size());
+
+        check(cddp_messages_start(among.get(), list_.data(), list_.size(), handles.data()));
+        for (std::size_t i = 0; i < out.size(); i++) {
+            out[i].reset(handles[i]);
+        }
+        return out;
+    }
+    /** Begin all, and wait until all are done. */
+    void run(group &among) const
+    {
+        check(cddp_messages_start(among.get(), list_.data(), list_.size(), nullptr));
+    }
+
+  private:
+    template <class T> messages &add(span<T> data, int peer, bool receives)
+    {
+        cddp_message made = {};
+
+        made.receives = receives;
+        made.peer = peer;
+        made.data = const_cast<std::remove_const_t<T> *>(data.data());
+        made.count = data.size();
+        made.type = type_of<T>();
+        list_.push_back(made);
+        return *this;
+    }
+
+    std::vector<cddp_message> list_;
+};
+
+/** The store of the caller's own keys among these ranks; it keeps the group's handle of C. The
+ *  first call is collective. */
+inline store store_of(group &among)
+{
+    cddp_store *found = nullptr;
+
+    check(cddp_group_store(among.get(), &found));
+    return store(found, among.share());
+}
+
+/** Whether any rank was asked to end by a signal: the same on all ranks. Collective. */
+inline bool should_stop(group &among)
+{
+    bool stop = false;
+
+    check(cddp_should_stop(among.get(), &stop));
+    return stop;
+}
+
+} // namespace cddp
+
+#endif

@@ -1,0 +1,190 @@
+/** @file
+ *  loader.hpp - batches made by threads (loader.h) for C++. */
+#ifndef CDDP_CPP_LOADER_HPP
+#define CDDP_CPP_LOADER_HPP
+
+#include <cddp/cpp/group.hpp>
+#include <cddp/loader.h>
+
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+namespace cddp
+{
+
+/** This rank's share of a global batch. Its memory is the loader's until the next call on it. */
+class batch
+{
+  public:
+    /** Of @p bytes bytes a sample. */
+    batch(const cddp_batch &of, std::size_t bytes) : of_(of), bytes_(bytes)
+    {
+    }
+    /** The samples one after another, as numbers of T, of which a sample is a whole number. */
+    template <class T> span<const T> data() const
+    {
+        if (bytes_ % sizeof(T) != 0) {
+            throw error(CDDP_ERR_ARGUMENT, "batch: a sample of " + std::to_string(bytes_) +
+                                               " bytes is no whole number of elements of " +
+                                               std::to_string(sizeof(T)));
+        }
+        return {static_cast<const T *>(of_.data), of_.count * (bytes_ / sizeof(T))};
+    }
+    /** Which samples they are. */
+    span<const std::uint64_t> indices() const
+    {
+        return {of_.indices, of_.count};
+    }
+    /** How many; 0: this rank has none in this step. */
+    std::uint64_t size() const
+    {
+        return of_.count;
+    }
+    /** How many all ranks have together. */
+    std::uint64_t total() const
+    {
+        return of_.total;
+    }
+    /** Counted from 0 in each epoch. */
+    std::uint64_t number() const
+    {
+        return of_.number;
+    }
+
+  private:
+    cddp_batch of_;
+    std::size_t bytes_;
+};
+
+/** Batches of one data set, on one rank. */
+class loader
+{
+  public:
+    /** Writes sample @p index to @p out. Called by several threads at once; may throw. */
+    using make_sample = std::function<void(std::uint64_t index, void *out)>;
+
+    /** As they are without a word. */
+    static cddp_loader_options options()
+    {
+        cddp_loader_options how = CDDP_LOADER_OPTIONS_INIT;
+
+        return how;
+    }
+    /** This process has all of each batch. `load`, `state` and `group` of @p how are not used. */
+    loader(const cddp_loader_options &how, make_sample make) : loader(nullptr, how, std::move(make))
+    {
+    }
+    /** The ranks of @p among share each batch. The loader keeps the group's handle of C. */
+    loader(const group &among, const cddp_loader_options &how, make_sample make)
+        : loader(among.share(), how, std::move(make))
+    {
+    }
+    /** The handle of C, which stays this loader's. */
+    cddp_loader *get() const noexcept
+    {
+        return handle_.get();
+    }
+    /** How many batches an epoch has. */
+    std::uint64_t batches() const
+    {
+        return cddp_loader_batches(get());
+    }
+    /** Begin @p epoch at batch @p first. */
+    void begin(std::uint64_t epoch, std::uint64_t first = 0)
+    {
+        maker_->forget();
+        check(cddp_loader_begin(get(), epoch, first));
+    }
+    /** Wait for this rank's share of the next batch; nothing at the end of the epoch. If making a
+     *  sample has thrown, throws the first such exception of the epoch. */
+    std::optional<batch> next()
+    {
+        cddp_batch out = CDDP_BATCH_INIT;
+        cddp_status status = cddp_loader_next(get(), &out);
+
+        if (status != CDDP_OK) {
+            error failure(status, cddp_last_error());
+
+            maker_->rethrow();
+            throw failure;
+        }
+        return out.end ? std::nullopt : std::optional<batch>(batch(out, bytes_));
+    }
+
+  private:
+    /* What the loader's threads call, and what they caught. */
+    class maker
+    {
+      public:
+        explicit maker(make_sample make) : make_(std::move(make))
+        {
+        }
+        static cddp_status call(void *state, std::uint64_t index, void *out) noexcept
+        {
+            maker *self = static_cast<maker *>(state);
+
+            try {
+                self->make_(index, out);
+                return CDDP_OK;
+            } catch (const error &failure) {
+                self->keep(std::current_exception());
+                return failure.status() == CDDP_OK ? CDDP_ERR_STATE : failure.status();
+            } catch (...) {
+                self->keep(std::current_exception());
+                return CDDP_ERR_STATE;
+            }
+        }
+        void forget()
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+
+            first_ = nullptr;
+        }
+        void rethrow()
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+
+            if (first_ != nullptr) {
+                std::rethrow_exception(std::exchange(first_, nullptr));
+            }
+        }
+
+      private:
+        void keep(std::exception_ptr thrown)
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+
+            if (first_ == nullptr) {
+                first_ = std::move(thrown);
+            }
+        }
+
+        make_sample make_;
+        std::mutex mutex_;
+        std::exception_ptr first_;
+    };
+
+    loader(std::shared_ptr<cddp_group> among, cddp_loader_options how, make_sample make)
+        : group_(std::move(among)), maker_(std::make_unique<maker>(std::move(make))),
+          bytes_(how.sample_bytes)
+    {
+        cddp_loader *made = nullptr;
+
+        how.group = group_.get();
+        how.load = maker::call;
+        how.state = maker_.get();
+        check(cddp_loader_create(&how, &made));
+        handle_.reset(made);
+    }
+
+    std::shared_ptr<cddp_group> group_; /* declared first, so they go after the handle */
+    std::unique_ptr<maker> maker_;
+    std::size_t bytes_;
+    owner<cddp_loader, cddp_loader_destroy> handle_;
+};
+
+} // namespace cddp
+
+#endif

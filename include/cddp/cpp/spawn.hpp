@@ -1,0 +1,47 @@
+/** @file
+ *  spawn.hpp - ranks as forks of one program (spawn.h) for C++. */
+#ifndef CDDP_CPP_SPAWN_HPP
+#define CDDP_CPP_SPAWN_HPP
+
+#include <cddp/cpp/base.hpp>
+#include <cddp/spawn.h>
+
+#include <exception>
+#include <functional>
+
+namespace cddp
+{
+
+/** As they are without a word. */
+inline cddp_spawn_options spawn_options()
+{
+    cddp_spawn_options how = CDDP_SPAWN_OPTIONS_INIT;
+
+    return how;
+}
+
+/** Run @p body in @p nprocs forks of this process, and wait for them. A rank in which a call of
+ *  cddp has thrown is reported with that failure; any other exception ends the rank by
+ *  std::terminate(). What @p body has on its stack is destroyed, what the caller has is not. */
+inline void spawn(int nprocs, const std::function<void(int rank)> &body,
+                  const cddp_spawn_options &how = spawn_options())
+{
+    using function = const std::function<void(int)>;
+    cddp_spawn_fn call = [](int rank, void *argument) noexcept {
+        try {
+            (*static_cast<function *>(argument))(rank);
+            return 0;
+        } catch (const error &failure) {
+            if (std::string(failure.what()) != cddp_last_error()) {
+                std::terminate(); /* C would report another failure */
+            }
+            return 1;
+        }
+    };
+
+    check(cddp_spawn(call, nprocs, const_cast<std::function<void(int)> *>(&body), &how));
+}
+
+} // namespace cddp
+
+#endif

@@ -1,0 +1,34 @@
+/* all_of_cpp.hpp - what the two halves of the C++ rank share. */
+#ifndef CDDP_TESTS_INCLUDE_ALL_OF_CPP_HPP
+#define CDDP_TESTS_INCLUDE_ALL_OF_CPP_HPP
+
+#include <cddp/cddp.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);           \
+            std::exit(1);                                                                          \
+        }                                                                                          \
+    } while (0)
+
+template <class T>
+constexpr bool only_moves = std::is_move_constructible_v<T> &&std::is_move_assignable_v<T> &&
+                            !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
+
+/* The status that @p call throws; CDDP_OK: it threw nothing. */
+cddp_status status_of(const std::function<void()> &call);
+
+/* Before any group. */
+void first_of_all();
+void bytes_and_messages(cddp::group &group);
+void keys_of_the_group(cddp::group &group);
+void batches(cddp::group &group);
+/* The last: the process was asked to stop. */
+void stop(cddp::group &group);
+
+#endif
