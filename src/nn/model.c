@@ -98,13 +98,19 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     return cddpi_model_init_params(model);
 }
 
-static cddp_status check_precision(const struct cddpi_model_spec *spec,
-                                   const struct cddpi_model_ops *ops)
+static cddp_status check_device(const struct cddpi_model_spec *spec,
+                                const struct cddpi_model_ops *ops)
 {
     if (spec->precision == CDDPI_PRECISION_FP16 && !ops->takes_fp16) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "model: fp16 is for CUDA devices; the processor computes "
                           "in f32 or bf16");
+    }
+    if (spec->loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY && ops != &cddpi_model_on_cpu) {
+        return cddpi_fail(
+            CDDP_ERR_UNAVAILABLE,
+            "model: the loss binary_cross_entropy is not on a GPU yet: train.device = "
+            "\"cpu\" has it");
     }
     return CDDP_OK;
 }
@@ -138,7 +144,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
-    status = check_precision(spec, model->ops);
+    status = check_device(spec, model->ops);
     if (status == CDDP_OK) {
         status = build(model, spec);
     }

@@ -68,9 +68,11 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, TOKENS,
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
-    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
-     .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
-             "targets."},
+    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"",
+     .choices = "cross_entropy|mse|binary_cross_entropy",
+     .text =
+         "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
+         "error, or the mean binary cross-entropy of the outputs as logits (not on a GPU yet)."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
      .text =
          "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
@@ -400,7 +402,8 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm|lstm",
+                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm|lstm|"
+                "conv_transpose2d|tanh|sigmoid|leaky_relu",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -408,15 +411,21 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear, lstm: outputs; conv2d: output channels; embedding: features of a token."},
+     .text =
+         "linear, lstm: outputs; conv2d, conv_transpose2d: output channels; embedding: features "
+         "of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d, pools: height and width; pools default to 2. local_response_norm: channels "
-             "around each, default 5."},
+     .text = "conv2d, conv_transpose2d, pools: height and width; pools default to 2. "
+             "local_response_norm: channels around each, default 5."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d: default 1; pools: default the kernel."},
-    {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
+     .text = "conv2d, conv_transpose2d: default 1; pools: default the kernel."},
+    {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024,
+     .text =
+         "conv2d, conv_transpose2d, pools: default 0. conv_transpose2d: so much of each side of "
+         "the output is left out, which has (side - 1) stride + kernel - 2 padding pixels. The "
+         "layer is not on a GPU yet."},
     {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
-     .text = "linear, conv2d, lstm: whether there is one; default true."},
+     .text = "linear, conv2d, conv_transpose2d, lstm: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
      .text = "batch_norm: statistics over all ranks; default false."},
     {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
@@ -434,8 +443,10 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
      .text = "embedding: name of the table of positions that is added; default: none."},
     {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
-     .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
-             "as in PyTorch; embedding, 1."},
+     .text =
+         "linear, embedding, conv2d, conv_transpose2d, batch_norm: standard deviation of the "
+         "first weights, whose mean is 0, or of batch_norm 1; default: linear and convolutions, "
+         "uniform as in PyTorch; embedding, 1; batch_norm, 0."},
     {LAYER("groups", groups), CDDPI_KEY_INT, "", 1, 1 << 20,
      .text = "conv2d: input and output channels are divided into so many groups, each convolved "
              "with filters of its own; default 1. Not on a GPU yet."},
@@ -446,6 +457,9 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "local_response_norm: see alpha; default 0.75."},
     {LAYER("offset", offset), CDDPI_KEY_REAL, "", 1e-6, 1e6,
      .text = "local_response_norm: see alpha; default 1."},
+    {LAYER("slope", slope), CDDPI_KEY_REAL, "", 1e-9, 1,
+     .text = "leaky_relu: what numbers below 0 are multiplied by; default 0.01. tanh, sigmoid and "
+             "leaky_relu are not on a GPU yet."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 
