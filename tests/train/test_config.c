@@ -166,7 +166,7 @@ static void a_value_outside_its_range_names_the_range(void **state)
     assert_string_equal(
         message(FILES "model = { type = \"resnet\"; };\n", NULL),
         "small.conf:2: model.type: \"resnet\" is not one of: mlp, cnn, resnet20, "
-        "resnet50, gpt2, layers, alexnet, vgg11, lstm_lm; the nearest is \"resnet20\"");
+        "resnet50, gpt2, layers, alexnet, vgg11, lstm_lm, dcgan; the nearest is \"resnet20\"");
 }
 
 static void other_systems_marks_and_line_ends_are_read_over(void **state)

@@ -18,6 +18,7 @@
 #define TOKENS .of = "data.type=tokens|text|synthetic"
 #define WORDS .of = "data.type=tokens|text"
 #define GPT2 .of = "model.type=gpt2"
+#define DCGAN .of = "model.type=dcgan"
 #define SGD .of = "optimizer.type=sgd"
 #define ADAMW .of = "optimizer.type=adamw"
 #define MODEL_PARALLEL .of = "parallel.type=model_parallel"
@@ -28,8 +29,9 @@
 
 const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"",
-     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11|lstm_lm",
-     .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
+     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11|lstm_lm|dcgan",
+     .text = "The network: a preset, or *layers* for those that *model.layers* lists. dcgan: two "
+             "networks, see GENERATED IMAGES."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp|lstm_lm",
      .text = "mlp: widths of the hidden layers. lstm_lm: those of the LSTM layers."},
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
@@ -78,6 +80,15 @@ const struct cddpi_key cddpi_config_keys[] = {
          "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
          "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
          "*cddp-convert*(1); *model.context* may be shorter than theirs."},
+
+    {KEY(model.latent), CDDPI_KEY_INT, "100", 1, 1 << 16, DCGAN,
+     .text = "dcgan: numbers of a latent vector, of which the generator makes an image."},
+    {KEY(model.generator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
+     .text = "dcgan: channels of the generator's last layer but one; each one before has twice as "
+             "many."},
+    {KEY(model.discriminator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
+     .text =
+         "dcgan: channels of the discriminator's first layer; each one behind has twice as many."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic|image_folder",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
@@ -376,6 +387,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "adamw: second moment."},
     {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1, ADAMW,
      .text = "adamw: added to the root of the second moment."},
+    {KEY(optimizer.discriminator_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6, DCGAN,
+     .text = "dcgan: the discriminator's learning rate, where it is another than the generator's, "
+             "*optimizer.lr*; 0: it is not. Both have the other keys in common, and optimizers of "
+             "their own."},
     {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
      .choices = "constant|linear|cosine|step|wsd",
      .text = "How the learning rate changes after warm-up; *wsd*: it stays until the last "
