@@ -189,6 +189,20 @@ static void weights_and_learning_rates_are_those_of_both_networks(void **state)
     cddp_safetensors_close(files[1]);
 }
 
+/* 240 samples in batches of 14: the last one has 2. */
+static void a_rank_without_samples_takes_part(void **state)
+{
+    struct run_options options = {
+        .ranks = 3,
+        .conf = "gan.conf",
+        .arguments = {run_dir_argument("short"), "train.batch_size=14", NULL}};
+
+    (void)state;
+    run_well(&options); /* at its end all ranks have compared both networks */
+    assert_true(isfinite(metric("short", 18, "loss_d")));
+    assert_true(isfinite(metric("short", 18, "loss_g")));
+}
+
 static void evaluations_leave_a_sheet_of_images_of_the_same_vectors(void **state)
 {
     const int width = 8 * (GAN_SIDE + 1) + 1;
@@ -261,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_step_makes_the_passes_of_pytorchs_example_on_any_number_of_ranks),
         cmocka_unit_test(both_networks_go_on_from_a_checkpoint_with_the_same_bits),
         cmocka_unit_test(weights_and_learning_rates_are_those_of_both_networks),
+        cmocka_unit_test(a_rank_without_samples_takes_part),
         cmocka_unit_test(evaluations_leave_a_sheet_of_images_of_the_same_vectors),
         cmocka_unit_test(keys_that_do_not_fit_two_networks_are_named),
     };
