@@ -1,6 +1,6 @@
 """bench_parallel.py - the part `parallel` of scripts/bench: one network on two cores as a single rank, DDP,
-DataParallel (where train.conf has it), two stages, and two stages with more and more micro-batches; what gpipe and
-1f1b keep of those; each beside the theory. The rows of a round are measured one after the other."""
+DataParallel (where train.conf has it), two stages, and two stages with more and more micro-batches and by other
+schedules; what those keep of micro-batches; each beside the theory. The rows of a round are measured one after the other."""
 import os, statistics, subprocess
 
 STAGES = 2
@@ -8,12 +8,16 @@ SPLITS = (1, 2, 4, 8, 16, 32, 64)  # micro-batches of a step
 BATCH = 64                         # of a step
 KEPT = (4, 8, 16)                  # micro-batches of constant size, for memory
 KEPT_SAMPLES = {"resnet20": 32, "gpt2": 4}
-MICRO = 8                          # the number at which pipelines are judged
+MICRO = 8                          # the number at which pipelines are judged, and schedules compared
+SCHEDULES = ("1f1b", "zero_bubble", "gpipe")
 
 
-def ideal(micro_batches, stages=STAGES):
-    """The speed-up of a pipeline whose stages take as long, and whose messages nothing."""
-    return stages * micro_batches / (micro_batches + stages - 1)
+def ideal(micro_batches, stages=STAGES, schedule="1f1b"):
+    """The speed-up of a pipeline whose stages take as long, and whose messages nothing; in zero_bubble, whose three
+    passes take as long as each other."""
+    passes = 3 * micro_batches if schedule == "zero_bubble" else micro_batches
+    waits = stages - 1 + (max(0, stages - micro_batches) if schedule == "zero_bubble" else 0)
+    return stages * passes / (passes + waits)
 
 
 def kept(schedule, micro_batches, stages=STAGES):
@@ -33,7 +37,18 @@ def ways(has_data_parallel):
         rows["DataParallel"] = (1, ["parallel.type=data_parallel", 'train.devices=["cpu:0","cpu:1"]'])
     for count in SPLITS:
         rows[f"{STAGES} stages, {count}"] = (STAGES, [f"parallel.pipeline={STAGES}", f"parallel.micro_batches={count}"])
+    for schedule in SCHEDULES[1:]:
+        rows[f"{STAGES} stages, {MICRO}, {schedule}"] = (STAGES, [
+            f"parallel.pipeline={STAGES}", f"parallel.micro_batches={MICRO}", f"parallel.schedule={schedule}"])
     return rows
+
+
+def theory_of(who):
+    """The speed-up that the row of that name cannot exceed."""
+    if "stages" not in who:
+        return 1 if who == "single" else 2
+    count, *schedule = who.split(", ")[1:]
+    return ideal(int(count), schedule=schedule[0] if schedule else "1f1b")
 
 
 def measure(bench, conf, words, steps, rounds):
@@ -50,7 +65,7 @@ def measure(bench, conf, words, steps, rounds):
 def measure_memory(bench, conf, words, samples):
     """Peak of the first stage in MiB, by schedule and number of micro-batches."""
     found = {}
-    for schedule in ("1f1b", "gpipe"):
+    for schedule in SCHEDULES:
         for count in KEPT:
             row = bench.run_cddp(conf, STAGES, os.path.join(bench.BUILD, "run"), 6, 1, [
                 f"train.batch_size={samples * count}", *words, f"parallel.pipeline={STAGES}",
@@ -78,9 +93,8 @@ def table(result, number):
         print(f"| {name}, {BATCH} samples a step | samples/s | over single | theory | waiting % | peak MiB of rank 0 |")
         print("|---|---|---|---|---|---|")
         for who, row in rows.items():
-            theory = ideal(int(who.split()[-1])) if "stages" in who else 1 if who == "single" else 2
             waits = 100 * row.get("exposed_comm_ms", 0) / row["step_ms"]
-            print(f"| {who} | {number(row['samples_per_s'])} | {row['samples_per_s'] / single:.2f} | {theory:.2f} | "
+            print(f"| {who} | {number(row['samples_per_s'])} | {row['samples_per_s'] / single:.2f} | {theory_of(who):.2f} | "
                   f"{waits:.0f} | {number(row['peak_rss_mib'])} |")
         reached = rows[f"{STAGES} stages, {MICRO}"]["samples_per_s"] / single
         print(f"\n{name}: pipelined at M = {MICRO} {reached:.2f} of a single rank, {reached / ideal(MICRO):.2f} of the "

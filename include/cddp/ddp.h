@@ -231,9 +231,9 @@ CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 CDDP_CHECKED cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples);
 
 /** Say that backward has finished gradient @p index, so its bucket may start. Does not wait.
- *  Where the rank has a core to spare, a thread of the group's moves the data meanwhile
- *  ($CDDP_COMM_THREAD, 0 or 1, decides instead); else they only move inside calls of cddp, of which
- *  this is one: see cddp_ddp_progress().
+ *  Where the rank has a core to spare, or TCP brings the data from other machines, a thread of the
+ *  group's moves them meanwhile ($CDDP_COMM_THREAD, 0 or 1, decides instead); else they only move
+ *  inside calls of cddp, of which this is one: see cddp_ddp_progress().
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (a second time in
  *          one backward), CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);

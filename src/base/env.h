@@ -58,7 +58,8 @@
       "the processor has")                                                                         \
     X(COMM_THREAD, "CDDP_COMM_THREAD", "",                                                         \
       "1: collectives that overlap run on a thread of their own, 0: the compute thread advances "  \
-      "them; unset: 1 if the rank has a core to spare")                                            \
+      "them; unset: 1 if the rank has a core to spare, else, over several machines by TCP, the "   \
+      "thread in turn with the compute thread, which runs them while it waits")                    \
     X(SHARE_GRADS, "CDDP_SHARE_GRADS", "",                                                         \
       "0: a gradient block of the caller's (flat_grads) is copied at each step; unset or 1: "      \
       "ranks "                                                                                     \

@@ -120,6 +120,8 @@ struct cddpi_backend_ops {
     /* Write the name of the network interface that leads to the other hosts, at most @p bytes with
      * its end; false: it is not known on this rank. NULL: never. */
     bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
+    /* Whether other machines' data come while this rank computes, and end a sleep. NULL: no. */
+    bool (*has_wire)(const struct cddpi_backend *backend);
 };
 
 struct cddp_work {
@@ -152,15 +154,20 @@ struct cddpi_queue {
     int64_t spin_ns;
     unsigned yields; /* how often a wait yields, instead of spinning, when ranks outnumber cores */
 
-    /* the comm thread; absent: the calling thread advances the queue */
+    /* the comm thread, where the rank has a core to spare: the queue is its */
     bool threaded;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards incoming, stop and idle */
+    pthread_mutex_t mutex; /* guards incoming, stop and idle; or all of the queue, see shared */
     pthread_cond_t wake;
     struct cddp_work *incoming, *incoming_last;
     _Atomic bool arrived; /* incoming is not empty, or stop */
     bool stop;
     bool idle; /* the thread sleeps on `wake` */
+
+    /* wire.c; else, if neither is there, the calling thread alone advances the queue */
+    bool shared;           /* both threads do, in turn, each with the mutex */
+    bool caller_drives;    /* the calling thread waits: the other one keeps out */
+    pthread_cond_t parked; /* the thread has become idle */
 };
 
 /* Of the thread that runs the queue: when it warns of ranks that are late. */

@@ -1,5 +1,7 @@
 /* queue.c - runs a group's operations in order: on the comm thread where the rank has a core to
- * spare, else inside the calls of the thread that owns the group. */
+ * spare, else inside the calls of the thread that owns the group, and, between machines, meanwhile
+ * on a thread that mostly sleeps (wire.c). */
+#include "group/queue.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
@@ -18,13 +20,6 @@
 
 enum { SLICE_NS = 50000000, SPIN_NS = 50000, YIELDS = 64, PAUSES = 16 };
 
-/* The state of a wait between two looks at the queue: first it spins, then it sleeps. */
-struct backoff {
-    int64_t spin_until_ns;
-    unsigned yields;
-    bool overslept; /* the last sleep ended by itself */
-};
-
 static void pause_cpu(void)
 {
 #if defined(__x86_64__)
@@ -42,7 +37,7 @@ static unsigned channel_of(const struct cddpi_group_op *op)
     return op->kind == CDDPI_RECV ? 2 + 2 * (unsigned)op->root : 0;
 }
 
-static void push(struct cddpi_queue *queue, struct cddp_work *work)
+void cddpi_queue_push(struct cddpi_queue *queue, struct cddp_work *work)
 {
     unsigned index = channel_of(&work->op);
     struct cddpi_channel *channel = &queue->channels[index];
@@ -75,9 +70,7 @@ static void complete(cddp_group *group, struct cddpi_channel *channel, cddp_stat
     }
 }
 
-/* Take the finished works off `pending`. Returns how many are left: if none, another thread may use
- * the channels from now on. */
-static unsigned count_finished(struct cddpi_queue *queue)
+unsigned cddpi_queue_count_finished(struct cddpi_queue *queue)
 {
     unsigned running = queue->running;
     unsigned finished = queue->finished;
@@ -191,7 +184,7 @@ static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
     return any;
 }
 
-static bool advance_all(cddp_group *group)
+bool cddpi_queue_advance(cddp_group *group)
 {
     struct cddpi_queue *queue = &group->queue;
     bool any = advance_channel(group, &queue->channels[0]);
@@ -240,15 +233,42 @@ static bool arrived(struct cddpi_queue *queue)
     return queue->threaded && atomic_load_explicit(&queue->arrived, memory_order_acquire);
 }
 
-/* Wait between two looks at a queue in which nothing advances. */
-static void back_off(cddp_group *group, struct backoff *backoff, int64_t limit_ns)
+bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthread_mutex_t *mutex)
 {
     struct cddpi_queue *queue = &group->queue;
     const struct cddpi_backend_ops *ops = group->ops;
-    int64_t until;
-    int64_t now;
-    uint32_t ticket;
     const struct cddpi_group_op *only = NULL;
+    int64_t until;
+    uint32_t ticket;
+    bool result = false;
+
+    if (queue->messages == 0 && queue->channels[0].first != NULL) {
+        only = &queue->channels[0].first->op;
+    }
+    ticket = ops->prepare_sleep(group->backend, only);
+    if (!cddpi_queue_advance(group) && !arrived(queue) && check_all(group, overslept, &until) &&
+        queue->running > 0) {
+        int64_t now = cddpi_now_ns();
+
+        until = until < limit_ns ? until : limit_ns;
+        until = until - now < SLICE_NS ? until - now : SLICE_NS;
+        if (mutex != NULL) {
+            pthread_mutex_unlock(mutex);
+        }
+        result = until > 0 && !ops->sleep(group->backend, ticket, until) && until == SLICE_NS;
+        if (mutex != NULL) {
+            pthread_mutex_lock(mutex);
+        }
+    }
+    ops->end_sleep(group->backend);
+    return result;
+}
+
+/* Wait between two looks at a queue in which nothing advances. */
+static void back_off(cddp_group *group, struct cddpi_backoff *backoff, int64_t limit_ns)
+{
+    struct cddpi_queue *queue = &group->queue;
+    int64_t now;
 
     if (backoff->yields < queue->yields) {
         backoff->yields++;
@@ -267,35 +287,23 @@ static void back_off(cddp_group *group, struct backoff *backoff, int64_t limit_n
             return;
         }
     }
-    if (queue->messages == 0 && queue->channels[0].first != NULL) {
-        only = &queue->channels[0].first->op;
-    }
-    ticket = ops->prepare_sleep(group->backend, only);
-    if (!advance_all(group) && !arrived(queue) && check_all(group, backoff->overslept, &until) &&
-        queue->running > 0) {
-        now = cddpi_now_ns();
-        until = until < limit_ns ? until : limit_ns;
-        until = until - now < SLICE_NS ? until - now : SLICE_NS;
-        backoff->overslept = until > 0 && !ops->sleep(group->backend, ticket, until) &&
-                             until == SLICE_NS;
-    }
-    ops->end_sleep(group->backend);
+    backoff->overslept = cddpi_queue_sleep(group, limit_ns, backoff->overslept, NULL);
 }
 
-static void run_here(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)
+void cddpi_queue_run_here(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)
 {
-    struct backoff backoff = {0, 0, false};
+    struct cddpi_backoff backoff = {0};
     int64_t limit = deadline_ns != 0 ? deadline_ns : INT64_MAX;
 
     for (;;) {
-        bool any = advance_all(group);
+        bool any = cddpi_queue_advance(group);
 
-        (void)count_finished(&group->queue);
+        (void)cddpi_queue_count_finished(&group->queue);
         if (atomic_load_explicit(&work->done, memory_order_acquire) == 1) {
             return;
         }
         if (any) {
-            backoff = (struct backoff){0, 0, false};
+            backoff = (struct cddpi_backoff){0};
             continue;
         }
         if (deadline_ns != 0 && cddpi_now_ns() >= deadline_ns) {
@@ -319,7 +327,7 @@ static bool take_incoming(struct cddpi_queue *queue, unsigned *running)
         struct cddp_work *work = queue->incoming;
 
         queue->incoming = work->next;
-        push(queue, work);
+        cddpi_queue_push(queue, work);
         (*running)++;
     }
     stop = queue->stop;
@@ -351,7 +359,7 @@ static void *comm_main(void *argument)
 {
     cddp_group *group = argument;
     struct cddpi_queue *queue = &group->queue;
-    struct backoff backoff = {0, 0, false};
+    struct cddpi_backoff backoff = {0};
     unsigned running = 0; /* once it is 0 the calling thread may use the channels */
 
     for (;;) {
@@ -364,13 +372,13 @@ static void *comm_main(void *argument)
             idle(queue);
             continue;
         }
-        any = advance_all(group);
+        any = cddpi_queue_advance(group);
         if (any || queue->running == 0) {
-            backoff = (struct backoff){0, 0, false};
+            backoff = (struct cddpi_backoff){0};
         } else {
             back_off(group, &backoff, INT64_MAX);
         }
-        running = count_finished(queue);
+        running = cddpi_queue_count_finished(queue);
     }
 }
 
@@ -460,8 +468,12 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
     cddpi_recorder_begin(&group->recorder, &work->op, false);
     if (direct) {
         atomic_fetch_add_explicit(&group->queue.pending, 1, memory_order_relaxed);
-        push(&group->queue, work);
-        run_here(group, work, 0);
+        if (group->queue.shared) {
+            cddpi_wire_run(group, work);
+        } else {
+            cddpi_queue_push(&group->queue, work);
+            cddpi_queue_run_here(group, work, 0);
+        }
     } else {
         cddpi_queue_submit(group, work);
         if (out != NULL) {
@@ -481,10 +493,14 @@ void cddpi_queue_submit(cddp_group *group, struct cddp_work *work)
     struct cddpi_queue *queue = &group->queue;
 
     atomic_fetch_add_explicit(&queue->pending, 1, memory_order_relaxed);
+    if (queue->shared) {
+        cddpi_wire_submit(group, work);
+        return;
+    }
     if (!queue->threaded) {
-        push(queue, work);
-        (void)advance_all(group);
-        (void)count_finished(queue);
+        cddpi_queue_push(queue, work);
+        (void)cddpi_queue_advance(group);
+        (void)cddpi_queue_count_finished(queue);
         return;
     }
     work->next = NULL;
@@ -509,17 +525,38 @@ bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadlin
         if (group->queue.threaded) {
             return wait_for_thread(&group->queue, work, deadline_ns);
         }
-        run_here(group, work, deadline_ns);
+        if (group->queue.shared) {
+            cddpi_wire_wait(group, work, deadline_ns);
+        } else {
+            cddpi_queue_run_here(group, work, deadline_ns);
+        }
     }
     return atomic_load_explicit(&work->done, memory_order_acquire) == 1;
 }
 
 void cddpi_group_poll(cddp_group *group)
 {
-    if (!group->queue.threaded && group->queue.running > 0) {
-        (void)advance_all(group);
-        (void)count_finished(&group->queue);
+    if (!group->queue.threaded && !group->queue.shared && group->queue.running > 0) {
+        (void)cddpi_queue_advance(group);
+        (void)cddpi_queue_count_finished(&group->queue);
     }
+}
+
+static cddp_status start_thread(cddp_group *group, void *(*run)(void *))
+{
+    struct cddpi_queue *queue = &group->queue;
+
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->wake, NULL);
+    pthread_cond_init(&queue->parked, NULL);
+    if (pthread_create(&queue->thread, NULL, run, group) != 0) {
+        queue->threaded = queue->shared = false;
+        pthread_mutex_destroy(&queue->mutex);
+        pthread_cond_destroy(&queue->wake);
+        pthread_cond_destroy(&queue->parked);
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "the comm thread did not start");
+    }
+    return CDDP_OK;
 }
 
 cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores)
@@ -538,26 +575,24 @@ cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores)
     queue->spin_ns = cddpi_env_integer(CDDPI_ENV_SPIN_US, 0, 1000000, crowded ? 0 : SPIN_NS / 1000);
     queue->spin_ns *= 1000;
     queue->yields = crowded ? YIELDS : 0;
+    if (group->world_size > 1 && cddpi_env(CDDPI_ENV_COMM_THREAD) == NULL && !spare &&
+        group->ops->has_wire != NULL && group->ops->has_wire(group->backend)) {
+        queue->shared = true;
+        queue->idle = true;
+        return start_thread(group, cddpi_wire_main);
+    }
     if (cddpi_env_integer(CDDPI_ENV_COMM_THREAD, 0, 1, spare) == 0 || group->world_size == 1) {
         return CDDP_OK;
     }
-    pthread_mutex_init(&queue->mutex, NULL);
-    pthread_cond_init(&queue->wake, NULL);
     queue->threaded = true;
-    if (pthread_create(&queue->thread, NULL, comm_main, group) != 0) {
-        queue->threaded = false;
-        pthread_mutex_destroy(&queue->mutex);
-        pthread_cond_destroy(&queue->wake);
-        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "the comm thread did not start");
-    }
-    return CDDP_OK;
+    return start_thread(group, comm_main);
 }
 
 void cddpi_queue_fini(cddp_group *group)
 {
     struct cddpi_queue *queue = &group->queue;
 
-    if (queue->threaded) {
+    if (queue->threaded || queue->shared) {
         pthread_mutex_lock(&queue->mutex);
         queue->stop = true;
         atomic_store_explicit(&queue->arrived, true, memory_order_release);
@@ -567,6 +602,7 @@ void cddpi_queue_fini(cddp_group *group)
         pthread_join(queue->thread, NULL);
         pthread_mutex_destroy(&queue->mutex);
         pthread_cond_destroy(&queue->wake);
+        pthread_cond_destroy(&queue->parked);
     }
     if (queue->channels != NULL) {
         fail_all(group);

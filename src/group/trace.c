@@ -36,7 +36,8 @@ const char *cddpi_span_name(enum cddpi_span kind)
         [CDDPI_SPAN_STEP] = "step",       [CDDPI_SPAN_DATA] = "data",
         [CDDPI_SPAN_FORWARD] = "forward", [CDDPI_SPAN_BACKWARD] = "backward",
         [CDDPI_SPAN_WAIT] = "wait",       [CDDPI_SPAN_OPTIMIZER] = "optimizer",
-        [CDDPI_SPAN_LOADER] = "loader",   [CDDPI_SPAN_BUCKET] = "bucket"};
+        [CDDPI_SPAN_LOADER] = "loader",   [CDDPI_SPAN_BUCKET] = "bucket",
+        [CDDPI_SPAN_WEIGHTS] = "weights"};
 
     return names[kind];
 }

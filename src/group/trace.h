@@ -14,7 +14,8 @@ enum cddpi_span {
     CDDPI_SPAN_DATA, /* waiting for the loader */
     CDDPI_SPAN_FORWARD,
     CDDPI_SPAN_BACKWARD,
-    CDDPI_SPAN_WAIT, /* exposed communication */
+    CDDPI_SPAN_WEIGHTS, /* gradients of parameters that come later than backward */
+    CDDPI_SPAN_WAIT,    /* exposed communication */
     CDDPI_SPAN_OPTIMIZER,
     CDDPI_SPAN_LOADER, /* a thread of the loader makes a batch */
     CDDPI_SPAN_BUCKET, /* from all its gradients being there to its mean being there */

@@ -1,5 +1,5 @@
 /* exec.c - owns the execution context, which is what ops see while they run: pointers into the
- * arena, parameters and gradients; and the two passes over the ops. */
+ * arena, parameters and gradients; and the passes over the ops. */
 #include "nn/exec.h"
 
 #include "base/clock.h"
@@ -14,7 +14,10 @@ static void *at(const struct cddpi_exec *exec, int buffer)
     if (exec->recomputed && buffers[buffer].recomputed >= 0) {
         buffer = buffers[buffer].recomputed;
     }
-    return exec->model->arena + buffers[buffer].offset;
+    if (buffers[buffer].region == CDDPI_REGION_BATCH) {
+        return exec->model->arena + buffers[buffer].offset;
+    }
+    return exec->model->regions[buffers[buffer].region].data + buffers[buffer].offset;
 }
 
 void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer)
@@ -116,6 +119,20 @@ const float *cddpi_exec_mask_relu(struct cddpi_exec *exec)
     return cddpi_exec_preact_grad(exec);
 }
 
+const float *cddpi_exec_masked(const struct cddpi_exec *exec)
+{
+    return (exec->plan->ops[exec->index].flags & CDDPI_MAKES_PREACT_GRAD) != 0
+               ? cddpi_exec_preact_grad(exec)
+               : cddpi_exec_grad_output(exec, 0);
+}
+
+bool cddpi_exec_defers(const struct cddpi_exec *exec)
+{
+    const struct cddpi_plan_op *op = &exec->plan->ops[exec->index];
+
+    return op->weights != op->backward;
+}
+
 typedef cddp_status (*work_fn)(struct cddpi_exec *exec, void *state);
 
 /* The work alone: a device has nothing else to do. */
@@ -135,11 +152,15 @@ static cddp_status measured(struct cddpi_exec *exec, int index, work_fn work)
     return status;
 }
 
-static cddp_status step(struct cddpi_exec *exec, int index, bool forward)
+enum pass { FORWARD, BACKWARD, WEIGHTS };
+
+static cddp_status step(struct cddpi_exec *exec, int index, enum pass pass)
 {
     const struct cddpi_op *op = &exec->model->graph.ops[index];
     struct cddpi_device *device = exec->model->device;
-    work_fn work = forward ? op->kernels->forward : op->kernels->backward;
+    work_fn work = pass == FORWARD    ? op->kernels->forward
+                   : pass == BACKWARD ? op->kernels->backward
+                                      : op->kernels->weights;
     cddp_status status;
 
     exec->index = index;
@@ -179,7 +200,7 @@ cddp_status cddpi_exec_forward(struct cddpi_exec *exec)
         if ((exec->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
             status = await_params(exec, i);
             if (status == CDDP_OK) {
-                status = step(exec, i, true);
+                status = step(exec, i, FORWARD);
             }
         }
     }
@@ -213,7 +234,7 @@ static cddp_status recompute_segment(struct cddpi_exec *exec, int index)
         const struct cddpi_plan_op *op = &exec->plan->ops[i];
 
         if (op->recompute_time >= 0 && (op->flags & CDDPI_FORWARD_VIEW) == 0) {
-            status = step(exec, i, true);
+            status = step(exec, i, FORWARD);
         }
     }
     return status;
@@ -242,7 +263,20 @@ cddp_status cddpi_exec_backward(struct cddpi_exec *exec)
         }
         if (status == CDDP_OK &&
             (exec->plan->ops[i].flags & (CDDPI_GRAD_VIEW | CDDPI_MAKES_PREACT_GRAD)) != nothing) {
-            status = step(exec, i, false);
+            status = step(exec, i, BACKWARD);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_exec_weights(struct cddpi_exec *exec)
+{
+    cddp_status status = CDDP_OK;
+
+    exec->recomputed = true;
+    for (int i = exec->model->graph.op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        if (exec->plan->ops[i].weights > exec->plan->end) {
+            status = step(exec, i, WEIGHTS);
         }
     }
     return status;
@@ -297,10 +331,26 @@ cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec)
     return status;
 }
 
+cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
+{
+    const struct cddpi_graph *graph = &exec->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        exec->index = i;
+        exec->op = &graph->ops[i];
+        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
+            status = cddpi_exec_ready(exec, k);
+        }
+    }
+    return status;
+}
+
 void cddpi_model_forget_forward(struct cddpi_model *model)
 {
     model->pending = NULL;
     model->pending_backward = false;
+    model->pending_weights = false;
     model->outputs = NULL;
     model->batch = (struct cddpi_batch){.count = 0};
 }

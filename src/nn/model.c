@@ -1,12 +1,11 @@
 /* model.c - owns the model's life: creation from a description, the cache of plans, the arena they
- * share, and the calls of model.h. */
+ * share, and the smaller calls of model.h. */
 #include "nn/model.h"
 
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "nn/cpu/dnnl.h"
-#include "nn/exec.h"
 #include "nn/model_state.h"
 
 #include <string.h>
@@ -98,8 +97,8 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     return cddpi_model_init_params(model);
 }
 
-static cddp_status check_device(const struct cddpi_model_spec *spec,
-                                const struct cddpi_model_ops *ops)
+static cddp_status check_kind(const struct cddpi_model_spec *spec,
+                              const struct cddpi_model_ops *ops)
 {
     if (spec->precision == CDDPI_PRECISION_FP16 && !ops->takes_fp16) {
         return cddpi_fail(CDDP_ERR_CONFIG,
@@ -111,6 +110,11 @@ static cddp_status check_device(const struct cddpi_model_spec *spec,
             CDDP_ERR_UNAVAILABLE,
             "model: the loss binary_cross_entropy is not on a GPU yet: train.device = "
             "\"cpu\" has it");
+    }
+    if (spec->split && spec->device->ops->kind != CDDPI_DEVICE_CPU) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "model: gradients of parameters are made apart from backward on the "
+                          "processor only");
     }
     return CDDP_OK;
 }
@@ -140,11 +144,12 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->group = group;
     model->classes = spec->classes;
     model->recompute = spec->recompute;
+    model->split = spec->split;
     model->tokens_in = spec->vocab > 0;
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
-    status = check_device(spec, model->ops);
+    status = check_kind(spec, model->ops);
     if (status == CDDP_OK) {
         status = build(model, spec);
     }
@@ -182,6 +187,7 @@ void cddpi_model_destroy(struct cddpi_model *model)
     cddpi_dnnl_destroy(model->dnnl);
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
+    cddpi_model_release_slots(model);
     cddpi_model_release_part(model);
     cddpi_graph_fini(&model->graph);
     cddpi_layer_list_fini(&model->list);
@@ -262,7 +268,12 @@ uint64_t cddpi_model_memory_version(const struct cddpi_model *model)
 
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
 {
-    return model->arena_bytes;
+    size_t bytes = model->arena_bytes;
+
+    for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGIONS; r++) {
+        bytes += model->regions[r].bytes;
+    }
+    return bytes;
 }
 
 double cddpi_model_work(const struct cddpi_model *model)
@@ -307,11 +318,12 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
 
 static cddp_status grow_arena(struct cddpi_model *model, const struct cddpi_plan *plan)
 {
-    if (plan->arena.bytes <= model->arena_bytes) {
+    if (plan->arena.bytes[CDDPI_REGION_BATCH] <= model->arena_bytes) {
         return CDDP_OK;
     }
     model->memory_version++;
-    return model->ops->grow_arena(model, plan->arena.bytes, plan->count, plan->training);
+    return model->ops->grow_arena(model, plan->arena.bytes[CDDPI_REGION_BATCH], plan->count,
+                                  plan->training);
 }
 
 cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
@@ -345,6 +357,9 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
     plan->used = ++model->runs;
     status = grow_arena(model, plan);
     if (status == CDDP_OK) {
+        status = cddpi_model_grow_region(model, plan, CDDPI_REGION_KEPT);
+    }
+    if (status == CDDP_OK) {
         *out = plan;
     }
     return status;
@@ -371,77 +386,9 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
         model->recompute = kept;
     }
     if (status == CDDP_OK) {
-        *out = (struct cddpi_model_estimate){plan->arena.bytes, cddpi_plan_extra_work(plan)};
+        *out = (struct cddpi_model_estimate){cddpi_arena_total(&plan->arena),
+                                             cddpi_plan_extra_work(plan)};
     }
     cddpi_plan_destroy(plan);
     return status;
-}
-
-cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
-                                bool training, struct cddpi_loss_result *out)
-{
-    struct cddpi_loss_result result = {0, 0, batch->count * model->predictions};
-    struct cddpi_exec exec = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = model->ops->check_batch(model, batch);
-
-    if (status == CDDP_OK && batch->count > 0) {
-        status = cddpi_model_plan(model, batch->count, training, &exec.plan);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    cddpi_model_forget_forward(model);
-    model->batch = *batch;
-    if (exec.plan != NULL) {
-        status = cddpi_exec_forward(&exec);
-    } else if (training) {
-        status = cddpi_exec_idle_forward(&exec);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (exec.plan != NULL && cddpi_model_has_loss(model) &&
-        (!training || (model->ops->keeps_outputs && !model->tokens_in))) {
-        exec.op = &model->graph.ops[model->graph.op_count - 1];
-        model->outputs = cddpi_exec_input(&exec, 0);
-        model->outputs_stride = exec.plan->values[exec.op->inputs[0]].stride;
-        if (model->outputs_stride == 0) {
-            model->outputs_stride = (size_t)model->classes;
-        }
-    }
-    model->pending = exec.plan;
-    model->pending_backward = training;
-    if (out != NULL) {
-        *out = result;
-    }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool accumulate,
-                                 cddpi_grad_ready_fn ready, void *context)
-{
-    struct cddpi_exec exec = {.model = model,
-                              .plan = model->pending,
-                              .batch = &model->batch,
-                              .scale = scale,
-                              .accumulate = accumulate,
-                              .ready = ready,
-                              .context = context};
-
-    if (!model->pending_backward) {
-        return cddpi_fail(CDDP_ERR_STATE,
-                          "model: backward without a training forward before it, whose activations "
-                          "are still there");
-    }
-    for (size_t i = 0; i < model->params.count; i++) {
-        if (model->grads[i] == NULL) {
-            return cddpi_fail(CDDP_ERR_STATE, "model: nothing is bound as the gradient of %s",
-                              model->params.items[i].name);
-        }
-    }
-    model->pending_backward = false; /* gradients take the place of activations */
-    for (size_t i = 0; i < model->params.count; i++) {
-        model->grads_arrived[i] = model->ties[i].begun ? 1 : 0;
-    }
-    return exec.plan != NULL ? cddpi_exec_backward(&exec) : cddpi_exec_idle_backward(&exec);
 }

@@ -135,6 +135,8 @@ struct cddpi_model_spec {
     int image_channels,
         image_side; /* dcgan: what the data's shape was, and classes and loss are its
                        own: cddpi_model_spec_complete(); 0: it is not complete */
+    bool split;     /* on the processor: backward leaves gradients of parameters to
+                       cddpi_model_weights(), as far as that makes sense */
 };
 
 struct cddpi_model;
@@ -261,6 +263,15 @@ CDDP_CHECKED cddp_status cddpi_model_backward(struct cddpi_model *model, double 
                                               bool accumulate, cddpi_grad_ready_fn ready,
                                               void *context);
 
+/** Of a model whose spec says split: the gradients of parameters that the last backward has left,
+ *  added (@p accumulate) to what they hold or in its place. What backward has made already (of
+ *  normalisations, of an lstm, of biases) it has added and reported; so both are called with the
+ *  same @p accumulate and @p ready. Sums over several batches have the bits that they have without
+ *  a split, if each of the two passes takes the batches in the same order.
+ *  @return CDDP_OK; CDDP_ERR_STATE: no backward came before it. */
+CDDP_CHECKED cddp_status cddpi_model_weights(struct cddpi_model *model, bool accumulate,
+                                             cddpi_grad_ready_fn ready, void *context);
+
 enum { CDDPI_MODEL_COLLECTED = 8 }; /* collected and not yet taken */
 
 /** Close the sums of losses and correct predictions over all forwards (on a device, in training:
@@ -315,6 +326,19 @@ CDDP_CHECKED cddp_status cddpi_model_share_param(struct cddpi_model *model, size
 enum { CDDPI_MODEL_SLOTS = 256 };
 CDDP_CHECKED cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot);
 
+/* Of a model whose spec says split: a batch needs all of its memory from forward to backward only,
+ * and fewer batches are between those two than have their gradients of parameters still to come.
+ * The numbers of each kind are divided anew among batches. */
+struct cddpi_model_slots {
+    int batch; /* from forward to backward */
+    int kept;  /* from forward to cddpi_model_weights(): what the batch remembers, too */
+    int grads; /* from backward to that */
+};
+/** As cddpi_model_use_slot(), which takes one number for all three. In forward @p slots.grads is
+ * not used yet, and in cddpi_model_weights() @p slots.batch is not any more. */
+CDDP_CHECKED cddp_status cddpi_model_use_slots(struct cddpi_model *model,
+                                               const struct cddpi_model_slots *slots);
+
 /** The number of the first layer that @p name names in the description of @p spec, as
  *  cddpi_model_find_layers() finds it, and how many layers there are.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: none. */
@@ -354,8 +378,8 @@ CDDP_CHECKED cddp_status cddpi_model_layer_bytes(const struct cddpi_model_spec *
 int cddpi_model_predictions(const struct cddpi_model *model);
 
 /** The last layer's outputs of the last forward, (count x predictions) x classes, row-major; valid
- *  until the next. NULL after a training forward of tokens: the loss works in their place; and on a
- *  device. */
+ *  until the next. NULL after a training forward of tokens: the loss works in their place; or of a
+ *  split model; and on a device. */
 const float *cddpi_model_outputs(const struct cddpi_model *model);
 /** Copy @p rows of those, from row @p first on, to @p out, after an evaluation forward. On a device
  *  this waits for it. CDDP_ERR_STATE: there are no outputs. */

@@ -94,15 +94,20 @@ struct cddpi_collected {
     struct cddpi_loss_result result;
 };
 
-/* Another batch between forward and backward: what struct cddpi_model holds of the current one. */
+struct cddpi_region_memory {
+    char *data;
+    size_t bytes;
+};
+
+/* Another batch between its passes: what struct cddpi_model holds of the current one. Each region
+ * has numbers of its own; all but memory is under that of CDDPI_REGION_KEPT. */
 struct cddpi_slot {
-    char *arena;
-    size_t arena_bytes;
+    struct cddpi_region_memory memory[CDDPI_REGION_SCRATCH];
     struct cddpi_batch batch;
     const void *outputs;
     size_t outputs_stride;
     struct cddpi_plan *pending;
-    bool pending_backward;
+    bool pending_backward, pending_weights;
 };
 
 enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
@@ -117,6 +122,7 @@ struct cddpi_model {
     bool tokens_in;          /* the data are tokens */
     enum cddpi_loss loss;
     bool recompute;
+    bool split; /* gradients of parameters are made apart from backward */
     enum cddpi_precision precision;
     enum cddpi_bf16 bf16; /* with that precision */
     bool amx;             /* for products of float32 */
@@ -148,15 +154,17 @@ struct cddpi_model {
     uint64_t runs;
     char *arena; /* memory of the device */
     size_t arena_bytes;
+    struct cddpi_region_memory regions[CDDPI_REGIONS]; /* of a split model: all but the first, which
+                                                   is the arena */
     /* of the last forward */
     struct cddpi_batch batch;
     const void *outputs;        /* of the type of activations */
     size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
-    bool pending_backward;
+    bool pending_backward, pending_weights;
     double *op_seconds;       /* one an op: what its passes take is added; NULL: nobody measures */
     struct cddpi_slot *slots; /* the current one's row is out of date; NULL: there is only one */
-    int slot;                 /* the current one */
+    int places[CDDPI_REGION_SCRATCH]; /* the current one, by region */
     double *sums; /* memory of the device: of losses and of correct predictions since the last
                      collect */
     uint32_t timeout_ms; /* of waiting for the device */
@@ -190,10 +198,17 @@ static inline uint32_t cddpi_model_param_number(const struct cddpi_model *model,
 bool cddpi_model_has_loss(const struct cddpi_model *model);
 /** Whether the data are read: by all, but parts without a layer that does. */
 bool cddpi_model_reads_data(const struct cddpi_model *model);
-/** Release what slots and the part hold. */
+/** Release what slots hold, the current one's regions included, but not the arena. */
+void cddpi_model_release_slots(struct cddpi_model *model);
+/** Release what the part holds. */
 void cddpi_model_release_part(struct cddpi_model *model);
 /** Whether another slot than the current one waits for a backward by @p plan. */
 bool cddpi_model_waits_for(const struct cddpi_model *model, const struct cddpi_plan *plan);
+
+/** Let @p region of the current slot have room for what @p plan places there: all but the first. */
+CDDP_CHECKED cddp_status cddpi_model_grow_region(struct cddpi_model *model,
+                                                 const struct cddpi_plan *plan,
+                                                 enum cddpi_region region);
 
 /** Memory for parameters and buffers; values of parameters from the seed. */
 CDDP_CHECKED cddp_status cddpi_model_init_params(struct cddpi_model *model);

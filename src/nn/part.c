@@ -1,5 +1,5 @@
-/* part.c - owns what a part of a model has beside a whole one: its parameters among all, its edges,
- * and the slots for several batches between forward and backward. */
+/* part.c - owns what a part of a model has beside a whole one: its parameters among all, and its
+ * edges. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/model_state.h"
@@ -155,63 +155,8 @@ cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
     return CDDP_OK;
 }
 
-static struct cddpi_slot save(const struct cddpi_model *model)
-{
-    return (struct cddpi_slot){model->arena,           model->arena_bytes,    model->batch,
-                               model->outputs,         model->outputs_stride, model->pending,
-                               model->pending_backward};
-}
-
-static void load(struct cddpi_model *model, const struct cddpi_slot *slot)
-{
-    model->arena = slot->arena;
-    model->arena_bytes = slot->arena_bytes;
-    model->batch = slot->batch;
-    model->outputs = slot->outputs;
-    model->outputs_stride = slot->outputs_stride;
-    model->pending = slot->pending;
-    model->pending_backward = slot->pending_backward;
-}
-
-cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot)
-{
-    if (slot < 0 || slot >= CDDPI_MODEL_SLOTS) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: there is no slot %d; 0 to %d there are", slot,
-                          CDDPI_MODEL_SLOTS - 1);
-    }
-    if (slot == model->slot) {
-        return CDDP_OK;
-    }
-    if (model->slots == NULL) {
-        model->slots = cddpi_zalloc_array(CDDPI_MODEL_SLOTS, sizeof *model->slots);
-    }
-    if (model->slots == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %d slots", CDDPI_MODEL_SLOTS);
-    }
-    model->slots[model->slot] = save(model);
-    load(model, &model->slots[slot]);
-    model->slot = slot;
-    return CDDP_OK;
-}
-
-bool cddpi_model_waits_for(const struct cddpi_model *model, const struct cddpi_plan *plan)
-{
-    for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
-        if (i != model->slot && model->slots[i].pending == plan) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void cddpi_model_release_part(struct cddpi_model *model)
 {
-    for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
-        if (i != model->slot) {
-            model->device->ops->release(model->device, model->slots[i].arena);
-        }
-    }
-    cddpi_free(model->slots);
     if (model->part != NULL) {
         cddpi_part_fini(model->part);
         cddpi_free(model->part);

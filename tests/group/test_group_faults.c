@@ -32,7 +32,8 @@ struct fault {
     uint32_t timeout_ms;
 };
 
-/* Run @p body with a rank more or less, with and without the comm thread; @p culprit may be lost.
+/* Run @p body with a rank more or less, with and without the comm thread, and with a thread where
+ * there is a wire; @p culprit may be lost.
  * Returns how many other ranks fail. */
 static int try_fault(rank_fn body, struct fault fault, bool culprit_dies)
 {
@@ -42,7 +43,10 @@ static int try_fault(rank_fn body, struct fault fault, bool culprit_dies)
     for (int i = 0; i < 6; i++) {
         int statuses[8] = {0};
 
-        setenv("CDDP_COMM_THREAD", i % 2 == 0 ? "0" : "1", 1);
+        setenv("CDDP_COMM_THREAD", i % 3 == 0 ? "0" : "1", 1);
+        if (i % 3 == 2) {
+            unsetenv("CDDP_COMM_THREAD");
+        }
         fault.async = i % 2 == 1;
         assert_int_equal(group_seed_create(sizes[i / 2], &fault.seed), CDDP_OK);
         run_ranks_status(sizes[i / 2], body, &fault, statuses);

@@ -236,6 +236,30 @@ static void micro_batches_without_samples_go_through(void **state)
     run_job(2, job, step_rank);
 }
 
+static void zero_bubble_has_the_bits_of_one(void **state)
+{
+    struct cddpi_model_spec dropping = mlp;
+    struct job jobs[] = {
+        {.spec = &dropping, .counts = {4, 4, 4, 4, 2}, .micro_batches = 5},
+        {.spec = &cnn, .counts = {3, 0, 1}, .micro_batches = 3},
+        {.spec = &resnet20, .counts = {2, 2, 2, 1, 2}, .micro_batches = 5},
+        {.spec = &tiny, .counts = {2, 2, 1, 2}, .micro_batches = 4},
+    };
+
+    (void)state;
+    dropping.dropout = 0.25;
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        jobs[i].schedule = CDDPI_PIPELINE_ZERO_BUBBLE;
+        jobs[i].chunks = 1;
+        for (int ranks = 2; ranks <= (i == 1 ? 2 : 3); ranks++) {
+            divide(&jobs[i], ranks);
+            run_job(ranks, jobs[i], step_rank);
+        }
+    }
+    jobs[2].micro_batches = 1; /* fewer than ranks */
+    run_job(3, jobs[2], step_rank);
+}
+
 static void interleaved_chunks_of_gpt2_have_the_bits_of_one(void **state)
 {
     struct job job = {.spec = &tiny,
@@ -290,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_residual_network_through_four_ranks_has_the_bits_of_one),
         cmocka_unit_test(fewer_micro_batches_than_ranks_go_through),
         cmocka_unit_test(micro_batches_without_samples_go_through),
+        cmocka_unit_test(zero_bubble_has_the_bits_of_one),
         cmocka_unit_test(interleaved_chunks_of_gpt2_have_the_bits_of_one),
         cmocka_unit_test(more_micro_batches_than_slots_are_refused),
     };

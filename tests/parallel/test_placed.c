@@ -252,13 +252,15 @@ static void a_weight_of_three_segments_is_one(void **state)
 static void micro_batches_at_once_have_the_bits_of_one_device(void **state)
 {
     static const struct cddpi_model_spec *const specs[] = {&mlp, &cnn, &resnet20, &tiny};
+    static const enum cddpi_pipeline_schedule schedules[] = {
+        CDDPI_PIPELINE_1F1B, CDDPI_PIPELINE_ZERO_BUBBLE, CDDPI_PIPELINE_GPIPE};
     struct job job = {.counts = {3, 3, 3, 0, 2}, .micro_batches = 5};
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(specs); i++) {
         job.spec = specs[i];
-        for (int schedule = CDDPI_PIPELINE_1F1B; schedule <= CDDPI_PIPELINE_GPIPE; schedule++) {
-            job.schedule = (enum cddpi_pipeline_schedule)schedule;
+        for (size_t k = 0; k < COUNT_OF(schedules); k++) {
+            job.schedule = schedules[k];
             divide(&job, 2, 2);
             run_job(&job, true);
         }
@@ -268,6 +270,8 @@ static void micro_batches_at_once_have_the_bits_of_one_device(void **state)
     run_job(&job, true);
     job.schedule = CDDPI_PIPELINE_1F1B;
     divide(&job, 4, 4);
+    run_job(&job, true);
+    job.schedule = CDDPI_PIPELINE_ZERO_BUBBLE;
     run_job(&job, true);
 }
 
@@ -288,6 +292,9 @@ static void a_schedule_that_does_not_fit_is_refused(void **state)
     assert_string_equal(cddp_last_error(),
                         "1f1b wants the devices to have one stage each, in their order, but stage "
                         "2 of 3 is on device 0: use gpipe");
+    options.schedule = CDDPI_PIPELINE_ZERO_BUBBLE;
+    assert_int_equal(cddpi_placed_create(&resnet20, 45, &options, &model), CDDP_ERR_CONFIG);
+    assert_non_null(strstr(cddp_last_error(), "zero_bubble wants the devices to have one stage"));
     options.schedule = CDDPI_PIPELINE_INTERLEAVED;
     assert_int_equal(cddpi_placed_create(&resnet20, 45, &options, &model), CDDP_ERR_CONFIG);
     assert_non_null(strstr(cddp_last_error(), "interleaved is a schedule of stages over ranks"));

@@ -79,6 +79,9 @@ static void micro_batches_on_several_devices_write_the_same_files(void **state)
     run_placed("f1b", 1, "parallel.stages=[\"fc2\"]", "parallel.micro_batches=4",
                "parallel.schedule=1f1b", "train.clip_norm=0.5");
     expect_same_run("one", "f1b", 10);
+    run_placed("bubble", 1, "parallel.stages=[\"fc2\"]", "parallel.micro_batches=4",
+               "parallel.schedule=zero_bubble", "train.clip_norm=0.5");
+    expect_same_run("one", "bubble", 10);
     run_placed("gpipe", 1, "parallel.placement=fc1=cpu:0, fc2=cpu, fc3=cpu:0",
                "parallel.micro_batches=4", "parallel.schedule=gpipe", "train.clip_norm=0.5");
     expect_same_run("one", "gpipe", 10);

@@ -54,6 +54,8 @@ static void a_pipeline_writes_the_files_of_one_rank(void **state)
     expect_same_run("one", "two", 10);
     run_stages("three", 3, "3", "4", "gpipe", "train.clip_norm=0.5");
     expect_same_run("one", "three", 10);
+    run_stages("bubble", 3, "3", "4", "zero_bubble", "train.clip_norm=0.5");
+    expect_same_run("one", "bubble", 10);
 }
 
 static void interleaved_chunks_write_the_files_of_one_rank(void **state)
@@ -164,12 +166,19 @@ static void metrics_and_traces_tell_what_a_stage_does(void **state)
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(count_spans("traced", rank, "forward"), 4);
         assert_int_equal(count_spans("traced", rank, "backward"), 4);
+        assert_int_equal(count_spans("traced", rank, "weights"), 0);
     }
     assert_true(metric("traced", 5, "forward_ms") > 0);
     assert_true(metric("traced", 5, "backward_ms") > 0);
     assert_true(metric("traced", 5, "exposed_comm_ms") > 0); /* stages wait for each other */
     assert_true(metric("traced", 5, "forward_ms") + metric("traced", 5, "backward_ms") <
                 metric("traced", 5, "step_ms"));
+    run_stages("traced-bubble", 2, "2", "4", "zero_bubble", "train.trace=2");
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(count_spans("traced-bubble", rank, "backward"), 4);
+        assert_int_equal(count_spans("traced-bubble", rank, "weights"), 4);
+    }
+    assert_same_checkpoint("traced", "traced-bubble", 10);
 }
 
 static void weights_go_to_the_stages_that_have_them(void **state)
@@ -191,19 +200,20 @@ static void weights_go_to_the_stages_that_have_them(void **state)
 
 static void a_dry_run_says_which_layers_each_stage_has(void **state)
 {
-    char *said;
+    int status;
+    char *said = dry_run("'parallel.stages=[\"fc2\"]'", &status);
 
     (void)state;
-    assert_int_equal(system(argument("cd %s && CDDP_RANK= %s/src/cddp-train --dry-run small.conf "
-                                     "'model.hidden=[24,20]' parallel.pipeline=2 "
-                                     "parallel.micro_batches=4 'parallel.stages=[\"fc2\"]' > dry",
-                                     work, getenv("CDDP_TEST_BUILD"))),
-                     0);
-    said = get_file(in_work("dry"), NULL);
-    assert_non_null(said);
+    assert_int_equal(status, 0);
     assert_non_null(strstr(said, "pipeline: 2 stages, 4 micro-batches; ranks wait 20 % of the "));
     assert_non_null(strstr(said, "stage 1 on rank 1: fc2 to "));
     assert_non_null(strstr(said, "keeps 2 micro-batches\n"));
+    free(said);
+    said = dry_run("'parallel.stages=[\"fc2\"]' parallel.schedule=zero_bubble", &status);
+    assert_int_equal(status, 0);
+    assert_non_null(strstr(said, "ranks wait 8 % of the ")); /* 1 / (3 x 4 + 1) */
+    assert_non_null(strstr(said, "keeps 2 micro-batches\n"));
+    assert_non_null(strstr(said, "keeps 1 micro-batch, and what gradients are made of for 2\n"));
     free(said);
 }
 

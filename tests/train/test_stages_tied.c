@@ -83,6 +83,9 @@ static void every_schedule_writes_the_same_bytes(void **state)
     run_text("interleaved", 2, "parallel.pipeline=2", "parallel.micro_batches=4",
              "parallel.schedule=interleaved", "parallel.chunks=2");
     assert_same_checkpoint("1f1b", "interleaved", STEPS);
+    run_text("bubble", 2, "parallel.pipeline=2", "parallel.micro_batches=4",
+             "parallel.schedule=zero_bubble", "parallel.recompute=[0]");
+    assert_same_checkpoint("1f1b", "bubble", STEPS);
 }
 
 static void a_stage_that_is_recomputed_writes_the_same_bytes(void **state)

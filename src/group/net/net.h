@@ -72,10 +72,10 @@ struct cddpi_backend {
     struct cddpi_carrier *_Atomic watch;   /* see watch.c; NULL: the carrier sees by itself */
     char token[256];                       /* carriers borrow both */
     char job[320];
-    bool uses_carrier;      /* this rank has begun a transfer */
-    bool is_memory_lent;    /* the carrier may still use what failed operations had: it stays */
-    int64_t failed_ns;      /* when it was first seen that a peer is gone or ended the group */
-    struct cddpi_link link; /* as all leaders of a host together fill it */
+    _Atomic bool uses_carrier; /* this rank has begun a transfer */
+    bool is_memory_lent;       /* the carrier may still use what failed operations had: it stays */
+    int64_t failed_ns;         /* when it was first seen that a peer is gone or ended the group */
+    struct cddpi_link link;    /* as all leaders of a host together fill it */
     double link_of_one_bytes_per_s;
     struct cddpi_tree tree;
     struct net_plan plans[CDDPI_ALGORITHMS];
@@ -85,13 +85,11 @@ struct cddpi_backend {
     struct net_arena arenas[NET_PIECES]; /* of the pieces of the collective under way */
 
     int wake_fd;               /* an eventfd: ends a sleep on descriptors */
-    _Atomic int sleeps_on;     /* enum net_sleep */
-    bool waits_inside;         /* an operation of the inner transport is under way */
+    _Atomic bool sleeps;       /* on the inner transport or on descriptors */
+    _Atomic bool waits_inside; /* an operation of the inner transport is under way */
     _Atomic bool is_told;      /* our host's abort went to the others, or theirs came */
     _Atomic bool is_from_afar; /* it is theirs */
 };
-
-enum net_sleep { NET_AWAKE, NET_ON_INNER, NET_ON_DESCRIPTOR };
 
 /* The contents of an operation's `state`. */
 struct __attribute__((may_alias)) net_state {

@@ -177,7 +177,7 @@ static uint32_t prepare_sleep(struct cddpi_backend *net, const struct cddpi_grou
     uint32_t ticket = net->inner_ops->prepare_sleep(net->inner,
                                                     op != NULL ? cddpi_net_inside(op) : NULL);
 
-    atomic_store(&net->sleeps_on, net->waits_inside ? NET_ON_INNER : NET_ON_DESCRIPTOR);
+    atomic_store(&net->sleeps, true);
     if (net->carrier != NULL) {
         net->carrier_ops->prepare_sleep(net->carrier);
     }
@@ -206,10 +206,10 @@ static bool sleep_net(struct cddpi_backend *net, uint32_t ticket, int64_t ns)
 {
     int64_t until = cddpi_now_ns() + ns;
 
-    if (!net->waits_inside) {
+    if (!atomic_load(&net->waits_inside)) {
         return sleep_on_descriptors(net, ns);
     }
-    if (!net->uses_carrier) {
+    if (!atomic_load(&net->uses_carrier)) {
         return net->inner_ops->sleep(net->inner, ticket, ns);
     }
     for (int64_t left = ns; left > 0; left = until - cddpi_now_ns()) {
@@ -223,7 +223,7 @@ static bool sleep_net(struct cddpi_backend *net, uint32_t ticket, int64_t ns)
 
 static void end_sleep(struct cddpi_backend *net)
 {
-    atomic_store(&net->sleeps_on, NET_AWAKE);
+    atomic_store(&net->sleeps, false);
     net->inner_ops->end_sleep(net->inner);
 }
 
@@ -235,6 +235,12 @@ static void free_memory(struct cddpi_backend *net, void *memory)
 static void cores(const struct cddpi_backend *net, int *out_all, int *out_own)
 {
     net->inner_transport->cpu.cores(net->inner, out_all, out_own);
+}
+
+/* MPI has nothing to sleep on: a thread would look again and again. */
+static bool has_wire(const struct cddpi_backend *net)
+{
+    return net->carrier != NULL && net->carrier_ops->descriptor(net->carrier) >= 0;
 }
 
 const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
@@ -251,7 +257,8 @@ const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
                                                 .abort = abort_net,
                                                 .broken = broken,
                                                 .free_memory = free_memory,
-                                                .interface = cddpi_net_interface};
+                                                .interface = cddpi_net_interface,
+                                                .has_wire = has_wire};
 
 static cddp_status probe(const struct cddpi_members *members)
 {

@@ -9,7 +9,7 @@ void cddpi_net_wake(struct cddpi_backend *net)
     uint64_t one = 1;
 
     net->inner_ops->wake(net->inner);
-    if (atomic_load(&net->sleeps_on) == NET_ON_DESCRIPTOR) {
+    if (atomic_load(&net->sleeps)) {
         (void)!write(net->wake_fd, &one, sizeof one);
     }
 }

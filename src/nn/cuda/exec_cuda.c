@@ -70,7 +70,7 @@ static int largest_that_fits(struct cddpi_model *model, size_t bytes, int count,
         int middle = low + (high - low + 1) / 2;
         struct cddpi_plan *plan = NULL;
         bool fits = cddpi_plan_create(model, middle, training, &plan) == CDDP_OK &&
-                    plan->arena.bytes <= bytes;
+                    plan->arena.bytes[CDDPI_REGION_BATCH] <= bytes;
 
         cddpi_plan_destroy(plan);
         low = fits ? middle : low;

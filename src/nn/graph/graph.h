@@ -91,6 +91,10 @@ struct cddpi_op_kernels {
     void (*unplan)(void *state); /* NULL: cddpi_free() */
     cddp_status (*forward)(struct cddpi_exec *exec, void *state);
     cddp_status (*backward)(struct cddpi_exec *exec, void *state);
+    /* Of an op that can make gradients of parameters later than those of inputs, apart from its
+     * backward: these. Backward calls it where cddpi_exec_defers() is false; else the plan keeps
+     * what CDDPI_WEIGHTS_... and CDDPI_..._TO_WEIGHTS say. NULL: backward makes all. */
+    cddp_status (*weights)(struct cddpi_exec *exec, void *state);
     /* What a rank without samples does for those that have some; NULL: nothing. */
     cddp_status (*idle_forward)(struct cddpi_exec *exec);
     cddp_status (*idle_backward)(struct cddpi_exec *exec);

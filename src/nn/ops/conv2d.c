@@ -256,26 +256,40 @@ static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *st
     return status;
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
-    const void *grad = factor(exec, state, cddpi_exec_mask_relu(exec), state->grad_factor,
-                              elements(state->dst));
+    const void *grad = state->factors == CDDPI_FACTORS_F32
+                           ? (const void *)cddpi_exec_masked(exec)
+                           : cddpi_exec_buffer(exec, state->grad_factor);
     cddp_status status = weight_gradient(exec, state, grad);
 
     if (status == CDDP_OK) {
         status = cddpi_exec_ready(exec, 1);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_exec_ready(exec, 0); /* before more work: its reduction can start */
+    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    struct cddpi_conv *state = opaque;
+    const void *grad = factor(exec, state, cddpi_exec_mask_relu(exec), state->grad_factor,
+                              elements(state->dst));
+    cddp_status status = CDDP_OK;
+
+    if (!cddpi_exec_defers(exec)) {
+        status = weights(exec, opaque); /* before more work: its reduction can start */
     }
     return status == CDDP_OK && cddpi_exec_grad_input(exec, 0) != NULL
                ? input_gradient(exec, state, grad)
                : status;
 }
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = cddpi_conv_plan, .unplan = cddpi_conv_unplan, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.plan = cddpi_conv_plan,
+                                            .unplan = cddpi_conv_unplan,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .weights = weights};
 
 const struct cddpi_op_ops cddpi_op_conv2d = {
     .name = "conv2d",

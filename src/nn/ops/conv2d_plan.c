@@ -176,12 +176,13 @@ static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan
                                                   state->weights.image.block == state->in.block));
     if (differs) {
         status = cddpi_plan_buffer(plan, index, elements * sizeof(float),
-                                   factor || state->keeps_input ? CDDPI_IN_FORWARD : CDDPI_IN_BOTH,
+                                   factor || state->keeps_input ? CDDPI_IN_FORWARD
+                                                                : CDDPI_FORWARD_TO_WEIGHTS,
                                    &state->inner_input);
     }
     if (status == CDDP_OK && factor) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
-                                   CDDPI_IN_BOTH, &state->input_factor);
+                                   CDDPI_FORWARD_TO_WEIGHTS, &state->input_factor);
     }
     if (status == CDDP_OK && state->factors == CDDPI_FACTORS_ROUNDED) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
@@ -295,18 +296,19 @@ static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t there = pass == &state->data || state->keeps_input ? state->in.block
                                                               : state->inner.block;
+    enum cddpi_lifetime lifetime = pass == &state->weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD;
     cddp_status status = CDDP_OK;
 
     if (pass->image.block != there) {
         status = cddpi_plan_buffer(
             plan, index, cddpi_plan_elements(plan, &op->in, (int)pass->image.block) * sizeof(float),
-            CDDPI_IN_BACKWARD, &pass->image_buffer);
+            lifetime, &pass->image_buffer);
     }
     if (status == CDDP_OK && pass->result.block != state->out.block) {
         status = cddpi_plan_buffer(plan, index,
                                    cddpi_plan_elements(plan, &op->out, (int)pass->result.block) *
                                        sizeof(float),
-                                   CDDPI_IN_BACKWARD, &pass->result_buffer);
+                                   lifetime, &pass->result_buffer);
     }
     return status;
 }
@@ -334,6 +336,7 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
                                        DNNL_ARG_DIFF_BIAS};
     static const int data_args[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS};
     bool weights = pass == &state->weights;
+    enum cddpi_lifetime lifetime = weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD;
     dnnl_query_t filters = weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     struct cddpi_plan_part part = {.op = index, .what = request->what};
     dnnl_primitive_desc_t desc = NULL;
@@ -345,13 +348,11 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
     if (desc == NULL) {
         status = cddpi_plan_part(plan, "own:columns", &part);
         if (status == CDDP_OK) {
-            status = cddpi_conv_columns_plan(plan, index, state, CDDPI_IN_BACKWARD, pass);
+            status = cddpi_conv_columns_plan(plan, index, state, lifetime, pass);
         }
-        return status == CDDP_OK ? plan_packed(state, plan, index, NULL, CDDPI_IN_BACKWARD, pass)
-                                 : status;
+        return status == CDDP_OK ? plan_packed(state, plan, index, NULL, lifetime, pass) : status;
     }
-    status = cddpi_primitive_init(&pass->primitive, state->dnnl, desc, plan, &part,
-                                  CDDPI_IN_BACKWARD);
+    status = cddpi_primitive_init(&pass->primitive, state->dnnl, desc, plan, &part, lifetime);
     if (status == CDDP_OK) {
         status = add_args(
             &pass->primitive, weights ? weights_args : data_args,
@@ -363,9 +364,9 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
                     : NULL},
             weights ? 4 : 3);
     }
-    return status == CDDP_OK ? plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters),
-                                           CDDPI_IN_BACKWARD, pass)
-                             : status;
+    return status == CDDP_OK
+               ? plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass)
+               : status;
 }
 
 static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -382,19 +383,19 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
     status = plan_gradient(state, plan, index, &request, pass);
     if (status == CDDP_OK) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
-                                   CDDPI_IN_BACKWARD, &state->plain_grad);
+                                   CDDPI_IN_WEIGHTS, &state->plain_grad);
     }
     if (status == CDDP_OK && state->factors != CDDPI_FACTORS_F32) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(request.dst),
-                                   CDDPI_IN_BACKWARD, &state->grad_factor);
+                                   CDDPI_BACKWARD_TO_WEIGHTS, &state->grad_factor);
     }
     if (status == CDDP_OK && pass->outputs != op->out.channels) {
         status = cddpi_plan_buffer(plan, index, (size_t)pass->outputs * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &pass->bias);
+                                   CDDPI_IN_WEIGHTS, &pass->bias);
     }
     return status == CDDP_OK
                ? cddpi_plan_buffer(plan, index, (size_t)op->out.channels * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &state->bias_grad)
+                                   CDDPI_IN_WEIGHTS, &state->bias_grad)
                : status;
 }
 
@@ -500,7 +501,8 @@ cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out)
     }
     cddpi_plan_output(plan, index, (int)state->out.block);
     plan->ops[index].flags =
-        (state->keeps_input ? CDDPI_NEEDS_INPUT : 0u) |
+        (state->keeps_input ? CDDPI_WEIGHTS_INPUT : 0u) |
+        (state->factors == CDDPI_FACTORS_F32 ? CDDPI_WEIGHTS_GRAD : 0u) |
         (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0u);
     return CDDP_OK;
 }

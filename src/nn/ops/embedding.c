@@ -43,6 +43,7 @@ static cddp_status plan_embedding(struct cddpi_plan *plan, int index, void **sta
 {
     (void)state;
     cddpi_plan_output(plan, index, cddpi_plan_op_of(plan, index)->out.channels);
+    plan->ops[index].flags = CDDPI_WEIGHTS_GRAD;
     return CDDP_OK;
 }
 
@@ -81,7 +82,7 @@ static float *sums(struct cddpi_exec *exec, int k)
 }
 
 /* Row by row in order, so that the sums of tokens that occur often have the same bits always. */
-static cddp_status backward(struct cddpi_exec *exec, void *state)
+static cddp_status weights(struct cddpi_exec *exec, void *state)
 {
     size_t rows = (size_t)exec->plan->count * (size_t)exec->op->out.height;
     size_t columns = (size_t)exec->op->out.channels;
@@ -107,6 +108,11 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
         cddpi_nn_add(to, grad + r * columns, to, columns);
     }
     return cddpi_exec_ready(exec, 0);
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *state)
+{
+    return cddpi_exec_defers(exec) ? CDDP_OK : weights(exec, state);
 }
 
 struct cuda_state {
@@ -175,7 +181,7 @@ const struct cddpi_op_kernels cddpi_cuda_embedding = {
     .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda, .copy = copy_cuda};
 
 static const struct cddpi_op_kernels cpu = {
-    .plan = plan_embedding, .forward = forward, .backward = backward};
+    .plan = plan_embedding, .forward = forward, .backward = backward, .weights = weights};
 
 const struct cddpi_op_ops cddpi_op_embedding = {
     .name = "embedding",

@@ -113,7 +113,7 @@ static cddp_status plan_matmuls(struct cddpi_plan *plan, int index, struct state
                                    &state->input);
     }
     if (status == CDDP_OK && plan->training) {
-        status = cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_BACKWARD,
+        status = cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS,
                                    &state->weights);
     }
     if (status == CDDP_OK && !state->weights.amx) {
@@ -142,7 +142,7 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     keeps_input = state->bf16 != NULL && cddpi_linear_bf16_keeps_input(state->bf16);
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
     plan->ops[index].flags =
-        (keeps_input ? 0u : CDDPI_NEEDS_INPUT) |
+        (keeps_input ? 0u : CDDPI_WEIGHTS_INPUT) | (state->bf16 != NULL ? 0u : CDDPI_WEIGHTS_GRAD) |
         (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0u);
     return CDDP_OK;
 }
@@ -249,6 +249,14 @@ static cddp_status input_gradient(const struct cddpi_exec *exec, const struct st
                                                       .ldc = inputs});
 }
 
+/* The weight's; the bias's is there already. */
+static cddp_status weights(struct cddpi_exec *exec, void *opaque)
+{
+    cddp_status status = weight_gradient(exec, opaque, cddpi_exec_masked(exec));
+
+    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+}
+
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct state *state = opaque;
@@ -258,11 +266,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     float *grad_input = cddpi_exec_grad_input(exec, 0);
     cddp_status status = cddpi_exec_ready(exec, 1);
 
-    if (status == CDDP_OK) {
-        status = weight_gradient(exec, state, grad);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_exec_ready(exec, 0); /* before more work: its reduction can start */
+    if (status == CDDP_OK && !cddpi_exec_defers(exec)) {
+        status = weights(exec, opaque); /* before more work: its reduction can start */
     }
     if (status == CDDP_OK && grad_input != NULL) {
         status = input_gradient(exec, state, grad, grad_input);
@@ -270,8 +275,11 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return status;
 }
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_linear, .unplan = unplan, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.plan = plan_linear,
+                                            .unplan = unplan,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .weights = weights};
 
 const struct cddpi_op_ops cddpi_op_linear = {
     .name = "linear",

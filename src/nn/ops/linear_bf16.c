@@ -41,12 +41,12 @@ static cddp_status plan_matmuls(struct cddpi_linear_bf16 *state, struct cddpi_pl
     }
     if (status == CDDP_OK && plan->training) {
         status = cddpi_bf16_matmul_init(&state->weights, dnnl, &weights, plan, index,
-                                        CDDPI_IN_BACKWARD);
+                                        CDDPI_IN_WEIGHTS);
     }
     if (status == CDDP_OK && plan->training) {
         weights.post = CDDPI_POST_ADD;
         status = cddpi_bf16_matmul_init(&state->weights_add, dnnl, &weights, plan, index,
-                                        CDDPI_IN_BACKWARD);
+                                        CDDPI_IN_WEIGHTS);
     }
     if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
         status = cddpi_bf16_matmul_init(&state->input, dnnl, &input, plan, index,
@@ -91,9 +91,9 @@ static cddp_status plan_rounded(struct cddpi_linear_bf16 *state, struct cddpi_pl
     const struct need needs[] = {
         {true, x_bytes, CDDPI_IN_FORWARD, &state->x},
         {true, weight_bytes, CDDPI_IN_FORWARD, &state->weight},
-        {plan->training, x_bytes, CDDPI_IN_BACKWARD, &state->x_packed},
+        {plan->training, x_bytes, CDDPI_IN_WEIGHTS, &state->x_packed},
         {plan->training, weight_bytes, CDDPI_IN_BACKWARD, &state->weight_packed},
-        {plan->training, state->rows * state->outputs * sizeof(float), CDDPI_IN_BACKWARD,
+        {plan->training, state->rows * state->outputs * sizeof(float), CDDPI_BACKWARD_TO_WEIGHTS,
          &state->grad},
     };
 
@@ -109,8 +109,8 @@ static cddp_status plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan
         {true, cddpi_bf16_packed_count(state->inputs, state->outputs) * half, CDDPI_IN_FORWARD,
          &state->weight},
         {plan->training, cddpi_bf16_packed_count(state->rows, state->inputs) * half,
-         state->keeps_input ? CDDPI_IN_BOTH : CDDPI_IN_BACKWARD, &state->x_packed},
-        {plan->training, state->rows * state->outputs * half, CDDPI_IN_BACKWARD,
+         state->keeps_input ? CDDPI_FORWARD_TO_WEIGHTS : CDDPI_IN_WEIGHTS, &state->x_packed},
+        {plan->training, state->rows * state->outputs * half, CDDPI_BACKWARD_TO_WEIGHTS,
          &state->grad_transposed},
         {wants_grad, state->rows * state->outputs * half, CDDPI_IN_BACKWARD, &state->grad},
         {wants_grad, cddpi_bf16_packed_count(state->outputs, state->inputs) * half,

@@ -50,7 +50,7 @@ static cddp_status plan_matmul(struct cddpi_primitive *matmul, struct cddpi_dnnl
         dnnl_primitive_desc_destroy(desc);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "matrix product: oneDNN has no kernel for it");
     }
-    status = cddpi_primitive_init(matmul, dnnl, desc, plan, part, CDDPI_IN_BACKWARD);
+    status = cddpi_primitive_init(matmul, dnnl, desc, plan, part, CDDPI_IN_WEIGHTS);
     for (int i = 0; status == CDDP_OK && i < 3; i++) {
         status = cddpi_primitive_arg(matmul, args[i], cddpi_dnnl_query(desc, queries[i]));
     }
@@ -73,7 +73,7 @@ static cddp_status plan_packing(struct state *state, struct cddpi_dnnl *dnnl,
     }
     status = cddpi_primitive_reorder(&state->pack, dnnl, plain, packed);
     return status == CDDP_OK ? cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(packed),
-                                                 CDDPI_IN_BACKWARD, &state->packed)
+                                                 CDDPI_IN_WEIGHTS, &state->packed)
                              : status;
 }
 

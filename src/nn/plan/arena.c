@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 static size_t align(const struct cddpi_arena *arena, size_t bytes)
 {
@@ -91,7 +92,7 @@ bool cddpi_arena_replace(struct cddpi_arena *arena, int buffer, int base, int ti
 
 static bool alive_together(const struct cddpi_buffer *a, const struct cddpi_buffer *b)
 {
-    return a->first <= b->last && b->first <= a->last;
+    return a->region == b->region && a->first <= b->last && b->first <= a->last;
 }
 
 /* qsort() has no context: the order is sorted as pairs */
@@ -148,17 +149,19 @@ cddp_status cddpi_arena_place(struct cddpi_arena *arena)
         }
     }
     qsort(order, roots, sizeof *order, larger_first);
-    arena->bytes = 0;
+    memset(arena->bytes, 0, sizeof arena->bytes);
     for (size_t i = 0; i < roots; i++) {
         struct cddpi_buffer *buffer = &arena->buffers[order[i].buffer];
+        size_t *bytes = &arena->bytes[buffer->region];
         size_t end;
 
         buffer->offset = lowest_offset(arena, order, i, buffer);
         end = buffer->offset + buffer->bytes;
-        arena->bytes = end > arena->bytes ? end : arena->bytes;
+        *bytes = end > *bytes ? end : *bytes;
     }
     for (int i = 0; i < arena->count; i++) {
         arena->buffers[i].offset = root_of(arena, i)->offset;
+        arena->buffers[i].region = root_of(arena, i)->region;
     }
     cddpi_free(order);
     return CDDP_OK;
@@ -169,7 +172,7 @@ bool cddpi_arena_valid(const struct cddpi_arena *arena)
     for (int i = 0; i < arena->count; i++) {
         const struct cddpi_buffer *a = &arena->buffers[i];
 
-        if (a->offset % CDDPI_ALIGNMENT != 0 || a->offset + a->bytes > arena->bytes) {
+        if (a->offset % CDDPI_ALIGNMENT != 0 || a->offset + a->bytes > arena->bytes[a->region]) {
             return false;
         }
         for (int j = 0; j < i; j++) {
@@ -182,6 +185,16 @@ bool cddpi_arena_valid(const struct cddpi_arena *arena)
         }
     }
     return true;
+}
+
+size_t cddpi_arena_total(const struct cddpi_arena *arena)
+{
+    size_t total = 0;
+
+    for (int r = 0; r < CDDPI_REGIONS; r++) {
+        total += arena->bytes[r];
+    }
+    return total;
 }
 
 size_t cddpi_arena_sum(const struct cddpi_arena *arena)

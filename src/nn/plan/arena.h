@@ -1,4 +1,4 @@
-/* arena.h - places buffers of known lifetimes in one arena.
+/* arena.h - places buffers of known lifetimes in one arena, or in several regions.
  *
  * Time counts what ops do in a step: op i runs at i, the rest see schedule.c. A buffer is alive
  * from `first` to `last`, both included. A buffer may be made an alias of another: a view of it, or
@@ -10,9 +10,21 @@
 
 #include <stdbool.h>
 
+/* A region is memory of its own. All is in the first, unless the gradients of parameters are made
+ * apart from backward (plan->split): then a batch needs the first from forward to backward, and for
+ * the rest of the time only what the gradients of parameters are made of. */
+enum cddpi_region {
+    CDDPI_REGION_BATCH,   /* from forward to backward */
+    CDDPI_REGION_KEPT,    /* made in forward, and read until then: inputs of layers */
+    CDDPI_REGION_GRADS,   /* made in backward, and read until then: gradients of outputs */
+    CDDPI_REGION_SCRATCH, /* while gradients of parameters are made: of no batch */
+    CDDPI_REGIONS
+};
+
 struct cddpi_buffer {
     size_t bytes;
-    size_t offset; /* in the arena, once placed */
+    enum cddpi_region region;
+    size_t offset; /* in its region, once placed */
     int first, last;
     int recomputed; /* the buffer for the same contents when recomputed; -1: there is none */
     int root;       /* whose memory this is: its own number, or that of what it is an alias of */
@@ -21,8 +33,8 @@ struct cddpi_buffer {
 struct cddpi_arena {
     struct cddpi_buffer *buffers;
     int count, capacity;
-    size_t alignment; /* of buffers; 0: CDDPI_ALIGNMENT, of which it is a multiple */
-    size_t bytes;     /* of the arena, once placed */
+    size_t alignment;            /* of buffers; 0: CDDPI_ALIGNMENT, of which it is a multiple */
+    size_t bytes[CDDPI_REGIONS]; /* once placed */
 };
 
 /** A new buffer's number, or -1 without memory. */
@@ -39,10 +51,12 @@ void cddpi_arena_view(struct cddpi_arena *arena, int buffer, int base);
 /** Let @p buffer, written at @p time, take the place of @p base if nobody reads that later and it
  *  is long enough; tells whether. */
 bool cddpi_arena_replace(struct cddpi_arena *arena, int buffer, int base, int time);
-/** Give every buffer its offset. */
+/** Give every buffer its offset; what is an alias is in the region of what it is an alias of. */
 CDDP_CHECKED cddp_status cddpi_arena_place(struct cddpi_arena *arena);
 /** Whether no two buffers that are alive at once overlap, and all lie aligned in the arena. */
 bool cddpi_arena_valid(const struct cddpi_arena *arena);
+/** All regions together, once placed. */
+size_t cddpi_arena_total(const struct cddpi_arena *arena);
 /** What the buffers would take without sharing. */
 size_t cddpi_arena_sum(const struct cddpi_arena *arena);
 void cddpi_arena_fini(struct cddpi_arena *arena);

@@ -140,6 +140,7 @@ cddp_status cddpi_plan_gradients(struct cddpi_plan *plan, int index)
     int time = backward_time(plan, index);
     cddp_status status = op->output >= 0 ? plan_sums(plan, index) : CDDP_OK;
     const unsigned inplace = CDDPI_GRAD_INPLACE | CDDPI_TAKES_INPUT;
+    bool waits = (planned->flags & CDDPI_WEIGHTS_GRAD) != 0;
     int source = grads[0]; /* what the inputs' gradients may share memory with */
 
     if ((planned->flags & CDDPI_TAKES_INPUT) != 0) {
@@ -150,6 +151,9 @@ cddp_status cddpi_plan_gradients(struct cddpi_plan *plan, int index)
         status = add_over(plan, cddpi_plan_value_bytes(plan, op->output), time, time, grads, 2,
                           &planned->preact_grad);
         source = planned->preact_grad;
+    }
+    if (status == CDDP_OK && waits) {
+        cddpi_arena_extend(&plan->arena, source, planned->weights);
     }
     for (int k = 0; status == CDDP_OK && k < op->input_count; k++) {
         int value = op->inputs[k];

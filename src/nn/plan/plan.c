@@ -150,6 +150,9 @@ static int last_read(const struct cddpi_plan *plan, int value, bool recomputed)
                 ((flags & CDDPI_NEEDS_FIRST) != 0 && k == 0)) {
                 last = later(last, backward_time(plan, i));
             }
+            if ((flags & CDDPI_WEIGHTS_INPUT) != 0) {
+                last = later(last, plan->ops[i].weights);
+            }
         }
         if (op->output == value && (flags & CDDPI_NEEDS_OUTPUT) != 0) {
             last = later(last, backward_time(plan, i));
@@ -276,7 +279,11 @@ static cddp_status plan_memory(struct cddpi_plan *plan)
             status = cddpi_plan_gradients(plan, i);
         }
     }
-    return status == CDDP_OK ? cddpi_arena_place(&plan->arena) : status;
+    if (status == CDDP_OK) {
+        cddpi_plan_set_regions(plan);
+        status = cddpi_arena_place(&plan->arena);
+    }
+    return status;
 }
 
 static cddp_status plan_ops(struct cddpi_plan *plan)
@@ -367,6 +374,7 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     plan->count = count;
     plan->training = training;
     plan->recompute = training && model->recompute;
+    plan->split = training && model->split;
     plan->values = cddpi_zalloc_array((size_t)graph->value_count, sizeof *plan->values);
     plan->ops = cddpi_zalloc_array((size_t)graph->op_count, sizeof *plan->ops);
     /* an op contributes to each of its inputs, and a sum replaces a contribution */

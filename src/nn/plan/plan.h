@@ -21,8 +21,11 @@ enum cddpi_plan_flag {
     CDDPI_SUMS_GRADS = 128,  /* takes the output's gradient in two parts, too */
     CDDPI_NEEDS_FIRST = 512, /* backward reads the first input, but no other */
     CDDPI_FORWARD_DEFERRED = 1024, /* where both run, the op behind it does its forward, too */
-    CDDPI_ADDS_OTHER = 2048        /* backward adds what others contributed to the first input's
+    CDDPI_ADDS_OTHER = 2048,       /* backward adds what others contributed to the first input's
                                       gradient: `other` of the op's plan */
+    CDDPI_WEIGHTS_INPUT = 4096,    /* the gradients of parameters are made from the inputs ... */
+    CDDPI_WEIGHTS_GRAD = 8192      /* ... and from the output's gradient, or from the pre-activation
+                                      gradient if there is one: see struct cddpi_op_kernels */
 };
 
 /* Activations: samples x ceil(channels / block) x height x width x block. Block 1 is plain
@@ -40,8 +43,9 @@ struct cddpi_plan_value {
 struct cddpi_plan_op {
     void *state;
     unsigned flags;
-    int recompute_time;               /* when it is recomputed; -1: it is not */
-    int backward;                     /* when that runs */
+    int recompute_time; /* when it is recomputed; -1: it is not */
+    int backward;       /* when that runs */
+    int weights; /* when gradients of parameters are made: with backward, unless they are split */
     int preact_grad;                  /* buffer; -1: none */
     int other;                        /* buffer: with CDDPI_ADDS_OTHER; -1: there is none */
     int grad_inputs[CDDPI_OP_INPUTS]; /* buffers that backward writes; -1: not wanted */
@@ -57,7 +61,16 @@ struct cddpi_grad_sum {
     int value, a, b, out;
 };
 
-enum cddpi_lifetime { CDDPI_IN_FORWARD, CDDPI_IN_BACKWARD, CDDPI_IN_BOTH };
+/* Until backward, or until the gradients of parameters are made, which is the same time in an op
+ * that does both at once. */
+enum cddpi_lifetime {
+    CDDPI_IN_FORWARD,
+    CDDPI_IN_BACKWARD,
+    CDDPI_IN_BOTH,
+    CDDPI_IN_WEIGHTS, /* while gradients of parameters are made */
+    CDDPI_FORWARD_TO_WEIGHTS,
+    CDDPI_BACKWARD_TO_WEIGHTS
+};
 
 /* Memory that an op asked for. */
 struct cddpi_owned_buffer {
@@ -94,6 +107,7 @@ struct cddpi_plan {
     enum cddpi_data data;
     bool training;
     bool recompute; /* in training: segments are recomputed */
+    bool split;     /* in training: gradients of parameters are made later than backward */
     struct cddpi_plan_value *values;
     struct cddpi_plan_op *ops;
     struct cddpi_contribution *contributions;
@@ -104,7 +118,7 @@ struct cddpi_plan {
     int owned_count, owned_capacity;
     struct cddpi_plan_part *parts; /* in the order in which they were planned */
     int part_count, part_capacity;
-    int end; /* the time after the last backward */
+    int end; /* the time after the last backward; what is split comes later */
     struct cddpi_arena arena;
     struct cddpi_mds layouts; /* of the ops */
     uint64_t used;            /* when last, in runs of the model */
@@ -134,6 +148,8 @@ void cddpi_plan_destroy(struct cddpi_plan *plan);
 void cddpi_plan_schedule(struct cddpi_plan *plan);
 /** Tell when what the ops own is alive, and where it lies when they are recomputed. */
 CDDP_CHECKED cddp_status cddpi_plan_set_lifetimes(struct cddpi_plan *plan);
+/** Tell in which region each buffer is. */
+void cddpi_plan_set_regions(struct cddpi_plan *plan);
 /** The first op of the segment that backward enters at @p index, so that those up to that one are
  *  recomputed before; @p index + 1: it enters none. */
 int cddpi_plan_segment_begin(const struct cddpi_plan *plan, int index);
@@ -197,8 +213,12 @@ bool cddpi_exec_adds(const struct cddpi_exec *exec, int k);
 /** Tell that the op's part of the gradient of its parameter @p k is there (nothing where it has
  *  none). */
 CDDP_CHECKED cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k);
+/** Whether the op's backward leaves the gradients of parameters to `weights` of its kernels. */
+bool cddpi_exec_defers(const struct cddpi_exec *exec);
 /** The gradient of the output behind the relu's mask, for an op that does a relu and therefore has
  *  CDDPI_MAKES_PREACT_GRAD and CDDPI_SUMS_GRADS; of another op, the gradient as it is. */
 const float *cddpi_exec_mask_relu(struct cddpi_exec *exec);
+/** What that has returned. */
+const float *cddpi_exec_masked(const struct cddpi_exec *exec);
 
 #endif

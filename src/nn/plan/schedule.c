@@ -19,6 +19,12 @@ static bool reads(const struct cddpi_op *op, int value)
            (op->input_count > 1 && op->inputs[1] == value);
 }
 
+/* From forward on. */
+static bool is_kept(enum cddpi_lifetime lifetime)
+{
+    return lifetime == CDDPI_IN_BOTH || lifetime == CDDPI_FORWARD_TO_WEIGHTS;
+}
+
 /* Whether what op @p index keeps for its backward beside its output is worth another forward. */
 static bool keeps_much(const struct cddpi_plan *plan, int index)
 {
@@ -27,7 +33,7 @@ static bool keeps_much(const struct cddpi_plan *plan, int index)
     size_t kept_bytes = 0;
 
     for (int i = 0; i < plan->owned_count; i++) {
-        if (plan->owned[i].op == index && plan->owned[i].lifetime == CDDPI_IN_BOTH) {
+        if (plan->owned[i].op == index && is_kept(plan->owned[i].lifetime)) {
             kept_bytes += plan->arena.buffers[plan->owned[i].buffer].bytes;
         }
     }
@@ -59,8 +65,8 @@ static bool is_recomputed(const struct cddpi_plan *plan, int index)
         return true;
     }
     for (int i = index + 1; op_of(plan, i)->layer.segment == segment; i++) {
-        bool later = (plan->ops[i].flags & CDDPI_NEEDS_INPUT) != 0 ||
-                     plan->ops[i].recompute_time >= 0;
+        const unsigned reads_inputs = CDDPI_NEEDS_INPUT | CDDPI_WEIGHTS_INPUT;
+        bool later = (plan->ops[i].flags & reads_inputs) != 0 || plan->ops[i].recompute_time >= 0;
 
         if (later && reads(op_of(plan, i), op->output)) {
             return true;
@@ -107,7 +113,35 @@ void cddpi_plan_schedule(struct cddpi_plan *plan)
         }
         plan->ops[i].backward = time++;
     }
-    plan->end = time;
+    plan->end = time++;
+    for (int i = count - 1; i >= 0; i--) {
+        bool later = plan->split && op_of(plan, i)->kernels->weights != NULL;
+
+        plan->ops[i].weights = later ? time++ : plan->ops[i].backward;
+    }
+}
+
+static int first_use(const struct cddpi_plan *plan, const struct cddpi_owned_buffer *owned)
+{
+    switch (owned->lifetime) {
+    case CDDPI_IN_BACKWARD:
+    case CDDPI_BACKWARD_TO_WEIGHTS:
+        return plan->ops[owned->op].backward;
+    case CDDPI_IN_WEIGHTS:
+        return plan->ops[owned->op].weights;
+    default:
+        return owned->op;
+    }
+}
+
+/* Of what is used behind forward, too: in training. */
+static int last_use(const struct cddpi_plan *plan, const struct cddpi_owned_buffer *owned)
+{
+    bool weights = owned->lifetime == CDDPI_FORWARD_TO_WEIGHTS ||
+                   owned->lifetime == CDDPI_BACKWARD_TO_WEIGHTS ||
+                   owned->lifetime == CDDPI_IN_WEIGHTS;
+
+    return weights ? plan->ops[owned->op].weights : plan->ops[owned->op].backward;
 }
 
 cddp_status cddpi_plan_set_lifetimes(struct cddpi_plan *plan)
@@ -116,20 +150,36 @@ cddp_status cddpi_plan_set_lifetimes(struct cddpi_plan *plan)
         const struct cddpi_owned_buffer *owned = &plan->owned[i];
         const struct cddpi_plan_op *op = &plan->ops[owned->op];
         struct cddpi_buffer *buffer = &plan->arena.buffers[owned->buffer];
-        bool kept = plan->training && owned->lifetime == CDDPI_IN_BOTH;
+        bool kept = plan->training && is_kept(owned->lifetime);
+        bool forward = kept || owned->lifetime == CDDPI_IN_FORWARD;
 
-        buffer->first = owned->lifetime == CDDPI_IN_BACKWARD ? op->backward : owned->op;
+        buffer->first = first_use(plan, owned);
         buffer->last = buffer->first;
-        if (op->recompute_time < 0) {
-            buffer->last = kept ? op->backward : buffer->first;
-        } else if (owned->lifetime != CDDPI_IN_BACKWARD &&
-                   cddpi_arena_recomputed(&plan->arena, owned->buffer, op->recompute_time,
-                                          kept ? op->backward : op->recompute_time) < 0) {
+        if (plan->training && (!forward || (kept && op->recompute_time < 0))) {
+            buffer->last = last_use(plan, owned);
+        }
+        if (forward && op->recompute_time >= 0 &&
+            cddpi_arena_recomputed(&plan->arena, owned->buffer, op->recompute_time,
+                                   kept ? last_use(plan, owned) : op->recompute_time) < 0) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to plan batches of %d samples",
                               plan->count);
         }
     }
     return CDDP_OK;
+}
+
+void cddpi_plan_set_regions(struct cddpi_plan *plan)
+{
+    int forwards = plan->model->graph.op_count;
+
+    for (int i = 0; i < plan->arena.count; i++) {
+        struct cddpi_buffer *buffer = &plan->arena.buffers[i];
+
+        buffer->region = buffer->last <= plan->end   ? CDDPI_REGION_BATCH
+                         : buffer->first > plan->end ? CDDPI_REGION_SCRATCH
+                         : buffer->first < forwards  ? CDDPI_REGION_KEPT
+                                                     : CDDPI_REGION_GRADS;
+    }
 }
 
 double cddpi_plan_extra_work(const struct cddpi_plan *plan)

@@ -46,7 +46,7 @@ struct run {
     bool training;
     cddpi_pipeline_ready_fn ready;
     void *context;
-    int last;  /* the last micro-batch: its backward completes gradients */
+    int last;  /* the last micro-batch: its passes complete gradients */
     int chunk; /* the one at hand */
     struct cddpi_loss_result result;
 };
@@ -93,9 +93,9 @@ static void note_time(struct cddpi_pipeline *pipeline, enum cddpi_span kind, int
     int64_t now = cddpi_now_ns();
     struct cddpi_pipeline_times *times = &pipeline->times;
 
-    *(kind == CDDPI_SPAN_FORWARD    ? &times->forward_ns
-      : kind == CDDPI_SPAN_BACKWARD ? &times->backward_ns
-                                    : &times->wait_ns) += now - begun_ns;
+    *(kind == CDDPI_SPAN_FORWARD ? &times->forward_ns
+      : kind == CDDPI_SPAN_WAIT  ? &times->wait_ns
+                                 : &times->backward_ns) += now - begun_ns;
     if (pipeline->traced != NULL) {
         cddpi_trace_add(pipeline->traced, kind, begun_ns, now, micro_batch, 0);
     }
@@ -108,7 +108,9 @@ static bool wants_input(const struct cddpi_pipeline *pipeline,
 {
     int stage = stage_of(pipeline, action->chunk);
 
-    return action->backward ? stage < last_stage(pipeline) : stage > 0;
+    return action->pass == CDDPI_PASS_BACKWARD  ? stage < last_stage(pipeline)
+           : action->pass == CDDPI_PASS_FORWARD ? stage > 0
+                                                : false;
 }
 
 /* Start to receive what an action needs. */
@@ -118,16 +120,17 @@ static cddp_status start_input(const struct run *run, const struct cddpi_pipelin
     struct chunk *chunk = &pipeline->chunks[action->chunk];
     struct slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
+    bool backward = action->pass == CDDPI_PASS_BACKWARD;
     cddp_status status = CDDP_OK;
 
     if (samples == 0 || !wants_input(pipeline, action)) {
         return CDDP_OK;
     }
-    for (size_t k = 0; !action->backward && status == CDDP_OK && k < chunk->in_count; k++) {
+    for (size_t k = 0; !backward && status == CDDP_OK && k < chunk->in_count; k++) {
         status = cddp_recv(pipeline->values, slot->in[k].data, samples * chunk->in[k].elements,
                            CDDP_F32, previous_rank(pipeline), &slot->in[k].data_work);
     }
-    for (size_t k = 0; action->backward && status == CDDP_OK && k < chunk->out_count; k++) {
+    for (size_t k = 0; backward && status == CDDP_OK && k < chunk->out_count; k++) {
         if (chunk->out[k].has_grad) {
             status = cddp_recv(pipeline->gradients, slot->out[k].grad,
                                samples * chunk->out[k].elements, CDDP_F32, next_rank(pipeline),
@@ -137,21 +140,24 @@ static cddp_status start_input(const struct run *run, const struct cddpi_pipelin
     return status;
 }
 
-/* Wait until an action's input is there and the memory for its output is free. */
+/* Wait until an action's input is there and the memory for its output is free. Gradients of
+ * parameters have neither. */
 static cddp_status finish_messages(const struct run *run,
                                    const struct cddpi_pipeline_action *action)
 {
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
     struct slot *slot = &chunk->slots[action->slot];
+    bool backward = action->pass == CDDPI_PASS_BACKWARD;
     cddp_status status = CDDP_OK;
 
+    if (action->pass == CDDPI_PASS_WEIGHTS) {
+        return CDDP_OK;
+    }
     for (size_t k = 0; status == CDDP_OK && k < chunk->in_count; k++) {
-        status = cddpi_message_finish(action->backward ? &slot->in[k].grad_work
-                                                       : &slot->in[k].data_work);
+        status = cddpi_message_finish(backward ? &slot->in[k].grad_work : &slot->in[k].data_work);
     }
     for (size_t k = 0; status == CDDP_OK && k < chunk->out_count; k++) {
-        status = cddpi_message_finish(action->backward ? &slot->out[k].grad_work
-                                                       : &slot->out[k].data_work);
+        status = cddpi_message_finish(backward ? &slot->out[k].grad_work : &slot->out[k].data_work);
     }
     return status;
 }
@@ -162,13 +168,17 @@ static cddp_status start_output(const struct run *run, const struct cddpi_pipeli
     struct chunk *chunk = &pipeline->chunks[action->chunk];
     struct slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
+    bool forward = action->pass == CDDPI_PASS_FORWARD;
     cddp_status status = CDDP_OK;
 
-    for (size_t k = 0; !action->backward && status == CDDP_OK && k < chunk->out_count; k++) {
+    if (action->pass == CDDPI_PASS_WEIGHTS) {
+        return CDDP_OK;
+    }
+    for (size_t k = 0; forward && status == CDDP_OK && k < chunk->out_count; k++) {
         status = cddp_send(pipeline->values, slot->out[k].data, samples * chunk->out[k].elements,
                            CDDP_F32, next_rank(pipeline), &slot->out[k].data_work);
     }
-    for (size_t k = 0; action->backward && status == CDDP_OK && k < chunk->in_count; k++) {
+    for (size_t k = 0; !forward && status == CDDP_OK && k < chunk->in_count; k++) {
         if (chunk->in[k].has_grad) {
             status = cddp_send(pipeline->gradients, slot->in[k].grad,
                                samples * chunk->in[k].elements, CDDP_F32, previous_rank(pipeline),
@@ -269,11 +279,16 @@ static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *
     const struct cddpi_batch *batch = &run->batches[action->micro_batch];
     bool completes = run->ready != NULL && action->micro_batch == run->last;
     struct cddpi_loss_result result = {0, 0, 0};
-    cddp_status status = cddpi_model_use_slot(chunk->model, action->slot);
+    const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
+    cddp_status status = cddpi_model_use_slots(chunk->model, &slots);
 
     run->chunk = action->chunk;
+    if (status == CDDP_OK && action->pass == CDDPI_PASS_WEIGHTS) {
+        return cddpi_model_weights(chunk->model, action->micro_batch > 0,
+                                   completes ? on_ready : NULL, run);
+    }
     bind_edges(chunk, &chunk->slots[action->slot]);
-    if (status == CDDP_OK && action->backward) {
+    if (status == CDDP_OK && action->pass == CDDPI_PASS_BACKWARD) {
         return cddpi_model_backward(chunk->model, run->scales[action->micro_batch],
                                     action->micro_batch > 0, completes ? on_ready : NULL, run);
     }
@@ -292,6 +307,9 @@ static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *
 static cddp_status act(struct run *run, const struct cddpi_pipeline_action *action,
                        const struct cddpi_pipeline_action *next)
 {
+    static const enum cddpi_span kinds[] = {[CDDPI_PASS_FORWARD] = CDDPI_SPAN_FORWARD,
+                                            [CDDPI_PASS_BACKWARD] = CDDPI_SPAN_BACKWARD,
+                                            [CDDPI_PASS_WEIGHTS] = CDDPI_SPAN_WEIGHTS};
     int64_t begun = cddpi_now_ns();
     cddp_status status = finish_messages(run, action);
 
@@ -302,8 +320,7 @@ static cddp_status act(struct run *run, const struct cddpi_pipeline_action *acti
     if (status == CDDP_OK) {
         begun = cddpi_now_ns();
         status = compute(run, action);
-        note_time(run->pipeline, action->backward ? CDDPI_SPAN_BACKWARD : CDDPI_SPAN_FORWARD, begun,
-                  action->micro_batch);
+        note_time(run->pipeline, kinds[action->pass], begun, action->micro_batch);
     }
     if (status == CDDP_OK && run->batches[action->micro_batch].count > 0) {
         status = start_output(run, action);
@@ -409,6 +426,7 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
     cddp_status status;
 
     spec.part = options->stages[stage_of(pipeline, index)];
+    spec.split = pipeline->shape.schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
     if (options->recompute != NULL) {
         spec.recompute = spec.recompute || options->recompute[stage_of(pipeline, index)];
     }
@@ -426,19 +444,22 @@ static cddp_status count_slots(struct cddpi_pipeline *pipeline)
 {
     struct cddpi_pipeline_action *actions = NULL;
     size_t count = 0;
+    int most = 0;
     cddp_status status = cddpi_pipeline_plan(&pipeline->shape, pipeline->rank, &actions, &count);
 
     for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {
         int slots = cddpi_pipeline_slots(actions, count, c);
+        int kept = cddpi_pipeline_kept(actions, count, c);
 
         pipeline->slot_count = slots > pipeline->slot_count ? slots : pipeline->slot_count;
+        most = kept > most ? kept : most;
     }
     cddpi_free(actions);
-    if (status == CDDP_OK && pipeline->slot_count > CDDPI_MODEL_SLOTS) {
+    if (status == CDDP_OK && most > CDDPI_MODEL_SLOTS) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "pipeline: %d micro-batches at once; %d are possible, and 1f1b needs "
                           "fewer",
-                          pipeline->slot_count, CDDPI_MODEL_SLOTS);
+                          most, CDDPI_MODEL_SLOTS);
     }
     return status;
 }

@@ -20,19 +20,21 @@ struct cddpi_pipeline_options {
     int most_micro_batches;                 /* of a step */
     cddp_group *group;                      /* the ranks of the pipeline; borrowed, outlives it */
     cddp_group *replicas; /* for batch_norm with sync, as of a model; may be NULL */
-    cddp_group *traced; /* whose trace gets spans of forwards, backwards and waits, with the number
-                           of the micro-batch; borrowed, NULL: none does */
+    cddp_group *traced; /* whose trace gets spans of all passes and of waits, with the number of the
+                           micro-batch; borrowed, NULL: none does */
 };
 
 /* Where a step's time goes on this rank, in nanoseconds. */
 struct cddpi_pipeline_times {
-    int64_t forward_ns, backward_ns;
-    int64_t wait_ns; /* for what other stages send or take */
+    int64_t forward_ns;
+    int64_t backward_ns; /* with gradients of parameters that come later */
+    int64_t wait_ns;     /* for what other stages send or take */
 };
 
 /** Make this rank's chunks. Collective in options->group.
  *  @param spec  Of the whole model; its part is not read.
- *  @return as cddpi_model_create(); CDDP_ERR_ARGUMENT as cddpi_pipeline_plan(). */
+ *  @return as cddpi_model_create(), for zero_bubble on the processor only; CDDP_ERR_ARGUMENT as
+ *          cddpi_pipeline_plan(). */
 CDDP_CHECKED cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t seed,
                                                const struct cddpi_pipeline_options *options,
                                                struct cddpi_pipeline **out);

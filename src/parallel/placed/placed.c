@@ -273,6 +273,7 @@ static cddp_status make_part(int device, void *arg)
     }
     spec.part = part->segment.layers;
     spec.device = NULL;
+    spec.split = part->placed->schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
     return cddpi_model_create(&spec, making->seed, making->group, &part->model);
 }
 
@@ -309,7 +310,7 @@ static cddp_status make_plans(struct cddpi_placed *placed,
                               const struct cddpi_placed_options *options)
 {
     struct cddpi_placed_shape one = {placed->segments, placed->part_count, options->devices->count,
-                                     options->schedule, 1};
+                                     placed->schedule, 1};
     struct cddpi_placed_shape all = one;
     cddp_status status = cddpi_placed_plan(&one, CDDPI_PLACED_FORWARD, &placed->forward);
 
@@ -351,9 +352,9 @@ cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t se
     }
     pthread_mutex_init(&placed->gate, NULL);
     placed->devices = options->devices;
-    placed->schedule = options->schedule;
     placed->timeout_ms = options->timeout_ms;
     placed->pipelined = options->micro_batches > 1;
+    placed->schedule = placed->pipelined ? options->schedule : CDDPI_PIPELINE_GPIPE;
     status = copy_segments(placed, options);
     if (status == CDDP_OK) {
         status = make_plans(placed, options);

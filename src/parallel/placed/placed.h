@@ -18,7 +18,7 @@ struct cddpi_placed_options {
     const cddp_devices *devices;          /* borrowed, outlive it */
     const struct cddpi_segment *segments; /* in order, together the model */
     int segment_count;
-    enum cddpi_pipeline_schedule schedule;
+    enum cddpi_pipeline_schedule schedule; /* of several micro-batches */
     int micro_batches;   /* of cddpi_placed_step(): 1, or as many as are on their way at once */
     cddp_group *group;   /* for batch_norm with sync; may be NULL */
     uint32_t timeout_ms; /* that one device waits for another */

@@ -18,14 +18,16 @@ static cddp_status check_schedule(const struct cddpi_placed_shape *shape)
 {
     if (shape->schedule == CDDPI_PIPELINE_INTERLEAVED) {
         return cddpi_fail(CDDP_ERR_CONFIG, "interleaved is a schedule of stages over ranks: the "
-                                           "devices of one process take gpipe or 1f1b");
+                                           "devices of one process take gpipe, 1f1b or "
+                                           "zero_bubble");
     }
     for (int s = 0; s < shape->segment_count; s++) {
         if (shape->segments[s].device != s) {
             return cddpi_fail(CDDP_ERR_CONFIG,
-                              "1f1b wants the devices to have one stage each, in their order, but "
+                              "%s wants the devices to have one stage each, in their order, but "
                               "stage %d of %d is on device %d: use gpipe",
-                              s, shape->segment_count, shape->segments[s].device);
+                              shape->schedule == CDDPI_PIPELINE_1F1B ? "1f1b" : "zero_bubble", s,
+                              shape->segment_count, shape->segments[s].device);
         }
     }
     return CDDP_OK;
@@ -51,19 +53,19 @@ static cddp_status plan_1f1b(const struct cddpi_placed_shape *shape, struct cddp
 }
 
 static void add(const struct cddpi_placed_shape *shape, struct cddpi_placed_plan *plan, int segment,
-                int micro_batch, bool backward)
+                int micro_batch, enum cddpi_pipeline_pass pass)
 {
     int d = shape->segments[segment].device;
 
     plan->actions[d][plan->counts[d]++] = (struct cddpi_pipeline_action){
-        .backward = backward, .chunk = segment, .micro_batch = micro_batch, .slot = micro_batch};
+        pass, segment, micro_batch, micro_batch, micro_batch, micro_batch};
 }
 
 /* All forwards, then all backwards, as one device alone would do them: whatever lies where. */
 static cddp_status plan_in_order(const struct cddpi_placed_shape *shape,
                                  enum cddpi_placed_passes passes, struct cddpi_placed_plan *plan)
 {
-    size_t most = 2 * (size_t)shape->segment_count * (size_t)shape->micro_batches;
+    size_t most = 3 * (size_t)shape->segment_count * (size_t)shape->micro_batches;
 
     for (int d = 0; d < shape->device_count; d++) {
         plan->actions[d] = cddpi_zalloc_array(most, sizeof **plan->actions);
@@ -73,12 +75,15 @@ static cddp_status plan_in_order(const struct cddpi_placed_shape *shape,
     }
     for (int m = 0; passes != CDDPI_PLACED_BACKWARD && m < shape->micro_batches; m++) {
         for (int s = 0; s < shape->segment_count; s++) {
-            add(shape, plan, s, m, false);
+            add(shape, plan, s, m, CDDPI_PASS_FORWARD);
         }
     }
     for (int m = 0; passes != CDDPI_PLACED_FORWARD && m < shape->micro_batches; m++) {
         for (int s = shape->segment_count - 1; s >= 0; s--) {
-            add(shape, plan, s, m, true);
+            add(shape, plan, s, m, CDDPI_PASS_BACKWARD);
+            if (shape->schedule == CDDPI_PIPELINE_ZERO_BUBBLE) {
+                add(shape, plan, s, m, CDDPI_PASS_WEIGHTS);
+            }
         }
     }
     plan->slots = shape->micro_batches;

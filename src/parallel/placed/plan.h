@@ -11,7 +11,9 @@ enum cddpi_placed_passes { CDDPI_PLACED_FORWARD, CDDPI_PLACED_BACKWARD, CDDPI_PL
 struct cddpi_placed_shape {
     const struct cddpi_segment *segments; /* in order */
     int segment_count, device_count;
-    enum cddpi_pipeline_schedule schedule; /* of several micro-batches */
+    enum cddpi_pipeline_schedule schedule; /* of several micro-batches. zero_bubble: each backward
+                                              leaves the gradients of parameters to an action of
+                                              their own, of one micro-batch, too */
     int micro_batches;
 };
 
@@ -25,7 +27,8 @@ struct cddpi_placed_plan {
 };
 
 /** Actions that never wait in a circle, each for the one of the segment before it (forward) or
- *  behind it (backward). The backwards of a segment come in the order of the micro-batches.
+ *  behind it (backward), or for none (gradients of parameters). The backwards of a segment come in
+ * the order of the micro-batches.
  *  @param out  cddpi_placed_plan_fini() releases it.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: the schedule wants segment n to be device n's; or is
  *          interleaved; CDDP_ERR_NO_MEMORY. */

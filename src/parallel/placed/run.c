@@ -44,11 +44,12 @@ static cddp_status fail_late(const struct run *run, int part, int from)
 static cddp_status await(struct run *run, const struct cddpi_pipeline_action *action,
                          bool *out_ends)
 {
-    int from = action->chunk + (action->backward ? 1 : -1);
-    const bool *done = action->backward ? run->backed : run->forwarded;
+    bool backward = action->pass == CDDPI_PASS_BACKWARD;
+    int from = action->chunk + (backward ? 1 : -1);
+    const bool *done = backward ? run->backed : run->forwarded;
     int64_t deadline = cddpi_deadline_ns(run->placed->timeout_ms);
     struct timespec until = {deadline / 1000000000, deadline % 1000000000};
-    bool alone = from < 0 || from == run->placed->part_count;
+    bool alone = from < 0 || from == run->placed->part_count || action->pass == CDDPI_PASS_WEIGHTS;
     int error = 0;
 
     pthread_mutex_lock(&run->lock);
@@ -69,9 +70,9 @@ static void tell(struct run *run, const struct cddpi_pipeline_action *action, cd
     pthread_mutex_lock(&run->lock);
     if (status != CDDP_OK) {
         run->failed = true;
-    } else if (action->backward) {
+    } else if (action->pass == CDDPI_PASS_BACKWARD) {
         run->backed[place] = true;
-    } else {
+    } else if (action->pass == CDDPI_PASS_FORWARD) {
         run->forwarded[place] = true;
         run->slots[place] = action->slot;
     }
@@ -128,15 +129,19 @@ static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *
     bool completes = run->ready != NULL && action->micro_batch == run->plan->micro_batches - 1;
     struct report report = {run, part};
     struct cddpi_loss_result result = {0};
-    cddp_status status = cddpi_model_use_slot(part->model, action->slot);
+    const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
+    bool accumulate = run->accumulate || action->micro_batch > 0;
+    cddp_status status = cddpi_model_use_slots(part->model, &slots);
 
     if (status != CDDP_OK) {
         return status;
     }
+    if (action->pass == CDDPI_PASS_WEIGHTS) {
+        return cddpi_model_weights(part->model, accumulate, completes ? on_ready : NULL, &report);
+    }
     bind_edges(run, action);
-    if (action->backward) {
-        return cddpi_model_backward(part->model, run->scales[action->micro_batch],
-                                    run->accumulate || action->micro_batch > 0,
+    if (action->pass == CDDPI_PASS_BACKWARD) {
+        return cddpi_model_backward(part->model, run->scales[action->micro_batch], accumulate,
                                     completes ? on_ready : NULL, &report);
     }
     status = cddpi_model_forward(part->model, &run->batches[action->micro_batch], run->training,

@@ -338,19 +338,24 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
              "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "
              "whole model. See PIPELINES."},
-    {KEY(parallel.schedule), CDDPI_KEY_ENUM, "\"1f1b\"", .choices = "1f1b|gpipe|interleaved",
+    {KEY(parallel.schedule), CDDPI_KEY_ENUM, "\"1f1b\"",
+     .choices = "1f1b|gpipe|interleaved|zero_bubble",
      .text =
          "The order of forwards and backwards: *1f1b*, a backward as soon as there can be one, "
          "so that the first stage keeps the activations of as many micro-batches as there are "
          "stages; *gpipe*, all forwards first, which keeps those of all; *interleaved*, as 1f1b "
-         "with *parallel.chunks* on each rank, so that ranks wait less."},
+         "with *parallel.chunks* on each rank, so that ranks wait less; *zero_bubble*, as 1f1b, "
+         "but "
+         "gradients of parameters are made where ranks would wait (ZB-H1), for which the later "
+         "stages keep more."},
     {KEY(parallel.chunks), CDDPI_KEY_INT, "1", 1, CDDPI_TRAINER_CHUNKS,
      .text = "interleaved: chunks of layers on each rank: stages are dealt out to the ranks in so "
              "many rounds."},
     {KEY(parallel.micro_batches), CDDPI_KEY_LONG, "0", 0, 1 << 16,
      .text = "Into how many micro-batches a pipeline's share of a step is cut, which are in "
              "different stages at once; 0: *train.accumulate*. With P stages, each waits for "
-             "(P - 1) / (micro-batches + P - 1) of the time."},
+             "(P - 1) / (micro-batches + P - 1) of the time; zero_bubble: where each of its three "
+             "passes takes as long, (P - 1) / (3 x micro-batches + P - 1)."},
     {KEY(parallel.stages), CDDPI_KEY_STAGES, "[]",
      .text = "The first layer of each stage but the first, by name; or *auto*, or none: they are "
              "chosen when the run begins. A name also stands for the layers whose names begin with "

@@ -64,7 +64,8 @@ double cddpi_tick_step(double span, int most)
 static const char picture_style[] =
     ":root{--ink:#1f2933;--soft:#5f6b7a;--grid:#e3e8ee;--ground:#ffffff;"
     "--c0:#2f6db3;--c1:#d1622b;--c2:#2f8f5b;--c3:#8457aa;--c4:#a3801a;--c5:#b8476f;"
-    "--forward:#4e8fd0;--backward:#f0933f;--wait:#d9534f;--optimizer:#55a868;--data:#9a8268;"
+    "--forward:#4e8fd0;--backward:#f0933f;--weights:#c9a227;--wait:#d9534f;--optimizer:#55a868;--"
+    "data:#9a8268;"
     "--call:#8f7cc4;--bucket:#c9bfe6}"
     "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
     "font-size:12px;color:var(--ink)}"
@@ -72,6 +73,7 @@ static const char picture_style[] =
     "svg .axis{stroke:var(--soft);fill:none}svg .title{font-weight:600;font-size:13px}"
     "svg .line{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}"
     "svg .forward{fill:var(--forward)}svg .backward{fill:var(--backward)}"
+    "svg .weights{fill:var(--weights)}"
     "svg .wait{fill:var(--wait)}svg .optimizer{fill:var(--optimizer)}svg .data{fill:var(--data)}"
     "svg .loader{fill:var(--data);opacity:.55}svg .call{fill:var(--call)}"
     "svg .bucket{fill:var(--bucket)}svg .ground{fill:var(--ground)}"

@@ -19,11 +19,13 @@ enum {
     MOST_RANKS = 16
 };
 
-static const char *const kinds[] = {"data",      "forward", "backward", "wait",
-                                    "optimizer", "call",    "bucket"};
-static const char *const titles[] = {"waiting for data",          "forward",   "backward",
-                                     "waiting for communication", "optimizer", "collectives",
-                                     "bucket, as compute sees it"};
+enum { WEIGHTS = 3, SPAN_KINDS = 6 };
+
+static const char *const kinds[] = {"data", "forward",   "backward", "weights",
+                                    "wait", "optimizer", "call",     "bucket"};
+static const char *const titles[] = {
+    "waiting for data",          "forward",   "backward",    "weights",
+    "waiting for communication", "optimizer", "collectives", "bucket, as compute sees it"};
 
 struct scale {
     const struct cddpi_traced_step *step;
@@ -80,7 +82,7 @@ static void draw_bar(const struct scale *scale, const char *kind, const char *la
 /* Which of the kinds a span is drawn as; NULL: it is not drawn in the rank's first line. */
 static const char *kind_of(const struct cddpi_traced_span *span)
 {
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < SPAN_KINDS; k++) {
         if (strcmp(kinds[k], span->name) == 0) {
             return kinds[k];
         }
@@ -155,11 +157,27 @@ static void draw_axis(const struct scale *scale, double height, FILE *out)
             (LEFT + WIDTH - RIGHT) / 2, height - 6);
 }
 
-static void draw_legend(FILE *out)
+static bool has_weights(const struct cddpi_traces *traces)
+{
+    for (int r = 0; r < traces->count; r++) {
+        for (size_t i = 0; i < traces->ranks[r].span_count; i++) {
+            if (strcmp(traces->ranks[r].spans[i].name, kinds[WEIGHTS]) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Of weights where they have spans of their own. */
+static void draw_legend(const struct cddpi_traces *traces, FILE *out)
 {
     double x = LEFT;
 
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        if (k == WEIGHTS && !has_weights(traces)) {
+            continue;
+        }
         fprintf(out,
                 "<rect class=\"%s\" x=\"%.1f\" y=\"30\" width=\"11\" height=\"11\" rx=\"2\"/>"
                 "<text class=\"soft\" x=\"%.1f\" y=\"40\">%s</text>\n",
@@ -194,7 +212,7 @@ void cddpi_timeline_draw(const struct cddpi_traces *traces, const struct cddpi_t
                 "ranks</text>\n",
                 WIDTH - RIGHT, shown, traces->count);
     }
-    draw_legend(out);
+    draw_legend(traces, out);
     draw_axis(&scale, height, out);
     for (int r = 0; r < shown; r++) {
         double y = TOP + (double)r * RANK_HEIGHT + 4;

@@ -47,8 +47,10 @@ static cddp_status print_stage(const struct cddpi_model_spec *spec,
     char first[64] = "";
     char last[64] = "";
     size_t parameters = 0;
+    char more[64] = "";
     int slots = 0;
-    cddp_status status = cddpi_stages_count_slots(shape, stage, &slots);
+    int kept = 0;
+    cddp_status status = cddpi_stages_count_slots(shape, stage, &slots, &kept);
 
     if (status == CDDP_OK) {
         status = count_parameters(spec, range, &parameters);
@@ -59,12 +61,15 @@ static cddp_status print_stage(const struct cddpi_model_spec *spec,
     if (status == CDDP_OK) {
         status = cddpi_model_layer_name(spec, range.end - 1, last, sizeof last);
     }
+    if (kept > slots) {
+        snprintf(more, sizeof more, ", and what gradients are made of for %d", kept);
+    }
     if (status == CDDP_OK) {
         fprintf(file,
                 "  stage %d on rank %d: %s to %s, %zu parameters, %.0f %% of the time, keeps %d "
-                "micro-batch%s\n",
+                "micro-batch%s%s\n",
                 stage, stage % shape->ranks, first, last, parameters, 100 * part, slots,
-                slots == 1 ? "" : "es");
+                slots == 1 ? "" : "es", more);
     }
     return status;
 }

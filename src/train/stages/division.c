@@ -26,7 +26,8 @@ struct cddpi_pipeline_shape cddpi_stages_shape(const struct cddpi_config *config
         .micro_batches = (int)micro_batches};
 }
 
-cddp_status cddpi_stages_count_slots(const struct cddpi_pipeline_shape *shape, int stage, int *out)
+cddp_status cddpi_stages_count_slots(const struct cddpi_pipeline_shape *shape, int stage, int *out,
+                                     int *out_kept)
 {
     struct cddpi_pipeline_action *actions = NULL;
     size_t count = 0;
@@ -34,6 +35,7 @@ cddp_status cddpi_stages_count_slots(const struct cddpi_pipeline_shape *shape, i
 
     if (status == CDDP_OK) {
         *out = cddpi_pipeline_slots(actions, count, stage / shape->ranks);
+        *out_kept = cddpi_pipeline_kept(actions, count, stage / shape->ranks);
     }
     cddpi_free(actions);
     return status;
@@ -108,8 +110,10 @@ static cddp_status divide(const struct cddpi_config *config, const struct cddpi_
     cddp_status status = CDDP_OK;
 
     for (int s = 0; status == CDDP_OK && s < stages; s++) {
+        int slots = 0;
+
         memory[s].parameter_copies = parameter_copies(config);
-        status = cddpi_stages_count_slots(&shape, s, &memory[s].micro_batches);
+        status = cddpi_stages_count_slots(&shape, s, &slots, &memory[s].micro_batches);
     }
     if (status == CDDP_OK && (by_memory || config->parallel.memory_bytes > 0)) {
         status = cddpi_model_layer_bytes(spec, samples, &layers, &count);

@@ -8,9 +8,10 @@
 
 /** The shape of the pipeline; its micro-batches are those of a full step. */
 struct cddpi_pipeline_shape cddpi_stages_shape(const struct cddpi_config *config);
-/** How many micro-batches stage @p stage of that keeps at once. */
+/** How many micro-batches stage @p stage of that keeps at once; @p out_kept: and of how many what
+ *  gradients of parameters are made of, which are no fewer. */
 CDDP_CHECKED cddp_status cddpi_stages_count_slots(const struct cddpi_pipeline_shape *shape,
-                                                  int stage, int *out);
+                                                  int stage, int *out, int *out_kept);
 /** Whether parallel.stages names layers: else stages are chosen. */
 bool cddpi_stages_are_named(const struct cddpi_config *config);
 /** Divide: as parallel.stages says, or by parallel.balance, which may measure; and see that no rank
