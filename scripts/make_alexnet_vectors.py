@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Make tests/vectors/alexnet_vectors.txt: 20 steps of SGD, in float64, of small networks with convolutions in groups
-and local response normalisation, and of narrow forms of the presets alexnet and vgg11.
+and local response normalisation, with transposed ones, and of narrow forms of the presets alexnet and vgg11.
 
     make_alexnet_vectors.py > tests/vectors/alexnet_vectors.txt      (needs numpy and torch; the test needs neither)
 
@@ -37,7 +37,15 @@ def linear(units):
     return ("linear", units, 0, 0, 0, 0, 0, 0, 0)
 
 
-RELU, FLATTEN = ("relu",) + (0,) * 8, ("flatten",) + (0,) * 8
+def transposed(units, kernel, stride=1, padding=0):
+    return ("conv_transpose2d", units, kernel, stride, padding, 0, 0, 0, 0)
+
+
+def leaky_relu(slope):  # in the place of an alpha
+    return ("leaky_relu", 0, 0, 0, 0, 0, slope, 0, 0)
+
+
+RELU, FLATTEN, TANH, SIGMOID = ((kind,) + (0,) * 8 for kind in ("relu", "flatten", "tanh", "sigmoid"))
 
 
 def alexnet(u, classes):
@@ -63,6 +71,12 @@ NETWORKS = {
     "norms": ("layers", 0, (3, 12, 12), 4, 3, 0.01,
               [conv(10, 3), norm(5, 0.5, 0.75, 1), RELU, conv(20, 3, 1, 1), norm(4, 0.3, 0.6, 2), conv(5, 1),
                norm(9, 1, 1, 1), FLATTEN, linear(4)]),
+    "transposed": ("layers", 0, (5, 4, 3), 4, 3, 0.05,
+                   [transposed(7, 3, 2, 1), TANH, conv(9, 3, 1, 1), SIGMOID, transposed(16, 5, 3, 2), leaky_relu(0.2),
+                    transposed(3, 1), FLATTEN, linear(4)]),
+    "binary": ("layers", 0, (6, 1, 1), 1, 8, 0.05,
+               [transposed(8, 4), leaky_relu(0.1), transposed(2, 4, 2, 1), SIGMOID, FLATTEN, linear(1)]),
+    "one_hot": ("layers", 0, (6, 1, 1), 4, 8, 0.05, [transposed(8, 3), TANH, FLATTEN, linear(4)]),
     "alexnet": ("alexnet", 6, (3, 67, 67), 5, 4, 0.01, alexnet(6, 5)),
     "vgg11": ("vgg11", 4, (3, 32, 32), 5, 4, 0.01, vgg11(4, 5)),
 }
@@ -79,8 +93,12 @@ def build(image, layers):
             part = nn.MaxPool2d(kernel, stride)
         elif kind == "linear":
             part = nn.Linear(shape[1], units)
+        elif kind == "conv_transpose2d":
+            part = nn.ConvTranspose2d(shape[1], units, kernel, stride, padding)
+        elif kind == "leaky_relu":
+            part = nn.LeakyReLU(alpha)
         else:
-            part = nn.ReLU() if kind == "relu" else nn.Flatten()
+            part = {"relu": nn.ReLU, "flatten": nn.Flatten, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}[kind]()
         parts.append(part)
         shape = part(torch.zeros(shape)).shape
     return nn.Sequential(*parts)
@@ -94,7 +112,15 @@ def initialise(model):
             p.copy_(torch.from_numpy(numbers * scale).view(p.shape))
 
 
-def train(network, dtype):
+def loss_of(name, outputs, label, classes):
+    if name == "binary":
+        return F.binary_cross_entropy_with_logits(outputs[:, 0], label.to(outputs.dtype))
+    if name == "one_hot":
+        return F.binary_cross_entropy_with_logits(outputs, F.one_hot(label, classes).to(outputs.dtype))
+    return F.cross_entropy(outputs, label)
+
+
+def train(name, network, dtype):
     _, _, image, classes, count, lr, layers = network
     torch.set_default_dtype(dtype)
     model = build(image, layers)
@@ -104,8 +130,8 @@ def train(network, dtype):
     data = torch.from_numpy(vectors.test_numbers(1, elements)).to(dtype).view(STEPS, count, *image)
     losses = []
     for step in range(STEPS):
-        label = torch.tensor([(step * count + i) * 7 % 5 % classes for i in range(count)])
-        loss = F.cross_entropy(model(data[step]), label)
+        label = torch.tensor([(step * count + i) * 7 % 5 % (2 if name == "binary" else classes) for i in range(count)])
+        loss = loss_of(name, model(data[step]), label, classes)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -117,14 +143,15 @@ def main():
     torch.set_num_threads(1)
     print(f"made_by scripts/make_alexnet_vectors.py torch-{torch.__version__} momentum {MOMENTUM}")
     for name, network in NETWORKS.items():
-        model, losses = train(network, torch.float64)
-        plain = train(network, torch.float32)[1]
+        model, losses = train(name, network, torch.float64)
+        plain = train(name, network, torch.float32)[1]
         worst = max(abs(a - b) / b for a, b in zip(plain, losses))
         print(name, "first", losses[0], "last", losses[-1], "float32 differs by", worst, file=sys.stderr)
         if not worst <= SAME:
             sys.exit(f"{name}: float32 does not follow")
         preset, units, image, classes, count, lr, layers = network
-        print("network", name, preset, units, count, *image, classes, lr)
+        loss = 2 if name in ("binary", "one_hot") else 0  # as in enum cddpi_loss
+        print("network", name, preset, units, count, *image, classes, lr, loss)
         for row in layers:
             print("layer", *row)
         print("losses", *(f"{loss:.12g}" for loss in losses))

@@ -64,6 +64,41 @@ double cddpi_nn_mse(const float *x, const int32_t *label, size_t rows, size_t co
     return loss;
 }
 
+double cddpi_nn_binary_cross_entropy(const float *x, const int32_t *label, size_t rows,
+                                     size_t columns, float *grad)
+{
+    double loss = 0;
+
+    for (size_t r = 0; r < rows; r++) {
+        const float *row = x + r * columns;
+        double sum = 0;
+
+        for (size_t c = 0; c < columns; c++) {
+            double target = columns == 1 ? label[r] : c == (size_t)label[r] ? 1 : 0;
+            double power = exp(-fabs((double)row[c])); /* does not overflow */
+            double p = (row[c] < 0 ? power : 1) / (1 + power);
+
+            /* log(1 + e^x) - target x */
+            sum += fmax(row[c], 0) + log1p(power) - target * (double)row[c];
+            if (grad != NULL) {
+                grad[r * columns + c] = (float)((p - target) / (double)columns);
+            }
+        }
+        loss += sum / (double)columns;
+    }
+    return loss;
+}
+
+int cddpi_nn_count_correct_signs(const float *x, const int32_t *label, size_t rows)
+{
+    int correct = 0;
+
+    for (size_t r = 0; r < rows; r++) {
+        correct += !isnan(x[r]) && (x[r] > 0) == (label[r] == 1);
+    }
+    return correct;
+}
+
 int cddpi_nn_count_correct(const float *x, const int32_t *label, size_t rows, size_t columns)
 {
     int correct = 0;

@@ -11,6 +11,13 @@ double cddpi_nn_cross_entropy(const float *x, const int32_t *label, size_t rows,
                               float *grad);
 /* Sum over rows of the mean over columns of (x - onehot)^2; @p grad as above. */
 double cddpi_nn_mse(const float *x, const int32_t *label, size_t rows, size_t columns, float *grad);
+/* Sum over rows of the mean over columns of the cross-entropy of (p, 1 - p), p = 1 / (1 + e^-x),
+ * against (onehot, 1 - onehot); with one column the target is the label itself, 0 or 1. @p grad as
+ * above. */
+double cddpi_nn_binary_cross_entropy(const float *x, const int32_t *label, size_t rows,
+                                     size_t columns, float *grad);
+/* Rows of one number that is above 0 if and only if the label is 1; a NaN is none. */
+int cddpi_nn_count_correct_signs(const float *x, const int32_t *label, size_t rows);
 /* Rows whose largest element (the first of equals) is the label's; a row with a NaN is none. */
 int cddpi_nn_count_correct(const float *x, const int32_t *label, size_t rows, size_t columns);
 /* out = scale * x */

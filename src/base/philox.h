@@ -13,8 +13,10 @@ enum cddpi_random_purpose {
     CDDPI_RANDOM_DROPOUT = 3, /* index is the op, counter holds step and element */
     CDDPI_RANDOM_AUGMENT = 4, /* index is the epoch, counter holds the sample */
     CDDPI_RANDOM_TEST = 5,
-    CDDPI_RANDOM_GENERATE = 6, /* index is the position in the text, counter the step */
-    CDDPI_RANDOM_SYNTHETIC = 7 /* data of benchmarks: index is the part, the seed 0 */
+    CDDPI_RANDOM_GENERATE = 6,  /* index is the position in the text, counter the step */
+    CDDPI_RANDOM_SYNTHETIC = 7, /* data of benchmarks: index is the part, the seed 0 */
+    CDDPI_RANDOM_LATENT = 8, /* a generator's input: index is the step, counter holds the sample */
+    CDDPI_RANDOM_SHEET = 9   /* that of images to look at: counter holds the sample */
 };
 
 struct cddpi_philox {

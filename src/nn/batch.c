@@ -12,11 +12,14 @@ cddp_status cddpi_check_count(int count, int low)
 
 static cddp_status check_labels(const struct cddpi_model *model, const struct cddpi_batch *batch)
 {
+    bool binary = model->loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY && model->classes == 1;
+    int end = binary ? 2 : model->classes;
+
     for (int i = 0; i < batch->count; i++) {
-        if (batch->label[i] < 0 || batch->label[i] >= model->classes) {
+        if (batch->label[i] < 0 || batch->label[i] >= end) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
                               "model: the label of sample %d is %d, outside the %d classes", i,
-                              batch->label[i], model->classes);
+                              batch->label[i], end);
         }
     }
     return CDDP_OK;

@@ -39,6 +39,10 @@ enum cddpi_layer_type {
     CDDPI_LAYER_ATTENTION,
     CDDPI_LAYER_RESPONSE_NORM,
     CDDPI_LAYER_LSTM,
+    CDDPI_LAYER_CONV_TRANSPOSE2D,
+    CDDPI_LAYER_TANH,
+    CDDPI_LAYER_SIGMOID,
+    CDDPI_LAYER_LEAKY_RELU,
     CDDPI_LAYER_COUNT
 };
 
@@ -50,30 +54,34 @@ struct cddpi_layer {
     const char *name;
     const char *input;
     const char *input2; /* add: the second summand */
-    int units;          /* linear, lstm: outputs; conv2d: output channels; embedding: features */
-    int kernel;         /* conv2d, pools: height and width; pools default 2 */
-    int stride;         /* default 1; pools: the kernel */
-    int padding;        /* default 0 */
-    bool no_bias;       /* linear, conv2d, lstm */
-    bool sync;          /* batch_norm: statistics over all ranks */
-    double epsilon;     /* batch_norm, layer_norm; 0: 1e-5 */
-    double momentum;    /* batch_norm: weight of the new batch in the running statistics; 0: 0.1 */
+    int units;       /* linear, lstm: outputs; convolutions: output channels; embedding: features */
+    int kernel;      /* convolutions, pools: height and width; pools default 2 */
+    int stride;      /* default 1; pools: the kernel */
+    int padding;     /* default 0 */
+    bool no_bias;    /* linear, convolutions, lstm */
+    bool sync;       /* batch_norm: statistics over all ranks */
+    double epsilon;  /* batch_norm, layer_norm; 0: 1e-5 */
+    double momentum; /* batch_norm: weight of the new batch in the running statistics; 0: 0.1 */
     double probability; /* dropout: of an element to be zeroed; 0: 0.5 */
     int heads;          /* attention: among which the channels are divided */
     bool exact;         /* gelu: by the error function; false: by tanh, as GPT-2 has it */
     const char *tied;   /* linear: the embedding whose table is its weight; NULL: it has its own */
     const char *positions; /* embedding: name of the table of positions that is added; NULL: none */
-    double deviation;      /* linear, embedding: the weights start normal, with this standard
-                              deviation, and the bias zero; 0: as PyTorch has it */
+    double deviation;      /* linear, embedding, convolutions, batch_norm: the weights start normal,
+                              with this standard deviation around 0 (batch_norm: around 1), and the
+                              bias zero; 0: as PyTorch has it */
     int groups;            /* conv2d: channels are divided into so many, which do not see each
                               other; 0: 1 */
     double alpha, beta, offset; /* local_response_norm, over `kernel` channels (0: 5): 0: 1e-4, 0.75
                                    and 1 */
+    double slope;               /* leaky_relu: of its left half; 0: 0.01 */
     int segment; /* with recompute, layers of one number, which follow each other, are
                     recomputed before their backward; 0: never */
 };
 
-enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE };
+/* Of the last two the targets are one-hot; binary cross-entropy, which takes the outputs as logits,
+ * has the label itself, 0 or 1, where there is one output. It is not on a device yet. */
+enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE, CDDPI_LOSS_BINARY_CROSS_ENTROPY };
 
 /* On the processor, that of the factors of products (linear, conv2d, attention): parameters,
  * activations, gradients and all sums are float32 in either. On a device, that of all activations
@@ -95,7 +103,7 @@ enum cddpi_part_loss { CDDPI_PART_WITH_LOSS, CDDPI_PART_WITHOUT_LOSS, CDDPI_PART
 
 struct cddpi_model_spec {
     const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11",
-                           "lstm_lm"; NULL: the layers below */
+                           "lstm_lm", "dcgan"; NULL: the layers below */
     /* mlp: widths of the hidden layers; lstm_lm: of the LSTM layers; NULL: 512, 512 */
     const int *hidden;
     int hidden_count;
@@ -121,15 +129,22 @@ struct cddpi_model_spec {
     struct cddpi_layer_range part; /* create these layers only: see cddpi_model_edges() */
     bool tied; /* lstm_lm: the embedding's table is the last layer's weight, too */
     enum cddpi_part_loss part_loss;
-    bool split; /* on the processor: backward leaves gradients of parameters to
-                   cddpi_model_weights(), as far as that makes sense */
+    /* dcgan: numbers of a latent vector, 0: 100; channels of the widest images that the generator
+     * and the discriminator have inside, 0: 64 */
+    int latent, generator_units, discriminator_units;
+    int image_channels,
+        image_side; /* dcgan: what the data's shape was, and classes and loss are its
+                       own: cddpi_model_spec_complete(); 0: it is not complete */
+    bool split;     /* on the processor: backward leaves gradients of parameters to
+                       cddpi_model_weights(), as far as that makes sense */
 };
 
 struct cddpi_model;
 
 /** Fill in the numbers that @p spec leaves 0 and its size stands for: blocks, heads, embed and
- *  context; the vocabulary is the data's. cddpi_model_create() does it, too; this is for callers
- *  that need the context earlier. @return CDDP_OK, CDDP_ERR_CONFIG: there is no such size. */
+ *  context; the vocabulary is the data's. dcgan: make the data's shape that of its images.
+ * cddpi_model_create() does it, too; this is for callers that need the context earlier. @return
+ * CDDP_OK, CDDP_ERR_CONFIG: there is no such size, or the data are no square images. */
 CDDP_CHECKED cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec);
 
 /** Check the description, infer shapes and initialise parameters: a pure function of (given, seed),
@@ -202,8 +217,9 @@ void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, v
 CDDP_CHECKED cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training);
 
 struct cddpi_batch {
-    const float *input;   /* count x channels x height x width; backward reads all of this, too */
-    const int32_t *label; /* count x predictions, each in [0, classes) */
+    const float *input; /* count x channels x height x width; backward reads all of this, too */
+    const int32_t
+        *label; /* count x predictions, each in [0, classes), or 0 or 1, see enum cddpi_loss */
     int count;
     uint64_t step;              /* for dropout's random numbers ... */
     const uint64_t *sample_ids; /* ... together with which samples these are; count */

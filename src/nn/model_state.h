@@ -5,7 +5,13 @@
 #include "nn/graph/part.h"
 #include "nn/plan/plan.h"
 
-enum cddpi_init { CDDPI_INIT_ZERO, CDDPI_INIT_ONE, CDDPI_INIT_UNIFORM, CDDPI_INIT_NORMAL };
+enum cddpi_init {
+    CDDPI_INIT_ZERO,
+    CDDPI_INIT_ONE,
+    CDDPI_INIT_UNIFORM,
+    CDDPI_INIT_NORMAL,
+    CDDPI_INIT_NORMAL_AROUND_ONE
+};
 
 struct cddpi_tensors {
     cddp_param *items;

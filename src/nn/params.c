@@ -6,11 +6,11 @@
  * 1 giving elements 0 (cosine) and 1 (sine), words 2 and 3 the other two. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/normal.h"
 #include "base/philox.h"
 #include "base/shape.h"
 #include "nn/model_state.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { MAX_ELEMENTS = 1 << 30 };
@@ -134,20 +134,6 @@ static void uniform4(const uint32_t words[4], double bound, float out[4])
     }
 }
 
-static void normal4(const uint32_t words[4], double deviation, float out[4])
-{
-    const double turn = 6.283185307179586;
-
-    for (int i = 0; i < 4; i += 2) {
-        double u = ((double)words[i] + 1.0) * 0x1p-32; /* in (0, 1]: has a logarithm */
-        double angle = turn * ((double)words[i + 1] * 0x1p-32);
-        double radius = deviation * sqrt(-2.0 * log(u));
-
-        out[i] = (float)(radius * cos(angle));
-        out[i + 1] = (float)(radius * sin(angle));
-    }
-}
-
 static void draw(const cddp_param *tensor, const struct cddpi_param_info *info, uint64_t seed,
                  uint32_t index)
 {
@@ -164,7 +150,8 @@ static void draw(const cddp_param *tensor, const struct cddpi_param_info *info, 
         if (info->init == CDDPI_INIT_UNIFORM) {
             uniform4(words, info->spread, values);
         } else {
-            normal4(words, info->spread, values);
+            cddpi_normal4(words, info->init == CDDPI_INIT_NORMAL_AROUND_ONE ? 1 : 0, info->spread,
+                          values);
         }
         memcpy(data + i, values, left * sizeof *values);
     }
@@ -208,6 +195,7 @@ cddp_status cddpi_model_init_params(struct cddpi_model *model)
             break;
         case CDDPI_INIT_UNIFORM:
         case CDDPI_INIT_NORMAL:
+        case CDDPI_INIT_NORMAL_AROUND_ONE:
             draw(&model->params.items[i], &model->infos[i], model->seed,
                  cddpi_model_param_number(model, i));
             break;

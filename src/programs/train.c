@@ -137,6 +137,10 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
         printf("validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
                trainer->evaluation.loss, exp(trainer->evaluation.loss),
                (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer));
+    } else if (trainer->rank == 0 && trainer->gan != NULL) {
+        printf("generated images after %llu steps are in %s/images; the run lies in %s\n",
+               (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer),
+               cddpi_trainer_run_dir(trainer));
     } else if (trainer->rank == 0) {
         printf("test accuracy %.2f %% after %llu steps; the run lies in %s\n",
                trainer->evaluation.accuracy * 100, (unsigned long long)trainer->cursor.step,

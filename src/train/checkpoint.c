@@ -49,16 +49,39 @@ void cddpi_checkpoint_release(cddp_snapshot *snapshot)
     cddpi_free((void *)(uintptr_t)snapshot->optimizer);
 }
 
-/* The optimizer's tensors, and the loss scale's where losses are scaled; cddpi_free(). */
+/* Those of the generator's optimizer, whose counters need names of their own. */
+static void add_generator(struct cddpi_trainer *generator, cddp_tensor *tensors)
+{
+    static const char *const counters[] = {"generator.step", "generator.param_steps"};
+    size_t count = 0;
+    const cddp_tensor *from = cddpi_optim_tensors(generator->optim, &count);
+
+    memcpy(tensors, from, count * sizeof *tensors);
+    for (size_t i = 0; i < cddpi_optim_counters(generator->optim); i++) {
+        tensors[i].name = counters[i];
+    }
+}
+
+/* The optimizer's tensors, or both networks', and the loss scale's where losses are scaled;
+ * cddpi_free(). */
 static cddp_tensor *optimizer_tensors(struct cddpi_trainer *trainer, size_t *out_count)
 {
     size_t count = 0;
+    size_t others = 0;
     size_t scales = 0;
     const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
     const cddp_tensor *scale = cddpi_loss_scale_tensors(&trainer->loss_scale, &scales);
-    cddp_tensor *all = cddpi_zalloc_array(count + scales, sizeof *all);
+    cddp_tensor *all;
 
-    if (all != NULL) {
+    if (trainer->generator != NULL) {
+        (void)cddpi_optim_tensors(trainer->generator->optim, &others);
+    }
+    all = cddpi_zalloc_array(count + scales + others, sizeof *all);
+    if (all != NULL && trainer->generator != NULL) { /* in f32, so without a scale */
+        memcpy(all, tensors, count * sizeof *all);
+        add_generator(trainer->generator, all + count);
+        *out_count = count + others;
+    } else if (all != NULL) {
         memcpy(all, tensors, count * sizeof *all);
         memcpy(all + count, scale, scales * sizeof *all);
         *out_count = count + (cddpi_checkpoint_has_scale(trainer) ? scales : 0);
@@ -71,7 +94,7 @@ cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapsho
     *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
     out->step = trainer->cursor.step;
     out->model = cddpi_trainer_model_tensors(trainer);
-    out->model_count = trainer->param_count + trainer->buffer_count;
+    out->model_count = cddpi_trainer_model_tensor_count(trainer);
     out->optimizer = optimizer_tensors(trainer, &out->optimizer_count);
     if (out->model == NULL || out->optimizer == NULL) {
         cddpi_checkpoint_release(out);
@@ -87,7 +110,7 @@ static cddp_status check_done(const struct cddpi_trainer *trainer)
     return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
 }
 
-cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
+static cddp_status assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
     cddp_status status = cddpi_trainer_collect_results(trainer, 0,
                                                        NULL); /* which steps were skipped */
@@ -105,6 +128,23 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
         status = check_done(trainer);
     }
     return status == CDDP_OK ? cddpi_optim_gather_full_state(trainer->optim) : status;
+}
+
+cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
+{
+    cddp_status status = assemble(trainer, everywhere);
+
+    return status == CDDP_OK && trainer->generator != NULL
+               ? assemble(trainer->generator, everywhere)
+               : status;
+}
+
+void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
+{
+    cddpi_optim_free_full_state(trainer->optim);
+    if (trainer->generator != NULL) {
+        cddpi_optim_free_full_state(trainer->generator->optim);
+    }
 }
 
 /* A step may leave parameters that are not finite, and a run that resumes from them fails always.

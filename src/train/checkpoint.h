@@ -7,6 +7,8 @@
 /** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
  *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save(). */
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
+/** Release what was assembled for it. */
+void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
 /** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0; with stages all
  *  ranks call cddpi_stages_end_save() behind it.
  *  @param last         Nothing is worth more: where the disk is full, all older ones but one may

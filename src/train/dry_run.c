@@ -105,6 +105,12 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
         fprintf(file, "\n%s\n", table != NULL ? table : "");
         fprintf(file, "memory for activations: %zu bytes a rank, for %lld samples\n",
                 cddpi_model_arena_bytes(model), (long long)share);
+        if (config->model.type == CDDPI_MODEL_DCGAN) {
+            fputs("what follows is of one pass through both networks: a step goes three times "
+                  "through "
+                  "the discriminator, once through the generator\n",
+                  file);
+        }
         status = print_recompute(model, (int)share, file);
     }
     if (status == CDDP_OK) {

@@ -7,6 +7,7 @@
 #include "group/stop.h"
 #include "train/broken_files.h"
 #include "train/device/collect_results.h"
+#include "train/gan/gan.h"
 #include "train/micro_batch.h"
 #include "train/models.h"
 #include "train/stages/stages.h"
@@ -75,6 +76,7 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     if (batch.count > 0) {
         status = cddpi_trainer_add_advice(
             trainer->stages != NULL ? cddpi_stages_evaluate(trainer, &batch, &result)
+            : trainer->gan != NULL  ? cddpi_gan_evaluate(trainer, &batch, &result)
                                     : cddpi_trainer_forward(trainer, &batch, false, &result),
             "a smaller train.eval_batch_size needs less");
         *predictions += result.count;
@@ -151,6 +153,11 @@ static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took
                             (unsigned long long)epoch, (long long)trainer->config->train.epochs,
                             (unsigned long long)trainer->cursor.step,
                             (unsigned long long)trainer->last_step, found->loss, perplexity);
+    } else if (trainer->gan != NULL) {
+        cddpi_progress_line(&trainer->progress,
+                            "epoch %llu/%lld  step %llu  test images taken for real %.2f %%",
+                            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
+                            (unsigned long long)trainer->cursor.step, found->accuracy * 100);
     } else {
         cddpi_progress_line(
             &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
@@ -187,5 +194,9 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
                                                     .accuracy = (double)counts[0] /
                                                                 (double)counts[1]};
     tell(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6);
+    status = trainer->gan != NULL ? cddpi_gan_write_sheet(trainer) : CDDP_OK;
+    if (status != CDDP_OK) {
+        return status;
+    }
     return cddpi_trainer_tell_broken(trainer);
 }

@@ -29,10 +29,8 @@ struct patience {
 };
 
 /* A number that tells different parameters apart (a hash of their 32-bit words). */
-static int64_t parameters_hash(const struct cddpi_trainer *trainer)
+static uint64_t parameters_hash(const struct cddpi_trainer *trainer, uint64_t hash)
 {
-    uint64_t hash = cddpi_hash_start;
-
     for (size_t i = 0; i < trainer->param_count; i++) {
         const cddp_param *param = &trainer->params[i];
         const uint32_t *words = trainer->host_copy != NULL ? trainer->host_copy[i] : param->data;
@@ -43,17 +41,23 @@ static int64_t parameters_hash(const struct cddpi_trainer *trainer)
             hash = cddpi_hash_add(hash, words[k]);
         }
     }
-    return (int64_t)hash;
+    return hash;
 }
 
 /* Replicas that are not the same bit for bit would go unnoticed otherwise: only rank 0's
  * are kept. */
 static cddp_status check_replicas(struct cddpi_trainer *trainer)
 {
-    int64_t hash = parameters_hash(trainer);
-    int64_t bounds[2] = {hash, ~hash}; /* the least, and the complement of the greatest */
-    cddp_status status = cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64,
-                                         CDDP_OP_MIN, NULL);
+    uint64_t hash = parameters_hash(trainer, cddpi_hash_start);
+    int64_t bounds[2]; /* the least, and the complement of the greatest */
+    cddp_status status;
+
+    if (trainer->generator != NULL) {
+        hash = parameters_hash(trainer->generator, hash);
+    }
+    bounds[0] = (int64_t)hash;
+    bounds[1] = ~(int64_t)hash;
+    status = cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL);
 
     if (status == CDDP_OK && bounds[0] != ~bounds[1]) {
         status = cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,
@@ -145,6 +149,6 @@ cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
     if (status == CDDP_OK && trainer->config->train.checkpoint_at_end) {
         status = save(trainer);
     }
-    cddpi_optim_free_full_state(trainer->optim);
+    cddpi_trainer_end_assembled(trainer);
     return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;
 }

@@ -52,7 +52,7 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
     if (status == CDDP_OK) {
         status = cddpi_stages_end_save(trainer);
     }
-    cddpi_optim_free_full_state(trainer->optim);
+    cddpi_trainer_end_assembled(trainer);
     return status;
 }
 

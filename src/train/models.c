@@ -157,7 +157,7 @@ static cddp_status read_weights(const struct cddpi_trainer *trainer, cddp_tensor
 
 static cddp_status load_on_rank_0(struct cddpi_trainer *trainer)
 {
-    size_t count = trainer->param_count + trainer->buffer_count;
+    size_t count = cddpi_trainer_model_tensor_count(trainer);
     cddp_status status = cddpi_trainer_copy_to_host(trainer);
     cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
 

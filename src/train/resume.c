@@ -113,6 +113,9 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
     cddp_snapshot snapshot;
     cddp_status status = cddpi_optim_alloc_full_state(trainer->optim);
 
+    if (status == CDDP_OK && trainer->generator != NULL) {
+        status = cddpi_optim_alloc_full_state(trainer->generator->optim);
+    }
     if (status == CDDP_OK) {
         status = cddpi_trainer_create_host_copy(trainer);
     }
@@ -228,10 +231,25 @@ static cddp_status share_among_stages(struct cddpi_trainer *trainer)
     return status == CDDP_OK ? cddpi_stages_scatter(trainer, CDDPI_STAGES_ALL) : status;
 }
 
-static cddp_status share(struct cddpi_trainer *trainer)
+static cddp_status share_optimizer(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
     const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
+    cddp_status status;
+
+    if (trainer->config->ddp.shard_optimizer) {
+        count = cddpi_optim_counters(trainer->optim);
+    }
+    status = broadcast_tensors(trainer->replicas, optimizer, count);
+    if (status == CDDP_OK) {
+        status = cddpi_optim_scatter_full_state(trainer->optim);
+    }
+    cddpi_optim_free_full_state(trainer->optim);
+    return status == CDDP_OK ? cddpi_optim_send(trainer->optim) : status;
+}
+
+static cddp_status share(struct cddpi_trainer *trainer)
+{
     cddp_status status = cddpi_trainer_create_host_copy(trainer);
     cddp_tensor *model = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
 
@@ -243,21 +261,14 @@ static cddp_status share(struct cddpi_trainer *trainer)
     }
     if (status == CDDP_OK) {
         status = broadcast_tensors(trainer->replicas, model,
-                                   trainer->param_count + trainer->buffer_count);
+                                   cddpi_trainer_model_tensor_count(trainer));
     }
     cddpi_free(model);
-    if (trainer->config->ddp.shard_optimizer) {
-        count = cddpi_optim_counters(trainer->optim);
-    }
     if (status == CDDP_OK) {
-        status = broadcast_tensors(trainer->replicas, optimizer, count);
+        status = share_optimizer(trainer);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_optim_scatter_full_state(trainer->optim);
-    }
-    cddpi_optim_free_full_state(trainer->optim);
-    if (status == CDDP_OK) {
-        status = cddpi_optim_send(trainer->optim);
+    if (status == CDDP_OK && trainer->generator != NULL) {
+        status = share_optimizer(trainer->generator);
     }
     if (status == CDDP_OK) {
         status = share_scale(trainer);

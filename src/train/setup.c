@@ -12,6 +12,7 @@
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
+#include "train/gan/gan.h"
 #include "train/generate/during_run.h"
 #include "train/placed/placed.h"
 #include "train/report/report_run.h"
@@ -171,6 +172,10 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
                           "CDDP_ARRIVALS: when gradients are ready on a device is not known here; "
                           "unset it, or train on the processor");
     }
+    if (trainer->generator != NULL) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: a step of dcgan has several "
+                                                "backwards: unset it");
+    }
     return trainer->rank == 0 ? cddpi_arrivals_open(path, trainer->params, trainer->param_count,
                                                     &trainer->arrivals)
                               : CDDP_OK;
@@ -208,6 +213,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    cddpi_trainer_build_ddp,
                                                                    cddpi_trainer_build_optimizer,
                                                                    cddpi_trainer_build_device,
+                                                                   cddpi_gan_build,
                                                                    cddpi_trainer_find_peak_flops,
                                                                    cddpi_trainer_build_data,
                                                                    cddpi_trainer_resume,
@@ -236,6 +242,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         cddpi_ddp_keep_plan(trainer->ddp);
     }
     plan_steps(trainer);
+    cddpi_gan_begin(trainer);
     return CDDP_OK;
 }
 
@@ -264,6 +271,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     if (trainer->stages == NULL && trainer->placed == NULL) {
         cddpi_model_destroy(trainer->model);
     }
+    cddpi_gan_destroy(trainer);
     cddpi_trainer_destroy_placed(trainer);
     cddpi_stages_destroy(trainer);
     cddpi_dataset_close(&trainer->test_data);

@@ -7,6 +7,7 @@
 #include "train/config/write.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
+#include "train/gan/gan.h"
 #include "train/models.h"
 #include "train/placed/placed.h"
 #include "train/stages/stages.h"
@@ -15,7 +16,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
                                                  const struct cddpi_dataset *data)
 {
     static const char *const presets[] = {"mlp", "cnn",     "resnet20", "resnet50", "gpt2",
-                                          NULL,  "alexnet", "vgg11",    "lstm_lm"};
+                                          NULL,  "alexnet", "vgg11",    "lstm_lm",  "dcgan"};
     bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
@@ -42,6 +43,9 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .recompute = config->model.recompute,
         .tied = config->model.tied,
         .any_order = !config->ddp.deterministic,
+        .latent = config->model.latent,
+        .generator_units = config->model.generator_units,
+        .discriminator_units = config->model.discriminator_units,
     };
 }
 
@@ -72,6 +76,8 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
         status = cddpi_stages_build_model(trainer, &spec);
     } else if (status == CDDP_OK && config->parallel.type != CDDPI_PARALLEL_RANKS) {
         status = cddpi_trainer_build_placed(trainer, &spec);
+    } else if (status == CDDP_OK && config->model.type == CDDPI_MODEL_DCGAN) {
+        status = cddpi_gan_build_models(trainer, &spec);
     } else if (status == CDDP_OK) {
         status = build_whole_model(trainer, &spec);
     }

@@ -10,6 +10,7 @@
 #include "group/trace.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
+#include "train/gan/gan.h"
 #include "train/micro_batch.h"
 #include "train/models.h"
 #include "train/placed/placed.h"
@@ -92,7 +93,7 @@ static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_ste
 
 /* The gradients' places are final after the first wait. If the parameters of a sharded optimizer
  * have moved, too, it begins anew: it has updated nothing. */
-static cddp_status bind_again(struct cddpi_trainer *trainer)
+cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
 {
     cddp_status status;
 
@@ -139,6 +140,16 @@ static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_
     cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
 }
 
+static cddp_status compute_one(struct cddpi_trainer *trainer, struct cddpi_step *step,
+                               const struct cddpi_micro_batch *batch, uint64_t done)
+{
+    if (trainer->gan != NULL) {
+        return cddpi_gan_discriminate(trainer, batch);
+    }
+    return step->mode.replays ? replay_micro_batch(trainer, step, batch, done)
+                              : cddpi_trainer_run_micro_batch(trainer, step, batch, done);
+}
+
 static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_step *step)
 {
     struct cddpi_micro_batch batch = {.last = false};
@@ -152,9 +163,7 @@ static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_ste
             trace_batch(trainer, &batch);
             cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
             step->predictions += batch.count * trainer->predictions;
-            status = step->mode.replays
-                         ? replay_micro_batch(trainer, step, &batch, done)
-                         : cddpi_trainer_run_micro_batch(trainer, step, &batch, done);
+            status = compute_one(trainer, step, &batch, done);
         }
         if (status == CDDP_OK) {
             status = cddpi_prefetcher_release(trainer->prefetcher);
@@ -175,7 +184,7 @@ static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *ste
     } else {
         status = compute_whole(trainer, step);
     }
-    return status == CDDP_OK ? bind_again(trainer) : status;
+    return status == CDDP_OK ? cddpi_trainer_bind_again(trainer) : status;
 }
 
 /* The cursor behind one more step. */
@@ -199,6 +208,9 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step
     cddpi_sample_log_end_step(trainer->sample_log, trainer->cursor.step + 1, trainer->cursor.epoch);
     advance(trainer, step);
     status = cddpi_trainer_update(trainer, step, &norm);
+    if (status == CDDP_OK && trainer->gan != NULL) {
+        status = cddpi_gan_generate(trainer, step);
+    }
     interval->steps++;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;

@@ -22,4 +22,7 @@ struct cddpi_step {
 /** Do the next step. The cursor is behind it then. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_step *out);
 
+/** Behind the first wait for gradients, those of @p trainer have their final places. */
+CDDP_CHECKED cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer);
+
 #endif

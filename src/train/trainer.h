@@ -43,6 +43,10 @@ struct cddpi_trainer {
     int replica, replica_count;  /* rank and world size there */
     struct cddpi_stages *stages; /* NULL: the model is not divided among ranks */
     struct cddpi_trainer_placed *placed; /* NULL: it is on one device */
+    struct cddpi_trainer
+        *generator;        /* dcgan: what it has beside this one, the discriminator's: model,
+                              reducer, optimizer; NULL: another model (gan/gan.h) */
+    struct cddpi_gan *gan; /* and what goes between them */
 
     struct cddpi_dataset train_data, test_data;
     cddp_sampler *sampler, *test_sampler;

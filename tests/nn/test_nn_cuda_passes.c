@@ -231,6 +231,34 @@ static void layers_that_no_gpu_has_yet_are_refused_by_their_names(void **state)
         "layer \"towers\": convolutions in groups are not on a GPU yet");
     refuse((struct cddpi_layer){.type = CDDPI_LAYER_RESPONSE_NORM, .name = "norm"},
            "layer \"norm\": local_response_norm is not on a GPU yet");
+    refuse(
+        (struct cddpi_layer){
+            .type = CDDPI_LAYER_CONV_TRANSPOSE2D, .name = "grow", .units = 4, .kernel = 1},
+        "layer \"grow\": conv_transpose2d is not on a GPU yet");
+    refuse((struct cddpi_layer){.type = CDDPI_LAYER_TANH, .name = "t"},
+           "layer \"t\": tanh is not on a GPU yet");
+    refuse((struct cddpi_layer){.type = CDDPI_LAYER_SIGMOID, .name = "s"},
+           "layer \"s\": sigmoid is not on a GPU yet");
+    refuse((struct cddpi_layer){.type = CDDPI_LAYER_LEAKY_RELU, .name = "l"},
+           "layer \"l\": leaky_relu is not on a GPU yet");
+}
+
+static void binary_cross_entropy_on_a_gpu_is_refused(void **state)
+{
+    struct cddpi_layer layers[] = {{.type = CDDPI_LAYER_LINEAR, .units = 2}};
+    const struct cddpi_model_spec spec = {.layers = layers,
+                                          .layer_count = 1,
+                                          .channels = 4,
+                                          .height = 1,
+                                          .width = 1,
+                                          .classes = 2,
+                                          .loss = CDDPI_LOSS_BINARY_CROSS_ENTROPY,
+                                          .device = device};
+    struct cddpi_model *model = NULL;
+
+    (void)state;
+    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "binary_cross_entropy is not on a GPU yet"));
 }
 
 int main(void)
@@ -243,6 +271,7 @@ int main(void)
                                         count_passes, count_passes_no_more),
         cmocka_unit_test(plans_overlap_nothing_that_is_alive),
         cmocka_unit_test(layers_that_no_gpu_has_yet_are_refused_by_their_names),
+        cmocka_unit_test(binary_cross_entropy_on_a_gpu_is_refused),
     };
 
     return run_on_device(tests);

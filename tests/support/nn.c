@@ -40,6 +40,7 @@ void fixture_sequences(struct fixture *f, int first, int count)
 void fixture_batch(struct fixture *f, int first, int count)
 {
     size_t elements = f->sample_elements;
+    int labels = f->model->classes > 1 ? f->model->classes : 2;
 
     free(f->input);
     free(f->label);
@@ -52,7 +53,7 @@ void fixture_batch(struct fixture *f, int first, int count)
             f->input[(size_t)i * elements + e] = test_number(1,
                                                              (uint64_t)(first + i) * elements + e);
         }
-        f->label[i] = (first + i) * 7 % 5 % f->model->classes;
+        f->label[i] = (first + i) * 7 % 5 % labels;
         f->ids[i] = (uint64_t)(first + i);
     }
     f->batch = (struct cddpi_batch){

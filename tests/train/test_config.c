@@ -166,7 +166,7 @@ static void a_value_outside_its_range_names_the_range(void **state)
     assert_string_equal(
         message(FILES "model = { type = \"resnet\"; };\n", NULL),
         "small.conf:2: model.type: \"resnet\" is not one of: mlp, cnn, resnet20, "
-        "resnet50, gpt2, layers, alexnet, vgg11, lstm_lm; the nearest is \"resnet20\"");
+        "resnet50, gpt2, layers, alexnet, vgg11, lstm_lm, dcgan; the nearest is \"resnet20\"");
 }
 
 static void other_systems_marks_and_line_ends_are_read_over(void **state)
@@ -396,7 +396,7 @@ static void an_error_in_an_argument_names_it(void **state)
         strstr(message(FILES, "train=1"), "argument train=1: train is a group of keys"));
     assert_string_equal(message(FILES, "model.loss=mae"),
                         "argument model.loss=mae: model.loss: \"mae\" is not one of: "
-                        "cross_entropy, mse; the nearest is \"mse\"");
+                        "cross_entropy, mse, binary_cross_entropy; the nearest is \"mse\"");
 }
 
 static void the_resolved_text_reads_back_to_itself(void **state)

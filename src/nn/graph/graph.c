@@ -375,7 +375,7 @@ static cddp_status check_images(const struct cddpi_model_spec *spec)
     if (spec->classes < 1 || spec->classes > MAX_CHANNELS) {
         return cddpi_fail(CDDP_ERR_CONFIG, "model: %d classes are not possible", spec->classes);
     }
-    if (spec->loss != CDDPI_LOSS_CROSS_ENTROPY && spec->loss != CDDPI_LOSS_MSE) {
+    if ((unsigned)spec->loss > CDDPI_LOSS_BINARY_CROSS_ENTROPY) {
         return cddpi_fail(CDDP_ERR_CONFIG, "model: there is no loss %d", (int)spec->loss);
     }
     return CDDP_OK;

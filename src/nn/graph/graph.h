@@ -121,7 +121,8 @@ extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batc
     cddpi_op_relu, cddpi_op_max_pool, cddpi_op_avg_pool, cddpi_op_global_avg_pool, cddpi_op_flatten,
     cddpi_op_add, cddpi_op_dropout, cddpi_op_embedding, cddpi_op_layer_norm, cddpi_op_gelu,
     cddpi_op_silu, cddpi_op_attention, cddpi_op_loss, cddpi_op_receive, cddpi_op_send,
-    cddpi_op_response_norm, cddpi_op_lstm;
+    cddpi_op_response_norm, cddpi_op_lstm, cddpi_op_conv_transpose2d, cddpi_op_tanh,
+    cddpi_op_sigmoid, cddpi_op_leaky_relu;
 
 /** Resolve names, infer shapes and fuse. The graph borrows the strings of @p list. */
 CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,

@@ -15,9 +15,11 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                             &cddpi_op_linear},
     [CDDPI_LAYER_CONV2D] = {"conv2d",
                             CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
-                                CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS | CDDPI_TAKES_GROUPS,
+                                CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS | CDDPI_TAKES_GROUPS |
+                                CDDPI_TAKES_DEVIATION,
                             "square filters over images", &cddpi_op_conv2d},
-    [CDDPI_LAYER_BATCH_NORM] = {"batch_norm", CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON,
+    [CDDPI_LAYER_BATCH_NORM] = {"batch_norm",
+                                CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON | CDDPI_TAKES_DEVIATION,
                                 "each channel to mean 0 and variance 1, then scale and shift",
                                 &cddpi_op_batch_norm},
     [CDDPI_LAYER_RELU] = {"relu", 0, "max(x, 0)", &cddpi_op_relu},
@@ -54,6 +56,16 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                                    &cddpi_op_response_norm},
     [CDDPI_LAYER_LSTM] = {"lstm", CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS,
                           "long short-term memory over a sequence, from zeros on", &cddpi_op_lstm},
+    [CDDPI_LAYER_CONV_TRANSPOSE2D] = {"conv_transpose2d",
+                                      CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
+                                          CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS |
+                                          CDDPI_TAKES_DEVIATION,
+                                      "each pixel puts its square filters into the output",
+                                      &cddpi_op_conv_transpose2d},
+    [CDDPI_LAYER_TANH] = {"tanh", 0, "hyperbolic tangent of x", &cddpi_op_tanh},
+    [CDDPI_LAYER_SIGMOID] = {"sigmoid", 0, "1 / (1 + e^-x)", &cddpi_op_sigmoid},
+    [CDDPI_LAYER_LEAKY_RELU] = {"leaky_relu", CDDPI_TAKES_SLOPE, "x > 0 ? x : slope x",
+                                &cddpi_op_leaky_relu},
 };
 
 enum { MAX_LAYERS = 4096 };
@@ -126,6 +138,7 @@ static cddp_status not_taken(const struct cddpi_layer *layer)
         {CDDPI_TAKES_RESPONSE, layer->alpha != 0, "alpha"},
         {CDDPI_TAKES_RESPONSE, layer->beta != 0, "beta"},
         {CDDPI_TAKES_RESPONSE, layer->offset != 0, "offset"},
+        {CDDPI_TAKES_SLOPE, layer->slope != 0, "slope"},
     };
     const struct cddpi_layer_row *row = &cddpi_layer_rows[layer->type];
 
@@ -148,7 +161,7 @@ static cddp_status in_range(const char *what, int value, int low, int high)
 
 static cddp_status complete_window(struct cddpi_layer *layer)
 {
-    bool pool = layer->type != CDDPI_LAYER_CONV2D;
+    bool pool = layer->type != CDDPI_LAYER_CONV2D && layer->type != CDDPI_LAYER_CONV_TRANSPOSE2D;
     cddp_status status;
 
     if (pool && layer->kernel == 0) {
@@ -206,6 +219,12 @@ static cddp_status complete_numbers(struct cddpi_layer *layer)
         if (!(layer->probability > 0 && layer->probability < 1)) {
             return cddpi_fail(CDDP_ERR_CONFIG, "probability is %g; it must lie in [0, 1)",
                               layer->probability);
+        }
+    }
+    if (layer->type == CDDPI_LAYER_LEAKY_RELU) {
+        layer->slope = layer->slope == 0 ? 0.01 : layer->slope;
+        if (!(layer->slope > 0 && layer->slope <= 1)) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "slope is %g; it must lie in (0, 1]", layer->slope);
         }
     }
     if (!(layer->deviation >= 0 && layer->deviation <= 1e3)) {

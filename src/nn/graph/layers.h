@@ -21,7 +21,8 @@ enum cddpi_layer_field {
     CDDPI_TAKES_POSITIONS = 4096,
     CDDPI_TAKES_DEVIATION = 8192,
     CDDPI_TAKES_GROUPS = 1 << 20,
-    CDDPI_TAKES_RESPONSE = 1 << 21 /* alpha, beta, offset */
+    CDDPI_TAKES_RESPONSE = 1 << 21, /* alpha, beta, offset */
+    CDDPI_TAKES_SLOPE = 1 << 22
 };
 
 struct cddpi_op_ops;
@@ -63,6 +64,12 @@ CDDP_CHECKED cddp_status cddpi_preset_alexnet(const struct cddpi_model_spec *spe
                                               struct cddpi_layer_list *list);
 CDDP_CHECKED cddp_status cddpi_preset_vgg11(const struct cddpi_model_spec *spec,
                                             struct cddpi_layer_list *list);
+
+/** That of dcgan; and what it makes of the data's shape, which becomes that of its images: an input
+ *  of latent vectors, one output, its loss. */
+CDDP_CHECKED cddp_status cddpi_preset_dcgan(const struct cddpi_model_spec *spec,
+                                            struct cddpi_layer_list *list);
+CDDP_CHECKED cddp_status cddpi_dcgan_complete(struct cddpi_model_spec *spec);
 
 /** That of gpt2. */
 CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,

@@ -23,6 +23,9 @@ static void take(int *number, int usual)
 
 cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec)
 {
+    if (spec->preset != NULL && strcmp(spec->preset, "dcgan") == 0) {
+        return cddpi_dcgan_complete(spec);
+    }
     if (spec->preset == NULL || strcmp(spec->preset, "gpt2") != 0 || spec->size == NULL ||
         spec->size[0] == '\0') {
         return CDDP_OK;

@@ -213,7 +213,8 @@ static const struct {
                {"gpt2", cddpi_preset_gpt2},
                {"alexnet", cddpi_preset_alexnet},
                {"vgg11", cddpi_preset_vgg11},
-               {"lstm_lm", cddpi_preset_lstm_lm}};
+               {"lstm_lm", cddpi_preset_lstm_lm},
+               {"dcgan", cddpi_preset_dcgan}};
 
 cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
@@ -229,6 +230,6 @@ cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddp
     return cddpi_fail(
         CDDP_ERR_CONFIG,
         "model: there is no preset \"%s\"; the presets are mlp, cnn, resnet20, resnet50, "
-        "gpt2, alexnet, vgg11 and lstm_lm",
+        "gpt2, alexnet, vgg11, lstm_lm and dcgan",
         spec->preset);
 }

@@ -31,8 +31,11 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int64_t channels = op->in.channels;
-    cddp_status status = cddpi_model_add_param(model, op, 0, "weight", 1, &channels,
-                                               (struct cddpi_param_info){CDDPI_INIT_ONE, 0, false});
+    double deviation = op->layer.deviation;
+    cddp_status status = cddpi_model_add_param(
+        model, op, 0, "weight", 1, &channels,
+        (struct cddpi_param_info){deviation > 0 ? CDDPI_INIT_NORMAL_AROUND_ONE : CDDPI_INIT_ONE,
+                                  deviation, false});
 
     if (status == CDDP_OK) {
         status = cddpi_model_add_param(model, op, 1, "bias", 1, &channels,

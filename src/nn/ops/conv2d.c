@@ -49,10 +49,14 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
         info.init = CDDPI_INIT_NORMAL;
         info.spread = sqrt(2 / (op->out.channels * taps));
     }
+    if (op->layer.deviation > 0) {
+        info.init = CDDPI_INIT_NORMAL;
+        info.spread = op->layer.deviation;
+    }
     status = cddpi_model_add_param(model, op, 0, "weight", 4, dims, info);
     if (status == CDDP_OK && !op->layer.no_bias) {
         const struct cddpi_param_info of_bias = {
-            model->list.he_normal ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound, false};
+            info.init == CDDPI_INIT_NORMAL ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound, false};
 
         status = cddpi_model_add_param(model, op, 1, "bias", 1, dims, of_bias);
     }

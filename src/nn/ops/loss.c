@@ -1,4 +1,5 @@
-/* loss.c - owns the last op: softmax cross-entropy or mean squared error against the labels.
+/* loss.c - owns the last op: softmax cross-entropy, mean squared error or binary cross-entropy
+ * against the labels.
  *
  * Of images the derivative is made along with the loss, and only scaled in backward. Tokens have
  * rows as long as the vocabulary, so that a second copy of them would be the largest buffer of all:
@@ -81,6 +82,8 @@ static cddp_status forward_tokens(struct cddpi_exec *exec, const struct state *s
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
+    static double (*const losses[])(const float *, const int32_t *, size_t, size_t, float *) = {
+        cddpi_nn_cross_entropy, cddpi_nn_mse, cddpi_nn_binary_cross_entropy};
     struct state *state = opaque;
     const struct cddpi_batch *batch = exec->batch;
     size_t rows = (size_t)batch->count;
@@ -92,11 +95,10 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
         return forward_tokens(exec, state);
     }
     derivative = state != NULL ? cddpi_exec_buffer(exec, state->derivative) : NULL;
-    exec->result->loss_sum = exec->model->loss == CDDPI_LOSS_MSE
-                                 ? cddpi_nn_mse(x, batch->label, rows, columns, derivative)
-                                 : cddpi_nn_cross_entropy(x, batch->label, rows, columns,
-                                                          derivative);
-    exec->result->correct = cddpi_nn_count_correct(x, batch->label, rows, columns);
+    exec->result->loss_sum = losses[exec->model->loss](x, batch->label, rows, columns, derivative);
+    exec->result->correct = exec->model->loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY && columns == 1
+                                ? cddpi_nn_count_correct_signs(x, batch->label, rows)
+                                : cddpi_nn_count_correct(x, batch->label, rows, columns);
     add_up(exec);
     return CDDP_OK;
 }

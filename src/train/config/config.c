@@ -341,6 +341,35 @@ static cddp_status check_folders(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
+/* What two networks do not do yet. Values count, not whether they were given: a run writes all keys
+ * down, and must be able to read them again. */
+static cddp_status check_dcgan(const struct cddpi_config *config)
+{
+    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
+        return cddpi_config_fail(config, "model.type",
+                                 "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
+                                 config->data.type == CDDPI_DATA_TEXT ? "text" : "tokens");
+    }
+    if (config->model.loss != 0) {
+        return cddpi_config_fail(
+            config, "model.loss",
+            "dcgan has a loss of its own, binary cross-entropy: leave this out");
+    }
+    if (config->train.precision != 0) {
+        return cddpi_config_fail(config, "train.precision", "dcgan is computed in f32 only");
+    }
+    if (config->train.accumulate > 1) {
+        return cddpi_config_fail(config, "train.accumulate",
+                                 "dcgan computes a rank's share of a step at once: leave this out");
+    }
+    if (config->parallel.type != CDDPI_PARALLEL_RANKS || config->parallel.pipeline > 1) {
+        return cddpi_config_fail(
+            config, config->parallel.pipeline > 1 ? "parallel.pipeline" : "parallel.type",
+            "dcgan has both of its networks whole on every rank, on one device: leave this out");
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_together(const struct cddpi_config *config)
 {
     cddp_status status = check_given(config);
@@ -366,6 +395,12 @@ static cddp_status check_together(const struct cddpi_config *config)
     }
     if (config->model.type == CDDPI_MODEL_GPT2) {
         status = check_gpt2(config);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (config->model.type == CDDPI_MODEL_DCGAN) {
+        status = check_dcgan(config);
         if (status != CDDP_OK) {
             return status;
         }

@@ -46,7 +46,8 @@ enum cddpi_model_kind {
     CDDPI_MODEL_LAYERS,
     CDDPI_MODEL_ALEXNET,
     CDDPI_MODEL_VGG11,
-    CDDPI_MODEL_LSTM_LM
+    CDDPI_MODEL_LSTM_LM,
+    CDDPI_MODEL_DCGAN
 };
 enum cddpi_data_type {
     CDDPI_DATA_IDX,
@@ -79,6 +80,7 @@ struct cddpi_config {
         bool tied;
         int loss;
         char *weights;
+        int latent, generator_units, discriminator_units;
     } model;
     struct {
         int type;
@@ -168,6 +170,7 @@ struct cddpi_config {
         double weight_decay;
         bool decay_all;
         double beta1, beta2, epsilon;
+        double discriminator_lr;
         struct {
             int type;
             int64_t warmup_steps;

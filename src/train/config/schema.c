@@ -18,6 +18,7 @@
 #define TOKENS .of = "data.type=tokens|text|synthetic"
 #define WORDS .of = "data.type=tokens|text"
 #define GPT2 .of = "model.type=gpt2"
+#define DCGAN .of = "model.type=dcgan"
 #define SGD .of = "optimizer.type=sgd"
 #define ADAMW .of = "optimizer.type=adamw"
 #define MODEL_PARALLEL .of = "parallel.type=model_parallel"
@@ -28,8 +29,9 @@
 
 const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"",
-     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11|lstm_lm",
-     .text = "The network: a preset, or *layers* for those that *model.layers* lists."},
+     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11|lstm_lm|dcgan",
+     .text = "The network: a preset, or *layers* for those that *model.layers* lists. dcgan: two "
+             "networks, see GENERATED IMAGES."},
     {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp|lstm_lm",
      .text = "mlp: widths of the hidden layers. lstm_lm: those of the LSTM layers."},
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
@@ -68,14 +70,25 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, TOKENS,
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
-    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", .choices = "cross_entropy|mse",
-     .text = "What is minimised: softmax cross-entropy, or the mean square error to one-hot "
-             "targets."},
+    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"",
+     .choices = "cross_entropy|mse|binary_cross_entropy",
+     .text =
+         "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
+         "error, or the mean binary cross-entropy of the outputs as logits (not on a GPU yet)."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
      .text =
          "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
          "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
          "*cddp-convert*(1); *model.context* may be shorter than theirs."},
+
+    {KEY(model.latent), CDDPI_KEY_INT, "100", 1, 1 << 16, DCGAN,
+     .text = "dcgan: numbers of a latent vector, of which the generator makes an image."},
+    {KEY(model.generator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
+     .text = "dcgan: channels of the generator's last layer but one; each one before has twice as "
+             "many."},
+    {KEY(model.discriminator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
+     .text =
+         "dcgan: channels of the discriminator's first layer; each one behind has twice as many."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic|image_folder",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
@@ -383,6 +396,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "adamw: second moment."},
     {KEY(optimizer.epsilon), CDDPI_KEY_REAL, "1e-8", 1e-30, 1, ADAMW,
      .text = "adamw: added to the root of the second moment."},
+    {KEY(optimizer.discriminator_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6, DCGAN,
+     .text = "dcgan: the discriminator's learning rate, where it is another than the generator's, "
+             "*optimizer.lr*; 0: it is not. Both have the other keys in common, and optimizers of "
+             "their own."},
     {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
      .choices = "constant|linear|cosine|step|wsd",
      .text = "How the learning rate changes after warm-up; *wsd*: it stays until the last "
@@ -409,7 +426,8 @@ const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_co
 const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
      .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm|lstm",
+                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm|lstm|"
+                "conv_transpose2d|tanh|sigmoid|leaky_relu",
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -417,15 +435,21 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear, lstm: outputs; conv2d: output channels; embedding: features of a token."},
+     .text =
+         "linear, lstm: outputs; conv2d, conv_transpose2d: output channels; embedding: features "
+         "of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d, pools: height and width; pools default to 2. local_response_norm: channels "
-             "around each, default 5."},
+     .text = "conv2d, conv_transpose2d, pools: height and width; pools default to 2. "
+             "local_response_norm: channels around each, default 5."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d: default 1; pools: default the kernel."},
-    {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024, .text = "conv2d, pools: default 0."},
+     .text = "conv2d, conv_transpose2d: default 1; pools: default the kernel."},
+    {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024,
+     .text =
+         "conv2d, conv_transpose2d, pools: default 0. conv_transpose2d: so much of each side of "
+         "the output is left out, which has (side - 1) stride + kernel - 2 padding pixels. The "
+         "layer is not on a GPU yet."},
     {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
-     .text = "linear, conv2d, lstm: whether there is one; default true."},
+     .text = "linear, conv2d, conv_transpose2d, lstm: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
      .text = "batch_norm: statistics over all ranks; default false."},
     {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
@@ -443,8 +467,10 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
      .text = "embedding: name of the table of positions that is added; default: none."},
     {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
-     .text = "linear, embedding: standard deviation of the first weights; default: linear, uniform "
-             "as in PyTorch; embedding, 1."},
+     .text =
+         "linear, embedding, conv2d, conv_transpose2d, batch_norm: standard deviation of the "
+         "first weights, whose mean is 0, or of batch_norm 1; default: linear and convolutions, "
+         "uniform as in PyTorch; embedding, 1; batch_norm, 0."},
     {LAYER("groups", groups), CDDPI_KEY_INT, "", 1, 1 << 20,
      .text = "conv2d: input and output channels are divided into so many groups, each convolved "
              "with filters of its own; default 1. Not on a GPU yet."},
@@ -455,6 +481,9 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "local_response_norm: see alpha; default 0.75."},
     {LAYER("offset", offset), CDDPI_KEY_REAL, "", 1e-6, 1e6,
      .text = "local_response_norm: see alpha; default 1."},
+    {LAYER("slope", slope), CDDPI_KEY_REAL, "", 1e-9, 1,
+     .text = "leaky_relu: what numbers below 0 are multiplied by; default 0.01. tanh, sigmoid and "
+             "leaky_relu are not on a GPU yet."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 

@@ -91,12 +91,15 @@ cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer)
     return status;
 }
 
-cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
+size_t cddpi_trainer_model_tensor_count(const struct cddpi_trainer *trainer)
 {
-    size_t count = tensor_count(trainer);
-    cddp_tensor *tensors = cddpi_zalloc_array(count, sizeof *tensors);
+    return tensor_count(trainer) +
+           (trainer->generator != NULL ? tensor_count(trainer->generator) : 0);
+}
 
-    for (size_t i = 0; tensors != NULL && i < count; i++) {
+static void describe(const struct cddpi_trainer *trainer, cddp_tensor *tensors)
+{
+    for (size_t i = 0; i < tensor_count(trainer); i++) {
         const cddp_param *from = tensor_at(trainer, i);
 
         tensors[i].name = from->name;
@@ -104,6 +107,19 @@ cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
         tensors[i].dims = from->dims;
         memcpy(tensors[i].shape, from->shape, sizeof tensors[i].shape);
         tensors[i].data = trainer->host_copy != NULL ? trainer->host_copy[i] : from->data;
+    }
+}
+
+cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
+{
+    size_t count = cddpi_trainer_model_tensor_count(trainer);
+    cddp_tensor *tensors = cddpi_zalloc_array(count, sizeof *tensors);
+
+    if (tensors != NULL) {
+        describe(trainer, tensors);
+    }
+    if (tensors != NULL && trainer->generator != NULL) {
+        describe(trainer->generator, tensors + tensor_count(trainer));
     }
     return tensors;
 }

@@ -11,6 +11,8 @@ void cddpi_trainer_destroy_host_copy(struct cddpi_trainer *trainer);
 /** Bring the copies up to date; or the device, from them. Both wait for the device. */
 CDDP_CHECKED cddp_status cddpi_trainer_copy_to_host(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer);
+/** How many tensors the next has: a generator's (gan/gan.h) stand behind the trainer's own. */
+size_t cddpi_trainer_model_tensor_count(const struct cddpi_trainer *trainer);
 /** Parameters and buffers (or the copies, where these are held) as tensors for a file; release with
  *  cddpi_free(). NULL: no memory. */
 cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer);

@@ -5,7 +5,7 @@
 #include <cddp/ddp.h>
 
 /* What was measured since the last line of metrics, on this rank: step.c, micro_batch.c, update.c,
- * collect_results.c and stages/compute.c add to it. */
+ * collect_results.c, stages/compute.c and gan/passes.c add to it. */
 struct cddpi_interval {
     double loss_sum; /* these two without steps that were skipped */
     double correct;
@@ -13,7 +13,8 @@ struct cddpi_interval {
     double skipped_count; /* of these, in steps that were skipped */
     uint64_t skipped;     /* steps */
     int64_t data_ns, forward_ns, backward_ns, optimizer_ns;
-    int64_t stages_wait_ns; /* for other stages of a pipeline: exposed communication, too */
+    /* for other stages of a pipeline, or for a generator's reducer: exposed communication, too */
+    int64_t stages_wait_ns;
     int64_t step_ns;
     uint64_t steps;
     uint64_t whole;             /* of these, whose parts' times are not known */

@@ -1,13 +1,14 @@
 /* report.c - turns what the ranks measured into lines of metrics and of progress. */
 #include "train/report/report.h"
 
+#include "train/gan/gan.h"
 #include "train/models.h"
 #include "train/report/device_memory.h"
 #include "train/report/mfu.h"
 
 #include <sys/resource.h>
 
-enum { MOST_VALUES = 16 };
+enum { MOST_VALUES = 24 };
 
 /* Of metrics. */
 struct line {
@@ -53,6 +54,20 @@ static double peak_rss_mib(void)
     return (double)usage.ru_maxrss / 1024.0;
 }
 
+static cddp_status put_gan(struct line *line, struct cddpi_trainer *trainer)
+{
+    struct cddpi_gan_means means;
+    cddp_status status = cddpi_gan_close_means(trainer, &means);
+
+    if (status == CDDP_OK) {
+        put(line, "loss_d", means.loss_d);
+        put(line, "loss_g", means.loss_g);
+        put(line, "d_real", means.d_real);
+        put(line, "d_fake", means.d_fake);
+    }
+    return status;
+}
+
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
     struct line line = {.count = 0};
@@ -68,6 +83,12 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     mfu = cddpi_mfu(cddpi_trainer_work(trainer), samples_per_s, 1, trainer->peak_flops);
     put(&line, "loss", means.loss);
     put(&line, "accuracy", means.accuracy);
+    if (trainer->gan != NULL) {
+        status = put_gan(&line, trainer);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
     put(&line, "lr", lr);
     put(&line, "grad_norm", grad_norm);
     put(&line, "samples_per_s", samples_per_s);

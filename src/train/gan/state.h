@@ -1,0 +1,31 @@
+/* state.h - what the files of gan/ share. */
+#ifndef CDDPI_TRAIN_GAN_STATE_H
+#define CDDPI_TRAIN_GAN_STATE_H
+
+#include "base/philox.h"
+#include "train/gan/gan.h"
+
+enum { CDDPI_GAN_SHEET_SIDE = 8 }; /* images in a row of a sheet, and rows */
+
+struct cddpi_gan {
+    size_t latent;           /* numbers of a latent vector */
+    size_t image;            /* numbers of an image */
+    int count;               /* samples of the step at hand: the generated images are those of it */
+    float *noise;            /* a latent vector a sample */
+    float *fake, *fake_grad; /* a generated image a sample, and its gradient */
+    int32_t *zeros, *ones;   /* labels: generated, real */
+    uint64_t *ids;           /* 0, 1 ...: of a sheet's samples */
+    float *unwanted;         /* where gradients of the discriminator go that nobody wants ... */
+    void **unwanted_grads;   /* ... all of them */
+    double sums[5];          /* over samples: as in struct cddpi_gan_means, and their number */
+    uint64_t exposed_ns;     /* of the generator's reducer, as far as it is reported */
+};
+
+/** The latent vectors of @p count samples: functions of the seed, @p purpose, the step and the
+ *  sample alone. */
+void cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_random_purpose purpose,
+                    uint64_t step, const uint64_t *sample_ids, int count);
+/** Generate the images of these latent vectors. */
+CDDP_CHECKED cddp_status cddpi_gan_forward(struct cddpi_trainer *trainer, int count, bool training);
+
+#endif

@@ -1,0 +1,284 @@
+/* test_gan.c - runs of dcgan, two networks that learn from each other: they follow PyTorch's
+ * example step by step on 1, 2 and 3 ranks (scripts/make_dcgan_vectors.py), go on from checkpoints
+ * with the same bits, and leave images. */
+#include "support/train.h"
+
+#include <cddp/checkpoint.h>
+
+enum { GAN_SAMPLES = 240, GAN_TESTED = 12, GAN_SIDE = 16, GAN_STEPS = 20 };
+
+/* In PyTorch, float32 differs from float64 by 2e-7; another order of sums may make some times that.
+ */
+static const double gan_tolerance = 5e-6;
+
+static void write_idx(const char *name, int dims, uint32_t count)
+{
+    size_t area = dims == 3 ? GAN_SIDE * GAN_SIDE : 1;
+    size_t head = 4 + 4 * (size_t)dims;
+    uint8_t *file = calloc(1, head + count * area);
+    const uint32_t sizes[] = {count, GAN_SIDE, GAN_SIDE};
+
+    file[2] = 8;
+    file[3] = (uint8_t)dims;
+    for (int d = 0; d < dims; d++) {
+        file[4 + 4 * d + 2] = (uint8_t)(sizes[d] >> 8);
+        file[4 + 4 * d + 3] = (uint8_t)sizes[d];
+    }
+    for (uint32_t n = 0; n < count; n++) {
+        for (uint32_t i = 0; i < area; i++) {
+            uint32_t y = i / GAN_SIDE;
+            uint32_t x = i % GAN_SIDE;
+
+            file[head + n * area + i] = dims == 1
+                                            ? n % 3
+                                            : (uint8_t)(n * 37 + y * 11 + x * 7 * (n % 5 + 1));
+        }
+    }
+    support_write_file(in_work("%s", name), file, head + count * area);
+    free(file);
+}
+
+static int make_gan_work(void **state)
+{
+    char text[4096];
+
+    if (make_work(state) != 0) {
+        return 1;
+    }
+    write_idx("gan-images", 3, GAN_SAMPLES);
+    write_idx("gan-labels", 1, GAN_SAMPLES);
+    write_idx("gan-test-images", 3, GAN_TESTED);
+    write_idx("gan-test-labels", 1, GAN_TESTED);
+    snprintf(
+        text, sizeof text,
+        "model = { type = \"dcgan\"; latent = 6; generator_units = 4; discriminator_units = 4; };\n"
+        "data = { type = \"idx\"; train_images = \"%s\"; train_labels = \"%s\";\n"
+        "  test_images = \"%s\"; test_labels = \"%s\"; mean = 0.5; std = 0.5;\n"
+        "  order = \"sequential\"; threads = 0; };\n"
+        "train = { batch_size = 12; seed = 3; device = \"cpu\"; log_steps = 1; };\n"
+        "optimizer = { type = \"adamw\"; lr = 2e-3; beta1 = 0.5; };\n",
+        in_work("gan-images"), in_work("gan-labels"), in_work("gan-test-images"),
+        in_work("gan-test-labels"));
+    support_write_file(in_work("gan.conf"), text, strlen(text));
+    return 0;
+}
+
+static void follow_pytorch(int ranks, const char *shards)
+{
+    static const char *const names[] = {"loss_d", "loss_g", "d_real", "d_fake"};
+    const char *dir = argument("follow-%d-%s", ranks, shards);
+    struct run_options options = {
+        .ranks = ranks,
+        .conf = "gan.conf",
+        .arguments = {run_dir_argument(dir), argument("ddp.shard_optimizer=%s", shards), NULL}};
+    char path[4096];
+    char line[256];
+    int section = 0;
+    int seen = 0;
+    FILE *file;
+
+    run_well(&options);
+    snprintf(path, sizeof path, "%s/tests/vectors/dcgan_vectors.txt", getenv("CDDP_TEST_SOURCE"));
+    file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        unsigned step;
+        double values[4];
+
+        (void)sscanf(line, "ranks %d", &section);
+        if (section != ranks || sscanf(line, "step %u %lf %lf %lf %lf", &step, &values[0],
+                                       &values[1], &values[2], &values[3]) != 5) {
+            continue;
+        }
+        for (int i = 0; i < 4; i++) {
+            double is = metric(dir, step, names[i]);
+
+            if (!(fabs(is - values[i]) <= gan_tolerance)) {
+                fail_msg("%d ranks, step %u: %s is %.9g, PyTorch says %.9g", ranks, step, names[i],
+                         is, values[i]);
+            }
+        }
+        seen++;
+    }
+    fclose(file);
+    assert_int_equal(seen, GAN_STEPS);
+}
+
+static void a_step_makes_the_passes_of_pytorchs_example_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    follow_pytorch(1, "true");
+    follow_pytorch(2, "true");
+    follow_pytorch(2, "false");
+    follow_pytorch(3, "true");
+}
+
+static void both_networks_go_on_from_a_checkpoint_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        const char *dir = argument("resumed-%d", ranks);
+        struct run_options whole = {.ranks = ranks,
+                                    .conf = "gan.conf",
+                                    .arguments = {run_dir_argument(argument("whole-%d", ranks)),
+                                                  "train.max_steps=6",
+                                                  "optimizer.discriminator_lr=1e-3", NULL}};
+        struct run_options half = {.ranks = ranks,
+                                   .conf = "gan.conf",
+                                   .arguments = {run_dir_argument(dir), "train.max_steps=3",
+                                                 "train.resume=auto",
+                                                 "optimizer.discriminator_lr=1e-3", NULL}};
+
+        run_well(&whole);
+        run_well(&half);
+        half.arguments[1] = "train.max_steps=6";
+        run_well(&half);
+        assert_same_checkpoint(argument("whole-%d", ranks), dir, 6);
+        assert_true(metric(dir, 5, "loss_g") == metric(argument("whole-%d", ranks), 5, "loss_g"));
+    }
+}
+
+/* The first weights are those of a file, and the other learning rate is the discriminator's. */
+static void weights_and_learning_rates_are_those_of_both_networks(void **state)
+{
+    struct run_options first = {
+        .ranks = 1,
+        .conf = "gan.conf",
+        .arguments = {run_dir_argument("first"), "train.max_steps=2", NULL}};
+    struct run_options still = {
+        .ranks = 2,
+        .conf = "gan.conf",
+        .arguments = {run_dir_argument("still"), "train.max_steps=1", "optimizer.lr=0.0",
+                      "optimizer.discriminator_lr=1e-3",
+                      argument("model.weights=%s",
+                               in_work("first/checkpoints/step-00000002/model.safetensors")),
+                      NULL}};
+    cddp_safetensors *files[2];
+    int moved = 0;
+    int kept = 0;
+
+    (void)state;
+    run_well(&first);
+    run_well(&still);
+    assert_int_equal(cddp_safetensors_open(
+                         in_work("first/checkpoints/step-00000002/model.safetensors"), &files[0]),
+                     CDDP_OK);
+    assert_int_equal(cddp_safetensors_open(
+                         in_work("still/checkpoints/step-00000001/model.safetensors"), &files[1]),
+                     CDDP_OK);
+    assert_int_equal(cddp_safetensors_count(files[0]), 3 + 4 + 4 + 3 + 2 + 2);
+    for (size_t i = 0; i < cddp_safetensors_count(files[0]); i++) {
+        const cddp_tensor *a = cddp_safetensors_at(files[0], i);
+        const cddp_tensor *b = cddp_safetensors_find(files[1], a->name);
+        bool same;
+
+        assert_non_null(b);
+        if (strstr(a->name, "conv") == NULL) {
+            continue;
+        }
+        same = memcmp(a->data, b->data,
+                      sizeof(float) *
+                          (size_t)(a->shape[0] * a->shape[1] * a->shape[2] * a->shape[3])) == 0;
+        assert_true(same == (strncmp(a->name, "generator.", 10) == 0));
+        kept += same;
+        moved += !same;
+    }
+    assert_int_equal(kept, 3);
+    assert_int_equal(moved, 3);
+    cddp_safetensors_close(files[0]);
+    cddp_safetensors_close(files[1]);
+}
+
+/* 240 samples in batches of 14: the last one has 2. */
+static void a_rank_without_samples_takes_part(void **state)
+{
+    struct run_options options = {
+        .ranks = 3,
+        .conf = "gan.conf",
+        .arguments = {run_dir_argument("short"), "train.batch_size=14", NULL}};
+
+    (void)state;
+    run_well(&options); /* at its end all ranks have compared both networks */
+    assert_true(isfinite(metric("short", 18, "loss_d")));
+    assert_true(isfinite(metric("short", 18, "loss_g")));
+}
+
+static void evaluations_leave_a_sheet_of_images_of_the_same_vectors(void **state)
+{
+    const int width = 8 * (GAN_SIDE + 1) + 1;
+    struct run_options options = {.ranks = 2,
+                                  .conf = "gan.conf",
+                                  .arguments = {run_dir_argument("sheets"), "train.max_steps=4",
+                                                "train.eval_steps=2", "optimizer.lr=0.0", NULL}};
+    size_t bytes[2] = {0, 0};
+    char *files[2];
+    char header[32];
+    int different = 0;
+
+    (void)state;
+    run_well(&options);
+    files[0] = get_file(in_work("sheets/images/step-00000002.pgm"), &bytes[0]);
+    files[1] = get_file(in_work("sheets/images/step-00000004.pgm"), &bytes[1]);
+    assert_non_null(files[0]);
+    assert_non_null(files[1]);
+    snprintf(header, sizeof header, "P5\n%d %d\n255\n", width, width);
+    assert_memory_equal(files[0], header, strlen(header));
+    assert_int_equal(bytes[0], strlen(header) + (size_t)width * (size_t)width);
+    assert_int_equal(bytes[1], bytes[0]);
+    /* between images nothing; the first two are of different vectors */
+    for (size_t x = strlen(header); x < strlen(header) + (size_t)width; x++) {
+        assert_int_equal(files[0][x], 0);
+    }
+    for (int x = 1; x <= GAN_SIDE; x++) {
+        const char *row = files[0] + strlen(header) + 5 * (size_t)width;
+
+        different += row[x] != row[x + GAN_SIDE + 1];
+    }
+    assert_true(different > 0);
+    assert_true(metric("sheets", 4, "eval_samples") == GAN_TESTED);
+    assert_true(isfinite(metric("sheets", 4, "eval_loss")));
+    free(files[0]);
+    free(files[1]);
+}
+
+static void expect_refused(const char *name, const char *change, const char *words)
+{
+    bool synthetic = strncmp(change, "data.", 5) == 0 || strncmp(change, "model.context", 13) == 0;
+    struct run_options options = {
+        .ranks = 1,
+        .conf = "gan.conf",
+        .arguments = {run_dir_argument(name), change, synthetic ? "data.type=synthetic" : NULL,
+                      strncmp(change, "model.c", 7) == 0 ? "model.vocab=9" : NULL, NULL}};
+    struct run run = run_badly(&options);
+
+    assert_says(&run, "err", 0, words);
+}
+
+static void keys_that_do_not_fit_two_networks_are_named(void **state)
+{
+    (void)state;
+    expect_refused("no", "train.accumulate=2", "train.accumulate: dcgan computes a rank's share");
+    expect_refused("no", "train.precision=bf16", "train.precision: dcgan is computed in f32 only");
+    expect_refused("no", "model.loss=mse", "model.loss: dcgan has a loss of its own");
+    expect_refused("no", "parallel.pipeline=2",
+                   "parallel.pipeline: dcgan has both of its networks");
+    expect_refused("no", "parallel.type=data_parallel", "parallel.type: dcgan has both");
+    expect_refused("no", "model.hidden=[3]", "model.hidden: is used only with model.type");
+    expect_refused("no", "data.image=[1,9,9]", "dcgan: images of 9 x 9");
+    expect_refused("no", "data.image=[1,16,8]", "dcgan takes images as high as wide");
+    expect_refused("no", "model.context=4", "dcgan takes images");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_makes_the_passes_of_pytorchs_example_on_any_number_of_ranks),
+        cmocka_unit_test(both_networks_go_on_from_a_checkpoint_with_the_same_bits),
+        cmocka_unit_test(weights_and_learning_rates_are_those_of_both_networks),
+        cmocka_unit_test(a_rank_without_samples_takes_part),
+        cmocka_unit_test(evaluations_leave_a_sheet_of_images_of_the_same_vectors),
+        cmocka_unit_test(keys_that_do_not_fit_two_networks_are_named),
+    };
+
+    return cmocka_run_group_tests(tests, make_gan_work, remove_work);
+}
