@@ -123,7 +123,6 @@ struct cddpi_group_device {
     pthread_mutex_t check_mutex; /* one thread at a time asks transport and peers */
     _Atomic int64_t checked_ns;  /* when the system was last asked about peers */
     _Atomic bool failed;         /* then `failure` is set and does not change */
-    bool found_broken;           /* the group was broken before: its caller has had that failure */
     bool reported;               /* the caller has had `failure` */
     struct cddpi_failure failure;
 };

@@ -121,7 +121,6 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
     pthread_mutex_lock(&dev->mutex);
     was_first = !atomic_load_explicit(&dev->failed, memory_order_relaxed);
     if (was_first) {
-        dev->found_broken = atomic_load_explicit(&dev->group->broken, memory_order_acquire);
         status = cddpi_group_fail_all(dev->group, status);
         (void)cddpi_fail_again(status, cddpi_last_failure());
         dev->failure = *cddpi_last_failure();
@@ -174,6 +173,7 @@ cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status)
 cddp_status cddpi_group_device_status(struct cddpi_group_device *dev)
 {
     cddp_group *group = dev->group;
+    bool known = atomic_load_explicit(&group->broken, memory_order_acquire);
 
     if (!atomic_load_explicit(&dev->failed, memory_order_acquire)) {
         cddp_status status = group->ops->broken(group->backend);
@@ -183,7 +183,7 @@ cddp_status cddpi_group_device_status(struct cddpi_group_device *dev)
         }
         (void)cddpi_group_device_fail(dev, status);
     }
-    if (dev->found_broken || dev->reported) {
+    if (known || dev->reported) {
         return cddpi_fail_again(CDDP_ERR_CLOSED, &dev->failure);
     }
     dev->reported = true;
