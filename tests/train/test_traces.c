@@ -131,7 +131,7 @@ static char *printed(const struct cddpi_traces *traces)
 static void need(const char *text, const char *part)
 {
     if (strstr(text, part) == NULL) {
-        fail_msg("there is no \"%s\" in:\n%s", part, text);
+        fail_msg("there is no \"%s\" in:\n%s", part, text != NULL ? text : "nothing");
     }
 }
 

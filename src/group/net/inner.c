@@ -30,7 +30,8 @@ cddp_status cddpi_net_inner_advance(struct cddpi_backend *net, struct net_collec
         status = net->inner_ops->advance(net->inner, &collective->inner, out_done);
     }
     if (status == CDDP_OK && *out_done) {
-        collective->inner_runs = net->waits_inside = false;
+        collective->inner_runs = false;
+        net->waits_inside = false;
     }
     return status;
 }
