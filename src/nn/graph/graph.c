@@ -146,10 +146,10 @@ static const struct cddpi_op_kernels *kernels_of(const struct builder *builder,
     return ops->on[builder->spec->device->ops->kind];
 }
 
-static cddp_status no_kernels(const struct builder *builder, const struct cddpi_op *op)
+static cddp_status no_kernels(const struct cddpi_op *op)
 {
-    return cddpi_fail(CDDP_ERR_CONFIG, "%s cannot be computed on %s", op->ops->name,
-                      builder->spec->device->ops->name);
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s is not on a GPU yet: train.device = \"cpu\" has it",
+                      op->ops->name);
 }
 
 static cddp_status add_op(struct builder *builder, size_t i)
@@ -172,7 +172,7 @@ static cddp_status add_op(struct builder *builder, size_t i)
     for (int k = 0; k < link->input_count; k++) {
         op->inputs[k] = value_of(builder, link->inputs[k]);
     }
-    status = op->kernels != NULL ? infer_shape(graph, op, &op->out) : no_kernels(builder, op);
+    status = op->kernels != NULL ? infer_shape(graph, op, &op->out) : no_kernels(op);
     if (status != CDDP_OK) {
         return status;
     }

@@ -54,12 +54,6 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     bool normal = op->layer.deviation > 0;
     cddp_status status;
 
-    if (op->kernels != op->ops->on[CDDPI_DEVICE_CPU]) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "layer \"%s\": conv_transpose2d is not on a GPU yet: train.device = "
-                          "\"cpu\" has it",
-                          op->layer.name);
-    }
     status = cddpi_model_add_param(
         model, op, 0, "weight", 4, dims,
         (struct cddpi_param_info){normal ? CDDPI_INIT_NORMAL : CDDPI_INIT_UNIFORM,
@@ -312,13 +306,9 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 static const struct cddpi_op_kernels cpu = {
     .plan = plan_op, .forward = forward, .backward = backward};
 
-/* So that the graph is built, and declare() says what is missing. */
-static const struct cddpi_op_kernels no_device = {.plan = NULL};
-
-const struct cddpi_op_ops cddpi_op_conv_transpose2d = {
-    .name = "conv_transpose2d",
-    .images_only = true,
-    .shape = shape,
-    .declare = declare,
-    .work = work,
-    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &no_device}};
+const struct cddpi_op_ops cddpi_op_conv_transpose2d = {.name = "conv_transpose2d",
+                                                       .images_only = true,
+                                                       .shape = shape,
+                                                       .declare = declare,
+                                                       .work = work,
+                                                       .on = {[CDDPI_DEVICE_CPU] = &cpu}};

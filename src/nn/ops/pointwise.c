@@ -1,7 +1,6 @@
 /* pointwise.c - owns tanh, sigmoid and leaky_relu: functions of one number whose derivative is
  * known from their value. */
 #include "kernels/cpu/pointwise.h"
-#include "base/error.h"
 #include "nn/model_state.h"
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
@@ -10,17 +9,6 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     (void)in2;
     *out = op->in;
     return CDDP_OK;
-}
-
-/* Before any data are read: no card has these ops yet. */
-static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
-{
-    (void)model;
-    return op->kernels == op->ops->on[CDDPI_DEVICE_CPU]
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                            "layer \"%s\": %s is not on a GPU yet: train.device = \"cpu\" has it",
-                            op->layer.name, op->ops->name);
 }
 
 static cddp_status plan_op(struct cddpi_plan *plan, int index, void **state)
@@ -102,9 +90,6 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
     return CDDP_OK;
 }
 
-/* So that the graph is built, and declare() says what is missing. */
-static const struct cddpi_op_kernels no_device = {.plan = NULL};
-
 static const struct cddpi_op_kernels on_tanh = {
     .plan = plan_op, .forward = forward_tanh, .backward = backward};
 static const struct cddpi_op_kernels on_sigmoid = {
@@ -113,17 +98,8 @@ static const struct cddpi_op_kernels on_leaky_relu = {
     .plan = plan_op, .forward = forward_leaky_relu, .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_tanh = {
-    .name = "tanh",
-    .shape = shape,
-    .declare = declare,
-    .on = {[CDDPI_DEVICE_CPU] = &on_tanh, [CDDPI_DEVICE_CUDA] = &no_device}};
+    .name = "tanh", .shape = shape, .on = {[CDDPI_DEVICE_CPU] = &on_tanh}};
 const struct cddpi_op_ops cddpi_op_sigmoid = {
-    .name = "sigmoid",
-    .shape = shape,
-    .declare = declare,
-    .on = {[CDDPI_DEVICE_CPU] = &on_sigmoid, [CDDPI_DEVICE_CUDA] = &no_device}};
+    .name = "sigmoid", .shape = shape, .on = {[CDDPI_DEVICE_CPU] = &on_sigmoid}};
 const struct cddpi_op_ops cddpi_op_leaky_relu = {
-    .name = "leaky_relu",
-    .shape = shape,
-    .declare = declare,
-    .on = {[CDDPI_DEVICE_CPU] = &on_leaky_relu, [CDDPI_DEVICE_CUDA] = &no_device}};
+    .name = "leaky_relu", .shape = shape, .on = {[CDDPI_DEVICE_CPU] = &on_leaky_relu}};

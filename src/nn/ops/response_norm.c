@@ -81,27 +81,10 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-/* Before any data are read: no card has this op yet. */
-static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
-{
-    (void)model;
-    return op->kernels == op->ops->on[CDDPI_DEVICE_CPU]
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                            "layer \"%s\": local_response_norm is not on a GPU yet: "
-                            "train.device = \"cpu\" has it",
-                            op->layer.name);
-}
-
 static const struct cddpi_op_kernels cpu = {
     .plan = plan_norm, .forward = forward, .backward = backward};
 
-/* So that the graph is built, and declare() says what is missing. */
-static const struct cddpi_op_kernels no_device = {.plan = NULL};
-
-const struct cddpi_op_ops cddpi_op_response_norm = {
-    .name = "local_response_norm",
-    .images_only = true,
-    .shape = shape,
-    .declare = declare,
-    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &no_device}};
+const struct cddpi_op_ops cddpi_op_response_norm = {.name = "local_response_norm",
+                                                    .images_only = true,
+                                                    .shape = shape,
+                                                    .on = {[CDDPI_DEVICE_CPU] = &cpu}};
