@@ -210,29 +210,41 @@ struct step {
     float grad_bias[OUTPUTS];
 };
 
-static void take_step(int device_count, size_t rows, struct step *step)
+/* What @p options say of a step of @p rows, whose results are in @p step; of one step at a time. */
+static void describe(cddp_data_parallel_options *options, size_t rows, struct step *step)
 {
+    static const size_t counts[] = {OUTPUTS * INPUTS, OUTPUTS};
     static float in[11 * INPUTS];
     static float w[OUTPUTS * INPUTS];
     static float bias[OUTPUTS] = {0.25F, -0.5F, 0.125F};
-    cddp_data_parallel_options options = CDDP_DATA_PARALLEL_OPTIONS_INIT;
-    cddp_devices *devices = make(device_count);
+    static float *const params[] = {w, bias};
+    static float *grads[2];
 
     for (int i = 0; i < 11 * INPUTS; i++) {
         in[i] = sinf((float)i);
         w[i % (OUTPUTS * INPUTS)] = cosf((float)(i % (OUTPUTS * INPUTS)));
     }
     memset(step, 0, sizeof *step);
+    grads[0] = step->grad_w;
+    grads[1] = step->grad_bias;
+    options->in = in;
+    options->rows = rows;
+    options->in_row_bytes = INPUTS * sizeof *in;
+    options->out = step->out;
+    options->out_row_bytes = OUTPUTS * sizeof *step->out;
+    options->params = params;
+    options->counts = counts;
+    options->param_count = 2;
+    options->grads = grads;
+}
+
+static void take_step(int device_count, size_t rows, struct step *step)
+{
+    cddp_data_parallel_options options = CDDP_DATA_PARALLEL_OPTIONS_INIT;
+    cddp_devices *devices = make(device_count);
+
+    describe(&options, rows, step);
     step->grad_bias[0] = 1; /* of an earlier micro-batch */
-    options.in = in;
-    options.rows = rows;
-    options.in_row_bytes = INPUTS * sizeof *in;
-    options.out = step->out;
-    options.out_row_bytes = OUTPUTS * sizeof *step->out;
-    options.params = (float *const[]){w, bias};
-    options.counts = (const size_t[]){OUTPUTS * INPUTS, OUTPUTS};
-    options.param_count = 2;
-    options.grads = (float *const[]){step->grad_w, step->grad_bias};
     assert_int_equal(cddp_data_parallel(devices, &options, linear, NULL), CDDP_OK);
     cddp_devices_destroy(devices);
 }
@@ -325,33 +337,17 @@ static int backward_only(const cddp_replica *replica, void *argument)
 
 static void a_loss_of_gathered_outputs_is_that_of_one_device(void **state)
 {
-    static float in[7 * INPUTS];
-    float w[OUTPUTS * INPUTS];
-    float bias[OUTPUTS] = {0.25F, -0.5F, 0.125F};
     struct step steps[2];
     float out_grads[7 * OUTPUTS];
 
     (void)state;
-    for (int i = 0; i < 7 * INPUTS; i++) {
-        in[i] = sinf((float)i);
-        w[i % (OUTPUTS * INPUTS)] = cosf((float)(i % (OUTPUTS * INPUTS)));
-    }
     for (int several = 0; several < 2; several++) {
         struct step *step = &steps[several];
         cddp_devices *devices = make(several ? 4 : 1); /* of which 7 rows take all */
         cddp_data_parallel_options options = CDDP_DATA_PARALLEL_OPTIONS_INIT;
         int computed_on = -1;
 
-        memset(step, 0, sizeof *step);
-        options.in = in;
-        options.rows = 7;
-        options.in_row_bytes = INPUTS * sizeof *in;
-        options.out = step->out;
-        options.out_row_bytes = OUTPUTS * sizeof *step->out;
-        options.params = (float *const[]){w, bias};
-        options.counts = (const size_t[]){OUTPUTS * INPUTS, OUTPUTS};
-        options.param_count = 2;
-        options.grads = (float *const[]){step->grad_w, step->grad_bias};
+        describe(&options, 7, step);
         options.loss = loss_of_columns;
         options.out_grads = out_grads;
         options.backward = backward_only;
