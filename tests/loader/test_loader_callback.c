@@ -10,8 +10,8 @@ enum { SAMPLES = 103, WORDS = 5 };
 /* The data set: word k of sample i is i * 1000 + k; one may fail. */
 struct dataset {
     _Atomic uint64_t calls;
-    uint64_t fails; /* sample; UINT64_MAX: none */
-    bool lingers;   /* early samples take longer than late ones */
+    _Atomic uint64_t fails; /* sample; UINT64_MAX: none; threads still read it after an error */
+    bool lingers;           /* early samples take longer than late ones */
 };
 
 static cddp_status load(void *state, uint64_t index, void *out)

@@ -216,6 +216,7 @@ bool cddpi_tcp_forget(struct cddpi_carrier *tcp)
             memset(&socket->link->recvs, 0, sizeof socket->link->recvs);
         }
     }
+    pthread_mutex_lock(&tcp->lock); /* a peer that connects right now makes its pair */
     for (int rank = 0; rank < tcp->params.world_size; rank++) {
         for (int channel = 0; tcp->pairs[rank] != NULL && channel < CDDPI_NET_CHANNELS; channel++) {
             struct tcp_link *link = tcp->pairs[rank]->links[channel];
@@ -226,6 +227,7 @@ bool cddpi_tcp_forget(struct cddpi_carrier *tcp)
             }
         }
     }
+    pthread_mutex_unlock(&tcp->lock);
     return true;
 }
 
