@@ -70,7 +70,7 @@ static cddp_status finish_in_place(struct cddp_bucket *bucket)
         status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
     }
     bucket->finished = true;
-    bucket->end_ns = cddpi_now_ns();
+    bucket->end_ns = clears ? cddpi_now_ns() : bucket->start_ns;
     return status == CDDP_OK ? cddpi_timing_bucket_end(bucket) : status;
 }
 
