@@ -118,6 +118,16 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     return CDDP_OK;
 }
 
+size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_slot *slot,
+                            size_t *out_first)
+{
+    const struct cddpi_bucket_plan_bucket *planned =
+        &bucket->ddp->layout.plan->buckets[bucket->index];
+
+    *out_first = planned->is_part ? (size_t)((unsigned char *)bucket->data - slot->slice) : 0;
+    return planned->is_part ? planned->payload : slot->bytes;
+}
+
 size_t cddpi_shard_elements(const struct cddp_bucket *bucket)
 {
     return bucket->count / (size_t)bucket->ddp->world_size;
