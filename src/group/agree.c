@@ -16,7 +16,9 @@ static cddp_status gather_in_group(void *context, const void *own, size_t bytes,
 
 static struct cddpi_exchange exchange_of(cddp_group *group)
 {
-    return (struct cddpi_exchange){group, cddp_group_world_size(group), gather_in_group};
+    return (struct cddpi_exchange){.context = group,
+                                   .world_size = cddp_group_world_size(group),
+                                   .all_gather = gather_in_group};
 }
 
 /* @p group: aborted if there is no memory; NULL: there is none to abort. */
@@ -85,16 +87,24 @@ static cddp_status word(const struct cddpi_failure *all, int world_size, int mos
     return (cddp_status)cddpi_last_failure()->status;
 }
 
+/* The exchange failed with @p status. A rank that had failed before keeps its own reason: what it
+ * sees here may only follow from that. */
+static cddp_status reason(cddp_status status, const struct cddpi_failure *own)
+{
+    return own->status != CDDP_OK ? cddpi_fail_again((cddp_status)own->status, own) : status;
+}
+
 static cddp_status share_failures(const struct cddpi_exchange *exchange, cddp_group *group,
                                   const struct cddpi_failure *own, int most)
 {
     void *all = NULL;
     cddp_status status = share(exchange, group, own, sizeof *own, &all);
 
-    if (status == CDDP_OK) {
-        status = word(all, exchange->world_size, most);
-        cddpi_free(all);
+    if (status != CDDP_OK) {
+        return reason(status, own);
     }
+    status = word(all, exchange->world_size, most);
+    cddpi_free(all);
     return status;
 }
 
@@ -106,7 +116,7 @@ static cddp_status agree(const struct cddpi_exchange *exchange, cddp_group *grou
     cddp_status status = share(exchange, group, &own->status, sizeof own->status, &all);
 
     if (status != CDDP_OK) {
-        return status;
+        return reason(status, own);
     }
     for (int rank = 0; rank < exchange->world_size; rank++) {
         failed = failed || ((const int32_t *)all)[rank] != CDDP_OK;
@@ -211,7 +221,7 @@ cddp_status cddpi_agree_and_gather_by(const struct cddpi_exchange *exchange, cdd
     status = share(exchange, NULL, record, sizeof(int32_t) + bytes, &records);
     cddpi_free(record);
     if (status != CDDP_OK) {
-        return status;
+        return reason(status, &failure);
     }
     if (!read_records(records, exchange->world_size, bytes, out_all)) {
         status = share_failures(exchange, NULL, &failure, 1);

@@ -33,6 +33,9 @@ struct cddpi_exchange {
     void *context;
     int world_size;
     cddp_status (*all_gather)(void *context, const void *own, size_t bytes, void *out_all);
+    /* CDDP_OK, or why a rank will not come to the next exchange; does not wait. NULL: nobody knows.
+     */
+    cddp_status (*check)(void *context);
 };
 
 /** cddpi_agree() by @p exchange; a rank without memory takes part in nothing. */

@@ -55,7 +55,9 @@ static cddp_status gather(void *context, const void *own, size_t bytes, void *ou
 
 static struct cddpi_exchange exchange_by(const cddp_bootstrap *bootstrap)
 {
-    return (struct cddpi_exchange){(void *)(uintptr_t)bootstrap, bootstrap->world_size, gather};
+    return (struct cddpi_exchange){.context = (void *)(uintptr_t)bootstrap,
+                                   .world_size = bootstrap->world_size,
+                                   .all_gather = gather};
 }
 
 static void read_place(struct place *out)

@@ -60,8 +60,8 @@ struct cddpi_group_op {
 
 /** The rank in the job of rank @p rank of @p group. */
 int cddpi_group_rank_of_job(const cddp_group *group, int rank);
-/** Fail with @p status for what broke @p group. */
-cddp_status cddpi_group_fail_broken(const cddp_group *group, cddp_status status);
+/** A call fails with @p status for what broke @p group. */
+cddp_status cddpi_group_fail_broken(cddp_group *group, cddp_status status);
 /** End the group on all ranks: @p failure, from now on of this @p status and with a culprit, says
  *  why. Any thread. */
 void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure *failure);

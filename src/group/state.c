@@ -1,6 +1,7 @@
 /* state.c - owns what a group is, and that it is broken: the same for all transports, which use it.
  */
 #include "base/error.h"
+#include "group/device/device.h"
 #include "group/dump.h"
 #include "group/group.h"
 
@@ -41,8 +42,11 @@ int cddpi_group_rank_of_job(const cddp_group *group, int rank)
     return group->ranks_of_job != NULL && rank >= 0 ? group->ranks_of_job[rank] : rank;
 }
 
-cddp_status cddpi_group_fail_broken(const cddp_group *group, cddp_status status)
+cddp_status cddpi_group_fail_broken(cddp_group *group, cddp_status status)
 {
+    if (cddpi_group_has_device(group)) {
+        return cddpi_group_device_tell(group->device, status, &group->failure);
+    }
     return cddpi_fail_again(status, &group->failure);
 }
 

@@ -67,7 +67,8 @@ static cddp_status open_carrier(cddp_group *among, uint32_t timeout_ms, struct c
                                           .exchange = &exchange,
                                           .wake = wake};
 
-    exchange = (struct cddpi_exchange){among, params.world_size, gather};
+    exchange = (struct cddpi_exchange){
+        .context = among, .world_size = params.world_size, .all_gather = gather};
     return ops->open(&params, out);
 }
 

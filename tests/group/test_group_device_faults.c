@@ -51,6 +51,41 @@ static void ranks_that_disagree_are_all_told_who_called_what(void **state)
     }
 }
 
+/* The comm thread has seen the failure at an operation that nobody has asked for yet. */
+static int unasked_rank(int rank, int n, void *argument)
+{
+    int64_t deadline = cddpi_deadline_ns(SUPPORT_TIMEOUT_MS);
+    cddp_work *barrier = NULL;
+    cddp_group *group;
+    cddp_status status;
+    float *there;
+
+    setenv("CDDP_COMM_THREAD", "1", 1);
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    there = on_device(group, COUNT * sizeof(float));
+    CHECK(rank == 0 || cddp_barrier(group, &barrier) == CDDP_OK); /* it does not end */
+    status = cddp_all_reduce(group, there, there, rank == 1 ? COUNT - 1 : COUNT, CDDP_F32,
+                             CDDP_OP_SUM, NULL);
+    CHECK(status == CDDP_OK || status == CDDP_ERR_MISMATCH);
+    while (rank != 0 && !atomic_load(&group->broken)) {
+        CHECK(cddpi_now_ns() < deadline);
+        usleep(1000);
+    }
+    CHECK((status != CDDP_OK ? status : await_failure(group)) == CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), "rank 1: all_reduce sum f32 x 999") != NULL);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(rank == 0 || cddp_work_wait(barrier, 0) == CDDP_ERR_MISMATCH); /* its own status */
+    cddp_work_destroy(barrier);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_failure_that_only_threads_have_seen_is_told_at_the_next_call(void **state)
+{
+    (void)state;
+    assert_int_equal(stage_run(unasked_rank, plain, 2, 3, -1), 0);
+}
+
 /* Rank 1 is gone before the third operation, or in the middle of it. */
 static int gone_rank(int rank, int n, void *argument)
 {
@@ -293,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_disagree_are_all_told_who_called_what),
+        cmocka_unit_test(a_failure_that_only_threads_have_seen_is_told_at_the_next_call),
         cmocka_unit_test(a_rank_that_left_or_died_is_named_with_the_operation),
         cmocka_unit_test(the_emulated_module_is_watched_likewise),
         cmocka_unit_test(a_late_rank_is_named_when_the_deadline_passes),

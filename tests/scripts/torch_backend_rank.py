@@ -1,5 +1,6 @@
 """One rank of test_torch_backend.py: DDP of a small net with a backend, whose losses it prints, then, with cddp, every
 collective compared with what it must give. Usage: torch_backend_rank.py BACKEND; started by torchrun's variables."""
+import re
 import sys
 from datetime import timedelta
 
@@ -197,6 +198,48 @@ def deadlines():
     dist.barrier()
 
 
+def refused(begin, missing, exactly=False, name_all=False):
+    """A monitored barrier without all ranks ends, and names at least these: on a busy machine more are late."""
+    try:
+        dist.monitored_barrier(timeout=timedelta(milliseconds=100), wait_all_ranks=name_all)
+        check(False, "a monitored barrier without all ranks ends")
+    except RuntimeError as error:
+        named = re.search(r"Ranks? ([0-9, ]+) failed to (pass|reach)", str(error))
+        check(begin in str(error) and named, error)
+        named = [int(r) for r in named.group(1).split(",")]
+        check(named == missing if exactly else set(named) >= set(missing), error)
+
+
+def without(absent, missing, exactly=False, name_all=False):
+    """A monitored barrier to which ranks come only when it has failed on the others, and on them, too."""
+    others = [r for r in range(size) if r not in absent]
+    if rank in absent:
+        for other in others:
+            dist.recv(torch.zeros(1), other)
+    refused("[Rank 0]: Rank" if rank == 0 else f"Rank {rank} successfully reached monitoredBarrier", missing, exactly, name_all)
+    if rank not in absent:
+        for other in absent:
+            dist.send(torch.zeros(1), other)
+
+
+def monitored_barriers():
+    """Name who does not come; the group goes on, and a later one passes."""
+    def passes(name_all=False):
+        dist.monitored_barrier(timeout=timedelta(seconds=600), wait_all_ranks=name_all)
+    passes()
+    passes(True)
+    all_but_first = list(range(1, size))
+    without(all_but_first, [1], exactly=True)
+    without(all_but_first, all_but_first, exactly=True, name_all=True)
+    passes()
+    without([size - 1], [size - 1], name_all=True)
+    without([0], [0])
+    passes()
+    number = torch.ones(1)
+    dist.all_reduce(number)
+    check(number.item() == size, "operations after monitored barriers that failed")
+
+
 train()
 if backend == "cddp":
     reductions()
@@ -204,4 +247,5 @@ if backend == "cddp":
     messages()
     futures_and_groups()
     deadlines()
+    monitored_barriers()
 dist.destroy_process_group()

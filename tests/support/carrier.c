@@ -99,7 +99,8 @@ cddp_status carrier_open(const struct cddpi_carrier_ops *ops, struct carrier_job
     out->job = job;
     out->rank = rank;
     out->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    out->exchange = (struct cddpi_exchange){out, job->world_size, all_gather};
+    out->exchange = (struct cddpi_exchange){
+        .context = out, .world_size = job->world_size, .all_gather = all_gather};
     params.exchange = &out->exchange;
     return ops->open(&params, &out->carrier);
 }

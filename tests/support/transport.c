@@ -82,7 +82,8 @@ static cddp_status transport_exchange(void *context, const void *own, size_t byt
 static cddp_status transport_agree(void *context, cddp_status own)
 {
     struct transport_rank *me = context;
-    struct cddpi_exchange exchange = {me, me->size, transport_exchange};
+    struct cddpi_exchange exchange = {
+        .context = me, .world_size = me->size, .all_gather = transport_exchange};
 
     return cddpi_agree_by(&exchange, own);
 }

@@ -72,8 +72,9 @@ static void deal(const at::Tensor &block, const tensors &list)
     }
 }
 
-Backend::Backend(cddp::group group)
-    : c10d::Backend(group.rank(), group.world_size()), worker_(std::move(group))
+Backend::Backend(cddp::group group, Arrivals arrivals)
+    : c10d::Backend(group.rank(), group.world_size()), worker_(std::move(group)),
+      arrivals_(std::move(arrivals))
 {
     init();
 }
@@ -432,6 +433,11 @@ work_ptr Backend::barrier(const c10d::BarrierOptions &)
     op.starts.push_back(
         [](cddp_group *group, cddp_work **work) { return cddp_barrier(group, work); });
     return submit(c10d::OpType::BARRIER, std::move(op), {});
+}
+
+void Backend::monitoredBarrier(const c10d::BarrierOptions &how, bool wait_all_ranks)
+{
+    arrivals_.pass(how.timeout, wait_all_ranks);
 }
 
 /* --- point to point --- */

@@ -1,6 +1,7 @@
 /* backend.hpp - cddp as a c10d::Backend: what torch.distributed calls. */
 #pragma once
 
+#include "arrivals.hpp"
 #include "worker.hpp"
 
 namespace cddp_torch
@@ -10,12 +11,12 @@ using tensors = std::vector<at::Tensor>;
 using tensor_lists = std::vector<tensors>;
 using work_ptr = c10::intrusive_ptr<c10d::Work>;
 
-/* All calls return at once. Tensors are on the processor; those that are not contiguous are copied
- * in and out. Anything but a reduction goes as bytes, so every element type does. */
+/* All calls but one return at once. Tensors are on the processor; those that are not contiguous are
+ * copied in and out. Anything but a reduction goes as bytes, so every element type does. */
 class Backend : public c10d::Backend
 {
   public:
-    Backend(cddp::group group);
+    Backend(cddp::group group, Arrivals arrivals);
     ~Backend() override;
     const std::string getBackendName() const override
     {
@@ -55,6 +56,8 @@ class Backend : public c10d::Backend
     work_ptr recv(tensors &data, int from, int tag) override;
     work_ptr recvAnysource(tensors &data, int tag) override;
     work_ptr barrier(const c10d::BarrierOptions &how) override;
+    /* The one call that waits: PyTorch has it so. */
+    void monitoredBarrier(const c10d::BarrierOptions &how, bool wait_all_ranks) override;
 
   private:
     work_ptr submit(c10d::OpType type, Op op, tensors outputs);
@@ -65,6 +68,7 @@ class Backend : public c10d::Backend
                             const c10d::ReduceOp &how);
 
     Worker worker_;
+    Arrivals arrivals_;
     uint64_t sequence_ = 0;
 };
 

@@ -96,7 +96,8 @@ static c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::S
     how.timeout_ms = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(timeout.count(), 1, UINT32_MAX));
     try {
-        return c10::make_intrusive<Backend>(cddp::group(by, how));
+        return c10::make_intrusive<Backend>(cddp::group(by, how),
+                                            Arrivals(store, rank, size, timeout));
     } catch (const cddp::error &error) {
         TORCH_CHECK(false, error.what());
     }

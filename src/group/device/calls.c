@@ -40,7 +40,7 @@ cddp_status cddpi_calls_publish(struct cddpi_group_device *dev, struct cddpi_pen
         }
         if (cddpi_now_ns() > pending->op.deadline_ns) {
             cddpi_pending_title(pending, title, sizeof title);
-            return cddpi_group_device_fail(
+            return cddpi_group_device_fail_call(
                 dev, cddpi_fail(CDDP_ERR_TIMEOUT, "%s: another rank is %d operations behind", title,
                                 CDDPI_CALLS));
         }

@@ -73,7 +73,7 @@ cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_captu
     }
     pending = cddpi_pending_take(dev, &op);
     if (pending == NULL) {
-        return cddpi_group_device_fail(dev, CDDP_ERR_NO_MEMORY);
+        return cddpi_group_device_fail_call(dev, CDDP_ERR_NO_MEMORY);
     }
     status = cddpi_calls_publish(dev, pending);
     if (status == CDDP_OK) {
@@ -88,7 +88,7 @@ cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_captu
     if (status == CDDP_OK) {
         cddpi_pending_add(dev, pending);
     } else {
-        dev->reported = true;
+        atomic_store(&dev->reported, true);
         cddpi_pending_put(dev, pending);
     }
     return status;

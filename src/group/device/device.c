@@ -102,7 +102,7 @@ static bool is_message(const struct cddpi_group_op *op)
 /* A failure ends the group, except in a capture: no rank waits for work that is only captured. */
 static cddp_status fail(struct cddpi_group_device *dev, cddp_status status)
 {
-    return dev->capturing ? status : cddpi_group_device_fail(dev, status);
+    return dev->capturing ? status : cddpi_group_device_fail_call(dev, status);
 }
 
 /* Publish the call to the other ranks. Captured operations are published at each replay. */
@@ -146,8 +146,9 @@ static cddp_status run(struct cddpi_group_device *dev, const struct cddpi_group_
             status = cddpi_pending_order(dev, pending);
         }
     }
-    dev->reported = dev->reported ||
-                    (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE && !dev->capturing);
+    if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE && !dev->capturing) {
+        atomic_store(&dev->reported, true);
+    }
     if (status == CDDP_OK && !pending->captured) {
         cddpi_pending_add(dev, pending);
     } else if (out == NULL || status != CDDP_OK) {
@@ -199,11 +200,7 @@ static cddp_status state_of(const cddp_work *work, bool *out_over)
     *out_over = !work->pending->under_way;
     status = work->pending->status;
     pthread_mutex_unlock(&dev->mutex);
-    if (status != CDDP_OK) {
-        dev->reported = true;
-        return cddpi_fail_again(status, &dev->failure);
-    }
-    return CDDP_OK;
+    return status == CDDP_OK ? CDDP_OK : cddpi_group_device_tell(dev, status, &dev->failure);
 }
 
 cddp_status cddpi_group_device_test(cddp_work *work, bool *out_done)

@@ -123,7 +123,7 @@ struct cddpi_group_device {
     pthread_mutex_t check_mutex; /* one thread at a time asks transport and peers */
     _Atomic int64_t checked_ns;  /* when the system was last asked about peers */
     _Atomic bool failed;         /* then `failure` is set and does not change */
-    bool reported;               /* the caller has had `failure` */
+    _Atomic bool reported;       /* the caller has had a status of it */
     struct cddpi_failure failure;
 };
 
@@ -193,14 +193,21 @@ void cddpi_group_device_add_captured(struct cddpi_group_device *dev,
 /** End everything, here and on all ranks, because of the stored failure. Returns the status that
  *  the caller is to give. Any thread. */
 cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status status);
-/** As cddpi_group_device_fail(), with the operation's title; in a capture it only returns
+/** As cddpi_group_device_fail(), by a call of the caller's, which returns what this gives. */
+cddp_status cddpi_group_device_fail_call(struct cddpi_group_device *dev, cddp_status status);
+/** As cddpi_group_device_fail_call(), with the operation's title; in a capture it only returns
  *  @p status. */
 cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddpi_pending *pending,
                                cddp_status status);
 /** An operation on the processor's memory failed with @p status and the thread's text. If that is
  *  because the group's device has failed: the status and text of that failure. Any thread. */
 cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status);
-/** CDDP_OK, or the failure: at the first call as it is, later as CDDP_ERR_CLOSED. */
+/** What the caller is to be given for something that @p status ended because of @p failure: the
+ *  failure's own status in the place of CDDP_ERR_CLOSED, if it has had nothing of it yet. */
+cddp_status cddpi_group_device_tell(struct cddpi_group_device *dev, cddp_status status,
+                                    const struct cddpi_failure *failure);
+/** CDDP_OK, or the failure: if the caller has had nothing of it yet as it is, else as
+ *  CDDP_ERR_CLOSED. */
 cddp_status cddpi_group_device_status(struct cddpi_group_device *dev);
 /** Fail with the failure that ended everything. Once `failed` is set, or with the mutex. */
 cddp_status cddpi_group_device_failed(const struct cddpi_group_device *dev);

@@ -31,7 +31,7 @@ cddp_status cddpi_group_device_alloc(cddp_group *group, size_t bytes, void **out
                                 "ranks disagree at group_alloc: rank 0: %llu bytes; rank %d: %llu",
                                 (unsigned long long)((const uint64_t *)all)[0], r,
                                 (unsigned long long)theirs);
-            status = cddpi_group_device_fail(dev, status);
+            status = cddpi_group_device_fail_call(dev, status);
         }
     }
     cddpi_free(all);

@@ -65,7 +65,7 @@ static cddp_status await_room(struct cddpi_group_device *dev, struct cddpi_pendi
         }
         if (cddpi_now_ns() > pending->op.deadline_ns) {
             cddpi_pending_title(pending, title, sizeof title);
-            return cddpi_group_device_fail(
+            return cddpi_group_device_fail_call(
                 dev, cddpi_fail(CDDP_ERR_TIMEOUT, "%s: rank %d is %d messages behind", title,
                                 pending->op.root, CDDPI_P2P_CALLS));
         }

@@ -170,10 +170,22 @@ cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status)
     return status;
 }
 
+/* That the queue has seen the group end says nothing: its operation may have a handle that nobody
+ * has asked yet. */
+cddp_status cddpi_group_device_tell(struct cddpi_group_device *dev, cddp_status status,
+                                    const struct cddpi_failure *failure)
+{
+    bool is_news = !atomic_exchange(&dev->reported, true);
+
+    if (is_news && status == CDDP_ERR_CLOSED && failure->status != CDDP_OK) {
+        status = (cddp_status)failure->status;
+    }
+    return cddpi_fail_again(status, failure);
+}
+
 cddp_status cddpi_group_device_status(struct cddpi_group_device *dev)
 {
     cddp_group *group = dev->group;
-    bool known = atomic_load_explicit(&group->broken, memory_order_acquire);
 
     if (!atomic_load_explicit(&dev->failed, memory_order_acquire)) {
         cddp_status status = group->ops->broken(group->backend);
@@ -183,11 +195,13 @@ cddp_status cddpi_group_device_status(struct cddpi_group_device *dev)
         }
         (void)cddpi_group_device_fail(dev, status);
     }
-    if (known || dev->reported) {
-        return cddpi_fail_again(CDDP_ERR_CLOSED, &dev->failure);
-    }
-    dev->reported = true;
-    return cddpi_group_device_failed(dev);
+    return cddpi_group_device_tell(dev, CDDP_ERR_CLOSED, &dev->failure);
+}
+
+cddp_status cddpi_group_device_fail_call(struct cddpi_group_device *dev, cddp_status status)
+{
+    atomic_store(&dev->reported, true);
+    return cddpi_group_device_fail(dev, status);
 }
 
 cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddpi_pending *pending,
@@ -199,8 +213,7 @@ cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddp
         return status;
     }
     cddpi_pending_title(pending, title, sizeof title);
-    dev->reported = true;
-    return cddpi_group_device_fail(dev, cddpi_fail_prefix(status, "%s", title));
+    return cddpi_group_device_fail_call(dev, cddpi_fail_prefix(status, "%s", title));
 }
 
 void cddpi_group_device_add_captured(struct cddpi_group_device *dev,

@@ -186,7 +186,7 @@ static cddp_status call(struct cddpi_remote *remote, const struct cddpi_pending 
     struct job *job = cddpi_zalloc(sizeof *job);
 
     if (job == NULL) {
-        return cddpi_group_device_fail(
+        return cddpi_group_device_fail_call(
             remote->dev,
             cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what hosts tell each other"));
     }

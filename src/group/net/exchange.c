@@ -343,10 +343,20 @@ static cddp_status all_gather(void *context, const void *own, size_t bytes, void
     return status;
 }
 
+/* Whether another rank has given up, by what this exchange goes by. */
+static cddp_status check(void *context)
+{
+    const struct net_exchange *exchange = context;
+
+    return exchange->rendezvous != NULL ? look_for_refusal(exchange->rendezvous)
+                                        : exchange->parent->ops->broken(exchange->parent->backend);
+}
+
 void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net)
 {
     *exchange = (struct net_exchange){.net = net, .part_bytes = CDDP_STORE_VALUE_BYTES};
-    exchange->base = (struct cddpi_exchange){exchange, net->size, all_gather};
+    exchange->base = (struct cddpi_exchange){
+        .context = exchange, .world_size = net->size, .all_gather = all_gather, .check = check};
 }
 
 /* Where rank 0 takes the store away, it waits until the leaders have read all: they count

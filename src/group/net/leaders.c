@@ -114,11 +114,12 @@ static cddp_status measure(struct cddpi_backend *net, const struct cddpi_exchang
     if (status == CDDP_OK) {
         memset(buffer, 0, 2 * (size_t)SWAP_BYTES);
         /* the first messages connect, after which all begin at once */
-        status = cddpi_agree_by(exchange, move(net, leaders, buffer, 1, &mine));
+        status = move(net, leaders, buffer, 1, &mine);
+        status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     }
     if (status == CDDP_OK) {
         status = move(net, leaders, buffer, SWAP_BYTES, &mine);
-        status = cddpi_agree_and_gather_by(exchange, status, &mine, sizeof mine, all);
+        status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     }
     if (status == CDDP_OK) {
         *out = slowest_host(net, all);

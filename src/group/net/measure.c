@@ -34,8 +34,12 @@ static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transf
 
     while (status == CDDP_OK && !cddpi_net_are_done(transfers, count)) {
         int64_t now = cddpi_now_ns();
+        struct cddpi_failure failure;
 
         status = cddpi_net_progress(net);
+        if (status == CDDP_OK && cddpi_net_hosts_aborted(net, &failure)) {
+            status = cddpi_fail_again(CDDP_ERR_PEER, &failure);
+        }
         if (status == CDDP_OK && now > pause_from) {
             struct timespec pause = {0, PAUSE_NS};
 
@@ -69,6 +73,23 @@ cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
         status = cddpi_net_start(net, &both[i]);
     }
     return status == CDDP_OK ? wait_for(net, both, 2) : status;
+}
+
+cddp_status cddpi_net_agree_on_messages(struct cddpi_backend *net,
+                                        const struct cddpi_exchange *exchange, cddp_status mine,
+                                        const void *own, size_t bytes, void *out_all)
+{
+    struct cddpi_failure failure;
+
+    if (mine == CDDP_OK) {
+        return cddpi_agree_and_gather_by(exchange, mine, own, bytes, out_all);
+    }
+    (void)cddpi_fail_name(mine, net->rank);
+    failure = *cddpi_last_failure();
+    cddpi_net_abort_hosts(net, &failure);
+    (void)cddpi_fail_again(mine, &failure);
+    (void)!cddpi_agree_and_gather_by(exchange, mine, own, bytes, out_all);
+    return cddpi_fail_again(mine, &failure);
 }
 
 /* With the leader of @p host, which does the same. One of both may be ahead, so that the other's
@@ -143,7 +164,7 @@ cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exch
     if (status == CDDP_OK && net_is_leader(net)) {
         status = measure(net, &mine);
     }
-    status = cddpi_agree_and_gather_by(exchange, status, &mine, sizeof mine, all);
+    status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {
         const struct measured *one = &all[rank];
 

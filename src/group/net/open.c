@@ -320,17 +320,21 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
     }
     if (status == CDDP_OK) {
         own = net != NULL ? connect_part(group, net, ranks_of_parent) : CDDP_OK;
-        if (own != CDDP_OK) { /* its peers may wait for it in messages of the larger group */
+        if (own == CDDP_OK) {
+            status = cddpi_agree(group, own);
+        } else { /* its peers may wait for it in messages of the larger group */
+            status = own;
             cddp_group_abort(group, cddp_last_error());
         }
-        status = cddpi_agree(group, own);
     }
     cddpi_free(places);
     cddpi_free(host_of);
     cddpi_free(ranks_of_parent);
     if (status != CDDP_OK) {
+        struct cddpi_failure failure = *cddpi_last_failure();
+
         cddpi_net_release(net);
-        return status;
+        return cddpi_fail_again(status, &failure);
     }
     *out = net;
     return CDDP_OK;

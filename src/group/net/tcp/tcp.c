@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { DEFAULT_LIMIT_MS = 2000, DEFAULT_SOCKETS = 2 };
+enum { DEFAULT_LIMIT_MS = 2000, DEFAULT_SOCKETS = 2, SLICE_MS = 500, SLICE_PER_HOSTS = 4 };
 
 static cddp_status probe(void)
 {
@@ -82,6 +82,26 @@ static cddp_status read_settings(struct cddpi_carrier *tcp)
     return cddpi_encryption(tcp->params.token, &tcp->encrypts);
 }
 
+static cddp_status want_leaders(struct cddpi_carrier *tcp)
+{
+    for (int host = 0; tcp->leads && host < tcp->params.host_count; host++) {
+        int leader = tcp->params.leaders[host];
+
+        if (leader != tcp->params.rank) {
+            struct tcp_pair *pair = cddpi_tcp_pair(tcp, leader);
+
+            if (pair == NULL) {
+                return CDDP_ERR_NO_MEMORY;
+            }
+            pair->wanted = 1u << TCP_CONTROL_SLOT;
+            if (!tcp->params.only_control) {
+                pair->wanted |= tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
+            }
+        }
+    }
+    return CDDP_OK;
+}
+
 /* What this rank can do alone. */
 static cddp_status prepare(struct cddpi_carrier *tcp)
 {
@@ -103,6 +123,9 @@ static cddp_status prepare(struct cddpi_carrier *tcp)
     }
     if (status == CDDP_OK) {
         status = start_listening(tcp);
+    }
+    if (status == CDDP_OK) {
+        status = want_leaders(tcp);
     }
     tcp->own.version = TCP_VERSION;
     tcp->own.sockets = tcp->sockets;
@@ -142,25 +165,6 @@ static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_s
     return status;
 }
 
-static void want_leaders(struct cddpi_carrier *tcp)
-{
-    for (int host = 0; tcp->leads && host < tcp->params.host_count; host++) {
-        int leader = tcp->params.leaders[host];
-
-        if (leader != tcp->params.rank) {
-            struct tcp_pair *pair = cddpi_tcp_pair(tcp, leader);
-
-            if (pair == NULL) {
-                return;
-            }
-            pair->wanted = 1u << TCP_CONTROL_SLOT;
-            if (!tcp->params.only_control) {
-                pair->wanted |= tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
-            }
-        }
-    }
-}
-
 static bool is_connected(const struct cddpi_carrier *tcp)
 {
     for (int host = 0; tcp->leads && host < tcp->params.host_count; host++) {
@@ -174,20 +178,34 @@ static bool is_connected(const struct cddpi_carrier *tcp)
     return true;
 }
 
+/* Between two looks at whether a rank has given up: they cost a request. */
+static int64_t slice_ns(const struct cddpi_carrier *tcp)
+{
+    return (SLICE_MS + tcp->params.host_count / SLICE_PER_HOSTS) * INT64_C(1000000);
+}
+
 /* Wait until all leaders are connected; the thread does it. */
 static cddp_status connect_leaders(struct cddpi_carrier *tcp)
 {
+    const struct cddpi_exchange *exchange = tcp->params.exchange;
     /* the search ends first, and says more */
     int64_t deadline_ns = cddpi_deadline_ns(tcp->params.timeout_ms) + INT64_C(2000000000);
-    struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
-    int error = 0;
     cddp_status status = CDDP_OK;
 
     pthread_mutex_lock(&tcp->lock);
-    while (!is_connected(tcp) && !atomic_load(&tcp->has_failed) && error == 0) {
-        error = pthread_cond_timedwait(&tcp->opened, &tcp->lock, &until);
+    while (!is_connected(tcp) && !atomic_load(&tcp->has_failed) && status == CDDP_OK &&
+           cddpi_now_ns() < deadline_ns) {
+        int64_t until_ns = cddpi_now_ns() + slice_ns(tcp);
+        struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+
+        if (pthread_cond_timedwait(&tcp->opened, &tcp->lock, &until) != 0 &&
+            exchange->check != NULL) {
+            pthread_mutex_unlock(&tcp->lock);
+            status = exchange->check(exchange->context);
+            pthread_mutex_lock(&tcp->lock);
+        }
     }
-    if (!is_connected(tcp)) {
+    if (status == CDDP_OK && !is_connected(tcp)) {
         status = atomic_load(&tcp->has_failed)
                      ? cddpi_tcp_check(tcp)
                      : cddpi_fail(CDDP_ERR_TIMEOUT, "tcp: hosts did not connect for %u ms",
@@ -264,7 +282,6 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
 
     status = exchange_offers(params->exchange, status, tcp);
     if (status == CDDP_OK) {
-        want_leaders(tcp);
         status = tcp->leads || !params->only_control ? cddpi_tcp_thread_start(tcp) : CDDP_OK;
         if (status == CDDP_OK) {
             status = connect_leaders(tcp);
