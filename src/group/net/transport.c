@@ -268,9 +268,9 @@ static void free_memory(struct cddpi_backend *net, void *memory)
     net->inner_ops->free_memory(net->inner, memory);
 }
 
-static void cores(const struct cddpi_backend *net, int *out_all, int *out_own)
+static void cores(const struct cddpi_backend *net, struct cddpi_cores *out)
 {
-    net->inner_transport->cpu.cores(net->inner, out_all, out_own);
+    net->inner_transport->cpu.cores(net->inner, out);
 }
 
 const struct cddpi_backend_ops cddpi_net_ops = {
