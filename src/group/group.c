@@ -18,8 +18,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               struct cddpi_backend *backend, cddp_group **out)
 {
     cddp_group *group = cddpi_zalloc(sizeof *group);
-    int cores = 1;
-    int own_cores = 1;
+    struct cddpi_cores cores = {.ranks = params->world_size, .all = 1, .own = 1};
     cddp_status status;
 
     if (group == NULL) {
@@ -36,9 +35,9 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     group->ops = transport->cpu.ops;
     group->backend = backend;
     if (transport->cpu.cores != NULL) {
-        transport->cpu.cores(backend, &cores, &own_cores);
+        transport->cpu.cores(backend, &cores);
     }
-    status = cddpi_queue_init(group, cores, own_cores);
+    status = cddpi_queue_init(group, &cores);
     if (status != CDDP_OK) {
         cddp_group_destroy(group);
         return status;

@@ -304,8 +304,15 @@ struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *sta
 /** The caller has given the handle back, and nobody waits for it: it may be used again. */
 void cddpi_work_put(struct cddp_work *work);
 
+/* The cores of a rank's host. */
+struct cddpi_cores {
+    int ranks; /* of the group, on this host */
+    int all;   /* that any of them may use */
+    int own;   /* that this rank may use */
+};
+
 /* queue.c */
-cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores);
+cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores);
 void cddpi_queue_fini(cddp_group *group);
 void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);
 /** Wait for @p work, until @p deadline_ns if that is not 0. Returns whether it is done. */

@@ -49,9 +49,8 @@ cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
                       rank, size, size_of_0);
 }
 
-/* Find, or add, host @p id among those of the first @p count ranks. The id's memory is the list's.
- */
-static int number_of(char **ids, int *host_count, char *id)
+/* Find, or add, host @p id among those of the ranks before. */
+static int number_of(const char **ids, int *host_count, const char *id)
 {
     /* the same host as the rank before, as a rule: look from the end */
     for (int host = *host_count - 1; host >= 0; host--) {
@@ -63,56 +62,45 @@ static int number_of(char **ids, int *host_count, char *id)
     return (*host_count)++;
 }
 
-/* Rank 0: read rank @p rank's key, and which host it is on. */
-static cddp_status take_member(struct cddpi_members *members, int rank, char **ids)
+/* Rank 0: whether those that have come were started for this job's size. */
+static cddp_status check_sizes(void *context, const struct cddpi_member_values *values)
 {
-    struct cddpi_rendezvous *rendezvous = members->rendezvous;
-    char key[CDDPI_MEMBER_KEY_BYTES];
-    char *value;
-    char *bar;
-    char *id = NULL;
-    cddp_status status;
+    const struct cddpi_members *members = context;
+    int size = members->env->world_size;
 
-    cddpi_rendezvous_member(rank, key);
-    status = cddpi_rendezvous_await(rendezvous, key, rank, rendezvous->deadline_ns, &value);
-    if (status == CDDP_ERR_TIMEOUT) {
-        return cddpi_rendezvous_missing(rendezvous);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    bar = strchr(value, '|');
-    if (bar == NULL || atoi(value) != members->env->world_size) {
-        status = cddpi_members_fail_sizes(rank, atoi(value), members->env->world_size);
-    } else {
-        id = cddpi_zalloc(strlen(bar) + 1);
-        status = id != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
-    }
-    if (status == CDDP_OK) {
-        int before = members->host_count;
+    for (int rank = 0; rank < size; rank++) {
+        const char *value = values->of[rank];
 
-        memcpy(id, bar + 1, strlen(bar));
-        members->host_of[rank] = number_of(ids, &members->host_count, id);
-        if (members->host_count == before) {
-            cddpi_free(id); /* the list has it already */
+        if (value != NULL && (strchr(value, '|') == NULL || atoi(value) != size)) {
+            return cddpi_members_fail_sizes(rank, atoi(value), size);
         }
     }
-    cddp_free(value);
-    return status;
+    return CDDP_OK;
 }
 
 /* Rank 0: wait for all ranks, and number their hosts. */
 static cddp_status take_members(struct cddpi_members *members)
 {
-    char **ids = cddpi_zalloc_array((size_t)members->env->world_size, sizeof *ids);
-    cddp_status status = ids != NULL ? CDDP_OK
-                                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
+    struct cddpi_rendezvous *rendezvous = members->rendezvous;
+    int size = members->env->world_size;
+    const char **ids = cddpi_zalloc_array((size_t)size, sizeof *ids);
+    struct cddpi_member_values values;
+    cddp_status status;
 
-    for (int rank = 0; status == CDDP_OK && rank < members->env->world_size; rank++) {
-        status = take_member(members, rank, ids);
+    if (ids == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
     }
-    for (int host = 0; ids != NULL && host < members->host_count; host++) {
-        cddpi_free(ids[host]);
+    status = cddpi_rendezvous_await_members(rendezvous,
+                                            (struct cddpi_member_check){check_sizes, members},
+                                            rendezvous->deadline_ns, &values);
+    if (status == CDDP_OK) {
+        for (int rank = 0; rank < size; rank++) {
+            members->host_of[rank] = number_of(ids, &members->host_count,
+                                               strchr(values.of[rank], '|') + 1);
+        }
+        cddpi_rendezvous_members_fini(&values);
+    } else if (status == CDDP_ERR_TIMEOUT) {
+        status = cddpi_rendezvous_missing(rendezvous);
     }
     cddpi_free(ids);
     return status;

@@ -569,11 +569,11 @@ static cddp_status start_thread(cddp_group *group, void *(*run)(void *))
     return CDDP_OK;
 }
 
-cddp_status cddpi_queue_init(cddp_group *group, int cores, int own_cores)
+cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores)
 {
     struct cddpi_queue *queue = &group->queue;
-    bool crowded = cores < group->local_world_size;
-    bool spare = cores >= 2 * group->local_world_size && own_cores >= 2 && group->world_size > 1;
+    bool crowded = cores->all < cores->ranks;
+    bool spare = cores->all >= 2 * cores->ranks && cores->own >= 2 && group->world_size > 1;
 
     queue->channel_count = 1 + 2 * (unsigned)group->world_size;
     queue->channels = cddpi_zalloc_array(queue->channel_count, sizeof *queue->channels);

@@ -2,10 +2,13 @@
  */
 #include "group/rendezvous.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "store/server.h"
+#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +18,14 @@
 enum {
     LOOK_MS = 500,      /* between two looks at what the launcher says, */
     LOOK_PER_RANKS = 4, /* and as many ms more as there are ranks, divided by this: all look */
+    FIRST_LOOKS = 8,    /* the first look of who waits for all comes so much earlier, */
+    WAIT_KEYS = 16384,  /* and one message is about so many of them at most */
     OWN_FILES = 64      /* open files that a rank with the store's server needs for itself */
 };
+
+/* What keys begin with: see rendezvous.h. */
+#define MEMBER "member/"
+#define ENDED "ended/"
 
 static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
 {
@@ -100,23 +109,40 @@ void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *ke
 
 void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES])
 {
-    snprintf(out, CDDPI_MEMBER_KEY_BYTES, "member/%d", rank);
+    snprintf(out, CDDPI_MEMBER_KEY_BYTES, MEMBER "%d", rank);
 }
 
-/* CDDP_ERR_PEER once the launcher has said that a rank failed, or that @p rank ended without
- * writing @p key. */
+/* CDDP_ERR_PEER once the launcher has said that a rank failed. */
+static cddp_status check_failure(struct cddpi_rendezvous *rendezvous)
+{
+    void *value;
+
+    if (cddp_store_try_get(rendezvous->store, "failure", &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    (void)cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", rendezvous->env->job,
+                     (const char *)value);
+    cddp_free(value);
+    return CDDP_ERR_PEER;
+}
+
+static cddp_status fail_ended(const struct cddpi_rendezvous *rendezvous, int rank)
+{
+    return cddpi_fail(CDDP_ERR_PEER,
+                      "joining job %s: rank %d ended, with status 0, before it joined",
+                      rendezvous->env->job, rank);
+}
+
+/* The same, or that @p rank ended without writing @p key. */
 static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const char *key, int rank)
 {
     char ended[32];
     void *value;
 
-    if (cddp_store_try_get(rendezvous->store, "failure", &value, NULL) == CDDP_OK) {
-        (void)cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", rendezvous->env->job,
-                         (const char *)value);
-        cddp_free(value);
+    if (check_failure(rendezvous) != CDDP_OK) {
         return CDDP_ERR_PEER;
     }
-    snprintf(ended, sizeof ended, "ended/%d", rank);
+    snprintf(ended, sizeof ended, ENDED "%d", rank);
     if (cddp_store_try_get(rendezvous->store, ended, &value, NULL) != CDDP_OK) {
         return CDDP_OK;
     }
@@ -125,9 +151,13 @@ static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const cha
         cddp_free(value); /* it had written before it ended */
         return CDDP_OK;
     }
-    return cddpi_fail(CDDP_ERR_PEER,
-                      "joining job %s: rank %d ended, with status 0, before it joined",
-                      rendezvous->env->job, rank);
+    return fail_ended(rendezvous, rank);
+}
+
+/* How long a rank waits between two looks at what the launcher says. */
+static int look_ms(const struct cddpi_rendezvous *rendezvous)
+{
+    return LOOK_MS + rendezvous->env->world_size / LOOK_PER_RANKS;
 }
 
 cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const char *key, int rank,
@@ -135,7 +165,7 @@ cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const ch
 {
     for (;;) {
         int left = cddpi_left_ms(deadline_ns);
-        int look = LOOK_MS + rendezvous->env->world_size / LOOK_PER_RANKS;
+        int look = look_ms(rendezvous);
         int slice = left > look ? look : left > 0 ? left : 1;
         void *value;
         cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value, NULL);
@@ -157,25 +187,166 @@ cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const ch
     }
 }
 
+void cddpi_rendezvous_members_fini(struct cddpi_member_values *values)
+{
+    cddpi_free(values->pairs);
+    cddpi_free(values->of);
+    memset(values, 0, sizeof *values);
+}
+
+/* The rank at the end of @p key, which begins with @p start; -1: no rank of the job. */
+static int rank_of(const struct cddpi_rendezvous *rendezvous, const char *key, const char *start)
+{
+    int64_t rank;
+
+    return cddpi_parse_integer(key + strlen(start), 0, rendezvous->env->world_size - 1, &rank)
+               ? (int)rank
+               : -1;
+}
+
+cddp_status cddpi_rendezvous_members(struct cddpi_rendezvous *rendezvous,
+                                     struct cddpi_member_values *out)
+{
+    struct cddpi_member_values values = {.count = 0};
+    size_t count = 0;
+    cddp_status status = cddpi_store_list_values(rendezvous->store, MEMBER, &values.pairs, &count);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    values.of = cddpi_zalloc_array((size_t)rendezvous->env->world_size, sizeof *values.of);
+    if (values.of == NULL) {
+        cddpi_rendezvous_members_fini(&values);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks",
+                          rendezvous->env->world_size);
+    }
+    for (size_t i = 0; i < count; i++) {
+        int rank = rank_of(rendezvous, values.pairs[i].key, MEMBER);
+
+        if (rank >= 0 && values.of[rank] == NULL) {
+            values.of[rank] = values.pairs[i].value;
+            values.count++;
+        }
+    }
+    *out = values;
+    return CDDP_OK;
+}
+
+/* Wait up to @p slice_ms for the keys of members that @p values lacks, by one message. */
+static cddp_status await_missing(struct cddpi_rendezvous *rendezvous,
+                                 const struct cddpi_member_values *values, int slice_ms)
+{
+    int missing = rendezvous->env->world_size - values->count;
+    size_t count = (size_t)(missing < WAIT_KEYS ? missing : WAIT_KEYS);
+    char(*keys)[CDDPI_MEMBER_KEY_BYTES] = cddpi_zalloc_array(count, sizeof *keys);
+    const char **list = cddpi_zalloc_array(count, sizeof *list);
+    cddp_status status = CDDP_ERR_NO_MEMORY;
+    size_t used = 0;
+
+    if (keys != NULL && list != NULL) {
+        for (int rank = 0; used < count; rank++) {
+            if (values->of[rank] == NULL) {
+                cddpi_rendezvous_member(rank, keys[used]);
+                list[used] = keys[used];
+                used++;
+            }
+        }
+        status = cddp_store_wait(rendezvous->store, list, count, (uint32_t)slice_ms);
+    } else {
+        (void)cddpi_fail(status, "joining: no memory for %zu keys", count);
+    }
+    cddpi_free(keys);
+    cddpi_free(list);
+    return status;
+}
+
+static cddp_status read_again(struct cddpi_rendezvous *rendezvous,
+                              struct cddpi_member_values *values)
+{
+    cddpi_rendezvous_members_fini(values);
+    return cddpi_rendezvous_members(rendezvous, values);
+}
+
+/* The same, but CDDP_ERR_PEER once the launcher has said that a rank failed, or that one ended
+ * without having come. */
+static cddp_status look_again(struct cddpi_rendezvous *rendezvous,
+                              struct cddpi_member_values *values)
+{
+    struct cddpi_store_pair *ended = NULL;
+    size_t count = 0;
+    cddp_status status = check_failure(rendezvous);
+
+    if (status == CDDP_OK) {
+        status = cddpi_store_list_values(rendezvous->store, ENDED, &ended, &count);
+    }
+    if (status == CDDP_OK) {
+        status = read_again(rendezvous, values);
+    }
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        int rank = rank_of(rendezvous, ended[i].key, ENDED);
+
+        /* what it wrote before it ended would be among the members, which were read later */
+        if (rank >= 0 && values->of[rank] == NULL) {
+            status = fail_ended(rendezvous, rank);
+        }
+    }
+    cddpi_free(ended);
+    return status;
+}
+
+cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
+                                           struct cddpi_member_check check, int64_t deadline_ns,
+                                           struct cddpi_member_values *out)
+{
+    struct cddpi_member_values values = {.count = 0};
+    int slice = look_ms(rendezvous) / FIRST_LOOKS;
+    cddp_status status = cddpi_rendezvous_members(rendezvous, &values);
+
+    while (status == CDDP_OK) {
+        int left = cddpi_left_ms(deadline_ns);
+
+        status = check.look(check.context, &values);
+        if (status != CDDP_OK || values.count == rendezvous->env->world_size) {
+            break;
+        }
+        if (left == 0) {
+            status = CDDP_ERR_TIMEOUT;
+            break;
+        }
+        status = await_missing(rendezvous, &values, slice < left ? slice : left);
+        if (status == CDDP_OK) {
+            status = read_again(rendezvous, &values);
+        } else if (status == CDDP_ERR_TIMEOUT) {
+            status = look_again(rendezvous, &values);
+        }
+        slice = 2 * slice < look_ms(rendezvous) ? 2 * slice : look_ms(rendezvous);
+    }
+    if (status != CDDP_OK) {
+        cddpi_rendezvous_members_fini(&values);
+        return status;
+    }
+    *out = values;
+    return CDDP_OK;
+}
+
 /* "rank 1, 3 did not come": those without a member key. */
 cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous)
 {
+    struct cddpi_member_values values = {.count = 0};
     char missing[256] = "";
     size_t used = 0;
+    cddp_status status = cddpi_rendezvous_members(rendezvous, &values);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     for (int r = 0; r < rendezvous->env->world_size && used < sizeof missing - 32; r++) {
-        char key[CDDPI_MEMBER_KEY_BYTES];
-        void *value;
-        size_t bytes;
-
-        cddpi_rendezvous_member(r, key);
-        if (cddp_store_try_get(rendezvous->store, key, &value, &bytes) == CDDP_OK) {
-            cddp_free(value);
-        } else {
+        if (values.of[r] == NULL) {
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
                                      used > 0 ? ", " : "", r);
         }
     }
+    cddpi_rendezvous_members_fini(&values);
     return cddpi_fail(CDDP_ERR_TIMEOUT, "joining job %s: %s %s did not come to %s within %u ms",
                       rendezvous->env->job, strchr(missing, ',') != NULL ? "ranks" : "rank",
                       used > 0 ? missing : "0 to answer", rendezvous->env->store,

@@ -11,6 +11,7 @@
 
 enum { CDDPI_MEMBER_KEY_BYTES = 32 };
 
+struct cddpi_store_pair;
 struct cddpi_store_server;
 
 struct cddpi_rendezvous {
@@ -40,6 +41,34 @@ void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *ke
 CDDP_CHECKED cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous,
                                                 const char *key, int rank, int64_t deadline_ns,
                                                 char **out);
+/* What members have written. */
+struct cddpi_member_values {
+    const char **of; /* by rank; NULL: it has not come */
+    int count;       /* of those that have */
+    struct cddpi_store_pair *pairs;
+};
+
+/** What members have written so far: one message.
+ *  @param out  Release with cddpi_rendezvous_members_fini(). */
+CDDP_CHECKED cddp_status cddpi_rendezvous_members(struct cddpi_rendezvous *rendezvous,
+                                                  struct cddpi_member_values *out);
+void cddpi_rendezvous_members_fini(struct cddpi_member_values *values);
+
+/* Looks at what members have written whenever more of it is known; what it returns ends the wait.
+ */
+struct cddpi_member_check {
+    cddp_status (*look)(void *context, const struct cddpi_member_values *values);
+    void *context;
+};
+
+/** Wait for all members' keys: a few messages, however many they are.
+ *  @param out  Release with cddpi_rendezvous_members_fini().
+ *  @return As cddpi_rendezvous_await(), and what @p check returns. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
+                                                        struct cddpi_member_check check,
+                                                        int64_t deadline_ns,
+                                                        struct cddpi_member_values *out);
+
 /** CDDP_ERR_TIMEOUT that names the ranks which have not come. */
 cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous);
 

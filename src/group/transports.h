@@ -31,8 +31,8 @@ struct cddpi_transport {
              * part in its exchanges and get NULL. */
             cddp_status (*split)(cddp_group *group, const struct cddpi_open_params *params,
                                  int first, bool joins, struct cddpi_backend **out);
-            /* How many cores all ranks of this machine, and this one, may use; NULL: one. */
-            void (*cores)(const struct cddpi_backend *backend, int *out_all, int *out_own);
+            /* The cores of this host; NULL: one, for all ranks. */
+            void (*cores)(const struct cddpi_backend *backend, struct cddpi_cores *out);
             /* What the data go over, as group/link.h has it; false: that is not known. NULL:
              * never. */
             bool (*link)(const struct cddpi_backend *backend, cddp_type type,

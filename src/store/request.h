@@ -34,7 +34,8 @@ enum cddpi_store_op {
 /* Everything is borrowed. Keys are complete: the handle's prefix is in front. */
 struct cddpi_store_request {
     enum cddpi_store_op op;
-    bool want_value;             /* COMPARE_SET: whether the reply shall hold the value */
+    bool want_value;             /* COMPARE_SET: whether the reply shall hold the value; LIST: the
+                                    values, too */
     struct cddpi_slice key;      /* LIST: what the keys begin with */
     struct cddpi_slice value;    /* SET, COMPARE_SET: the new value; WAIT: keys, see wire.h */
     struct cddpi_slice expected; /* COMPARE_SET */
@@ -43,8 +44,9 @@ struct cddpi_store_request {
 
 /* status is the operation's own result: OK, NOT_FOUND, FORMAT, ARGUMENT, UNAVAILABLE (the list is
  * too long), NO_MEMORY, or TIMEOUT for a key that did not appear.
- * data: the value; ADD: the sum as text; LIST: keys; WAIT that timed out: as cddpi_table_missing().
- * New memory with a NUL behind it, the receiver's to release; may be NULL if bytes is 0. */
+ * data: the value; ADD: the sum as text; LIST: keys or pairs (wire.h); WAIT that timed out: as
+ * cddpi_table_missing(). New memory with a NUL behind it, the receiver's to release; may be NULL if
+ * bytes is 0. */
 struct cddpi_store_reply {
     cddp_status status;
     bool flag; /* COMPARE_SET: swapped; DELETE: existed */

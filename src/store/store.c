@@ -175,7 +175,7 @@ static cddp_status word_answer(const cddp_store *store, const char *call, const 
         return cddpi_fail(status, "store %s: %s \"%s\": the sum does not fit into 64 bits",
                           store->url, call, key);
     case CDDP_ERR_UNAVAILABLE:
-        return cddpi_fail(status, "store %s: %s \"%s\": more than %d bytes of keys", store->url,
+        return cddpi_fail(status, "store %s: %s \"%s\": more than %d bytes to list", store->url,
                           call, key, CDDPI_STORE_LIST_BYTES);
     case CDDP_ERR_NO_MEMORY:
         return cddpi_fail(status, "store %s: %s \"%s\": the store has no memory left", store->url,
@@ -509,24 +509,92 @@ static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, c
     return CDDP_OK;
 }
 
-cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count)
+/* Ask for what begins with @p start. */
+static cddp_status ask_list(cddp_store *store, const char *start, bool want_value,
+                            struct cddpi_store_reply *out)
 {
-    struct cddpi_store_request request = {.op = CDDPI_STORE_LIST};
-    struct cddpi_store_reply reply;
-    struct cddpi_slice keys;
+    struct cddpi_store_request request = {.op = CDDPI_STORE_LIST, .want_value = want_value};
     cddp_status status;
 
     start = start != NULL ? start : "";
     status = complete_key(store, "list", start, 0, &request.key);
+    return status == CDDP_OK ? perform(store, "list", start, &request, 0, out) : status;
+}
+
+cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count)
+{
+    struct cddpi_store_reply reply;
+    cddp_status status = ask_list(store, start, false, &reply);
+
     if (status == CDDP_OK) {
-        status = perform(store, "list", start, &request, 0, &reply);
+        status = make_list(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
+        cddpi_free(reply.data);
     }
-    if (status != CDDP_OK) {
-        return status;
+    return status;
+}
+
+/* Copy @p from, and a NUL, to @p to; returns what is behind. */
+static char *put_text(char *to, struct cddpi_slice from)
+{
+    if (from.bytes > 0) {
+        memcpy(to, from.data, from.bytes);
     }
-    keys.data = reply.data;
-    keys.bytes = reply.bytes;
-    status = make_list(store, keys, out, out_count);
-    cddpi_free(reply.data);
+    to[from.bytes] = '\0';
+    return to + from.bytes + 1;
+}
+
+/* An array of pairs and behind it their texts, in one block. */
+static cddp_status make_pairs(const cddp_store *store, struct cddpi_slice from,
+                              struct cddpi_store_pair **out, size_t *out_count)
+{
+    struct cddpi_slice key = {NULL, 0};
+    struct cddpi_slice value = {NULL, 0};
+    struct cddpi_store_pair *pairs;
+    size_t cursor = 0;
+    size_t count = 0;
+    size_t bytes = 0;
+    char *text;
+
+    while (cddpi_pairs_next(from, &cursor, &key, &value) && key.bytes >= store->prefix_bytes) {
+        bytes += key.bytes - store->prefix_bytes + value.bytes + 2;
+        count++;
+    }
+    if (cursor != from.bytes) {
+        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
+    }
+    *out = NULL;
+    *out_count = count;
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    pairs = cddpi_zalloc(count * sizeof *pairs + bytes);
+    if (pairs == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys", store->url,
+                          count);
+    }
+    text = (char *)(pairs + count);
+    cursor = 0;
+    for (size_t i = 0; i < count && cddpi_pairs_next(from, &cursor, &key, &value); i++) {
+        pairs[i].key = text;
+        text = put_text(text, (struct cddpi_slice){key.data + store->prefix_bytes,
+                                                   key.bytes - store->prefix_bytes});
+        pairs[i].value = text;
+        pairs[i].bytes = value.bytes;
+        text = put_text(text, value);
+    }
+    *out = pairs;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_store_list_values(cddp_store *store, const char *start,
+                                    struct cddpi_store_pair **out, size_t *out_count)
+{
+    struct cddpi_store_reply reply;
+    cddp_status status = ask_list(store, start, true, &reply);
+
+    if (status == CDDP_OK) {
+        status = make_pairs(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
+        cddpi_free(reply.data);
+    }
     return status;
 }

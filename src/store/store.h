@@ -20,4 +20,19 @@ cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t 
                              uint32_t timeout_ms);
 cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count);
 
+/* A key, without the handle's prefix, and its value; both with a NUL behind. */
+struct cddpi_store_pair {
+    const char *key;
+    const char *value;
+    size_t bytes; /* of the value */
+};
+
+/** The keys that begin with @p start, sorted by bytes, with their values: one message however many
+ *  they are. No public call has this: between threads of the caller the handle is not checked.
+ *  @param out  One block of memory: release with cddpi_free(). NULL for none.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE if they are more than CDDPI_STORE_LIST_BYTES in all; an
+ *          error of the store. */
+CDDP_CHECKED cddp_status cddpi_store_list_values(cddp_store *store, const char *start,
+                                                 struct cddpi_store_pair **out, size_t *out_count);
+
 #endif

@@ -300,7 +300,8 @@ static int compare_keys(const void *a, const void *b)
     return order != 0 ? order : (x->key_bytes > y->key_bytes) - (x->key_bytes < y->key_bytes);
 }
 
-static size_t collect(struct cddpi_table *table, struct cddpi_slice start,
+/* The entries that @p request, a LIST, asks for, and how long the answer is. */
+static size_t collect(struct cddpi_table *table, const struct cddpi_store_request *request,
                       struct cddpi_entry **found, size_t *out_bytes)
 {
     size_t count = 0;
@@ -308,9 +309,11 @@ static size_t collect(struct cddpi_table *table, struct cddpi_slice start,
 
     for (size_t i = 0; i < table->bucket_count; i++) {
         for (struct cddpi_entry *entry = table->buckets[i]; entry != NULL; entry = entry->next) {
-            if (begins_with(entry, start)) {
+            if (begins_with(entry, request->key)) {
                 found[count++] = entry;
-                bytes += cddpi_keys_bytes(entry->key_bytes);
+                bytes += request->want_value
+                             ? cddpi_pairs_bytes(entry->key_bytes, entry->value->bytes)
+                             : cddpi_keys_bytes(entry->key_bytes);
             }
         }
     }
@@ -325,7 +328,16 @@ static uint8_t *put_key(uint8_t *to, const void *key, size_t bytes)
     return to + 2 + bytes;
 }
 
-static cddp_status decide_list(struct cddpi_table *table, struct cddpi_slice start,
+static uint8_t *put_value(uint8_t *to, const struct cddpi_value *value)
+{
+    cddpi_put_u32(to, (uint32_t)value->bytes);
+    if (value->bytes > 0) {
+        memcpy(to + 4, value->data, value->bytes);
+    }
+    return to + 4 + value->bytes;
+}
+
+static cddp_status decide_list(struct cddpi_table *table, const struct cddpi_store_request *request,
                                struct cddpi_outcome *outcome)
 {
     struct cddpi_entry **found = cddpi_zalloc_array(table->entry_count + 1, sizeof *found);
@@ -337,7 +349,7 @@ static cddp_status decide_list(struct cddpi_table *table, struct cddpi_slice sta
     if (found == NULL) {
         return status;
     }
-    count = collect(table, start, found, &bytes);
+    count = collect(table, request, found, &bytes);
     if (bytes > CDDPI_STORE_LIST_BYTES) {
         status = CDDP_ERR_UNAVAILABLE;
         goto end;
@@ -350,6 +362,7 @@ static cddp_status decide_list(struct cddpi_table *table, struct cddpi_slice sta
     to = outcome->value->data;
     for (size_t i = 0; i < count; i++) {
         to = put_key(to, found[i]->key, found[i]->key_bytes);
+        to = request->want_value ? put_value(to, found[i]->value) : to;
     }
     status = CDDP_OK;
 
@@ -383,7 +396,7 @@ void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_requ
         outcome->status = decide_delete(old, request, effect, outcome);
         break;
     case CDDPI_STORE_LIST:
-        outcome->status = decide_list(table, request->key, outcome);
+        outcome->status = decide_list(table, request, outcome);
         break;
     case CDDPI_STORE_WAIT:
     case CDDPI_STORE_CANCEL:

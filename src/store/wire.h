@@ -11,7 +11,8 @@
  *   request  body_bytes u32, id u32, op u8, flags u8, 0 u16, body
  *   reply    body_bytes u32, id u32, minus status u8, flag u8, 0 u16, body
  *
- * A key in a body is its length as u16 and its bytes; "keys" are any number of those. */
+ * A key in a body is its length as u16 and its bytes; "keys" are any number of those; "pairs" are
+ * keys each followed by its value, which is its length as u32 and its bytes. */
 #ifndef CDDPI_STORE_WIRE_H
 #define CDDPI_STORE_WIRE_H
 
@@ -23,7 +24,7 @@
 #define CDDPI_WIRE_MAGIC UINT64_C(0x31726f7473706463) /* "cdpstor1" */
 
 enum {
-    CDDPI_WIRE_VERSION = 1,
+    CDDPI_WIRE_VERSION = 2,
     CDDPI_WIRE_HELLO_BYTES = 16 + CDDPI_NONCE_BYTES,
     CDDPI_WIRE_ANSWER_BYTES = 16 + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES,
     CDDPI_WIRE_WELCOME_BYTES = 4 + CDDPI_AUTH_BYTES,
@@ -40,7 +41,7 @@ struct cddpi_wire_head {
     uint32_t body_bytes;
     uint32_t id;
     uint8_t code;  /* request: op; reply: minus the status */
-    uint8_t flags; /* request: 1 if COMPARE_SET wants the value; reply: the flag */
+    uint8_t flags; /* request: 1 if COMPARE_SET or LIST wants values; reply: the flag */
 };
 
 /** The key with which both sides prove the token. */
@@ -133,6 +134,32 @@ static inline bool cddpi_keys_next(struct cddpi_slice keys, size_t *cursor, stru
     out->data = keys.data + *cursor + 2;
     out->bytes = bytes;
     *cursor += 2 + bytes;
+    return true;
+}
+
+/** Bytes that a key and its value take in "pairs". */
+static inline size_t cddpi_pairs_bytes(size_t key_bytes, size_t value_bytes)
+{
+    return cddpi_keys_bytes(key_bytes) + 4 + value_bytes;
+}
+
+/** The pair at @p cursor, which moves on; false at the end or if the rest is malformed. */
+static inline bool cddpi_pairs_next(struct cddpi_slice pairs, size_t *cursor,
+                                    struct cddpi_slice *out_key, struct cddpi_slice *out_value)
+{
+    size_t at = *cursor;
+    size_t bytes;
+
+    if (!cddpi_keys_next(pairs, &at, out_key) || pairs.bytes - at < 4) {
+        return false;
+    }
+    bytes = cddpi_get_u32(pairs.data + at);
+    if (pairs.bytes - at - 4 < bytes) {
+        return false;
+    }
+    out_value->data = pairs.data + at + 4;
+    out_value->bytes = bytes;
+    *cursor = at + 4 + bytes;
     return true;
 }
 

@@ -1,7 +1,8 @@
 /* bench_rendezvous.c - what a rendezvous of N ranks costs, all of which start at once. Light
  * clients, thousands in a process, do what a rank does when it joins: prove the token, set
  * "member/R", count itself, wait for the key that is set when all have come, read what rank 0 has
- * set (once it has waited for all members), and pass a barrier made of a counter and a key.
+ * set (once it has waited for all members and read what they are), and pass a barrier made of a
+ * counter and a key.
  * Usage: bench_rendezvous [ranks [processes]]. Prints one line of JSON. */
 #include "base/clock.h"
 #include "store/server.h"
@@ -25,6 +26,7 @@ enum {
     SECONDS = 300,
     EVENTS = 512,
     REPLY_BYTES = 4096,
+    MEMBER_BYTES = 128, /* of a list, for each */
     PAUSE_MS = 50
 };
 
@@ -34,6 +36,7 @@ enum phase {
     GREET,   /* the welcome */
     MEMBER,
     GATHER, /* rank 0 alone */
+    READ,   /* likewise */
     OFFER,  /* rank 0 alone */
     REPLY,
     BARRIER,
@@ -48,7 +51,8 @@ struct rank {
     enum phase phase;
     int64_t again_ns; /* 0, or when it connects again */
     uint8_t welcome[CDDPI_AUTH_BYTES];
-    uint8_t in[REPLY_BYTES];
+    uint8_t *in;
+    size_t room; /* of in: REPLY_BYTES; rank 0, which reads the list, has more */
     size_t have;
     size_t sent; /* of what does not go at once */
     struct cddpi_buffer out;
@@ -234,6 +238,8 @@ static void advance(struct process *process, struct rank *rank, const char *valu
     static const char member[] = "10000|0d1f0b9a-0000-0000-0000-000000000000|node0001|pid:[402653]";
     struct cddpi_store_request add = {
         .op = CDDPI_STORE_ADD, .key = slice("bench/0/count"), .amount = 1};
+    struct cddpi_store_request list = {
+        .op = CDDPI_STORE_LIST, .want_value = true, .key = slice("bench/0/member/")};
     char key[32];
 
     switch (rank->phase) {
@@ -249,6 +255,9 @@ static void advance(struct process *process, struct rank *rank, const char *valu
         }
         break;
     case GATHER:
+        ask(process, rank, READ, &list);
+        break;
+    case READ:
         set(process, rank, OFFER, "bench/0/reply", "ok");
         break;
     case OFFER:
@@ -318,7 +327,7 @@ static void receive(struct process *process, struct rank *rank)
         size_t more = wanted(rank) - rank->have;
         ssize_t got;
 
-        if (rank->have + more >= sizeof rank->in) {
+        if (rank->have + more >= rank->room) {
             fail("a reply is too long");
         }
         got = recv(rank->fd, rank->in + rank->have, more, 0);
@@ -357,8 +366,16 @@ static void join(struct process *process, int first)
     process->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     process->ranks = calloc((size_t)process->count, sizeof *process->ranks);
     for (int i = 0; i < process->count; i++) {
-        process->ranks[i].number = first + i;
-        begin(process, &process->ranks[i]);
+        struct rank *rank = &process->ranks[i];
+
+        rank->number = first + i;
+        rank->room = REPLY_BYTES +
+                     (first + i == 0 ? (size_t)process->world_size * MEMBER_BYTES : 0);
+        rank->in = malloc(rank->room);
+        if (rank->in == NULL) {
+            fail("no memory");
+        }
+        begin(process, rank);
     }
     while (process->done < process->count) {
         int count = epoll_wait(process->epoll_fd, events, EVENTS, 5);

@@ -2,6 +2,7 @@
  * the first byte is odd the rest comes instead of a greeting, else as replies after a good one, to
  * one operation of each kind. */
 #include "fuzz/fuzz.h"
+#include "store/store.h"
 #include "store/wire.h"
 
 #include <netinet/in.h>
@@ -97,6 +98,7 @@ static void use(cddp_store *store)
     static const char *const keys[] = {"a", "b"};
     void *value = NULL;
     char **names = NULL;
+    struct cddpi_store_pair *pairs = NULL;
     size_t size = 0;
     size_t count = 0;
     int64_t sum;
@@ -120,6 +122,13 @@ static void use(cddp_store *store)
             fuzz_touch(names[i], strlen(names[i]) + 1);
         }
         cddp_free(names);
+    }
+    if (cddpi_store_list_values(store, "", &pairs, &count) == CDDP_OK) {
+        for (size_t i = 0; i < count; i++) {
+            fuzz_touch(pairs[i].key, strlen(pairs[i].key) + 1);
+            fuzz_touch(pairs[i].value, pairs[i].bytes + 1);
+        }
+        cddp_free(pairs);
     }
 }
 

@@ -29,7 +29,7 @@ def pieces(*parts, who=3):
 def store():
     put("store_server", "each", pieces(
         (0, message(SET, key(b"k") + b"value")), (1, message(GET, key(b"k"))), (0, message(TRY_GET, key(b"no"))),
-        (0, message(ADD, key(b"n") + struct.pack("<q", 5))), (1, message(LIST, key(b""))),
+        (0, message(ADD, key(b"n") + struct.pack("<q", 5))), (1, message(LIST, key(b""))), (1, message(LIST, key(b"k"), flags=1)),
         (1, message(COMPARE_SET, key(b"k") + struct.pack("<I", 5) + b"value" + b"other", flags=1)),
         (0, message(WAIT, key(b"k") + key(b"n"))), (0, message(DELETE, key(b"k")))))
     put("store_server", "waits", pieces(
@@ -41,15 +41,16 @@ def store():
     put("store_server", "deaf", pieces((2, message(SET, key(b"k") + b"v" * 200)), (2, message(GET, key(b"k")) * 12),
                                        (0, message(GET, key(b"k")))))
     put("store_server", "stranger", pieces(
-        (0, struct.pack("<QII", 0x31726F7473706463, 1, 0) + bytes(64)), (1, b"GET / HTTP/1.1\r\n\r\n"), who=0))
+        (0, struct.pack("<QII", 0x31726F7473706463, 2, 0) + bytes(64)), (1, b"GET / HTTP/1.1\r\n\r\n"), who=0))
     good = [message(0), message(0, b"value", 2), message(0, b"6", 3), message(0, b"w", 4, 1), message(0, b"", 5),
-            message(0, b"", 6, 1), message(0, key(b"job/a") + key(b"job/b"), 7)]
+            message(0, b"", 6, 1), message(0, key(b"job/a") + key(b"job/b"), 7),
+            message(0, key(b"job/a") + struct.pack("<I", 5) + b"value" + key(b"job/b") + struct.pack("<I", 0), 8)]
     put("store_client", "good", b"\0" + b"".join(good))
     good[1] = message(4, b"", 2)  # CDDP_ERR_TIMEOUT, and of a wait with what was missing
     good[4] = message(4, struct.pack("<I", 2) + key(b"job/a") + key(b"job/b"), 5)
     put("store_client", "late", b"\0" + message(0, b"of another", 99) + b"".join(good))
-    put("store_client", "greeting", b"\1" + struct.pack("<QII", 0x31726F7473706463, 1, 0) + bytes(32) + bytes(36))
-    put("store_client", "full", b"\1" + struct.pack("<QII", 0x31726F7473706463, 1, 1) + bytes(32))
+    put("store_client", "greeting", b"\1" + struct.pack("<QII", 0x31726F7473706463, 2, 0) + bytes(32) + bytes(36))
+    put("store_client", "full", b"\1" + struct.pack("<QII", 0x31726F7473706463, 2, 1) + bytes(32))
 
 
 def net_tcp():

@@ -1,6 +1,10 @@
 /* test_members.c - ranks that join learn who is on which host. */
+#include "base/clock.h"
 #include "group/members.h"
+#include "store/server.h"
 #include "support/test.h"
+
+#define TOKEN "a secret of this test"
 
 struct layout {
     const char *hosts; /* a letter a rank: its host */
@@ -62,10 +66,137 @@ static void every_rank_learns_the_host_of_every_rank(void **state)
     support_rmdir(folder);
 }
 
+/* Rank 0 of a job, and a store in which a test writes what its other ranks would. */
+struct rank_0 {
+    struct cddpi_store_server *server;
+    struct cddpi_launch_env env;
+    struct cddpi_rendezvous rendezvous;
+    cddp_store *others;
+};
+
+static void open_rank_0(int world_size, struct rank_0 *out)
+{
+    struct cddpi_store_server_options server = {.token = TOKEN};
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+
+    *out = (struct rank_0){.env = {.world_size = world_size,
+                                   .timeout_ms = SUPPORT_TIMEOUT_MS,
+                                   .origin = "the test",
+                                   .job = "test",
+                                   .token = TOKEN}};
+    assert_int_equal(cddpi_store_server_create(&server, &out->server), CDDP_OK);
+    snprintf(out->env.store, sizeof out->env.store, "tcp://127.0.0.1:%d",
+             cddpi_store_server_port(out->server));
+    assert_int_equal(cddpi_rendezvous_open(&out->env, &out->rendezvous), CDDP_OK);
+    options.url = out->env.store;
+    options.token = TOKEN;
+    options.prefix = "test/0/";
+    assert_int_equal(cddp_store_open(&options, &out->others), CDDP_OK);
+}
+
+static void close_rank_0(struct rank_0 *job)
+{
+    cddp_store_close(job->others);
+    cddpi_rendezvous_close(&job->rendezvous, false);
+    cddpi_store_server_destroy(job->server);
+}
+
+static void write_member(struct rank_0 *job, int rank, int world_size, const char *host)
+{
+    char key[CDDPI_MEMBER_KEY_BYTES];
+    char value[64];
+
+    cddpi_rendezvous_member(rank, key);
+    snprintf(value, sizeof value, "%d|%s", world_size, host);
+    assert_int_equal(cddp_store_set(job->others, key, value, strlen(value)), CDDP_OK);
+}
+
+/* To read the members, to wait for those that are missing, to read them; and to write its own key
+ * and its answer, of which it first deletes what an earlier group has left. */
+static void rank_0_needs_as_few_requests_for_many_members_as_for_two(void **state)
+{
+    enum { REQUESTS = 6 };
+    static const int sizes[] = {2, 100, 3000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct cddpi_store_served before;
+        struct cddpi_store_served after;
+        struct cddpi_members members;
+        struct rank_0 job;
+        char host[16];
+
+        open_rank_0(sizes[i], &job);
+        for (int rank = sizes[i] - 1; rank > 0; rank--) {
+            snprintf(host, sizeof host, "host %d", rank / 2);
+            write_member(&job, rank, sizes[i], host);
+        }
+        setenv("CDDP_HOST_ID", "host 0", 1);
+        cddpi_store_server_served(job.server, &before);
+        assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members), CDDP_OK);
+        cddpi_store_server_served(job.server, &after);
+        assert_in_range(after.requests - before.requests, 1, REQUESTS);
+        for (int rank = 0; rank < sizes[i]; rank++) {
+            assert_int_equal(members.host_of[rank], rank / 2);
+        }
+        cddpi_members_fini(&members);
+        close_rank_0(&job);
+    }
+}
+
+static void a_member_of_another_size_is_named_while_others_are_awaited(void **state)
+{
+    struct cddpi_members members;
+    struct rank_0 job;
+
+    (void)state;
+    open_rank_0(5, &job);
+    write_member(&job, 3, 4, "host");
+    write_member(&job, 12, 16, "host"); /* of no rank of this job: left by another */
+    assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members), CDDP_ERR_MISMATCH);
+    assert_non_null(strstr(cddp_last_error(),
+                           "rank 3 was started for a world size of 4 and rank 0 for one of 5"));
+    close_rank_0(&job);
+}
+
+static void a_member_that_ended_without_coming_is_named_while_others_are_awaited(void **state)
+{
+    struct cddpi_members members;
+    struct rank_0 job;
+
+    (void)state;
+    open_rank_0(5, &job);
+    write_member(&job, 2, 5, "host");
+    assert_int_equal(cddp_store_set(job.others, "ended/2", "0", 1), CDDP_OK); /* but it came */
+    assert_int_equal(cddp_store_set(job.others, "ended/4", "0", 1), CDDP_OK);
+    assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members), CDDP_ERR_PEER);
+    assert_non_null(strstr(cddp_last_error(), "rank 4 ended, with status 0, before it joined"));
+    close_rank_0(&job);
+}
+
+static void members_that_do_not_come_are_named(void **state)
+{
+    struct cddpi_members members;
+    struct rank_0 job;
+
+    (void)state;
+    open_rank_0(5, &job);
+    write_member(&job, 2, 5, "host");
+    write_member(&job, 3, 5, "host");
+    job.rendezvous.deadline_ns = cddpi_deadline_ns(100);
+    assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members), CDDP_ERR_TIMEOUT);
+    assert_non_null(strstr(cddp_last_error(), "ranks 1, 4 did not come to tcp://"));
+    close_rank_0(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_learns_the_host_of_every_rank),
+        cmocka_unit_test(rank_0_needs_as_few_requests_for_many_members_as_for_two),
+        cmocka_unit_test(a_member_of_another_size_is_named_while_others_are_awaited),
+        cmocka_unit_test(a_member_that_ended_without_coming_is_named_while_others_are_awaited),
+        cmocka_unit_test(members_that_do_not_come_are_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,8 @@
 #include "store/server.h"
 #include "support/test.h"
 
+#include <sched.h>
+
 enum { MOST_HOSTS = 40, EXCHANGES = 3, RECORD_BYTES = 300, PART_BYTES = 1000 };
 
 #define TOKEN "a secret of this test"
@@ -187,12 +189,9 @@ static void an_exchange_costs_the_store_4_requests_a_host_and_a_host_their_logar
 }
 
 /* As cddp-run starts it: the store is not rank 0's. */
-static int join_rank(int rank, int world_size, void *argument)
+static cddp_status join(const struct job *job, int rank, int world_size, cddp_group **out)
 {
-    const struct job *job = argument;
-    float sum = (float)rank;
     char name[32];
-    cddp_group *group;
 
     snprintf(name, sizeof name, "test host %d", rank);
     setenv("CDDP_HOST_ID", name, 1);
@@ -207,7 +206,15 @@ static int join_rank(int rank, int world_size, void *argument)
     setenv("CDDP_LOCAL_WORLD_SIZE", "1", 1);
     setenv("CDDP_TIMEOUT_MS", "300000", 1);
     setenv("CDDP_DEVICE", "cpu", 1);
-    CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
+    return cddp_group_create(NULL, out);
+}
+
+static int join_rank(int rank, int world_size, void *argument)
+{
+    float sum = (float)rank;
+    cddp_group *group;
+
+    CHECK(join(argument, rank, world_size, &group) == CDDP_OK);
     CHECK(cddp_all_reduce(group, &sum, &sum, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(sum == (float)(world_size * (world_size - 1) / 2));
     cddp_group_destroy(group);
@@ -237,6 +244,42 @@ static void a_group_costs_the_store_as_many_requests_a_host_however_many_hosts_i
                       (unsigned long long)served.requests, (double)served.requests / hosts[i]);
         assert_in_range(served.requests, 1, REQUESTS * (uint64_t)hosts[i]);
     }
+}
+
+/* On one core, which it has alone as far as its host goes. */
+static int lone_rank(int rank, int world_size, void *argument)
+{
+    cpu_set_t cores;
+    cddp_group *group;
+    int core = 0;
+
+    CHECK(sched_getaffinity(0, sizeof cores, &cores) == 0);
+    while (!CPU_ISSET(core, &cores)) {
+        core++;
+    }
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    CHECK(sched_setaffinity(0, sizeof cores, &cores) == 0);
+    CHECK(join(argument, rank, world_size, &group) == CDDP_OK);
+    CHECK(group->local_world_size == 1);
+    CHECK(group->queue.yields == 0 && group->queue.spin_ns > 0);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+/* Ranks of other hosts take nothing of a host's cores. */
+static void a_rank_that_has_its_host_alone_spins_for_what_comes(void **state)
+{
+    struct job job;
+
+    (void)state;
+#if defined __SANITIZE_THREAD__
+    print_message("skipped: as above\n");
+    skip();
+#endif
+    open_job(&job, 3);
+    assert_int_equal(run_ranks(3, lone_rank, &job), 0);
+    (void)close_job(&job);
 }
 
 /* Host @p number's turn in an exchange whose deadline has passed. */
@@ -286,6 +329,7 @@ int main(void)
         cmocka_unit_test(every_host_gets_what_all_have_said),
         cmocka_unit_test(an_exchange_costs_the_store_4_requests_a_host_and_a_host_their_logarithm),
         cmocka_unit_test(a_group_costs_the_store_as_many_requests_a_host_however_many_hosts_it_has),
+        cmocka_unit_test(a_rank_that_has_its_host_alone_spins_for_what_comes),
         cmocka_unit_test(a_host_that_does_not_come_is_named_also_by_those_that_wait_for_others),
     };
 

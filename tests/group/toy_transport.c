@@ -148,9 +148,9 @@ static cddp_status split(cddp_group *group, const struct cddpi_open_params *para
     return status == CDDP_OK && inner != NULL ? wrap(inner, out) : status;
 }
 
-static void cores(const struct cddpi_backend *toy, int *out_all, int *out_own)
+static void cores(const struct cddpi_backend *toy, struct cddpi_cores *out)
 {
-    cddpi_shm_transport.cpu.cores(toy->inner, out_all, out_own);
+    cddpi_shm_transport.cpu.cores(toy->inner, out);
 }
 
 static const struct cddpi_backend_ops ops = {.close = close_toy,

@@ -1,6 +1,7 @@
 /* test_store.c - what every store does, whatever its form: the same cases on a server and on a
  * file. */
 #include "base/alloc.h"
+#include "store/store.h"
 #include "support/store.h"
 
 #include <sys/prctl.h>
@@ -251,6 +252,41 @@ static void list_is_sorted_and_without_the_prefix(void **state)
     assert_int_equal(count, 301);
     assert_string_equal(keys[0], "m");
     cddp_free(keys);
+}
+
+static void list_gives_the_values_too(void **state)
+{
+    struct place *place = *state;
+    struct cddpi_store_pair *pairs = (struct cddpi_store_pair *)state;
+    char key[16];
+    char value[16];
+    size_t count = 9;
+
+    assert_int_equal(cddpi_store_list_values(place->store, "n/", &pairs, &count), CDDP_OK);
+    assert_null(pairs);
+    assert_int_equal(count, 0);
+    for (int i = 199; i >= 0; i--) { /* values of 0 to 9 bytes, with any byte */
+        snprintf(key, sizeof key, "n/%03d", i);
+        memset(value, i, sizeof value);
+        assert_int_equal(cddp_store_set(place->store, key, value, (size_t)i % 10), CDDP_OK);
+    }
+    assert_int_equal(cddp_store_set(place->store, "m", "one", 3), CDDP_OK);
+    assert_int_equal(cddpi_store_list_values(place->store, "n/", &pairs, &count), CDDP_OK);
+    assert_int_equal(count, 200);
+    for (int i = 0; i < 200; i++) {
+        snprintf(key, sizeof key, "n/%03d", i);
+        memset(value, i, sizeof value);
+        assert_string_equal(pairs[i].key, key);
+        assert_int_equal(pairs[i].bytes, i % 10);
+        assert_memory_equal(pairs[i].value, value, pairs[i].bytes);
+        assert_int_equal(pairs[i].value[pairs[i].bytes], '\0');
+    }
+    cddpi_free(pairs);
+    assert_int_equal(cddpi_store_list_values(place->store, "", &pairs, &count), CDDP_OK);
+    assert_int_equal(count, 201);
+    assert_string_equal(pairs[0].key, "m");
+    assert_string_equal(pairs[0].value, "one");
+    cddpi_free(pairs);
 }
 
 static void handles_see_only_what_is_below_their_prefix(void **state)
@@ -605,6 +641,7 @@ int main(void)
         BOTH(compare_set_changes_only_what_matches),
         BOTH(delete_forgets_a_key),
         BOTH(list_is_sorted_and_without_the_prefix),
+        BOTH(list_gives_the_values_too),
         BOTH(handles_see_only_what_is_below_their_prefix),
         BOTH(a_wrong_token_is_refused),
         BOTH(want_of_memory_is_an_error_and_no_more),

@@ -73,6 +73,7 @@ struct cddpi_backend {
     char token[256];                       /* carriers borrow both */
     char job[320];
     _Atomic bool uses_carrier; /* this rank has begun a transfer */
+    int64_t moved_ns;          /* when a transfer was begun or ended last */
     bool is_memory_lent;       /* the carrier may still use what failed operations had: it stays */
     int64_t failed_ns;         /* when it was first seen that a peer is gone or ended the group */
     struct cddpi_link link;    /* as all leaders of a host together fill it */

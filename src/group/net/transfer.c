@@ -1,6 +1,7 @@
 /* transfer.c - owns what all operations between hosts need: transfers with their tags, and memory
  * for the pieces. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "group/net/net.h"
 
@@ -57,14 +58,20 @@ cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *tr
 {
     transfer->is_done = false;
     net->uses_carrier = true;
+    net->moved_ns = cddpi_now_ns();
     return net->carrier_ops->start(net->carrier, transfer);
 }
 
 cddp_status cddpi_net_progress(struct cddpi_backend *net)
 {
-    bool any;
+    bool any = false;
+    cddp_status status = net->carrier != NULL ? net->carrier_ops->progress(net->carrier, &any)
+                                              : CDDP_OK;
 
-    return net->carrier != NULL ? net->carrier_ops->progress(net->carrier, &any) : CDDP_OK;
+    if (any) {
+        net->moved_ns = cddpi_now_ns();
+    }
+    return status;
 }
 
 cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any)

@@ -7,12 +7,16 @@
 #include "group/peer.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
     LOOK_NS = 500000, /* how long a rank sleeps that waits for its host and for others */
+    /* A carrier without a descriptor is looked at again and again so long after something moved, */
+    STILL_NS = 1000000,
+    STILL_PER_SLEEP = 8, /* then after sleeps of the time since then, divided by this */
     /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
        wait for another host, then those who wait for a leader. */
     AFAR_MS = 1000,
@@ -184,15 +188,45 @@ static uint32_t prepare_sleep(struct cddpi_backend *net, const struct cddpi_grou
     return ticket;
 }
 
+static bool has_wire(const struct cddpi_backend *net)
+{
+    return net->carrier != NULL && net->carrier_ops->descriptor(net->carrier) >= 0;
+}
+
+/* How long a rank may sleep before it looks after its carrier again. MPI moves nothing on unless it
+ * is called, and a message takes several turns of both ends: a sleep between any two of them would
+ * leave the wire idle. So while something moves there is none, as in MPI's own calls; and what has
+ * been still for long is late for other reasons. */
+static int64_t look_ns(const struct cddpi_backend *net)
+{
+    int64_t still;
+
+    if (has_wire(net) || net->carrier == NULL) {
+        return LOOK_NS;
+    }
+    still = cddpi_now_ns() - net->moved_ns;
+    if (still < STILL_NS) {
+        return 0;
+    }
+    return still / STILL_PER_SLEEP < LOOK_NS ? still / STILL_PER_SLEEP : LOOK_NS;
+}
+
 /* Sleep until a descriptor has news, or the carrier has none. */
 static bool sleep_on_descriptors(struct cddpi_backend *net, int64_t ns)
 {
     int carrier_fd = net->carrier != NULL ? net->carrier_ops->descriptor(net->carrier) : -1;
     struct pollfd entries[2] = {{net->wake_fd, POLLIN, 0}, {carrier_fd, POLLIN, 0}};
     bool blind = net->carrier != NULL && carrier_fd < 0;
-    int64_t limit = blind && ns > LOOK_NS ? LOOK_NS : ns;
+    int64_t most = blind ? look_ns(net) : ns;
+    int64_t limit = most < ns ? most : ns;
     struct timespec time = {limit / 1000000000, limit % 1000000000};
-    bool woken = ppoll(entries, 2, &time, NULL) != 0 || blind;
+    bool woken;
+
+    if (blind && limit == 0) {
+        sched_yield();
+        return true;
+    }
+    woken = ppoll(entries, 2, &time, NULL) != 0 || blind;
 
     if ((entries[0].revents & POLLIN) != 0) {
         uint64_t count;
@@ -213,7 +247,9 @@ static bool sleep_net(struct cddpi_backend *net, uint32_t ticket, int64_t ns)
         return net->inner_ops->sleep(net->inner, ticket, ns);
     }
     for (int64_t left = ns; left > 0; left = until - cddpi_now_ns()) {
-        if (net->inner_ops->sleep(net->inner, ticket, left < LOOK_NS ? left : LOOK_NS) ||
+        int64_t look = look_ns(net);
+
+        if ((look > 0 && net->inner_ops->sleep(net->inner, ticket, left < look ? left : look)) ||
             sleep_on_descriptors(net, 0)) {
             return true;
         }
@@ -232,33 +268,28 @@ static void free_memory(struct cddpi_backend *net, void *memory)
     net->inner_ops->free_memory(net->inner, memory);
 }
 
-static void cores(const struct cddpi_backend *net, int *out_all, int *out_own)
+static void cores(const struct cddpi_backend *net, struct cddpi_cores *out)
 {
-    net->inner_transport->cpu.cores(net->inner, out_all, out_own);
+    net->inner_transport->cpu.cores(net->inner, out);
 }
 
-/* MPI has nothing to sleep on: a thread would look again and again. */
-static bool has_wire(const struct cddpi_backend *net)
-{
-    return net->carrier != NULL && net->carrier_ops->descriptor(net->carrier) >= 0;
-}
-
-const struct cddpi_backend_ops cddpi_net_ops = {.close = leave,
-                                                .advance = cddpi_net_advance,
-                                                .check = check,
-                                                .drop = cddpi_net_drop,
-                                                .late = add_late,
-                                                .expired = expired,
-                                                .prepare_sleep = prepare_sleep,
-                                                .sleep = sleep_net,
-                                                .end_sleep = end_sleep,
-                                                .exits = exits,
-                                                .wake = cddpi_net_wake,
-                                                .abort = abort_net,
-                                                .broken = broken,
-                                                .free_memory = free_memory,
-                                                .interface = cddpi_net_interface,
-                                                .has_wire = has_wire};
+const struct cddpi_backend_ops cddpi_net_ops = {
+    .close = leave,
+    .advance = cddpi_net_advance,
+    .check = check,
+    .drop = cddpi_net_drop,
+    .late = add_late,
+    .expired = expired,
+    .prepare_sleep = prepare_sleep,
+    .sleep = sleep_net,
+    .end_sleep = end_sleep,
+    .exits = exits,
+    .wake = cddpi_net_wake,
+    .abort = abort_net,
+    .broken = broken,
+    .free_memory = free_memory,
+    .interface = cddpi_net_interface,
+    .has_wire = has_wire}; /* else a thread would look again and again */
 
 static cddp_status probe(const struct cddpi_members *members)
 {

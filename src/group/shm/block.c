@@ -209,7 +209,7 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
     return status;
 }
 
-void cddpi_shm_cores(const struct cddpi_backend *shm, int *out_all, int *out_own)
+void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out)
 {
     cpu_set_t all;
 
@@ -217,8 +217,9 @@ void cddpi_shm_cores(const struct cddpi_backend *shm, int *out_all, int *out_own
     for (int r = 0; r < shm->size; r++) {
         CPU_OR(&all, &all, &shm->block->ranks[r].cores);
     }
-    *out_all = CPU_COUNT(&all);
-    *out_own = CPU_COUNT(&shm->me->cores);
+    out->ranks = shm->size;
+    out->all = CPU_COUNT(&all);
+    out->own = CPU_COUNT(&shm->me->cores);
 }
 
 static void exits(struct cddpi_backend *shm)

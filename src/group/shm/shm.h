@@ -158,7 +158,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
 cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline_ns,
                                      cddp_status (*give_up)(void *), void *argument);
 /** Cores that any rank, and that this rank, may use. */
-void cddpi_shm_cores(const struct cddpi_backend *shm, int *out_all, int *out_own);
+void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out);
 
 /* handshake.c: see struct cddpi_transport */
 cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_backend **out);
