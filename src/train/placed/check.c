@@ -1,8 +1,7 @@
 /* check.c - owns what is refused of parallel.* and train.devices before there is a model. */
 #include "train/placed/placed.h"
 
-/* Whether statistics of a layer are taken over ranks. */
-static bool has_sync(const struct cddpi_config *config)
+bool cddpi_trainer_has_sync(const struct cddpi_config *config)
 {
     bool sync = config->model.sync_batch_norm;
 
@@ -24,7 +23,7 @@ static cddp_status check_data_parallel(const struct cddpi_config *config)
                                  "is for pipelines; with parallel.type = \"data_parallel\" "
                                  "train.accumulate makes micro-batches");
     }
-    return has_sync(config)
+    return cddpi_trainer_has_sync(config)
                ? cddpi_config_fail(config, "parallel.type",
                                    "\"data_parallel\" cannot take statistics of batch_norm over "
                                    "all devices (sync): start a rank for each device")
@@ -41,7 +40,7 @@ static cddp_status check_micro_batches(const struct cddpi_config *config)
                                  "micro-batches: give one of the two",
                                  (long long)count, (long long)config->train.accumulate);
     }
-    if (count > 1 && has_sync(config)) {
+    if (count > 1 && cddpi_trainer_has_sync(config)) {
         return cddpi_config_fail(config, "parallel.micro_batches",
                                  "several are on their way at once, but batch_norm over all ranks "
                                  "(sync) takes statistics of one of them");
@@ -88,8 +87,9 @@ cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
     }
     if (config->train.device == CDDPI_TRAIN_ON_CUDA) {
         return cddpi_config_fail(config, "train.device",
-                                 "one process works on several processors, but not on several GPUs "
-                                 "yet: start a rank for each");
+                                 "with parallel.type = \"model_parallel\" or \"data_parallel\" "
+                                 "train.devices or parallel.placement name the GPUs: leave this "
+                                 "out");
     }
     status = check_others(config);
     if (status == CDDP_OK) {

@@ -143,9 +143,11 @@ static cddp_status collect_names(const struct cddpi_config *config, struct names
     return status;
 }
 
-cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, cddp_devices **out)
+cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, const cddp_group *group,
+                                       cddp_devices **out)
 {
     const char *key = devices_key(config);
+    struct cddpi_devices_place place = {-1, 0, 1};
     struct names names = {.count = 0};
     cddp_status status = check_subset(config);
 
@@ -160,7 +162,12 @@ cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, cddp_d
                                          "\"model_parallel\" needs train.devices, or "
                                          "parallel.placement that names them");
     } else if (status == CDDP_OK) {
-        status = cddp_devices_create((const char *const *)names.values, names.count, out);
+        if (group != NULL) {
+            place = (struct cddpi_devices_place){cddp_group_rank(group),
+                                                 cddp_group_local_rank(group),
+                                                 cddp_group_local_world_size(group)};
+        }
+        status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
         if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {
             status = cddpi_config_fail(config, key, "%s", cddp_last_error());
         }
@@ -344,7 +351,7 @@ cddp_status cddpi_trainer_placement(const struct cddpi_config *config,
                                     int samples, cddp_devices **devices, struct cddpi_segment **out,
                                     int *out_count)
 {
-    cddp_status status = cddpi_trainer_open_devices(config, devices);
+    cddp_status status = cddpi_trainer_open_devices(config, group, devices);
 
     if (status != CDDP_OK) {
         return status;
