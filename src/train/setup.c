@@ -41,7 +41,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     cddp_status status;
 
     options->device = devices[trainer->config->train.device];
-    if (trainer->config->parallel.type != CDDPI_PARALLEL_RANKS) {
+    if (cddpi_trainer_has_devices(trainer->config)) {
         options->device = "cpu"; /* what ranks exchange, whatever train.devices are */
     }
     options->deterministic = trainer->config->ddp.deterministic;

@@ -143,6 +143,33 @@ static void copies_on_two_gpus_train_as_one_does(void **state)
     assert_same_steps("one", "copies-named", 1, 12, 1e-4);
 }
 
+/* And the GPU holds no moments; a checkpoint goes on with them there. */
+static void an_optimizer_in_the_processors_memory_writes_the_same_files(void **state)
+{
+    const char *const mlp[] = {OF_MLP, "train.resume=auto", NULL};
+    char *metrics;
+    char *row;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        char *there = argument("moments-there%d", ranks);
+        char *here = argument("moments-here%d", ranks);
+
+        run_with("small.conf", ranks, there, CUDA, "train.offload_optimizer=false",
+                 "train.log_steps=1", mlp);
+        run_with("small.conf", ranks, here, CUDA, "train.offload_optimizer=true",
+                 "train.log_steps=1", mlp);
+        expect_same(there, here, 12);
+    }
+    metrics = get_file(in_work("moments-here1/metrics.jsonl"), NULL);
+    row = strstr(metrics, "\"device\":\"cuda\"");
+    assert_non_null(row);
+    assert_memory_equal(strstr(row, "\"optimizer_bytes\":"), "\"optimizer_bytes\":0,", 20);
+    assert_non_null(strstr(row, "\"device\":\"process\""));
+    free(metrics);
+}
+
 /* Rank 1 has its own GPU under the same name. */
 static void the_log_says_which_card_a_device_is(void **state)
 {
@@ -195,6 +222,9 @@ static void what_gpus_cannot_do_so_is_refused_in_one_sentence(void **state)
     expect_refused(TWO, CUDA, NULL, "train.device: with parallel.type = ");
     expect_refused(TWO, SECOND_HALF, "train.precision=fp16",
                    "parallel.type: cuda:0: fp16 needs a loss scale");
+    expect_refused(
+        TWO, "train.offload_optimizer=true", NULL,
+        "train.offload_optimizer: where a rank has several devices the optimizer is in ");
     expect_refused("parallel.placement=fc1=cuda:x, fc2=cpu, fc3=cpu", NULL, NULL,
                    "parallel.placement: devices: \"cuda:x\" is no device: cuda or cuda:N");
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda, fc3=cuda", "parallel.micro_batches=2",
@@ -216,6 +246,7 @@ int main(void)
         cmocka_unit_test(a_table_of_two_gpus_is_one),
         cmocka_unit_test(statistics_and_checkpoints_go_on_at_any_devices),
         cmocka_unit_test(copies_on_two_gpus_train_as_one_does),
+        cmocka_unit_test(an_optimizer_in_the_processors_memory_writes_the_same_files),
         cmocka_unit_test(the_log_says_which_card_a_device_is),
         cmocka_unit_test(what_gpus_cannot_do_so_is_refused_in_one_sentence),
     };

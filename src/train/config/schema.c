@@ -210,6 +210,12 @@ const struct cddpi_key cddpi_config_keys[] = {
              "the rank may use, with a thread bound to it, *cpu* a thread that is not, *cuda:N* a "
              "GPU, *cuda* the one that the rank would have alone; none: those that "
              "*parallel.placement* names. See SEVERAL DEVICES."},
+    {KEY(train.offload_optimizer), CDDPI_KEY_BOOL, "false",
+     .text =
+         "On GPUs: the optimizer, with the moments, its own copy of the parameters and the mean "
+         "of their gradients, is in the processor's memory, and the GPU has parameters and "
+         "gradients only; with *train.device* = cuda. The results are the same. See SEVERAL "
+         "DEVICES for what it costs; with *train.devices* it is always so."},
     {KEY(train.init_method), CDDPI_KEY_TEXT, "\"\"", .local = true,
      .text =
          "Where ranks meet that no launcher has started, as PyTorch's init_process_group() takes "

@@ -77,6 +77,36 @@ static cddp_status check_others(const struct cddpi_config *config)
                                            "this out");
 }
 
+static cddp_status check_generate(const struct cddpi_config *config)
+{
+    return config->train.generate_steps > 0
+               ? cddpi_config_fail(config, "train.generate_steps",
+                                   "text cannot be generated on the way by a model on several "
+                                   "devices, or whose optimizer is not on its GPU; from a "
+                                   "checkpoint of it it can: cddp-train --generate")
+               : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_offload_check(const struct cddpi_config *config)
+{
+    const char *words = config->parallel.type != CDDPI_PARALLEL_RANKS
+                            ? "where a rank has several devices the optimizer is in the "
+                              "processor's memory always: leave this out"
+                        : config->parallel.pipeline > 1
+                            ? "stages over ranks are on processors: leave this out"
+                        : config->train.device != CDDPI_TRAIN_ON_CUDA
+                            ? "is for ranks with a GPU each: it needs train.device = \"cuda\""
+                        : config->model.type == CDDPI_MODEL_DCGAN
+                            ? "dcgan's two optimizers are on its device: leave this out"
+                        : cddpi_trainer_has_sync(config)
+                            ? "leaves ranks no exchange of statistics of batch_norm (sync): "
+                              "leave this out"
+                            : NULL;
+
+    return words != NULL ? cddpi_config_fail(config, "train.offload_optimizer", "%s", words)
+                         : check_generate(config);
+}
+
 cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
 {
     cddp_status status;
@@ -96,12 +126,5 @@ cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
         status = config->parallel.type == CDDPI_PARALLEL_DATA ? check_data_parallel(config)
                                                               : check_model_parallel(config);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    return config->train.generate_steps > 0
-               ? cddpi_config_fail(config, "train.generate_steps",
-                                   "text cannot be generated on the way by a model on several "
-                                   "devices; from a checkpoint of it it can: cddp-train --generate")
-               : CDDP_OK;
+    return status == CDDP_OK ? check_generate(config) : status;
 }

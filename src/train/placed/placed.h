@@ -1,7 +1,8 @@
-/* placed.h - a run whose ranks have several devices each (parallel.type): what parts of the trainer
- * do otherwise then. Each rank has the whole model, in segments on its devices or as a copy on
- * each, and its parameters are all in the processor's memory, so reducer, optimizer, evaluation and
- * checkpoints are those of a run with one device. */
+/* placed.h - a run whose ranks have several devices each (parallel.type), or one GPU whose
+ * optimizer is on the processor: what parts of the trainer do otherwise then. Each rank has the
+ * whole model, in segments on its devices or as a copy on each, and its parameters are all in the
+ * processor's memory, so reducer, optimizer, evaluation and checkpoints are those of a run with one
+ * device. */
 #ifndef CDDPI_TRAIN_PLACED_PLACED_H
 #define CDDPI_TRAIN_PLACED_PLACED_H
 
@@ -21,6 +22,16 @@ struct cddpi_trainer_placed {
 /** What parallel.* and train.devices ask for that cannot be, as far as it shows without the model:
  *  CDDP_ERR_CONFIG. */
 CDDP_CHECKED cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config);
+
+/** Whether ranks have devices of their own (trainer->placed), while the group's is the processor:
+ *  several of them, or one GPU whose optimizer is here. */
+static inline bool cddpi_trainer_has_devices(const struct cddpi_config *config)
+{
+    return config->parallel.type != CDDPI_PARALLEL_RANKS || config->train.offload_optimizer;
+}
+
+/** Likewise of train.offload_optimizer, where that is true. */
+CDDP_CHECKED cddp_status cddpi_trainer_offload_check(const struct cddpi_config *config);
 
 /** Whether statistics of a layer are taken over ranks. */
 bool cddpi_trainer_has_sync(const struct cddpi_config *config);
