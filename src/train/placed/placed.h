@@ -1,8 +1,7 @@
-/* placed.h - a run whose ranks have several devices each (parallel.type), or one GPU whose
+/* placed.h - a run whose ranks have devices of their own, several (parallel.type) or one GPU whose
  * optimizer is on the processor: what parts of the trainer do otherwise then. Each rank has the
- * whole model, in segments on its devices or as a copy on each, and its parameters are all in the
- * processor's memory, so reducer, optimizer, evaluation and checkpoints are those of a run with one
- * device. */
+ * whole model, in segments on its devices or as a copy on each, and all parameters are in the
+ * processor's memory: reducer, optimizer, evaluation and checkpoints are those of one device. */
 #ifndef CDDPI_TRAIN_PLACED_PLACED_H
 #define CDDPI_TRAIN_PLACED_PLACED_H
 
