@@ -3,8 +3,9 @@
  * that it is made of. Needs no group and no launcher.
  *
  * A device is "cpu" (a thread that runs where the kernel lets it) or "cpu:N": the N-th processor
- * that this process may use, to which the device's thread is bound. "cuda:N" is not there yet:
- * CDDP_ERR_UNAVAILABLE. A device may be named twice: then it has two threads.
+ * that this process may use, to which the device's thread is bound. "cuda:N" is not one here
+ * (train.conf's devices may be GPUs): CDDP_ERR_UNAVAILABLE. A device may be named twice: then it
+ * has two threads.
  *
  * All calls return when their threads have ended; any thread may call them. */
 #ifndef CDDP_PARALLEL_H

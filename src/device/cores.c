@@ -1,8 +1,10 @@
-/* cores.c - owns the names of a process's devices: which processor each "cpu:N" is. */
+/* cores.c - owns the names of a process's devices: which processor each "cpu:N" is, and which GPU
+ * each "cuda:N". */
 #include "device/parallel.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -23,11 +25,78 @@ static long read_index(const char *text)
     return *end == '\0' && index <= 65535 ? index : -1;
 }
 
-static cddp_status find_core(const cpu_set_t *allowed, const char *name, struct cddpi_core *out)
+/* Which GPUs the names stand for. */
+struct gpus {
+    const struct cddpi_devices_place *place; /* NULL: there are none */
+    int first;                               /* cuda:0 among those that the process sees */
+    int share;                               /* how many from there on are the rank's */
+};
+
+static bool names_gpu(const char *name)
+{
+    return strcmp(name, "cuda") == 0 || strncmp(name, "cuda:", 5) == 0;
+}
+
+/* The rank's share begins behind those of the ranks before it, if all that is named is in it. */
+static cddp_status divide_gpus(const char *const *names, int count, struct gpus *gpus)
+{
+    const struct cddpi_devices_place *place = gpus->place;
+    long named = 0;
+    int visible = 0;
+    cddp_status status;
+
+    for (int i = 0; i < count; i++) {
+        long index = names[i] != NULL && strncmp(names[i], "cuda:", 5) == 0
+                         ? read_index(names[i] + 5)
+                         : -1;
+
+        named = index + 1 > named ? index + 1 : named;
+    }
+    if (place == NULL || named == 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_device_visible(&visible);
+    if (status == CDDP_OK && named <= visible / place->local_world_size) {
+        gpus->share = visible / place->local_world_size;
+        gpus->first = gpus->share * place->local_rank;
+    }
+    return status;
+}
+
+static cddp_status open_gpu(const struct gpus *gpus, const char *name, struct cddpi_core *out)
+{
+    const struct cddpi_devices_place *place = gpus->place;
+    long index = name[4] == ':' ? read_index(name + 5) : 0;
+    char own[32];
+
+    if (place == NULL) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "devices: %s: the devices of a program's own DataParallel are "
+                          "processors: start a rank for each GPU",
+                          name);
+    }
+    if (index < 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is no device: cuda or cuda:N", name);
+    }
+    if (gpus->first > 0) {
+        cddpi_log(CDDPI_LOG_INFO,
+                  "rank %d: %s is cuda:%ld of this process, as rank %d of the %d on this machine "
+                  "has the %d from cuda:%d on",
+                  place->rank, name, gpus->first + index, place->local_rank,
+                  place->local_world_size, gpus->share, gpus->first);
+    }
+    snprintf(own, sizeof own, name[4] == ':' ? "cuda:%ld" : "cuda", gpus->first + index);
+    return cddpi_device_open(own, place->rank, place->local_rank, place->local_world_size, true,
+                             &out->device);
+}
+
+static cddp_status find_core(const cpu_set_t *allowed, const struct gpus *gpus, const char *name,
+                             struct cddpi_core *out)
 {
     long index;
 
     out->cpu = -1;
+    out->device = cddpi_device_cpu();
     if (name == NULL || strlen(name) >= sizeof out->name) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%.40s\" is no device: cpu or cpu:N",
                           name != NULL ? name : "NULL");
@@ -36,11 +105,8 @@ static cddp_status find_core(const cpu_set_t *allowed, const char *name, struct 
     if (strcmp(name, "cpu") == 0) {
         return CDDP_OK;
     }
-    if (strcmp(name, "cuda") == 0 || strncmp(name, "cuda:", 5) == 0) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "devices: %s: one process works on several processors, but not on "
-                          "several GPUs yet: start a rank for each",
-                          name);
+    if (names_gpu(name)) {
+        return open_gpu(gpus, name, out);
     }
     index = strncmp(name, "cpu:", 4) == 0 ? read_index(name + 4) : -1;
     if (index < 0) {
@@ -73,11 +139,12 @@ cddp_status cddpi_core_bind(const struct cddpi_core *core)
                                   "its thread cannot be bound to processor %d", core->cpu);
 }
 
-cddp_status cddp_devices_create(const char *const *names, int count, cddp_devices **out)
+static cddp_status open_all(const char *const *names, int count, struct gpus *gpus,
+                            cddp_devices **out)
 {
     cddp_devices *devices;
     cpu_set_t allowed;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (names == NULL || out == NULL || count < 1 || count > CDDP_PARALLEL_DEVICES) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: %d names at %p: between 1 and %d", count,
@@ -91,19 +158,48 @@ cddp_status cddp_devices_create(const char *const *names, int count, cddp_device
     if (devices == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "devices: no memory for %d", count);
     }
+    status = divide_gpus(names, count, gpus);
     for (; devices->count < count && status == CDDP_OK; devices->count++) {
-        status = find_core(&allowed, names[devices->count], &devices->cores[devices->count]);
+        status = find_core(&allowed, gpus, names[devices->count], &devices->cores[devices->count]);
     }
     if (status != CDDP_OK) {
-        cddpi_free(devices);
+        cddp_devices_destroy(devices);
         return status;
     }
     *out = devices;
     return CDDP_OK;
 }
 
+cddp_status cddp_devices_create(const char *const *names, int count, cddp_devices **out)
+{
+    struct gpus none = {NULL, 0, 0};
+
+    return open_all(names, count, &none, out);
+}
+
+cddp_status cddpi_devices_open(const char *const *names, int count,
+                               const struct cddpi_devices_place *place, cddp_devices **out)
+{
+    struct gpus gpus = {place, 0, 0};
+
+    return open_all(names, count, &gpus, out);
+}
+
+bool cddpi_devices_have_gpu(const cddp_devices *devices)
+{
+    bool found = false;
+
+    for (int d = 0; d < devices->count; d++) {
+        found = found || cddpi_device_is_async(devices->cores[d].device);
+    }
+    return found;
+}
+
 void cddp_devices_destroy(cddp_devices *devices)
 {
+    for (int d = 0; devices != NULL && d < devices->count; d++) {
+        cddpi_device_close(devices->cores[d].device);
+    }
     cddpi_free(devices);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "device/module_loader.h"
 
@@ -44,6 +45,31 @@ static cddp_status choose(const char *name, int local_rank, int local_world_size
     return CDDP_OK;
 }
 
+/* Which card it is, and who has numbered it so. */
+static void tell(const struct cddpi_device *device, int count)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *entry = visible;
+    char number[64] = "";
+
+    for (int i = 0; entry != NULL && i < device->index; i++) {
+        entry = strchr(entry, ',');
+        entry = entry != NULL ? entry + 1 : NULL;
+    }
+    if (entry == NULL) {
+        cddpi_log(CDDPI_LOG_INFO,
+                  "cuda:%d is %s, %s: one of %d; CUDA_VISIBLE_DEVICES is not set, so these are "
+                  "all of the machine's, in CUDA's order",
+                  device->index, device->title, device->unique, count);
+        return;
+    }
+    snprintf(number, sizeof number, "%.*s", (int)strcspn(entry, ","), entry);
+    cddpi_log(CDDPI_LOG_INFO,
+              "cuda:%d is %s, %s: the machine's \"%s\", as CUDA_VISIBLE_DEVICES=%s leaves %d and "
+              "numbers them in its order",
+              device->index, device->title, device->unique, number, visible, count);
+}
+
 cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int local_world_size,
                               bool shared, struct cddpi_device **out)
 {
@@ -72,8 +98,17 @@ cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int lo
     }
     if (status == CDDP_OK) {
         (*out)->transports = module->transports;
+        tell(*out, count);
     }
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_name(status, rank);
+}
+
+cddp_status cddpi_device_visible(int *out)
+{
+    const struct cddpi_module *module;
+    cddp_status status = cddpi_module_open(&module);
+
+    return status == CDDP_OK ? module->count(cddpi_module_host(), out) : status;
 }
 
 void cddpi_device_close(struct cddpi_device *device)
@@ -86,14 +121,9 @@ void cddpi_device_close(struct cddpi_device *device)
 /* In a child process: write the number of devices, or why there is none. */
 static void write_count(int fd)
 {
-    const struct cddpi_module *module;
-    int count;
-    cddp_status status = cddpi_module_open(&module);
+    int count = 0;
 
-    if (status == CDDP_OK) {
-        status = module->count(cddpi_module_host(), &count);
-    }
-    if (status == CDDP_OK) {
+    if (cddpi_device_visible(&count) == CDDP_OK) {
         dprintf(fd, "%d", count);
     } else {
         dprintf(fd, "-%s", cddp_last_error());

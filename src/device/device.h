@@ -148,6 +148,10 @@ cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int lo
                               bool shared, struct cddpi_device **out);
 void cddpi_device_close(struct cddpi_device *device);
 
+/** How many CUDA devices this process sees, asked in this process.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: why there is no CUDA here. */
+cddp_status cddpi_device_visible(int *out);
+
 /** What `cddp-run --check` prints about GPUs: one or more lines, each ended by a newline. Never
  *  fails: it says what is missing, and why. Release with cddpi_free(); NULL: no memory. */
 char *cddpi_device_describe(void);

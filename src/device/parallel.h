@@ -2,15 +2,35 @@
 #ifndef CDDPI_DEVICE_PARALLEL_H
 #define CDDPI_DEVICE_PARALLEL_H
 
+#include "device/device.h"
+
 #include <cddp/parallel.h>
 
 struct cddp_devices {
     int count;
     struct cddpi_core {
         char name[16];
-        int cpu; /* the kernel's number of the processor; -1: any */
+        int cpu;                     /* the kernel's number of the processor; -1: any */
+        struct cddpi_device *device; /* where it computes; a GPU is this object's own */
     } cores[];
 };
+
+/* Which rank the process is, among those of its machine. */
+struct cddpi_devices_place {
+    int rank; /* for texts; -1: none */
+    int local_rank, local_world_size;
+};
+
+/** As cddp_devices_create(), and GPUs, too: "cuda" is the one that the rank would have alone;
+ *  "cuda:N" counts in the rank's share of those that the process sees, if they suffice for a share
+ *  of that size for each rank of the machine, else in all of them, which ranks share then.
+ *  @return also CDDP_ERR_UNAVAILABLE: why there is no CUDA here; CDDP_ERR_DEVICE. */
+CDDP_CHECKED cddp_status cddpi_devices_open(const char *const *names, int count,
+                                            const struct cddpi_devices_place *place,
+                                            cddp_devices **out);
+
+/** Whether one of them is a GPU. */
+bool cddpi_devices_have_gpu(const cddp_devices *devices);
 
 /** Bind the calling thread to @p core; nothing for one that is any.
  *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: the process may not use that processor any more. */

@@ -253,6 +253,9 @@ CDDP_CHECKED cddp_status cddpi_model_forward(struct cddpi_model *model,
                                              const struct cddpi_batch *batch, bool training,
                                              struct cddpi_loss_result *out);
 
+/** Samples of the last forward that there was in the current slot. */
+int cddpi_model_batch_count(const struct cddpi_model *model);
+
 /** Called by backward as parameter @p index has its whole gradient. */
 typedef cddp_status (*cddpi_grad_ready_fn)(void *context, size_t index);
 
@@ -373,6 +376,11 @@ struct cddpi_layer_bytes {
  *  @param out  One a layer; release with cddpi_free(). */
 CDDP_CHECKED cddp_status cddpi_model_layer_bytes(const struct cddpi_model_spec *spec, int samples,
                                                  struct cddpi_layer_bytes **out, int *out_count);
+
+/** Whether the loss is in the model: in all, but parts without the last layer. */
+bool cddpi_model_has_loss(const struct cddpi_model *model);
+/** Whether the data are read: by all, but parts without a layer that does. */
+bool cddpi_model_reads_data(const struct cddpi_model *model);
 
 /** How many predictions a sample has: `context` of tokens, else 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);

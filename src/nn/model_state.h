@@ -194,10 +194,6 @@ static inline uint32_t cddpi_model_param_number(const struct cddpi_model *model,
 {
     return model->part == NULL ? (uint32_t)index : model->part->param_numbers[index];
 }
-/** Whether the loss is in the model: in all, but parts without the last layer. */
-bool cddpi_model_has_loss(const struct cddpi_model *model);
-/** Whether the data are read: by all, but parts without a layer that does. */
-bool cddpi_model_reads_data(const struct cddpi_model *model);
 /** Release what slots hold, the current one's regions included, but not the arena. */
 void cddpi_model_release_slots(struct cddpi_model *model);
 /** Release what the part holds. */

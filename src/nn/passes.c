@@ -44,6 +44,11 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     return CDDP_OK;
 }
 
+int cddpi_model_batch_count(const struct cddpi_model *model)
+{
+    return model->batch.count;
+}
+
 /* Whether gradients have a place; none of this pass has arrived. */
 static cddp_status begin_gradients(struct cddpi_model *model)
 {

@@ -41,8 +41,8 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     cddp_status status;
 
     options->device = devices[trainer->config->train.device];
-    if (trainer->config->parallel.type != CDDPI_PARALLEL_RANKS) {
-        options->device = "cpu"; /* train.devices are processors */
+    if (cddpi_trainer_has_devices(trainer->config)) {
+        options->device = "cpu"; /* what ranks exchange, whatever train.devices are */
     }
     options->deterministic = trainer->config->ddp.deterministic;
     status = cddp_group_create(options, &trainer->group);

@@ -74,7 +74,7 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     spec.device = trainer->device;
     if (status == CDDP_OK && trainer->stages != NULL) {
         status = cddpi_stages_build_model(trainer, &spec);
-    } else if (status == CDDP_OK && config->parallel.type != CDDPI_PARALLEL_RANKS) {
+    } else if (status == CDDP_OK && cddpi_trainer_has_devices(config)) {
         status = cddpi_trainer_build_placed(trainer, &spec);
     } else if (status == CDDP_OK && config->model.type == CDDPI_MODEL_DCGAN) {
         status = cddpi_gan_build_models(trainer, &spec);

@@ -310,8 +310,6 @@ static void what_cannot_be_placed_so_is_refused_in_one_sentence(void **state)
                    "train.devices: devices: there is no cpu:9999: this process may use ");
     expect_refused("train.devices=[\"cpu\",\"tpu:1\"]", NULL, NULL,
                    "train.devices: devices: \"tpu:1\" is no device: cpu or cpu:N");
-    expect_refused("train.devices=[\"cpu\",\"cuda:0\"]", NULL, NULL,
-                   "train.devices: devices: cuda:0: one process works on several processors");
     expect_refused(
         "train.devices=[\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\"]", NULL,
         NULL, "train.devices: parallel: 8 stages are more than the model's ");

@@ -11,9 +11,11 @@
 
 /* --- parameters --- */
 
-static const cddp_param *list_of(const struct cddpi_model *model, bool buffers, size_t *out_count)
+static const cddp_param *list_of(const struct cddpi_device_model *model, bool buffers,
+                                 size_t *out_count)
 {
-    return buffers ? cddpi_model_buffers(model, out_count) : cddpi_model_params(model, out_count);
+    return buffers ? cddpi_device_model_buffers(model, out_count)
+                   : cddpi_device_model_params(model, out_count);
 }
 
 static size_t find(const cddp_param *list, size_t count, const char *name)
@@ -32,7 +34,7 @@ static int owner_before(const struct cddpi_placed *placed, int s, const char *na
 {
     for (int before = s - 1; before >= 0; before--) {
         size_t count;
-        const cddp_param *params = cddpi_model_params(placed->parts[before].model, &count);
+        const cddp_param *params = list_of(placed->parts[before].model, false, &count);
 
         *out_index = find(params, count, name);
         if (*out_index < count) {
@@ -42,33 +44,49 @@ static int owner_before(const struct cddpi_placed *placed, int s, const char *na
     return -1;
 }
 
+/* Memory for a part's own share of a gradient. */
+static cddp_status make_share(const struct cddpi_placed *placed, struct cddpi_placed_part *part,
+                              size_t index)
+{
+    const cddp_param *param = &placed->params[part->numbers[index]];
+
+    if (part->shares[index] == NULL) {
+        part->shares[index] = cddpi_alloc_aligned(cddpi_elements(param->dims, param->shape) *
+                                                  sizeof(float));
+    }
+    return part->shares[index] != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a gradient of %s",
+                            param->name);
+}
+
 static cddp_status share(struct cddpi_placed *placed, int s, size_t index, int owner,
                          size_t owner_index)
 {
     struct cddpi_placed_part *part = &placed->parts[s];
     struct cddpi_placed_part *from = &placed->parts[owner];
-    size_t number = from->numbers[owner_index];
-    size_t elements = cddpi_elements(placed->params[number].dims, placed->params[number].shape);
+    bool apart = placed->pipelined || placed->has_gpu;
+    cddp_status status = CDDP_OK;
 
-    part->numbers[index] = (uint32_t)number;
+    part->numbers[index] = from->numbers[owner_index];
     part->is_later[index] = true;
     from->is_owner[owner_index] = true;
-    if (placed->pipelined) {
-        part->shares[index] = cddpi_alloc_aligned(elements * sizeof(float));
-        if (part->shares[index] == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a gradient of %s",
-                              placed->params[number].name);
-        }
+    if (apart) {
+        status = make_share(placed, part, index);
     }
-    return cddpi_model_share_param(part->model, index, from->model, owner_index,
-                                   !placed->pipelined);
+    if (status == CDDP_OK && apart && !placed->pipelined) {
+        status = make_share(placed, from, owner_index);
+    }
+    return status == CDDP_OK ? cddpi_device_model_share_param(part->model, index, from->model,
+                                                              owner_index, !apart)
+                             : status;
 }
 
 /* Segment @p s's parameters behind those of the segments before it. */
 static cddp_status take_params(struct cddpi_placed *placed, int s)
 {
     struct cddpi_placed_part *part = &placed->parts[s];
-    const cddp_param *params = cddpi_model_params(part->model, &part->param_count);
+    const cddp_param *params = list_of(part->model, false, &part->param_count);
     size_t count = part->param_count;
     cddp_status status = CDDP_OK;
 
@@ -97,7 +115,7 @@ static cddp_status take_params(struct cddpi_placed *placed, int s)
 static void take_buffers(struct cddpi_placed *placed, int s)
 {
     size_t count;
-    const cddp_param *buffers = cddpi_model_buffers(placed->parts[s].model, &count);
+    const cddp_param *buffers = list_of(placed->parts[s].model, true, &count);
 
     for (size_t i = 0; i < count; i++) {
         placed->buffers[placed->buffer_count++] = buffers[i];
@@ -111,7 +129,7 @@ static void order_params(struct cddpi_placed *placed)
 
     for (int s = placed->part_count - 1; s >= 0; s--) {
         const struct cddpi_placed_part *part = &placed->parts[s];
-        const uint32_t *inside = cddpi_model_ready_order(part->model);
+        const uint32_t *inside = cddpi_model_ready_order(cddpi_device_model_inside(part->model));
 
         for (size_t i = 0; i < part->param_count; i++) {
             if (!part->is_later[inside[i]]) {
@@ -192,7 +210,7 @@ bool cddpi_placed_param_decays(const struct cddpi_placed *placed, size_t index)
     size_t inside = 0;
     const struct cddpi_placed_part *part = find_part(placed, index, &inside);
 
-    return part != NULL && cddpi_model_param_decays(part->model, inside);
+    return part != NULL && cddpi_model_param_decays(cddpi_device_model_inside(part->model), inside);
 }
 
 int cddpi_placed_param_device(const struct cddpi_placed *placed, size_t index)
@@ -210,12 +228,14 @@ void cddpi_placed_add_memory(const struct cddpi_placed *placed, struct cddpi_hel
         struct cddpi_held_memory *memory = &out[part->segment.device];
         size_t edges = cddpi_edge_buffers_bytes(part->out, part->out_count, part->room);
 
-        cddpi_held_memory_add_model(memory, part->model);
+        cddpi_device_model_add_memory(part->model, memory);
         memory->edges += edges * (size_t)placed->slots;
         for (size_t i = 0; i < part->param_count; i++) {
             size_t bytes = cddpi_tensors_bytes(&placed->params[part->numbers[i]], 1);
 
-            memory->parameters -= part->is_later[i] ? bytes : 0; /* it is the owner's */
+            bool has_own = !part->is_later[i] || cddpi_device_model_is_on_gpu(part->model);
+
+            memory->parameters -= has_own ? 0 : bytes; /* it is the owner's */
             memory->gradients += part->shares[i] != NULL ? bytes : 0;
         }
     }
@@ -239,7 +259,7 @@ void cddpi_placed_bind_grads(struct cddpi_placed *placed, void *const *grads)
         for (size_t i = 0; i < part->param_count; i++) {
             part->places[i] = part->shares[i] != NULL ? part->shares[i] : part->places[i];
         }
-        cddpi_model_bind_grads(part->model, part->places);
+        cddpi_device_model_bind_grads(part->model, part->places);
     }
 }
 
@@ -252,7 +272,7 @@ void cddpi_placed_bind_params(struct cddpi_placed *placed, void *const *data)
         struct cddpi_placed_part *part = &placed->parts[s];
 
         pick(part, data, part->places);
-        cddpi_model_bind_params(part->model, part->places);
+        cddpi_device_model_bind_params(part->model, part->places);
     }
 }
 
@@ -273,7 +293,7 @@ void cddpi_placed_on_param(struct cddpi_placed *placed, cddpi_param_wait_fn wait
     placed->wait = wait;
     placed->wait_context = context;
     for (int s = 0; s < placed->part_count; s++) {
-        cddpi_model_on_param(placed->parts[s].model, wait_param, &placed->parts[s]);
+        cddpi_device_model_on_param(placed->parts[s].model, wait_param, &placed->parts[s]);
     }
 }
 
@@ -281,7 +301,7 @@ void cddpi_placed_on_param(struct cddpi_placed *placed, cddpi_param_wait_fn wait
 
 struct cddpi_model *cddpi_placed_model(const struct cddpi_placed *placed, int index)
 {
-    return placed->parts[index].model;
+    return cddpi_device_model_inside(placed->parts[index].model);
 }
 
 int cddpi_placed_count(const struct cddpi_placed *placed)
@@ -309,9 +329,9 @@ static cddp_status make_part(int device, void *arg)
         return CDDP_OK;
     }
     spec.part = part->segment.layers;
-    spec.device = NULL;
+    spec.device = part->placed->devices->cores[device].device;
     spec.split = part->placed->schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
-    return cddpi_model_create(&spec, making->seed, making->group, &part->model);
+    return cddpi_device_model_create(&spec, making->seed, making->group, &part->model);
 }
 
 /* One after the other: parts of the library choose their implementations meanwhile. */
@@ -323,6 +343,7 @@ static cddp_status make_parts(struct cddpi_placed *placed, const struct cddpi_mo
     for (int s = 0; status == CDDP_OK && s < placed->part_count; s++) {
         struct cddpi_placed_part *part = &placed->parts[s];
         struct making making = {placed, spec, seed, group, s};
+        const struct cddpi_model *inside;
 
         part->placed = placed;
         part->segment = placed->segments[s];
@@ -330,9 +351,10 @@ static cddp_status make_parts(struct cddpi_placed *placed, const struct cddpi_mo
         if (status != CDDP_OK) {
             return status;
         }
-        (void)cddpi_model_edges(part->model, CDDPI_EDGE_IN, &part->in_count);
-        part->out = cddpi_model_edges(part->model, CDDPI_EDGE_OUT, &part->out_count);
-        (void)cddpi_model_params(part->model, &part->param_count);
+        inside = cddpi_device_model_inside(part->model);
+        (void)cddpi_model_edges(inside, CDDPI_EDGE_IN, &part->in_count);
+        part->out = cddpi_model_edges(inside, CDDPI_EDGE_OUT, &part->out_count);
+        (void)cddpi_model_params(inside, &part->param_count);
         part->places = cddpi_zalloc_array(part->param_count + 1, sizeof *part->places);
         part->buffers = cddpi_zalloc_array((size_t)placed->slots * part->out_count + 1,
                                            sizeof *part->buffers);
@@ -393,6 +415,11 @@ cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t se
     placed->traced = options->group;
     placed->pipelined = options->micro_batches > 1;
     placed->schedule = placed->pipelined ? options->schedule : CDDPI_PIPELINE_GPIPE;
+    for (int s = 0; s < options->segment_count; s++) {
+        const struct cddpi_core *core = &options->devices->cores[options->segments[s].device];
+
+        placed->has_gpu = placed->has_gpu || cddpi_device_is_async(core->device);
+    }
     status = copy_segments(placed, options);
     if (status == CDDP_OK) {
         status = make_plans(placed, options);
@@ -427,7 +454,7 @@ static void destroy_part(struct cddpi_placed *placed, struct cddpi_placed_part *
     cddpi_free(part->is_later);
     cddpi_free(part->is_owner);
     cddpi_free(part->places);
-    cddpi_model_destroy(part->model);
+    cddpi_device_model_destroy(part->model);
 }
 
 void cddpi_placed_destroy(struct cddpi_placed *placed)

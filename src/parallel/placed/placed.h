@@ -2,9 +2,10 @@
  * the model on one device, whose thread computes it.
  *
  * What goes from segment to segment, values forward and gradients back, lies in memory that both
- * have. To its caller it is one model: the parameters of the whole in its order, each once, so that
- * a reducer, an optimizer and checkpoints are those of a model on one device, and so are the bits.
- * It belongs to one thread, which waits while the devices' threads compute. */
+ * have: the processor's, from which a GPU copies and to which it copies back. To its caller it is
+ * one model: the parameters of the whole in its order, each once, so that a reducer, an optimizer
+ * and checkpoints are those of a model on one device, and so are the bits. It belongs to one
+ * thread, which waits while the devices' threads compute. */
 #ifndef CDDPI_PARALLEL_PLACED_PLACED_H
 #define CDDPI_PARALLEL_PLACED_PLACED_H
 
@@ -26,7 +27,7 @@ struct cddpi_placed_options {
 };
 
 /** Make the segments, each by its device's thread.
- *  @param spec  Of the whole model; its part is not read. For the processor.
+ *  @param spec  Of the whole model; its part and its device are not read.
  *  @return as cddpi_model_create() and cddpi_pipeline_plan(), the device's name before the text;
  *          CDDP_ERR_CONFIG: the schedule does not fit the placement. */
 CDDP_CHECKED cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t seed,
@@ -58,10 +59,15 @@ void cddpi_placed_on_param(struct cddpi_placed *placed, cddpi_param_wait_fn wait
 CDDP_CHECKED cddp_status cddpi_placed_forward(struct cddpi_placed *placed,
                                               const struct cddpi_batch *batch, bool training,
                                               struct cddpi_loss_result *out);
-/** @p ready is called by the devices' threads, by one at a time. */
+/** @p ready is called by the devices' threads, by one at a time, or by the caller's when all is
+ *  done. With @p ready NULL, gradients of segments on a GPU need not have reached what is bound. */
 CDDP_CHECKED cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale,
                                                bool accumulate, cddpi_grad_ready_fn ready,
                                                void *context);
+
+/** What that backward adds to the losses that its forward told: where the loss is on a GPU, all.
+ *  In evaluation they stay for cddpi_model_collect() of the last segment there. */
+struct cddpi_loss_result cddpi_placed_late(const struct cddpi_placed *placed);
 
 /** Forward and backward of all @p count micro-batches of a step, several of which are on their way
  *  at once; gradients are replaced.

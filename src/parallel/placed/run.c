@@ -89,7 +89,7 @@ static void bind_edges(const struct run *run, const struct cddpi_pipeline_action
     struct cddpi_edge_buffer *own = part->buffers + (size_t)action->slot * part->out_count;
 
     for (size_t k = 0; k < part->out_count; k++) {
-        cddpi_model_bind_edge(part->model, CDDPI_EDGE_OUT, k, own[k].data, own[k].grad);
+        cddpi_device_model_bind_edge(part->model, CDDPI_EDGE_OUT, k, own[k].data, own[k].grad);
     }
     if (part->in_count > 0) {
         const struct cddpi_placed_part *before = part - 1;
@@ -98,7 +98,7 @@ static void bind_edges(const struct run *run, const struct cddpi_pipeline_action
                                              (size_t)run->slots[place] * before->out_count;
 
         for (size_t k = 0; k < part->in_count; k++) {
-            cddpi_model_bind_edge(part->model, CDDPI_EDGE_IN, k, in[k].data, in[k].grad);
+            cddpi_device_model_bind_edge(part->model, CDDPI_EDGE_IN, k, in[k].data, in[k].grad);
         }
     }
 }
@@ -109,6 +109,12 @@ struct report {
     const struct cddpi_placed_part *part;
 };
 
+/* Whether the gradient of an owner is whole only with the shares of others. */
+static bool comes_later(const struct cddpi_placed_part *part, size_t index)
+{
+    return part->is_owner[index] && (part->placed->pipelined || part->shares[index] != NULL);
+}
+
 static cddp_status on_ready(void *context, size_t index)
 {
     const struct report *report = context;
@@ -116,7 +122,7 @@ static cddp_status on_ready(void *context, size_t index)
     struct cddpi_placed *placed = part->placed;
     cddp_status status;
 
-    if (part->is_later[index] || (placed->pipelined && part->is_owner[index])) {
+    if (part->is_later[index] || comes_later(part, index)) {
         return CDDP_OK; /* the owner's has it all, or the sum of shares comes later */
     }
     pthread_mutex_lock(&placed->gate);
@@ -133,21 +139,24 @@ static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *
     struct cddpi_loss_result result = {0};
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
     bool accumulate = run->accumulate || action->micro_batch > 0;
-    cddp_status status = cddpi_model_use_slots(part->model, &slots);
+    cddp_status status = cddpi_device_model_use_slots(part->model, &slots);
 
     if (status != CDDP_OK) {
         return status;
     }
     if (action->pass == CDDPI_PASS_WEIGHTS) {
-        return cddpi_model_weights(part->model, accumulate, completes ? on_ready : NULL, &report);
+        return cddpi_device_model_weights(part->model, accumulate, completes ? on_ready : NULL,
+                                          &report);
     }
     bind_edges(run, action);
     if (action->pass == CDDPI_PASS_BACKWARD) {
-        return cddpi_model_backward(part->model, run->scales[action->micro_batch], accumulate,
-                                    completes ? on_ready : NULL, &report);
+        status = cddpi_device_model_backward(part->model, run->scales[action->micro_batch],
+                                             accumulate, completes ? on_ready : NULL, &report,
+                                             &result);
+    } else {
+        status = cddpi_device_model_forward(part->model, &run->batches[action->micro_batch],
+                                            run->training, &result);
     }
-    status = cddpi_model_forward(part->model, &run->batches[action->micro_batch], run->training,
-                                 &result);
     if (status == CDDP_OK && action->chunk == run->placed->part_count - 1) {
         run->result.loss_sum += result.loss_sum;
         run->result.correct += result.correct;
@@ -248,19 +257,6 @@ cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi
     return status;
 }
 
-cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale, bool accumulate,
-                                  cddpi_grad_ready_fn ready, void *context)
-{
-    struct run run = {.placed = placed,
-                      .plan = &placed->backward,
-                      .scales = &scale,
-                      .accumulate = accumulate,
-                      .ready = ready,
-                      .context = context};
-
-    return start(&run);
-}
-
 /* The shares of weights that several segments have: to the owner's gradient, in the order of the
  * segments, which is the same in every run. */
 static cddp_status add_shares(const struct run *run)
@@ -275,9 +271,10 @@ static cddp_status add_shares(const struct run *run)
             const cddp_param *param = &placed->params[part->numbers[i]];
             size_t count = part->shares[i] != NULL ? cddpi_elements(param->dims, param->shape) : 0;
             float *sum = placed->grads[part->numbers[i]];
+            bool first = !part->is_later[i];
 
             for (size_t e = 0; e < count; e++) {
-                sum[e] += part->shares[i][e];
+                sum[e] = first ? part->shares[i][e] : sum[e] + part->shares[i][e];
             }
         }
     }
@@ -285,12 +282,32 @@ static cddp_status add_shares(const struct run *run)
         const struct cddpi_placed_part *part = &placed->parts[s];
 
         for (size_t i = 0; status == CDDP_OK && i < part->param_count; i++) {
-            status = part->is_owner[i] && !part->is_later[i]
+            status = comes_later(part, i) && !part->is_later[i]
                          ? run->ready(run->context, part->numbers[i])
                          : CDDP_OK;
         }
     }
     return status;
+}
+
+cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale, bool accumulate,
+                                  cddpi_grad_ready_fn ready, void *context)
+{
+    struct run run = {.placed = placed,
+                      .plan = &placed->backward,
+                      .scales = &scale,
+                      .accumulate = accumulate,
+                      .ready = ready,
+                      .context = context};
+    cddp_status status = start(&run);
+
+    placed->late = run.result;
+    return status == CDDP_OK && ready != NULL && placed->has_gpu ? add_shares(&run) : status;
+}
+
+struct cddpi_loss_result cddpi_placed_late(const struct cddpi_placed *placed)
+{
+    return placed->late;
 }
 
 static cddp_status plan_step(struct cddpi_placed *placed, int count)

@@ -3,6 +3,7 @@
 #define CDDPI_PARALLEL_PLACED_STATE_H
 
 #include "device/workers.h"
+#include "parallel/device_model/device_model.h"
 #include "parallel/pipeline/edge_buffer.h"
 #include "parallel/placed/placed.h"
 #include "parallel/placed/plan.h"
@@ -13,7 +14,7 @@
 struct cddpi_placed_part {
     struct cddpi_placed *placed;
     struct cddpi_segment segment;
-    struct cddpi_model *model;
+    struct cddpi_device_model *model;
     const struct cddpi_edge *out; /* what it hands to the next one */
     size_t in_count, out_count;
     struct cddpi_edge_buffer *buffers; /* out_count of each slot: the next one has them, too */
@@ -22,7 +23,8 @@ struct cddpi_placed_part {
     uint32_t *numbers; /* one a parameter of the model: its number among those of all */
     /* A weight that several segments have lives in the first of them, the owner; the later ones
      * read it there. Where micro-batches are on their way at once, each of these has its own share
-     * of the gradient, which is added to the owner's at the end. */
+     * of the gradient, which is added to the owner's at the end; where a segment is on a GPU, the
+     * owner has such a share, too, and the gradient is their sum. */
     bool *is_later, *is_owner;
     float **shares; /* one a parameter; NULL: it has none */
     void **places;  /* one a parameter, for calls that take so many */
@@ -36,6 +38,7 @@ struct cddpi_placed {
     int part_count;
     int slots; /* of each part */
     bool pipelined;
+    bool has_gpu; /* a segment is on one */
     enum cddpi_pipeline_schedule schedule;
     uint32_t timeout_ms;
     cddp_group *traced; /* borrowed; may be NULL */
@@ -44,8 +47,9 @@ struct cddpi_placed {
     cddp_param *params, *buffers;
     size_t param_count, buffer_count;
     uint32_t *ready_order;
-    void **grads;         /* one a parameter, as bound */
-    pthread_mutex_t gate; /* one thread at a time calls back */
+    void **grads;                  /* one a parameter, as bound */
+    struct cddpi_loss_result late; /* of the last backward */
+    pthread_mutex_t gate;          /* one thread at a time calls back */
     cddpi_param_wait_fn wait;
     void *wait_context;
 };

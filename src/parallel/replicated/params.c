@@ -31,22 +31,23 @@ bool cddpi_replicated_param_decays(const struct cddpi_replicated *replicated, si
     size_t i = 0;
 
     if (index < first) {
-        return cddpi_model_param_decays(replicated->head, index);
+        return cddpi_model_param_decays(cddpi_device_model_inside(replicated->head), index);
     }
     if (index < behind) {
-        return cddpi_model_param_decays(replicated->replicas[0].model, index - first);
+        return cddpi_model_param_decays(cddpi_device_model_inside(replicated->replicas[0].model),
+                                        index - first);
     }
     while (replicated->tail_numbers[i] != index) {
         i++;
     }
-    return cddpi_model_param_decays(replicated->tail, i);
+    return cddpi_model_param_decays(cddpi_device_model_inside(replicated->tail), i);
 }
 
 static void pick_tail(struct cddpi_replicated *replicated, void *const *all)
 {
     size_t count;
 
-    (void)cddpi_model_params(replicated->tail, &count);
+    (void)cddpi_device_model_params(replicated->tail, &count);
     for (size_t i = 0; i < count; i++) {
         replicated->tail_places[i] = all[replicated->tail_numbers[i]];
     }
@@ -56,10 +57,10 @@ void cddpi_replicated_bind_grads(struct cddpi_replicated *replicated, void *cons
 {
     memcpy(replicated->grads, grads, replicated->param_count * sizeof *grads);
     if (replicated->head != NULL) {
-        cddpi_model_bind_grads(replicated->head, replicated->grads);
+        cddpi_device_model_bind_grads(replicated->head, replicated->grads);
     }
     pick_tail(replicated, replicated->grads);
-    cddpi_model_bind_grads(replicated->tail, replicated->tail_places);
+    cddpi_device_model_bind_grads(replicated->tail, replicated->tail_places);
 }
 
 void cddpi_replicated_bind_params(struct cddpi_replicated *replicated, void *const *data)
@@ -68,11 +69,11 @@ void cddpi_replicated_bind_params(struct cddpi_replicated *replicated, void *con
         replicated->params[i].data = data[i];
     }
     if (replicated->head != NULL) {
-        cddpi_model_bind_params(replicated->head, data);
+        cddpi_device_model_bind_params(replicated->head, data);
     }
-    cddpi_model_bind_params(replicated->replicas[0].model, data + replicated->first_param);
+    cddpi_device_model_bind_params(replicated->replicas[0].model, data + replicated->first_param);
     pick_tail(replicated, data);
-    cddpi_model_bind_params(replicated->tail, replicated->tail_places);
+    cddpi_device_model_bind_params(replicated->tail, replicated->tail_places);
 }
 
 /* --- the list --- */
@@ -96,6 +97,14 @@ static cddp_status fail_shared(const cddp_param *param)
         param->name);
 }
 
+static cddp_status fail_on_gpu(const cddp_param *param)
+{
+    return cddpi_fail(CDDP_ERR_CONFIG,
+                      "the weight %s is read before the layers with copies and behind them, which "
+                      "GPUs do not do yet: copy all layers",
+                      param->name);
+}
+
 static cddp_status allocate(struct cddpi_replicated *replicated, size_t params, size_t buffers,
                             size_t tail)
 {
@@ -105,17 +114,18 @@ static cddp_status allocate(struct cddpi_replicated *replicated, size_t params, 
     replicated->ready_order = cddpi_zalloc_array(params + 1, sizeof *replicated->ready_order);
     replicated->tail_numbers = cddpi_zalloc_array(tail + 1, sizeof *replicated->tail_numbers);
     replicated->tail_places = cddpi_zalloc_array(tail + 1, sizeof *replicated->tail_places);
+    replicated->copied_data = cddpi_zalloc_array(params + 1, sizeof *replicated->copied_data);
     return replicated->params != NULL && replicated->buffers != NULL && replicated->grads != NULL &&
                    replicated->ready_order != NULL && replicated->tail_numbers != NULL &&
-                   replicated->tail_places != NULL
+                   replicated->tail_places != NULL && replicated->copied_data != NULL
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu parameters", params);
 }
 
-static void add_buffers(struct cddpi_replicated *replicated, const struct cddpi_model *model)
+static void add_buffers(struct cddpi_replicated *replicated, const struct cddpi_device_model *model)
 {
     size_t count;
-    const cddp_param *buffers = cddpi_model_buffers(model, &count);
+    const cddp_param *buffers = cddpi_device_model_buffers(model, &count);
 
     for (size_t i = 0; i < count; i++) {
         replicated->buffers[replicated->buffer_count++] = buffers[i];
@@ -127,7 +137,7 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
 {
     size_t others = replicated->param_count;
     size_t count;
-    const cddp_param *params = cddpi_model_params(replicated->tail, &count);
+    const cddp_param *params = cddpi_device_model_params(replicated->tail, &count);
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
@@ -136,9 +146,13 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
         if (owner == others) {
             replicated->tail_numbers[i] = (uint32_t)replicated->param_count;
             replicated->params[replicated->param_count++] = params[i];
+        } else if (cddpi_device_model_is_on_gpu(replicated->tail) ||
+                   (replicated->head != NULL && cddpi_device_model_is_on_gpu(replicated->head))) {
+            status = fail_on_gpu(&params[i]);
         } else if (owner < replicated->first_param) {
             replicated->tail_numbers[i] = (uint32_t)owner;
-            status = cddpi_model_share_param(replicated->tail, i, replicated->head, owner, true);
+            status = cddpi_device_model_share_param(replicated->tail, i, replicated->head, owner,
+                                                    true);
         } else {
             status = fail_shared(&params[i]);
         }
@@ -149,22 +163,24 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
 /* As backward goes; what head and tail have comes with the head. */
 static void order_params(struct cddpi_replicated *replicated)
 {
-    const uint32_t *order = cddpi_model_ready_order(replicated->tail);
+    const uint32_t *order = cddpi_model_ready_order(cddpi_device_model_inside(replicated->tail));
     size_t first = replicated->first_param;
     size_t done = 0;
     size_t count;
 
-    (void)cddpi_model_params(replicated->tail, &count);
+    (void)cddpi_device_model_params(replicated->tail, &count);
     for (size_t i = 0; i < count; i++) {
         if (replicated->tail_numbers[order[i]] >= first) {
             replicated->ready_order[done++] = replicated->tail_numbers[order[i]];
         }
     }
-    order = cddpi_model_ready_order(replicated->replicas[0].model);
+    order = cddpi_model_ready_order(cddpi_device_model_inside(replicated->replicas[0].model));
     for (size_t i = 0; i < replicated->copied_params; i++) {
         replicated->ready_order[done++] = (uint32_t)first + order[i];
     }
-    order = replicated->head != NULL ? cddpi_model_ready_order(replicated->head) : NULL;
+    order = replicated->head != NULL
+                ? cddpi_model_ready_order(cddpi_device_model_inside(replicated->head))
+                : NULL;
     for (size_t i = 0; i < first; i++) {
         replicated->ready_order[done++] = order[i];
     }
@@ -173,17 +189,17 @@ static void order_params(struct cddpi_replicated *replicated)
 static void count_tensors(const struct cddpi_replicated *replicated, size_t *out_params,
                           size_t *out_buffers)
 {
-    const struct cddpi_model *const models[] = {replicated->head, replicated->replicas[0].model,
-                                                replicated->tail};
+    const struct cddpi_device_model *const models[] = {
+        replicated->head, replicated->replicas[0].model, replicated->tail};
 
     *out_params = *out_buffers = 0;
     for (int m = 0; m < 3; m++) {
         size_t count = 0;
 
         if (models[m] != NULL) {
-            (void)cddpi_model_params(models[m], &count);
+            (void)cddpi_device_model_params(models[m], &count);
             *out_params += count;
-            (void)cddpi_model_buffers(models[m], &count);
+            (void)cddpi_device_model_buffers(models[m], &count);
             *out_buffers += count;
         }
     }
@@ -191,25 +207,25 @@ static void count_tensors(const struct cddpi_replicated *replicated, size_t *out
 
 cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
 {
-    const struct cddpi_model *copy = replicated->replicas[0].model;
+    const struct cddpi_device_model *copy = replicated->replicas[0].model;
     const cddp_param *params;
     size_t all, buffers, tail;
     cddp_status status;
 
     count_tensors(replicated, &all, &buffers);
-    (void)cddpi_model_params(replicated->tail, &tail);
+    (void)cddpi_device_model_params(replicated->tail, &tail);
     status = allocate(replicated, all, buffers, tail);
     if (status != CDDP_OK) {
         return status;
     }
     if (replicated->head != NULL) {
-        params = cddpi_model_params(replicated->head, &replicated->first_param);
+        params = cddpi_device_model_params(replicated->head, &replicated->first_param);
         for (size_t i = 0; i < replicated->first_param; i++) {
             replicated->params[i] = params[i];
         }
         add_buffers(replicated, replicated->head);
     }
-    params = cddpi_model_params(copy, &replicated->copied_params);
+    params = cddpi_device_model_params(copy, &replicated->copied_params);
     for (size_t i = 0; i < replicated->copied_params; i++) {
         if (find(replicated->params, replicated->first_param, params[i].name) <
             replicated->first_param) {
@@ -235,4 +251,5 @@ void cddpi_replicated_release_params(struct cddpi_replicated *replicated)
     cddpi_free(replicated->ready_order);
     cddpi_free(replicated->tail_numbers);
     cddpi_free(replicated->tail_places);
+    cddpi_free(replicated->copied_data);
 }

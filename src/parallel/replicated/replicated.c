@@ -23,10 +23,10 @@ int cddpi_replicated_models(const struct cddpi_replicated *replicated, struct cd
     int count = 0;
 
     if (replicated->head != NULL) {
-        out[count++] = replicated->head;
+        out[count++] = cddpi_device_model_inside(replicated->head);
     }
-    out[count++] = replicated->replicas[0].model;
-    out[count++] = replicated->tail;
+    out[count++] = cddpi_device_model_inside(replicated->replicas[0].model);
+    out[count++] = cddpi_device_model_inside(replicated->tail);
     return count;
 }
 
@@ -35,7 +35,7 @@ static size_t shared_bytes(const struct cddpi_replicated *replicated)
 {
     size_t bytes = 0;
     size_t count;
-    const cddp_param *params = cddpi_model_params(replicated->tail, &count);
+    const cddp_param *params = cddpi_device_model_params(replicated->tail, &count);
 
     for (size_t i = 0; i < count; i++) {
         if (replicated->tail_numbers[i] < replicated->first_param) {
@@ -48,19 +48,21 @@ static size_t shared_bytes(const struct cddpi_replicated *replicated)
 void cddpi_replicated_add_memory(const struct cddpi_replicated *replicated,
                                  struct cddpi_held_memory *out)
 {
-    const struct cddpi_model *copy = replicated->replicas[0].model;
+    const struct cddpi_model *copy = cddpi_device_model_inside(replicated->replicas[0].model);
     struct cddpi_held_memory *output = &out[replicated->output_device];
     size_t count;
 
     for (int d = 0; d < replicated->devices->count; d++) {
-        cddpi_held_memory_add_model(&out[d], replicated->replicas[d].model);
-        out[d].gradients += cddpi_tensors_bytes(cddpi_model_params(copy, &count),
-                                                replicated->copied_params);
+        cddpi_device_model_add_memory(replicated->replicas[d].model, &out[d]);
+        if (!cddpi_device_model_is_on_gpu(replicated->replicas[d].model)) {
+            out[d].gradients += cddpi_tensors_bytes(cddpi_model_params(copy, &count),
+                                                    replicated->copied_params);
+        }
     }
     if (replicated->head != NULL) {
-        cddpi_held_memory_add_model(&out[0], replicated->head);
+        cddpi_device_model_add_memory(replicated->head, &out[0]);
     }
-    cddpi_held_memory_add_model(output, replicated->tail);
+    cddpi_device_model_add_memory(replicated->tail, output);
     output->parameters -= shared_bytes(replicated);
     out[0].edges += cddpi_edge_buffers_bytes(cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
                                              replicated->in_count, replicated->room);
@@ -76,22 +78,24 @@ struct making {
     struct cddpi_model_spec spec;
     uint64_t seed;
     int device;
-    struct cddpi_model **out;
+    struct cddpi_device_model **out;
 };
 
 static cddp_status make_on(int device, void *arg)
 {
     const struct making *making = arg;
+    struct cddpi_model_spec spec = making->spec;
 
+    spec.device = making->replicated->devices->cores[device].device;
     return device == making->device
-               ? cddpi_model_create(&making->spec, making->seed, NULL, making->out)
+               ? cddpi_device_model_create(&spec, making->seed, NULL, making->out)
                : CDDP_OK;
 }
 
 static cddp_status make_grads(struct cddpi_replica *replica)
 {
     size_t count;
-    const cddp_param *params = cddpi_model_params(replica->model, &count);
+    const cddp_param *params = cddpi_device_model_params(replica->model, &count);
 
     replica->grads = cddpi_zalloc_array(count + 1, sizeof *replica->grads);
     for (size_t i = 0; replica->grads != NULL && i < count; i++) {
@@ -105,12 +109,12 @@ static cddp_status make_grads(struct cddpi_replica *replica)
     if (replica->grads == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu gradients", count);
     }
-    cddpi_model_bind_grads(replica->model, replica->grads);
+    cddpi_device_model_bind_grads(replica->model, replica->grads);
     return CDDP_OK;
 }
 
 static cddp_status make_one(struct cddpi_replicated *replicated, struct making *making, int device,
-                            struct cddpi_layer_range part, struct cddpi_model **out)
+                            struct cddpi_layer_range part, struct cddpi_device_model **out)
 {
     making->device = device;
     making->spec.part = part;
@@ -149,7 +153,6 @@ static cddp_status make_models(struct cddpi_replicated *replicated,
     cddp_status status = cddpi_model_layer_has_params(spec, 0, &has_params, &layers);
 
     copied.end = copied.end == 0 ? layers : copied.end;
-    making.spec.device = NULL;
     making.spec.part_loss = CDDPI_PART_WITHOUT_LOSS;
     for (int d = 0; status == CDDP_OK && d < replicated->devices->count; d++) {
         status = make_one(replicated, &making, d, copied, &replicated->replicas[d].model);
@@ -163,7 +166,7 @@ static cddp_status make_models(struct cddpi_replicated *replicated,
 static cddp_status make_edges(struct cddpi_replicated *replicated,
                               const struct cddpi_model_spec *spec)
 {
-    const struct cddpi_model *copy = replicated->replicas[0].model;
+    const struct cddpi_model *copy = cddpi_device_model_inside(replicated->replicas[0].model);
 
     (void)cddpi_model_edges(copy, CDDPI_EDGE_IN, &replicated->in_count);
     (void)cddpi_model_edges(copy, CDDPI_EDGE_OUT, &replicated->out_count);
@@ -220,13 +223,13 @@ static void destroy_replica(struct cddpi_replica *replica)
     size_t count = 0;
 
     if (replica->grads != NULL) {
-        (void)cddpi_model_params(replica->model, &count);
+        (void)cddpi_device_model_params(replica->model, &count);
     }
     for (size_t i = 0; i < count; i++) {
         cddpi_free(replica->grads[i]);
     }
     cddpi_free(replica->grads);
-    cddpi_model_destroy(replica->model);
+    cddpi_device_model_destroy(replica->model);
 }
 
 void cddpi_replicated_destroy(struct cddpi_replicated *replicated)
@@ -237,8 +240,8 @@ void cddpi_replicated_destroy(struct cddpi_replicated *replicated)
     for (int d = 0; replicated->replicas != NULL && d < replicated->devices->count; d++) {
         destroy_replica(&replicated->replicas[d]);
     }
-    cddpi_model_destroy(replicated->tail);
-    cddpi_model_destroy(replicated->head);
+    cddpi_device_model_destroy(replicated->tail);
+    cddpi_device_model_destroy(replicated->head);
     cddpi_workers_destroy(replicated->workers);
     cddpi_replicated_release_edges(replicated);
     cddpi_replicated_release_params(replicated);

@@ -24,7 +24,7 @@ CDDP_CHECKED cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *
 
 /** Make @p layers of the model on each of @p devices (borrowed, they outlive it), those before them
  *  on the first, and those behind and the loss on device @p output_device.
- *  @param spec    Of the model, for the processor; batch_norm with sync is not possible.
+ *  @param spec    Of the model, whose device is not read; batch_norm with sync is not possible.
  *  @param layers  Both 0: all of them.
  *  @return as cddpi_model_create(), the device's name before the text; CDDP_ERR_CONFIG: a weight is
  *          read by @p layers and others. */
@@ -68,5 +68,7 @@ CDDP_CHECKED cddp_status cddpi_replicated_forward(struct cddpi_replicated *repli
 CDDP_CHECKED cddp_status cddpi_replicated_backward(struct cddpi_replicated *replicated,
                                                    double scale, bool accumulate,
                                                    cddpi_grad_ready_fn ready, void *context);
+/** As cddpi_placed_late(). */
+struct cddpi_loss_result cddpi_replicated_late(const struct cddpi_replicated *replicated);
 
 #endif

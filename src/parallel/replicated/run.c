@@ -65,14 +65,18 @@ static void copy_tensors(const cddp_param *to, const cddp_param *from, size_t co
 /* Replicate: parameters and buffers of the first device. */
 static void copy_model(struct cddpi_replicated *replicated, int device)
 {
-    struct cddpi_model *from = replicated->replicas[0].model;
-    struct cddpi_model *to = replicated->replicas[device].model;
+    struct cddpi_device_model *from = replicated->replicas[0].model;
+    struct cddpi_device_model *to = replicated->replicas[device].model;
     size_t count;
-    const cddp_param *tensors = cddpi_model_params(from, &count);
+    const cddp_param *tensors = cddpi_device_model_params(from, &count);
 
-    copy_tensors(cddpi_model_params(to, &count), tensors, count);
-    tensors = cddpi_model_buffers(from, &count);
-    copy_tensors(cddpi_model_buffers(to, &count), tensors, count);
+    if (cddpi_device_model_is_on_gpu(to)) { /* which copies them itself */
+        cddpi_device_model_bind_params(to, replicated->copied_data);
+    } else {
+        copy_tensors(cddpi_device_model_params(to, &count), tensors, count);
+    }
+    tensors = cddpi_device_model_buffers(from, &count);
+    copy_tensors(cddpi_device_model_buffers(to, &count), tensors, count);
 }
 
 static cddp_status copy_on(int device, void *arg)
@@ -82,17 +86,19 @@ static cddp_status copy_on(int device, void *arg)
 }
 
 /* Both ends of an edge are one memory; @p first is the first sample of the model's there. */
-static void bind(struct cddpi_model *model, enum cddpi_edge_side side,
+static void bind(struct cddpi_device_model *part, enum cddpi_edge_side side,
                  const struct cddpi_edge_buffer *buffers, size_t first)
 {
     size_t count;
-    const struct cddpi_edge *edges = cddpi_model_edges(model, side, &count);
+    const struct cddpi_edge *edges = cddpi_model_edges(cddpi_device_model_inside(part), side,
+                                                       &count);
 
     for (size_t k = 0; k < count; k++) {
         size_t at = first * edges[k].elements;
 
-        cddpi_model_bind_edge(model, side, k, buffers[k].data != NULL ? buffers[k].data + at : NULL,
-                              buffers[k].grad != NULL ? buffers[k].grad + at : NULL);
+        cddpi_device_model_bind_edge(part, side, k,
+                                     buffers[k].data != NULL ? buffers[k].data + at : NULL,
+                                     buffers[k].grad != NULL ? buffers[k].grad + at : NULL);
     }
 }
 
@@ -103,7 +109,7 @@ static cddp_status lead_on(int device, void *arg)
 
     (void)device;
     bind(run->replicated->head, CDDPI_EDGE_OUT, run->replicated->in, 0);
-    return cddpi_model_forward(run->replicated->head, run->batch, run->training, &none);
+    return cddpi_device_model_forward(run->replicated->head, run->batch, run->training, &none);
 }
 
 /* Its rows lie at their places in the whole: that is the scattering and the gathering. */
@@ -115,7 +121,7 @@ static cddp_status forward_on(int device, void *arg)
 
     bind(replica->model, CDDPI_EDGE_IN, run->replicated->in, replica->first);
     bind(replica->model, CDDPI_EDGE_OUT, run->replicated->out, replica->first);
-    return cddpi_model_forward(replica->model, &replica->batch, run->training, &none);
+    return cddpi_device_model_forward(replica->model, &replica->batch, run->training, &none);
 }
 
 static cddp_status lose_on(int device, void *arg)
@@ -124,31 +130,44 @@ static cddp_status lose_on(int device, void *arg)
 
     (void)device;
     bind(run->replicated->tail, CDDPI_EDGE_IN, run->replicated->out, 0);
-    return cddpi_model_forward(run->replicated->tail, run->batch, run->training, &run->result);
+    return cddpi_device_model_forward(run->replicated->tail, run->batch, run->training,
+                                      &run->result);
+}
+
+/* That gradients come from a GPU, too: what follows reads them all. */
+static cddp_status fetched(void *context, size_t index)
+{
+    (void)context;
+    (void)index;
+    return CDDP_OK;
 }
 
 static cddp_status lose_back_on(int device, void *arg)
 {
-    const struct run *run = arg;
+    struct run *run = arg;
 
     (void)device;
-    return cddpi_model_backward(run->replicated->tail, run->scale, run->accumulate, NULL, NULL);
+    return cddpi_device_model_backward(run->replicated->tail, run->scale, run->accumulate, fetched,
+                                       NULL, &run->replicated->late);
 }
 
 static cddp_status lead_back_on(int device, void *arg)
 {
     const struct run *run = arg;
+    struct cddpi_loss_result none;
 
     (void)device;
-    return cddpi_model_backward(run->replicated->head, run->scale, run->accumulate, NULL, NULL);
+    return cddpi_device_model_backward(run->replicated->head, run->scale, run->accumulate, fetched,
+                                       NULL, &none);
 }
 
 static cddp_status backward_on(int device, void *arg)
 {
     const struct run *run = arg;
+    struct cddpi_loss_result none;
 
-    return cddpi_model_backward(run->replicated->replicas[device].model, run->scale, false, NULL,
-                                NULL);
+    return cddpi_device_model_backward(run->replicated->replicas[device].model, run->scale, false,
+                                       fetched, NULL, &none);
 }
 
 /* The devices' gradients in their order, then what is bound. */
@@ -174,7 +193,8 @@ static cddp_status sum_on(int device, void *arg)
 {
     const struct run *run = arg;
     size_t count = 0;
-    const cddp_param *params = cddpi_model_params(run->replicated->replicas[0].model, &count);
+    const cddp_param *params = cddpi_device_model_params(run->replicated->replicas[0].model,
+                                                         &count);
 
     (void)device;
     for (size_t i = 0; i < count; i++) {
@@ -229,7 +249,8 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
 {
     cddp_chunk chunks[CDDP_PARALLEL_DEVICES] = {{NULL, 0}};
     size_t inputs = replicated->input_elements;
-    size_t predictions = (size_t)cddpi_model_predictions(replicated->tail);
+    size_t predictions = (size_t)cddpi_model_predictions(
+        cddpi_device_model_inside(replicated->tail));
     size_t first = 0;
     cddp_status status = CDDP_OK;
 
@@ -265,7 +286,7 @@ void cddpi_replicated_release_edges(struct cddpi_replicated *replicated)
 
 static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
 {
-    const struct cddpi_model *copy = replicated->replicas[0].model;
+    const struct cddpi_model *copy = cddpi_device_model_inside(replicated->replicas[0].model);
     struct cddpi_device *device = cddpi_device_cpu();
     size_t count;
     cddp_status status;
@@ -305,6 +326,9 @@ cddp_status cddpi_replicated_forward(struct cddpi_replicated *replicated,
     struct run run = {.replicated = replicated, .batch = batch, .training = training};
     cddp_status status = make_room(replicated, batch->count);
 
+    for (size_t i = 0; i < replicated->copied_params; i++) {
+        replicated->copied_data[i] = replicated->params[replicated->first_param + i].data;
+    }
     if (status == CDDP_OK) {
         status = divide(replicated, batch);
     }
@@ -318,6 +342,11 @@ cddp_status cddpi_replicated_forward(struct cddpi_replicated *replicated,
         *out = run.result;
     }
     return status;
+}
+
+struct cddpi_loss_result cddpi_replicated_late(const struct cddpi_replicated *replicated)
+{
+    return replicated->late;
 }
 
 cddp_status cddpi_replicated_backward(struct cddpi_replicated *replicated, double scale,

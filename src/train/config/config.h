@@ -118,6 +118,7 @@ struct cddpi_config {
         int64_t eval_epochs;
         int device;
         struct cddpi_text_list devices;
+        bool offload_optimizer;
         char *init_method;
         int rank, world_size;
         int precision;

@@ -207,8 +207,15 @@ const struct cddpi_key cddpi_config_keys[] = {
          "says, else *cpu*."},
     {KEY(train.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=model_parallel|data_parallel",
      .text = "The devices that each rank works with, in order: *cpu:N* is the N-th processor that "
-             "the rank may use, with a thread bound to it, *cpu* a thread that is not; none: those "
-             "that *parallel.placement* names."},
+             "the rank may use, with a thread bound to it, *cpu* a thread that is not, *cuda:N* a "
+             "GPU, *cuda* the one that the rank would have alone; none: those that "
+             "*parallel.placement* names. See SEVERAL DEVICES."},
+    {KEY(train.offload_optimizer), CDDPI_KEY_BOOL, "false",
+     .text =
+         "On GPUs: the optimizer, with the moments, its own copy of the parameters and the mean "
+         "of their gradients, is in the processor's memory, and the GPU has parameters and "
+         "gradients only; with *train.device* = cuda. The results are the same. See SEVERAL "
+         "DEVICES for what it costs; with *train.devices* it is always so."},
     {KEY(train.init_method), CDDPI_KEY_TEXT, "\"\"", .local = true,
      .text =
          "Where ranks meet that no launcher has started, as PyTorch's init_process_group() takes "
@@ -333,11 +340,11 @@ const struct cddpi_key cddpi_config_keys[] = {
              "other, with what directly follows them and has no parameters; all others, and the "
              "loss, are on the first device. None: all layers have copies."},
     {KEY(parallel.placement), CDDPI_KEY_TEXT, "\"\"", MODEL_PARALLEL,
-     .text =
-         "Which layers are on which device: \"layer1=cpu:0, fc=cpu:1\". A layer is named by its "
-         "name, by what names begin with (*layer1* for *layer1.0.conv1* and the like), or by "
-         "its number from 0. Layers without parameters that are not named go with the layer "
-         "before them."},
+     .text = "Which layers are on which device: \"layer1=cpu:0, fc=cpu:1\", or \"embedding=cpu, "
+             "fc=cuda:0\". A layer is named by its "
+             "name, by what names begin with (*layer1* for *layer1.0.conv1* and the like), or by "
+             "its number from 0. Layers without parameters that are not named go with the layer "
+             "before them."},
     {KEY(parallel.pipeline), CDDPI_KEY_INT, "1", 1, 4096,
      .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
              "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "

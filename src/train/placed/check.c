@@ -1,8 +1,7 @@
 /* check.c - owns what is refused of parallel.* and train.devices before there is a model. */
 #include "train/placed/placed.h"
 
-/* Whether statistics of a layer are taken over ranks. */
-static bool has_sync(const struct cddpi_config *config)
+bool cddpi_trainer_has_sync(const struct cddpi_config *config)
 {
     bool sync = config->model.sync_batch_norm;
 
@@ -24,7 +23,7 @@ static cddp_status check_data_parallel(const struct cddpi_config *config)
                                  "is for pipelines; with parallel.type = \"data_parallel\" "
                                  "train.accumulate makes micro-batches");
     }
-    return has_sync(config)
+    return cddpi_trainer_has_sync(config)
                ? cddpi_config_fail(config, "parallel.type",
                                    "\"data_parallel\" cannot take statistics of batch_norm over "
                                    "all devices (sync): start a rank for each device")
@@ -41,7 +40,7 @@ static cddp_status check_micro_batches(const struct cddpi_config *config)
                                  "micro-batches: give one of the two",
                                  (long long)count, (long long)config->train.accumulate);
     }
-    if (count > 1 && has_sync(config)) {
+    if (count > 1 && cddpi_trainer_has_sync(config)) {
         return cddpi_config_fail(config, "parallel.micro_batches",
                                  "several are on their way at once, but batch_norm over all ranks "
                                  "(sync) takes statistics of one of them");
@@ -78,6 +77,36 @@ static cddp_status check_others(const struct cddpi_config *config)
                                            "this out");
 }
 
+static cddp_status check_generate(const struct cddpi_config *config)
+{
+    return config->train.generate_steps > 0
+               ? cddpi_config_fail(config, "train.generate_steps",
+                                   "text cannot be generated on the way by a model on several "
+                                   "devices, or whose optimizer is not on its GPU; from a "
+                                   "checkpoint of it it can: cddp-train --generate")
+               : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_offload_check(const struct cddpi_config *config)
+{
+    const char *words = config->parallel.type != CDDPI_PARALLEL_RANKS
+                            ? "where a rank has several devices the optimizer is in the "
+                              "processor's memory always: leave this out"
+                        : config->parallel.pipeline > 1
+                            ? "stages over ranks are on processors: leave this out"
+                        : config->train.device != CDDPI_TRAIN_ON_CUDA
+                            ? "is for ranks with a GPU each: it needs train.device = \"cuda\""
+                        : config->model.type == CDDPI_MODEL_DCGAN
+                            ? "dcgan's two optimizers are on its device: leave this out"
+                        : cddpi_trainer_has_sync(config)
+                            ? "leaves ranks no exchange of statistics of batch_norm (sync): "
+                              "leave this out"
+                            : NULL;
+
+    return words != NULL ? cddpi_config_fail(config, "train.offload_optimizer", "%s", words)
+                         : check_generate(config);
+}
+
 cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
 {
     cddp_status status;
@@ -88,20 +117,14 @@ cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
     }
     if (config->train.device == CDDPI_TRAIN_ON_CUDA) {
         return cddpi_config_fail(config, "train.device",
-                                 "one process works on several processors, but not on several GPUs "
-                                 "yet: start a rank for each");
+                                 "with parallel.type = \"model_parallel\" or \"data_parallel\" "
+                                 "train.devices or parallel.placement name the GPUs: leave this "
+                                 "out");
     }
     status = check_others(config);
     if (status == CDDP_OK) {
         status = config->parallel.type == CDDPI_PARALLEL_DATA ? check_data_parallel(config)
                                                               : check_model_parallel(config);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    return config->train.generate_steps > 0
-               ? cddpi_config_fail(config, "train.generate_steps",
-                                   "text cannot be generated on the way by a model on several "
-                                   "devices; from a checkpoint of it it can: cddp-train --generate")
-               : CDDP_OK;
+    return status == CDDP_OK ? check_generate(config) : status;
 }

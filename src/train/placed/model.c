@@ -19,6 +19,12 @@ cddp_status cddpi_trainer_placed_backward(struct cddpi_trainer_placed *placed, d
                : cddpi_placed_backward(placed->model, scale, accumulate, ready, context);
 }
 
+struct cddpi_loss_result cddpi_trainer_placed_late(const struct cddpi_trainer_placed *placed)
+{
+    return placed->replicated != NULL ? cddpi_replicated_late(placed->replicated)
+                                      : cddpi_placed_late(placed->model);
+}
+
 void cddpi_trainer_placed_bind_grads(struct cddpi_trainer_placed *placed, void *const *grads)
 {
     if (placed->replicated != NULL) {

@@ -1,6 +1,7 @@
-/* placed.h - a run whose ranks have several devices each (parallel.type): what parts of the trainer
- * do otherwise then. Each rank has the whole model, in segments on its devices or as a copy on
- * each, so reducer, optimizer, evaluation and checkpoints are those of a run with one device. */
+/* placed.h - a run whose ranks have devices of their own, several (parallel.type) or one GPU whose
+ * optimizer is on the processor: what parts of the trainer do otherwise then. Each rank has the
+ * whole model, in segments on its devices or as a copy on each, and all parameters are in the
+ * processor's memory: reducer, optimizer, evaluation and checkpoints are those of one device. */
 #ifndef CDDPI_TRAIN_PLACED_PLACED_H
 #define CDDPI_TRAIN_PLACED_PLACED_H
 
@@ -21,11 +22,25 @@ struct cddpi_trainer_placed {
  *  CDDP_ERR_CONFIG. */
 CDDP_CHECKED cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config);
 
+/** Whether ranks have devices of their own (trainer->placed), while the group's is the processor:
+ *  several of them, or one GPU whose optimizer is here. */
+static inline bool cddpi_trainer_has_devices(const struct cddpi_config *config)
+{
+    return config->parallel.type != CDDPI_PARALLEL_RANKS || config->train.offload_optimizer;
+}
+
+/** Likewise of train.offload_optimizer, where that is true. */
+CDDP_CHECKED cddp_status cddpi_trainer_offload_check(const struct cddpi_config *config);
+
+/** Whether statistics of a layer are taken over ranks. */
+bool cddpi_trainer_has_sync(const struct cddpi_config *config);
+
 /** The devices that the configuration names.
- *  @param out  cddp_devices_destroy().
- *  @return CDDP_OK; CDDP_ERR_CONFIG. */
+ *  @param group  Whose rank the process is; NULL: of none, as in a dry run.
+ *  @param out    cddp_devices_destroy().
+ *  @return CDDP_OK; CDDP_ERR_CONFIG; CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config,
-                                                    cddp_devices **out);
+                                                    const cddp_group *group, cddp_devices **out);
 /** data_parallel: on which of @p devices outputs come together. */
 CDDP_CHECKED cddp_status cddpi_trainer_output_device(const struct cddpi_config *config,
                                                      const cddp_devices *devices, int *out);
@@ -58,11 +73,14 @@ CDDP_CHECKED cddp_status cddpi_trainer_placed_forward(struct cddpi_trainer_place
 CDDP_CHECKED cddp_status cddpi_trainer_placed_backward(struct cddpi_trainer_placed *placed,
                                                        double scale, bool accumulate,
                                                        cddpi_grad_ready_fn ready, void *context);
+/** As cddpi_placed_late(). */
+struct cddpi_loss_result cddpi_trainer_placed_late(const struct cddpi_trainer_placed *placed);
 void cddpi_trainer_placed_bind_grads(struct cddpi_trainer_placed *placed, void *const *grads);
 void cddpi_trainer_placed_bind_params(struct cddpi_trainer_placed *placed, void *const *data,
                                       cddpi_param_wait_fn wait, void *context);
 bool cddpi_trainer_placed_param_decays(const struct cddpi_trainer_placed *placed, size_t index);
-/** The device whose memory has the rank's parameter @p index, its gradient and its moments. */
+/** The device whose memory has the rank's parameter @p index, its gradient and its moments; of a
+ *  GPU only a copy, which it computes with: the processor's memory has these. */
 int cddpi_trainer_placed_param_device(const struct cddpi_trainer_placed *placed, size_t index);
 const uint32_t *cddpi_trainer_placed_ready_order(const struct cddpi_trainer_placed *placed);
 

@@ -102,6 +102,9 @@ static const struct cddpi_text_list *named_devices(const struct cddpi_config *co
 
 static const char *devices_key(const struct cddpi_config *config)
 {
+    if (config->train.offload_optimizer) {
+        return "train.device";
+    }
     if (config->parallel.devices.count > 0) {
         return "parallel.devices";
     }
@@ -131,6 +134,9 @@ static cddp_status collect_names(const struct cddpi_config *config, struct names
     cddp_status status = CDDP_OK;
 
     out->count = 0;
+    if (config->train.offload_optimizer) { /* which has no list of devices */
+        return add_name(config, "train.device", "cuda", out);
+    }
     for (int i = 0; status == CDDP_OK && i < devices->count; i++) {
         status = add_name(config, devices_key(config), devices->values[i], out);
     }
@@ -143,9 +149,11 @@ static cddp_status collect_names(const struct cddpi_config *config, struct names
     return status;
 }
 
-cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, cddp_devices **out)
+cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, const cddp_group *group,
+                                       cddp_devices **out)
 {
     const char *key = devices_key(config);
+    struct cddpi_devices_place place = {-1, 0, 1};
     struct names names = {.count = 0};
     cddp_status status = check_subset(config);
 
@@ -160,7 +168,12 @@ cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, cddp_d
                                          "\"model_parallel\" needs train.devices, or "
                                          "parallel.placement that names them");
     } else if (status == CDDP_OK) {
-        status = cddp_devices_create((const char *const *)names.values, names.count, out);
+        if (group != NULL) {
+            place = (struct cddpi_devices_place){cddp_group_rank(group),
+                                                 cddp_group_local_rank(group),
+                                                 cddp_group_local_world_size(group)};
+        }
+        status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
         if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {
             status = cddpi_config_fail(config, key, "%s", cddp_last_error());
         }
@@ -339,15 +352,38 @@ static cddp_status from_division(const struct cddpi_config *config,
     return CDDP_OK;
 }
 
+/* All layers on the first device. */
+static cddp_status put_all(const struct cddpi_model_spec *spec, struct cddpi_segment **out,
+                           int *out_count)
+{
+    struct cddpi_segment *segment = cddpi_zalloc(sizeof *segment);
+    bool has_params;
+    cddp_status status = segment != NULL
+                             ? cddpi_model_layer_has_params(spec, 0, &has_params,
+                                                            &segment->layers.end)
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a segment");
+
+    if (status != CDDP_OK) {
+        cddpi_free(segment);
+        return status;
+    }
+    *out = segment;
+    *out_count = 1;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_placement(const struct cddpi_config *config,
                                     const struct cddpi_model_spec *spec, cddp_group *group,
                                     int samples, cddp_devices **devices, struct cddpi_segment **out,
                                     int *out_count)
 {
-    cddp_status status = cddpi_trainer_open_devices(config, devices);
+    cddp_status status = cddpi_trainer_open_devices(config, group, devices);
 
     if (status != CDDP_OK) {
         return status;
+    }
+    if (config->train.offload_optimizer) {
+        return put_all(spec, out, out_count);
     }
     if (config->parallel.placement[0] != '\0' || config->parallel.stages.pairs) {
         return from_places(config, spec, *devices, out, out_count);

@@ -9,17 +9,31 @@
 
 static cddp_status check_trainer(const struct cddpi_trainer *trainer)
 {
-    if (cddpi_device_is_async(trainer->device)) {
-        return cddpi_config_fail(trainer->config, "parallel.type",
-                                 "several devices of one rank are processors (train.device = "
-                                 "\"cpu\")");
-    }
     if (cddpi_env(CDDPI_ENV_ARRIVALS) != NULL && trainer->config->parallel.micro_batches > 1) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "CDDP_ARRIVALS: gradients of several devices arrive in an order that is "
                           "not the same in every run, and is not written down; unset it");
     }
     return CDDP_OK;
+}
+
+/* What segments on a GPU do not do. */
+static cddp_status check_gpus(const struct cddpi_config *config,
+                              const struct cddpi_trainer_placed *placed)
+{
+    if (!cddpi_devices_have_gpu(placed->devices)) {
+        return CDDP_OK;
+    }
+    if (cddpi_trainer_has_sync(config)) {
+        return cddpi_config_fail(config, "parallel.type",
+                                 "several devices of a rank, of which one is a GPU, cannot take "
+                                 "statistics of batch_norm over all ranks (sync)");
+    }
+    return placed->pipelined && config->parallel.schedule == CDDPI_PIPELINE_ZERO_BUBBLE
+               ? cddpi_config_fail(config, "parallel.schedule",
+                                   "zero_bubble is for processors: with a GPU among the devices "
+                                   "there are 1f1b and gpipe")
+               : CDDP_OK;
 }
 
 static cddp_status create(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec,
@@ -36,8 +50,11 @@ static cddp_status create(struct cddpi_trainer *trainer, const struct cddpi_mode
         .group = trainer->group,
         .timeout_ms = cddp_group_timeout_ms(trainer->group),
     };
-    cddp_status status;
+    cddp_status status = check_gpus(config, placed);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (count > CDDPI_TRAINER_CHUNKS) {
         return cddpi_config_fail(config, "parallel.placement",
                                  "goes %d times from device to device, and at most %d are possible",
@@ -90,7 +107,7 @@ static cddp_status create_replicas(struct cddpi_trainer *trainer,
     struct cddpi_trainer_placed *placed = trainer->placed;
     struct cddpi_layer_range layers = {0, 0};
     int output_device = 0;
-    cddp_status status = cddpi_trainer_open_devices(config, &placed->devices);
+    cddp_status status = cddpi_trainer_open_devices(config, trainer->group, &placed->devices);
 
     if (status == CDDP_OK) {
         status = cddpi_trainer_output_device(config, placed->devices, &output_device);
@@ -236,7 +253,7 @@ static cddp_status describe_replicas(const struct cddpi_config *config,
                                      const struct cddpi_model_spec *spec, int samples, FILE *file)
 {
     cddp_devices *devices = NULL;
-    cddp_status status = cddpi_trainer_open_devices(config, &devices);
+    cddp_status status = cddpi_trainer_open_devices(config, NULL, &devices);
 
     if (status == CDDP_OK) {
         status = print_copies(config, spec, devices, samples, file);

@@ -11,15 +11,20 @@ enum { PARTS = 6 }; /* of struct cddpi_held_memory, as they are named in the lin
 static const char *const names[PARTS] = {"parameters",  "gradients", "optimizer",
                                          "activations", "edges",     "outputs"};
 
+/* With GPUs among several devices of a rank, what is the processor's is one more row. */
 static int count_devices(const struct cddpi_trainer *trainer)
 {
-    return trainer->placed != NULL ? trainer->placed->devices->count : 1;
+    const cddp_devices *devices = trainer->placed != NULL ? trainer->placed->devices : NULL;
+
+    return devices != NULL ? devices->count + (cddpi_devices_have_gpu(devices) ? 1 : 0) : 1;
 }
 
 /* Of the first rank's device, whose ranks all have devices of the same names. */
 static void name_device(const struct cddpi_trainer *trainer, int device, char *out, size_t bytes)
 {
-    if (trainer->placed != NULL) {
+    if (trainer->placed != NULL && device == trainer->placed->devices->count) {
+        snprintf(out, bytes, "process");
+    } else if (trainer->placed != NULL) {
         snprintf(out, bytes, "%s", trainer->placed->devices->cores[device].name);
     } else {
         snprintf(out, bytes, "%s", cddpi_device_is_async(trainer->device) ? "cuda" : "cpu");
@@ -43,10 +48,24 @@ static void add_models(const struct cddpi_trainer *trainer, struct cddpi_held_me
     }
 }
 
+/* Where parameter @p index is reduced and updated: for a GPU that is the processor's memory, where
+ * then the parameter itself is, too. */
+static struct cddpi_held_memory *home_of(const struct cddpi_trainer *trainer, size_t index,
+                                         struct cddpi_held_memory *all)
+{
+    const struct cddpi_trainer_placed *placed = trainer->placed;
+    int device = placed != NULL ? cddpi_trainer_placed_param_device(placed, index) : 0;
+
+    if (placed != NULL && cddpi_device_is_async(placed->devices->cores[device].device)) {
+        device = placed->devices->count;
+        all[device].parameters += cddpi_tensors_bytes(&trainer->params[index], 1);
+    }
+    return &all[device];
+}
+
 cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
                                         struct cddpi_held_memory **out, int *out_count)
 {
-    const struct cddpi_trainer_placed *placed = trainer->placed;
     int count = count_devices(trainer);
     struct cddpi_held_memory *all = cddpi_zalloc_array((size_t)count, sizeof *all);
 
@@ -55,10 +74,10 @@ cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
     }
     add_models(trainer, all);
     for (size_t i = 0; i < trainer->param_count; i++) {
-        int device = placed != NULL ? cddpi_trainer_placed_param_device(placed, i) : 0;
+        struct cddpi_held_memory *home = home_of(trainer, i, all);
 
-        all[device].gradients += cddpi_tensors_bytes(&trainer->params[i], 1);
-        all[device].optimizer += cddpi_optim_state_bytes(trainer->optim, i);
+        home->gradients += cddpi_tensors_bytes(&trainer->params[i], 1);
+        home->optimizer += cddpi_optim_state_bytes(trainer->optim, i);
     }
     *out = all;
     *out_count = count;

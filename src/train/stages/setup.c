@@ -105,8 +105,12 @@ static cddp_status check_stages(const struct cddpi_config *config)
 
 cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size)
 {
-    cddp_status status;
+    cddp_status status = config->train.offload_optimizer ? cddpi_trainer_offload_check(config)
+                                                         : CDDP_OK;
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (config->parallel.type != CDDPI_PARALLEL_RANKS) {
         return cddpi_trainer_placed_check(config);
     }
