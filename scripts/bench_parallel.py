@@ -8,6 +8,7 @@ SPLITS = (1, 2, 4, 8, 16, 32, 64)  # micro-batches of a step
 BATCH = 64                         # of a step
 KEPT = (4, 8, 16)                  # micro-batches of constant size, for memory
 KEPT_SAMPLES = {"resnet20": 32, "gpt2": 4}
+STEPS = {"resnet20": (24, 2), "gpt2": (10, 1)} # of a run, and of a line of metrics
 MICRO = 8                          # the number at which pipelines are judged, and schedules compared
 SCHEDULES = ("1f1b", "zero_bubble", "gpipe")
 
@@ -51,18 +52,19 @@ def theory_of(who):
     return ideal(int(count), schedule=schedule[0] if schedule else "1f1b")
 
 
-def measure(bench, conf, words, steps, rounds):
+def measure(bench, name, conf, words, steps, rounds):
     keys = subprocess.run([f"{bench.BUILD}/src/cddp-train", "--keys"], capture_output=True, text=True).stdout
     found = {}
     for _ in range(rounds):
         for who, (ranks, extra) in ways("data_parallel" in keys).items():
-            row = bench.run_cddp(conf, ranks, os.path.join(bench.BUILD, "run"), steps, 2,
+            row = bench.run_cddp(conf, ranks, os.path.join(bench.BUILD, "run"), *steps,
                                  [f"train.batch_size={BATCH}", *words, *extra])
+            bench.say(f"parallel: {name}, {who}: {row['samples_per_s']:.4g} samples/s, {row['peak_rss_mib']:.4g} MiB")
             found.setdefault(who, []).append(row)
     return {who: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for who, rows in found.items()}
 
 
-def measure_memory(bench, conf, words, samples):
+def measure_memory(bench, name, conf, words, samples):
     """Peak of the first stage in MiB, by schedule and number of micro-batches."""
     found = {}
     for schedule in SCHEDULES:
@@ -70,6 +72,7 @@ def measure_memory(bench, conf, words, samples):
             row = bench.run_cddp(conf, STAGES, os.path.join(bench.BUILD, "run"), 6, 1, [
                 f"train.batch_size={samples * count}", *words, f"parallel.pipeline={STAGES}",
                 f"parallel.micro_batches={count}", f"parallel.schedule={schedule}"])
+            bench.say(f"parallel: {name}, {schedule}, {count} micro-batches: {row['peak_rss_mib']:.4g} MiB")
             found.setdefault(schedule, {})[count] = row["peak_rss_mib"]
     return found
 
@@ -80,9 +83,8 @@ def run(bench, rounds, quick):
              "optimizer.schedule.warmup_steps=0"]
     result = {}
     for name, conf, words in (("resnet20", bench.CONF["resnet20"], plain), ("gpt2", gpt, [])):
-        bench.say("parallel:", name)
-        result[name] = {"rows": measure(bench, conf, words, 10 if quick else 24, rounds),
-                        "memory": measure_memory(bench, conf, words, KEPT_SAMPLES[name])}
+        result[name] = {"rows": measure(bench, name, conf, words, (10, 2) if quick else STEPS[name], rounds),
+                        "memory": measure_memory(bench, name, conf, words, KEPT_SAMPLES[name])}
     return result
 
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* This process's number, or 0, in a page that the system clears in a fork. NULL: it cannot. */
-static _Atomic int32_t *known_id;
+static _Atomic(_Atomic int32_t *) known_id;
 
 static void map_known_id(void)
 {
@@ -29,22 +29,26 @@ static void map_known_id(void)
         munmap(page, bytes);
         return;
     }
-    known_id = page; /* until the process ends */
+    atomic_store_explicit(&known_id, page, memory_order_release); /* until the process ends */
 }
 
 int cddpi_process_id(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    _Atomic int32_t *page = atomic_load_explicit(&known_id, memory_order_acquire);
     int32_t id;
 
-    (void)pthread_once(&once, map_known_id);
-    if (known_id == NULL) {
+    if (page == NULL) {
+        (void)pthread_once(&once, map_known_id);
+        page = atomic_load_explicit(&known_id, memory_order_acquire);
+    }
+    if (page == NULL) {
         return getpid();
     }
-    id = atomic_load_explicit(known_id, memory_order_relaxed);
+    id = atomic_load_explicit(page, memory_order_relaxed);
     if (id == 0) {
         id = getpid();
-        atomic_store_explicit(known_id, id, memory_order_relaxed);
+        atomic_store_explicit(page, id, memory_order_relaxed);
     }
     return id;
 }

@@ -70,7 +70,7 @@ static cddp_status finish_in_place(struct cddp_bucket *bucket)
         status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
     }
     bucket->finished = true;
-    bucket->end_ns = cddpi_now_ns();
+    bucket->end_ns = clears ? cddpi_now_ns() : bucket->start_ns;
     return status == CDDP_OK ? cddpi_timing_bucket_end(bucket) : status;
 }
 
@@ -116,6 +116,16 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     }
     bucket->stage++;
     return CDDP_OK;
+}
+
+size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_slot *slot,
+                            size_t *out_first)
+{
+    const struct cddpi_bucket_plan_bucket *planned =
+        &bucket->ddp->layout.plan->buckets[bucket->index];
+
+    *out_first = planned->is_part ? (size_t)((unsigned char *)bucket->data - slot->slice) : 0;
+    return planned->is_part ? planned->payload : slot->bytes;
 }
 
 size_t cddpi_shard_elements(const struct cddp_bucket *bucket)

@@ -17,6 +17,8 @@
 
 #include <string.h>
 
+struct cddpi_manifest;
+
 struct cddpi_param {
     char *name;
     void *data;
@@ -236,12 +238,21 @@ cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call);
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
 cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status);
+/** The bytes of @p bucket that are @p slot's, from its byte @p out_first on. */
+size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_slot *slot,
+                            size_t *out_first);
 /** How many elements of @p bucket a rank updates if the optimizer is sharded, with padding. */
 size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
 
 /* hooks.c */
 /** Allocate what a built-in hook needs, so that grad_ready need not. Collective. */
 cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket);
+
+/* register.c */
+/** Check and keep the parameters and buffers of @p model. Local. */
+cddp_status cddpi_ddp_register(cddp_ddp *ddp, const struct cddpi_manifest *model);
+/** What is stored when there is no memory for @p count of them. */
+cddp_status cddpi_ddp_no_memory(size_t count);
 
 /* memory.c */
 /** Copy memory, or clear it, in the compute stream. */
@@ -312,6 +323,12 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
 void cddpi_ddp_read_joined(cddp_ddp *ddp);
 
 /* reducer.c */
+/** A backward begins, at @p now_ns. */
+cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns);
+/** Start all buckets that are complete and whose predecessors were started. */
+cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp);
+
+/* finish.c */
 /** cddp_ddp_wait() within a call. */
 cddp_status cddpi_ddp_wait(cddp_ddp *ddp);
 /** Make the handle ready for the next backward. */

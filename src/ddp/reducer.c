@@ -1,5 +1,5 @@
-/* reducer.c - owns the course of a step: begin, gradients becoming ready, buckets started strictly
- * in index order, and the wait at its end. */
+/* reducer.c - owns the course of a step until its end: begin, gradients becoming ready, buckets
+ * started strictly in index order. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -8,8 +8,6 @@
 
 #include <math.h>
 #include <string.h>
-
-static const cddp_step plain_step = CDDP_STEP_INIT;
 
 static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
 {
@@ -98,8 +96,7 @@ static cddp_status why_not_started(cddp_ddp *ddp, cddp_status status)
     return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
 }
 
-/* Start all buckets that are complete and whose predecessors were started. */
-static cddp_status start_buckets(cddp_ddp *ddp)
+cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp)
 {
     while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
            ddp->layout.buckets[ddp->next_bucket].missing == 0) {
@@ -144,17 +141,6 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
     return ddp->step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
 }
 
-/* The bytes of @p bucket that are @p slot's, from its first one on. */
-static size_t part_of(const struct cddp_bucket *bucket, const struct cddpi_slot *slot,
-                      size_t *out_first)
-{
-    const struct cddpi_bucket_plan_bucket *planned =
-        &bucket->ddp->layout.plan->buckets[bucket->index];
-
-    *out_first = planned->is_part ? (size_t)((unsigned char *)bucket->data - slot->slice) : 0;
-    return planned->is_part ? planned->payload : slot->bytes;
-}
-
 /* A gradient is ready: start what it completes. Of one in several buckets each part goes as soon as
  * it is copied, while the next is. */
 static cddp_status complete(cddp_ddp *ddp, const struct cddpi_slot *slot)
@@ -165,20 +151,20 @@ static cddp_status complete(cddp_ddp *ddp, const struct cddpi_slot *slot)
 
     for (uint32_t p = 0; p < ddp->layout.plan->parts_of[index] && status == CDDP_OK; p++) {
         size_t first;
-        size_t bytes = part_of(&bucket[p], slot, &first);
+        size_t bytes = cddpi_bucket_part_of(&bucket[p], slot, &first);
 
         if (slot->copied) {
             status = cddpi_ddp_copy(ddp, slot->slice + first, (char *)slot->grad + first, bytes);
         }
         bucket[p].missing--;
         if (status == CDDP_OK) {
-            status = start_buckets(ddp);
+            status = cddpi_ddp_start_buckets(ddp);
         }
     }
     return status;
 }
 
-static cddp_status begin_backward(cddp_ddp *ddp, int64_t now_ns)
+cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns)
 {
     ddp->in_backward = true;
     ddp->begin_ns = now_ns;
@@ -210,7 +196,7 @@ static cddp_status take_ready(cddp_ddp *ddp, size_t index)
 /* All those of [first, first + count) that are not frozen are ready; they were checked. */
 static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
-    cddp_status status = ddp->in_backward ? CDDP_OK : begin_backward(ddp, cddpi_now_ns());
+    cddp_status status = ddp->in_backward ? CDDP_OK : cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
 
     for (size_t i = first; i < first + count && status == CDDP_OK; i++) {
         if (ddp->params[i].slot != UINT32_MAX) {
@@ -288,221 +274,4 @@ cddp_status cddp_ddp_progress(cddp_ddp *ddp)
     cddp_status status = cddpi_ddp_enter(ddp, "ddp_progress");
 
     return status == CDDP_OK ? cddpi_ddp_leave(ddp, progress(ddp)) : status;
-}
-
-/* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
- * statuses tell whether another rank has used them. */
-static cddp_status copy_out(struct cddp_bucket *bucket)
-{
-    cddp_status status = CDDP_OK;
-    cddp_ddp *ddp = bucket->ddp;
-    const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
-
-    for (size_t i = 0; i < planned->count && status == CDDP_OK; i++) {
-        struct cddpi_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
-        size_t first;
-        size_t bytes = part_of(bucket, slot, &first);
-
-        if (slot->copied && !slot->zero_filled) {
-            status = cddpi_ddp_copy(ddp, (char *)slot->grad + first, slot->slice + first, bytes);
-        }
-    }
-    bucket->copied = true;
-    return status;
-}
-
-/* Wait for a bucket's present stage and go on to its next. */
-static cddp_status push(struct cddp_bucket *bucket)
-{
-    if (!bucket->finished) {
-        cddp_status status = cddp_work_wait(bucket->work, 0);
-
-        if (status != CDDP_OK) {
-            return cddpi_bucket_failed(bucket, status);
-        }
-        cddp_work_destroy(bucket->work);
-        bucket->work = NULL;
-        if (bucket->end_ns == 0) {
-            bucket->end_ns = cddpi_now_ns();
-        }
-        status = cddpi_bucket_advance(bucket);
-        if (status != CDDP_OK) {
-            return status;
-        }
-    }
-    return bucket->finished && !bucket->copied ? copy_out(bucket) : CDDP_OK;
-}
-
-/* Finish all buckets in rounds: a stage of each, in bucket order, then the next stage. */
-static cddp_status finish_buckets(cddp_ddp *ddp)
-{
-    bool open = true;
-
-    while (open) {
-        open = false;
-        for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-            struct cddp_bucket *bucket = &ddp->layout.buckets[b];
-            cddp_status status = bucket->copied ? CDDP_OK : push(bucket);
-
-            if (status != CDDP_OK) {
-                return status;
-            }
-            open = open || !bucket->finished;
-        }
-    }
-    return CDDP_OK;
-}
-
-/* A captured step contains no exchange of step statuses: it is replayed as it is. */
-static cddp_status record_buckets(cddp_ddp *ddp)
-{
-    cddp_status status;
-
-    if (ddp->arrival_count < ddp->slot_count) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "ddp: %zu of %zu parameters got no gradient, so the step cannot be "
-                          "captured",
-                          ddp->slot_count - ddp->arrival_count, ddp->slot_count);
-    }
-    status = start_buckets(ddp);
-    return status == CDDP_OK ? finish_buckets(ddp) : status;
-}
-
-static cddp_status synchronise(cddp_ddp *ddp)
-{
-    cddp_status status;
-
-    cddpi_unused_complete(ddp);
-    status = start_buckets(ddp);
-    if (status == CDDP_OK) {
-        status = cddpi_step_status_start(ddp);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_timing_mark(ddp, CDDPI_AT_WAIT);
-    }
-    if (status == CDDP_OK) {
-        status = finish_buckets(ddp);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_timing_mark(ddp, CDDPI_AFTER_WAIT);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_step_status_finish(ddp);
-    }
-    return status == CDDP_OK ? cddpi_unused_restore(ddp) : status;
-}
-
-/* Keep what the step has cost; the buckets themselves may be rebuilt. On a device that is known
- * later. */
-static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
-{
-    const struct cddpi_layout *layout = &ddp->layout;
-    int64_t first_ns = layout->buckets[0].start_ns;
-    int64_t last_ns = first_ns;
-
-    ddp->stats.steps++;
-    if (cddpi_device_is_async(ddp->device)) {
-        return cddpi_timing_read(ddp);
-    }
-    ddp->stats.bytes = 0;
-    for (size_t b = 0; b < layout->plan->bucket_count; b++) {
-        const struct cddp_bucket *bucket = &layout->buckets[b];
-        cddp_bucket_stats *stats = &ddp->bucket_stats[b];
-
-        stats->bytes = layout->plan->buckets[b].payload;
-        stats->params = layout->plan->buckets[b].count;
-        stats->start_ns = (uint64_t)(bucket->start_ns - ddp->begin_ns);
-        stats->end_ns = (uint64_t)(bucket->end_ns - ddp->begin_ns);
-        ddp->stats.bytes += stats->bytes;
-        last_ns = bucket->end_ns > last_ns ? bucket->end_ns : last_ns;
-    }
-    ddp->stats.buckets = layout->plan->bucket_count;
-    ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
-    ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
-    ddp->stats.peer_wait_ns = (uint64_t)ddp->peers_ns < ddp->stats.exposed_ns
-                                  ? (uint64_t)ddp->peers_ns
-                                  : ddp->stats.exposed_ns;
-    if (ddp->shards != NULL) { /* forward has waited for parameters */
-        ddp->stats.exposed_ns += ddp->shards->waited_ns;
-        ddp->shards->waited_ns = 0;
-    }
-    ddp->stats.transfer_ns = ddp->stats.exposed_ns - ddp->stats.peer_wait_ns;
-    ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
-    ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
-    ddp->stats.total_transfer_ns += ddp->stats.transfer_ns;
-    return CDDP_OK;
-}
-
-void cddpi_ddp_end_backward(cddp_ddp *ddp)
-{
-    for (size_t s = 0; s < ddp->slot_count; s++) {
-        ddp->slots[s].ready = false;
-        ddp->slots[s].used = ddp->slots[s].used && ddp->step.no_sync;
-    }
-    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[b];
-
-        bucket->missing = ddp->layout.plan->buckets[b].count;
-        bucket->stage = 0;
-        bucket->finished = false;
-        bucket->copied = false;
-        bucket->end_ns = 0;
-    }
-    ddp->next_bucket = 0;
-    ddp->seen = 0;
-    ddp->arrival_count = 0;
-    ddp->in_backward = false;
-    ddp->step = plain_step;
-}
-
-cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
-{
-    int64_t entered_ns = cddpi_now_ns();
-    cddp_status status = CDDP_OK;
-
-    if (ddp->broken) {
-        return cddpi_ddp_usable(ddp);
-    }
-    ddp->wait_ns = entered_ns;
-    if (cddpi_group_is_capturing(ddp->group)) {
-        return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
-    }
-    if (ddp->step.no_sync) {
-        cddpi_ddp_end_backward(ddp);
-        ddp->backward++;
-        return CDDP_OK;
-    }
-    if (!ddp->in_backward) {
-        status = begin_backward(ddp, entered_ns);
-    }
-    if (status == CDDP_OK) {
-        status = synchronise(ddp);
-    }
-    if (status == CDDP_OK) {
-        status = note_costs(ddp, entered_ns);
-        cddpi_ddp_trace_end(ddp, entered_ns);
-    }
-    if (ddp->shards != NULL) {
-        ddp->shards->has_moved = false;
-    }
-    if (status == CDDP_OK && ddp->rebuild_due) {
-        status = cddpi_layout_rebuild(ddp);
-    }
-    if (status == CDDP_OK) {
-        cddpi_layout_tell_late(ddp);
-    }
-    if (status != CDDP_OK) {
-        return cddpi_ddp_break(ddp, status);
-    }
-    ddp->last = ddp->step;
-    cddpi_ddp_end_backward(ddp);
-    ddp->backward++;
-    return CDDP_OK;
-}
-
-cddp_status cddp_ddp_wait(cddp_ddp *ddp)
-{
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_wait");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp)) : status;
 }

@@ -44,8 +44,12 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
         own->arrival_ns = ddp->arrival_ns - ddp->clock_origin_ns;
         own->wait_ns = ddp->wait_ns - ddp->clock_origin_ns;
     }
-    status = cddp_all_gather(ddp->group, own, ddp->step_statuses, sizeof *own, CDDP_U8,
-                             &ddp->step_status_work);
+    if (ddp->in_place && !cddpi_device_is_async(ddp->device)) { /* one rank knows all there is */
+        status = cddpi_group_usable(ddp->group);
+    } else {
+        status = cddp_all_gather(ddp->group, own, ddp->step_statuses, sizeof *own, CDDP_U8,
+                                 &ddp->step_status_work);
+    }
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
 }
 
@@ -168,8 +172,11 @@ static void split_wait(cddp_ddp *ddp)
 
 cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
 {
-    cddp_status status = cddp_work_wait(ddp->step_status_work, 0);
+    cddp_status status = CDDP_OK;
 
+    if (ddp->step_status_work != NULL) {
+        status = cddp_work_wait(ddp->step_status_work, 0);
+    }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: end of the step of backward %llu",
                                  (unsigned long long)ddp->backward);

@@ -35,7 +35,7 @@ void cddpi_ddp_log_plan(const cddp_ddp *ddp)
 
 void cddpi_ddp_trace_begin(cddp_ddp *ddp)
 {
-    const char *text = cddpi_env(CDDPI_ENV_TRACE);
+    const char *text;
     uint64_t first;
     uint64_t last;
     cddp_status status;
@@ -44,6 +44,7 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
         return;
     }
     ddp->trace_looked = true;
+    text = cddpi_env(CDDPI_ENV_TRACE);
     if (text == NULL || ddp->group->trace != NULL) { /* whoever opened it says what a step is */
         return;
     }
@@ -63,11 +64,12 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
 void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns)
 {
     const struct cddpi_layout *layout = &ddp->layout;
-    int64_t now = cddpi_now_ns();
+    int64_t now;
 
     if (ddp->group->trace == NULL) {
         return;
     }
+    now = cddpi_now_ns();
     cddpi_trace_add(ddp->group, CDDPI_SPAN_WAIT, entered_ns, now, -1, 0);
     for (size_t b = 0; b < layout->plan->bucket_count && !cddpi_device_is_async(ddp->device); b++) {
         cddpi_trace_add(ddp->group, CDDPI_SPAN_BUCKET, layout->buckets[b].start_ns,

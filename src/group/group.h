@@ -252,6 +252,9 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               const struct cddpi_transport *transport,
                               struct cddpi_backend *backend, cddp_group **out);
 
+/** Whether an operation can begin: CDDP_OK, or what has ended the group. */
+cddp_status cddpi_group_usable(cddp_group *group);
+
 /** Start @p op on the processor's memory: wait for it when @p out is NULL. */
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
 

@@ -436,12 +436,9 @@ static void number(cddp_group *group, struct cddpi_group_op *op)
     op->call = group->calls;
 }
 
-cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out)
+cddp_status cddpi_group_usable(cddp_group *group)
 {
-    struct cddp_work local = {.op = *op, .group = group};
-    struct cddp_work *work = &local;
     cddp_status status;
-    bool direct;
 
     if (atomic_load_explicit(&group->broken, memory_order_acquire)) {
         /* what a call has begun may fail before it has begun the rest: that is its status */
@@ -453,6 +450,19 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
         status = cddpi_group_device_reason(group, status);
         set_broken(group);
         return cddpi_group_fail_broken(group, status);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out)
+{
+    struct cddp_work local = {.op = *op, .group = group};
+    struct cddp_work *work = &local;
+    cddp_status status = cddpi_group_usable(group);
+    bool direct;
+
+    if (status != CDDP_OK) {
+        return status;
     }
     if (out != NULL) {
         work = cddpi_work_take(group, &local);
