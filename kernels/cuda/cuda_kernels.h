@@ -9,9 +9,9 @@
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
  * floating-point atomics). The definitions are those of the CPU kernels (the headers of kernels/cpu
  * and the ops in src/nn/ops), which tests compare with. What works element by element (gelu, silu,
- * relu, add, add_bias, dropout and their gradients) may write in the place of an input. All return
- * CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or
- * CDDP_ERR_DEVICE. */
+ * relu, pointwise, add, add_bias, dropout and their gradients) may write in the place of an input.
+ * All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here)
+ * or CDDP_ERR_DEVICE. */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
 
@@ -35,6 +35,13 @@ struct cddpi_cuda_linear {
     enum cddpi_cuda_epilogue epilogue;
     /* The fastest algorithm, whatever its bits, where $CDDP_PRODUCTS says nothing. */
     bool any_order;
+};
+
+/* Functions of one number whose derivative is known from their value. */
+enum cddpi_cuda_function {
+    CDDPI_FUNCTION_TANH,
+    CDDPI_FUNCTION_SIGMOID,
+    CDDPI_FUNCTION_LEAKY_RELU /* x > 0 ? x : slope x */
 };
 
 struct cddpi_cuda_attention {
@@ -69,6 +76,19 @@ struct cddpi_cuda_norm {
     int channels;
     float epsilon, momentum;
     bool relu;
+};
+
+/* Rows are pixels, `size` channels a window; kernels/cpu/response_norm.h says what is made. */
+struct cddpi_cuda_response {
+    cddp_type type;
+    size_t rows; /* count x height x width */
+    int channels, size;
+    float alpha, beta, offset;
+};
+
+struct cddpi_cuda_lstm {
+    cddp_type type;
+    size_t rows, length, units; /* sequences, steps of each, outputs of a step */
 };
 
 /* One tensor of an update over many: what stays the same from step to step. */
@@ -242,6 +262,13 @@ struct cddpi_cuda_kernels {
     /* dx = y > 0 ? dy : 0 */
     cddp_status (*relu_grad)(struct cddpi_device *device, cddp_type type, const void *dy,
                              const void *y, size_t count, void *dx);
+    /* @p slope: of leaky_relu; else 0. Backward takes the value. */
+    cddp_status (*pointwise)(struct cddpi_device *device, cddp_type type,
+                             enum cddpi_cuda_function function, float slope, const void *x,
+                             size_t count, void *y);
+    cddp_status (*pointwise_grad)(struct cddpi_device *device, cddp_type type,
+                                  enum cddpi_cuda_function function, float slope, const void *dy,
+                                  const void *y, size_t count, void *dx);
     /* out = a + b, then the relu if that is asked for. */
     cddp_status (*add)(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu, size_t count, void *out);
@@ -274,6 +301,37 @@ struct cddpi_cuda_kernels {
     cddp_status (*global_pool_grad)(struct cddpi_device *device, cddp_type type, const void *dy,
                                     size_t count, size_t area, size_t channels, void *dx);
 
+    /* Over rows of channels. The gradient's @p scratch: rows x channels floats; dx may be dy. */
+    cddp_status (*response_norm)(struct cddpi_device *device,
+                                 const struct cddpi_cuda_response *shape, const void *x, void *y);
+    cddp_status (*response_norm_grad)(struct cddpi_device *device,
+                                      const struct cddpi_cuda_response *shape, const void *dy,
+                                      const void *x, float *scratch, void *dx);
+    /* Columns @p first up to first + columns of x (rows x all) to out (rows x columns); and from x
+     * (rows x columns) back into that place of out (rows x all). */
+    cddp_status (*take_columns)(struct cddpi_device *device, cddp_type type, const void *x,
+                                size_t rows, size_t all, size_t first, size_t columns, void *out);
+    cddp_status (*put_columns)(struct cddpi_device *device, cddp_type type, const void *x,
+                               size_t rows, size_t all, size_t first, size_t columns, void *out);
+
+    /* One step of an LSTM for all its sequences. @p gates (rows x length x 4 units: input, forget,
+     * cell, output) hold what the inputs give to them, and then their values; @p recurrent (rows x
+     * 4 units) what the outputs of the step before give; NULL: it is the first step. The biases are
+     * parameters, or NULL. cells: rows x length x units, float32; out: likewise, of the type;
+     * @p last (rows x units): its outputs again, without gaps. */
+    cddp_status (*lstm)(struct cddpi_device *device, const struct cddpi_cuda_lstm *shape,
+                        size_t step, const float *bias_ih, const float *bias_hh,
+                        const void *recurrent, void *gates, float *cells, void *out, void *last);
+    /* From the last step to the first. @p carried_out (rows x units): the gradient of the step's
+     * outputs from the step behind it; NULL: it is the last one. @p carried_cell (rows x units):
+     * likewise of its cells; the call leaves those of the step before. The gates' gradients take
+     * the gates' place, and lie in @p step_grads (rows x 4 units) without gaps. @p before: the
+     * outputs that the step began from (rows x length x units), zeros of the first. */
+    cddp_status (*lstm_grad)(struct cddpi_device *device, const struct cddpi_cuda_lstm *shape,
+                             size_t step, const void *dy, const void *carried_out,
+                             float *carried_cell, const float *cells, const void *out, void *gates,
+                             void *step_grads, void *before);
+
     /* Losses. @p logits (rows x columns) becomes scale x (softmax - onehot) with @p grads, else it
      * stays. @p out[0] += the sum of losses and @p out[1] += the number of rows whose largest
      * element is the label's, both float64, in a fixed order. @p scale times *device_scale (NULL:
@@ -294,6 +352,13 @@ struct cddpi_cuda_kernels {
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
                                  float scale, const float *device_scale, double *out,
                                  void *scratch);
+    /* Binary cross-entropy of the logits against one-hot targets, or against the label itself, 0 or
+     * 1, where there is one column (then a row is right whose sign is the label's); the mean over
+     * columns; likewise. */
+    cddp_status (*binary_cross_entropy)(struct cddpi_device *device, cddp_type type, void *logits,
+                                        const int32_t *labels, size_t rows, size_t columns,
+                                        bool grads, float scale, const float *device_scale,
+                                        double *out, void *scratch);
     size_t (*loss_scratch)(size_t rows);
 
     /* --- own kernels: parameters --- */

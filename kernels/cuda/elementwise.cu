@@ -1,32 +1,13 @@
 /* elementwise.cu - owns gelu, silu, relu, sums of two activations or with a bias, and their
  * gradients.
  *
- * Each is one pass: `inputs` reads and one write of each element, nothing else, so its limit is the
- * memory's rate. A thread asks for all its 16-byte vectors (4 of one input, 2 of each of two)
- * before it uses the first: at 1536 threads an SM these are 96 KiB under way in each, where 4.8
- * TB/s x 0.7 us / 132 = 25 KiB would do. gelu costs two special functions an element (exp, 1 / x):
- * on an H200 0.54 us a million elements against 0.83 us for the bytes of bf16. */
-#include "kernels/cuda/vector.cuh"
+ * Each is one pass, as elementwise.cuh has it. gelu costs two special functions an element (exp, 1
+ * / x): on an H200 0.54 us a million elements against 0.83 us for the bytes of bf16. */
+#include "kernels/cuda/elementwise.cuh"
 
 namespace
 {
 enum { BLOCK = 256 };
-
-/* gelu(x) = x value; gelu'(x) = value + slope. As kernels/cpu/per_isa/gelu.c has it: no difference
- * of nearly equal numbers, so the left tail stays exact. */
-struct distribution {
-    float value, slope;
-};
-
-/* 16-bit results have no use for the last bits. */
-template <bool ACCURATE> __device__ __forceinline__ float power_of(float x)
-{
-    return ACCURATE ? expf(x) : __expf(x);
-}
-template <bool ACCURATE> __device__ __forceinline__ float one_over(float x)
-{
-    return ACCURATE ? 1.0f / x : __fdividef(1.0f, x);
-}
 
 /* Further out nothing changes; a NaN stays one. */
 __device__ __forceinline__ float near_zero(float x)
@@ -34,6 +15,8 @@ __device__ __forceinline__ float near_zero(float x)
     return x < -20.0f ? -20.0f : x > 20.0f ? 20.0f : x;
 }
 
+/* gelu(x) = x value; gelu'(x) = value + slope. As kernels/cpu/per_isa/gelu.c has it: no difference
+ * of nearly equal numbers, so the left tail stays exact. */
 template <bool ACCURATE> __device__ __forceinline__ distribution with_tanh(float x)
 {
     const float linear = 1.5957691216f; /* 2 sqrt(2 / pi) */
@@ -88,16 +71,6 @@ template <class T, bool EXACT> struct gelu_grad_op {
         return dy * (at.value + at.slope);
     }
 };
-/* As kernels/cpu/per_isa/silu.c has it. */
-template <class T> __device__ __forceinline__ distribution sigmoid_at(float x)
-{
-    constexpr bool accurate = sizeof(T) == 4;
-    float e = power_of<accurate>(-fabsf(x));
-    float right = one_over<accurate>(1.0f + e);
-
-    return {x < 0 ? e * right : right, e * right * right};
-}
-
 template <class T> struct silu_op {
     static constexpr int inputs = 1;
     static __device__ __forceinline__ float apply(float x, float)
@@ -146,71 +119,6 @@ struct add_relu_op {
         return relu_of(a + b);
     }
 };
-
-template <class T, class Op>
-__device__ __forceinline__ uint4 apply_to(const uint4 &a_words, const uint4 &b_words)
-{
-    float a[packed<T>::N], b[packed<T>::N];
-
-    packed<T>::unpack(a_words, a);
-    packed<T>::unpack(b_words, b);
-    CDDPI_UNROLL
-    for (int i = 0; i < packed<T>::N; i++) {
-        a[i] = Op::apply(a[i], b[i]);
-    }
-    return packed<T>::pack(a);
-}
-
-template <class Op> struct vectors_of {
-    static constexpr int value = 4 / Op::inputs;
-};
-
-/* Each element is read and written by one thread, so out may be an input. */
-template <class T, class Op>
-__global__ void __launch_bounds__(BLOCK) map(const T *a, const T *b, size_t count, T *out)
-{
-    constexpr int N = packed<T>::N;
-    constexpr int VECTORS = vectors_of<Op>::value;
-    size_t first = (size_t)blockIdx.x * BLOCK * VECTORS + threadIdx.x;
-    size_t vectors = count / N;
-    uint4 a_words[VECTORS], b_words[VECTORS];
-
-    CDDPI_UNROLL
-    for (int i = 0; i < VECTORS; i++) {
-        size_t v = first + (size_t)i * BLOCK;
-
-        if (v < vectors) {
-            a_words[i] = load_words(a + v * N);
-            b_words[i] = Op::inputs == 2 ? load_words(b + v * N) : make_uint4(0, 0, 0, 0);
-        }
-    }
-    CDDPI_UNROLL
-    for (int i = 0; i < VECTORS; i++) {
-        size_t v = first + (size_t)i * BLOCK;
-
-        if (v < vectors) {
-            store_words(out + v * N, apply_to<T, Op>(a_words[i], b_words[i]));
-        }
-    }
-    if (blockIdx.x == 0 && threadIdx.x < count % N) {
-        size_t e = vectors * N + threadIdx.x;
-
-        out[e] = from_float<T>(Op::apply(to_float(a[e]), Op::inputs == 2 ? to_float(b[e]) : 0.0f));
-    }
-}
-
-template <class T, class Op>
-cudaError_t start(cddpi_device *device, const void *a, const void *b, size_t count, void *out)
-{
-    size_t each = (size_t)BLOCK * vectors_of<Op>::value * packed<T>::N;
-
-    if (count == 0) {
-        return cudaSuccess;
-    }
-    return CDDPI_LAUNCH((map<T, Op>), (unsigned)cddpi_ceil(count, each), BLOCK, 0,
-                        cddpi_cuda_compute_stream(device), static_cast<const T *>(a),
-                        static_cast<const T *>(b), count, static_cast<T *>(out));
-}
 
 /* y = x + bias, whose vector for a vector of x depends on its place in a row of `groups`. */
 template <class T, int W, bool RELU>
@@ -293,8 +201,8 @@ cddp_status add_bias(cddpi_device *device, cddp_type type, const void *x, const 
 template <class T>
 cddp_status gelu_as(cddpi_device *device, bool exact, const void *x, size_t count, void *out)
 {
-    cudaError_t error = exact ? start<T, gelu_op<T, true>>(device, x, nullptr, count, out)
-                              : start<T, gelu_op<T, false>>(device, x, nullptr, count, out);
+    cudaError_t error = exact ? start_map<T, gelu_op<T, true>>(device, x, nullptr, count, out)
+                              : start_map<T, gelu_op<T, false>>(device, x, nullptr, count, out);
 
     return CDDPI_STARTED(device, "gelu", error);
 }
@@ -309,8 +217,8 @@ template <class T>
 cddp_status gelu_grad_as(cddpi_device *device, bool exact, const void *dy, const void *x,
                          size_t count, void *dx)
 {
-    cudaError_t error = exact ? start<T, gelu_grad_op<T, true>>(device, dy, x, count, dx)
-                              : start<T, gelu_grad_op<T, false>>(device, dy, x, count, dx);
+    cudaError_t error = exact ? start_map<T, gelu_grad_op<T, true>>(device, dy, x, count, dx)
+                              : start_map<T, gelu_grad_op<T, false>>(device, dy, x, count, dx);
 
     return CDDPI_STARTED(device, "gelu_grad", error);
 }
@@ -323,7 +231,8 @@ cddp_status gelu_grad(cddpi_device *device, cddp_type type, bool exact, const vo
 
 template <class T> cddp_status silu_as(cddpi_device *device, const void *x, size_t count, void *out)
 {
-    return CDDPI_STARTED(device, "silu", (start<T, silu_op<T>>(device, x, nullptr, count, out)));
+    return CDDPI_STARTED(device, "silu",
+                         (start_map<T, silu_op<T>>(device, x, nullptr, count, out)));
 }
 
 cddp_status silu(cddpi_device *device, cddp_type type, const void *x, size_t count, void *out)
@@ -336,7 +245,7 @@ cddp_status silu_grad_as(cddpi_device *device, const void *dy, const void *x, si
                          void *dx)
 {
     return CDDPI_STARTED(device, "silu_grad",
-                         (start<T, silu_grad_op<T>>(device, dy, x, count, dx)));
+                         (start_map<T, silu_grad_op<T>>(device, dy, x, count, dx)));
 }
 
 cddp_status silu_grad(cddpi_device *device, cddp_type type, const void *dy, const void *x,
@@ -347,7 +256,7 @@ cddp_status silu_grad(cddpi_device *device, cddp_type type, const void *dy, cons
 
 template <class T> cddp_status relu_as(cddpi_device *device, const void *x, size_t count, void *out)
 {
-    return CDDPI_STARTED(device, "relu", (start<T, relu_op>(device, x, nullptr, count, out)));
+    return CDDPI_STARTED(device, "relu", (start_map<T, relu_op>(device, x, nullptr, count, out)));
 }
 
 cddp_status relu(cddpi_device *device, cddp_type type, const void *x, size_t count, void *out)
@@ -359,7 +268,8 @@ template <class T>
 cddp_status relu_grad_as(cddpi_device *device, const void *dy, const void *y, size_t count,
                          void *dx)
 {
-    return CDDPI_STARTED(device, "relu_grad", (start<T, relu_grad_op>(device, dy, y, count, dx)));
+    return CDDPI_STARTED(device, "relu_grad",
+                         (start_map<T, relu_grad_op>(device, dy, y, count, dx)));
 }
 
 cddp_status relu_grad(cddpi_device *device, cddp_type type, const void *dy, const void *y,
@@ -372,8 +282,8 @@ template <class T>
 cddp_status add_as(cddpi_device *device, const void *a, const void *b, bool with_relu, size_t count,
                    void *out)
 {
-    cudaError_t error = with_relu ? start<T, add_relu_op>(device, a, b, count, out)
-                                  : start<T, add_op>(device, a, b, count, out);
+    cudaError_t error = with_relu ? start_map<T, add_relu_op>(device, a, b, count, out)
+                                  : start_map<T, add_op>(device, a, b, count, out);
 
     return CDDPI_STARTED(device, "add", error);
 }

@@ -1,7 +1,7 @@
-/* loss.cu - owns the sum of the rows' losses, and the squared error.
+/* loss.cu - owns the sum of the rows' losses, the squared error and binary cross-entropy.
  *
- * The sum is one block's, 16 bytes a row: 0.5 MiB at 32768 rows, some 5 us. The squared error is
- * that of small outputs: a block a row, which is read twice and written once. */
+ * The sum is one block's, 16 bytes a row: 0.5 MiB at 32768 rows, some 5 us. The other two are those
+ * of small outputs: a block a row, which is read and written once. */
 #include "kernels/cuda/loss.cuh"
 
 namespace
@@ -58,18 +58,45 @@ __device__ __forceinline__ winner block_winner(winner mine, winner *shared)
     return mine;
 }
 
-template <class T> struct squared_arguments {
+/* One element's part of the loss, and its derivative. */
+struct term {
+    double loss, slope;
+};
+
+struct squared_term {
+    static __device__ __forceinline__ term of(double x, double target)
+    {
+        double difference = x - target;
+
+        return {difference * difference, 2 * difference};
+    }
+};
+
+/* As kernels/cpu/loss.c has it: log(1 + e^x) - target x, whose power does not overflow. */
+struct binary_term {
+    static __device__ __forceinline__ term of(double x, double target)
+    {
+        double power = exp(-fabs(x));
+        double p = (x < 0 ? power : 1.0) / (1.0 + power);
+
+        /* the last term is 0, or a NaN where the loss is not finite */
+        return {fmax(x, 0.0) + log1p(power) - target * x, p - target + 0.0 * x};
+    }
+};
+
+template <class T> struct row_arguments {
     T *logits;
     const int32_t *labels;
     int columns;
+    bool signs; /* of one column, the label is the target, and the sign the answer */
     bool grads;
     float scale;
     const float *device_scale;
     struct row_result *results;
 };
 
-template <class T>
-__global__ void __launch_bounds__(THREADS) squared_rows(const squared_arguments<T> a)
+template <class T, class Term>
+__global__ void __launch_bounds__(THREADS) rows_of_terms(const row_arguments<T> a)
 {
     __shared__ double sums[THREADS / CDDPI_WARP];
     __shared__ winner winners[THREADS / CDDPI_WARP];
@@ -82,20 +109,32 @@ __global__ void __launch_bounds__(THREADS) squared_rows(const squared_arguments<
 
     for (int c = (int)threadIdx.x; c < a.columns; c += THREADS) {
         float x = to_float(row[c]);
-        double difference = (double)x - (c == label ? 1.0 : 0.0);
+        term at = Term::of((double)x, a.signs ? (double)label : c == label ? 1.0 : 0.0);
 
-        sum += difference * difference;
+        sum += at.loss;
         best = better(best, {x, c});
         if (a.grads) {
-            row[c] = from_float<T>((float)(2 * difference / a.columns) * scale);
+            row[c] = from_float<T>((float)(at.slope / a.columns) * scale);
         }
     }
     loss = block_sum(sum, sums) / a.columns;
     best = block_winner(best, winners);
     if (threadIdx.x == 0) {
+        bool right = a.signs ? (best.most > 0) == (label == 1) : best.column == label;
+
         /* a NaN is in the sum */
-        a.results[blockIdx.x] = {loss, best.column == label && loss == loss ? 1.0 : 0.0};
+        a.results[blockIdx.x] = {loss, right && loss == loss ? 1.0 : 0.0};
     }
+}
+
+template <class T, class Term>
+cudaError_t start_rows(cddpi_device *device, const row_arguments<T> &a, size_t rows, double *out)
+{
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    cudaError_t error = CDDPI_LAUNCH((rows_of_terms<T, Term>), (unsigned)rows, THREADS, 0, stream,
+                                     a);
+
+    return error == cudaSuccess ? cddpi_cuda_add_results(stream, a.results, rows, out) : error;
 }
 
 template <class T>
@@ -103,15 +142,11 @@ cddp_status squared_error_as(cddpi_device *device, void *logits, const int32_t *
                              size_t columns, bool grads, float scale, const float *device_scale,
                              double *out, struct row_result *results)
 {
-    cudaStream_t stream = cddpi_cuda_compute_stream(device);
-    const squared_arguments<T> a = {
-        static_cast<T *>(logits), labels, (int)columns, grads, scale, device_scale, results};
-    cudaError_t error = CDDPI_LAUNCH((squared_rows<T>), (unsigned)rows, THREADS, 0, stream, a);
+    const row_arguments<T> a = {
+        static_cast<T *>(logits), labels, (int)columns, false, grads, scale, device_scale, results};
 
-    if (error == cudaSuccess) {
-        error = cddpi_cuda_add_results(stream, results, rows, out);
-    }
-    return CDDPI_STARTED(device, "squared_error", error);
+    return CDDPI_STARTED(device, "squared_error",
+                         (start_rows<T, squared_term>(device, a, rows, out)));
 }
 
 cddp_status squared_error(cddpi_device *device, cddp_type type, void *logits, const int32_t *labels,
@@ -123,6 +158,37 @@ cddp_status squared_error(cddpi_device *device, cddp_type type, void *logits, co
     }
     return CDDPI_BY_TYPE(type, squared_error_as, device, logits, labels, rows, columns, grads,
                          scale, device_scale, out, static_cast<struct row_result *>(scratch));
+}
+
+template <class T>
+cddp_status binary_cross_entropy_as(cddpi_device *device, void *logits, const int32_t *labels,
+                                    size_t rows, size_t columns, bool grads, float scale,
+                                    const float *device_scale, double *out,
+                                    struct row_result *results)
+{
+    const row_arguments<T> a = {static_cast<T *>(logits),
+                                labels,
+                                (int)columns,
+                                columns == 1,
+                                grads,
+                                scale,
+                                device_scale,
+                                results};
+
+    return CDDPI_STARTED(device, "binary_cross_entropy",
+                         (start_rows<T, binary_term>(device, a, rows, out)));
+}
+
+cddp_status binary_cross_entropy(cddpi_device *device, cddp_type type, void *logits,
+                                 const int32_t *labels, size_t rows, size_t columns, bool grads,
+                                 float scale, const float *device_scale, double *out, void *scratch)
+{
+    if (rows == 0 || columns == 0) {
+        return CDDP_OK;
+    }
+    return CDDPI_BY_TYPE(type, binary_cross_entropy_as, device, logits, labels, rows, columns,
+                         grads, scale, device_scale, out,
+                         static_cast<struct row_result *>(scratch));
 }
 
 size_t loss_scratch(size_t rows)
@@ -140,5 +206,6 @@ cudaError_t cddpi_cuda_add_results(cudaStream_t stream, const struct row_result 
 void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out)
 {
     out->squared_error = squared_error;
+    out->binary_cross_entropy = binary_cross_entropy;
     out->loss_scratch = loss_scratch;
 }

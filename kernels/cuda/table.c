@@ -11,6 +11,10 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
     cddpi_cuda_fill_embedding(out);
     cddpi_cuda_fill_embedding_grad(out);
     cddpi_cuda_fill_elementwise(out);
+    cddpi_cuda_fill_pointwise(out);
+    cddpi_cuda_fill_columns(out);
+    cddpi_cuda_fill_response_norm(out);
+    cddpi_cuda_fill_lstm(out);
     cddpi_cuda_fill_dropout(out);
     cddpi_cuda_fill_column_sums(out);
     cddpi_cuda_fill_pool(out);

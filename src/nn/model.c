@@ -105,12 +105,6 @@ static cddp_status check_kind(const struct cddpi_model_spec *spec,
                           "model: fp16 is for CUDA devices; the processor computes "
                           "in f32 or bf16");
     }
-    if (spec->loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY && ops != &cddpi_model_on_cpu) {
-        return cddpi_fail(
-            CDDP_ERR_UNAVAILABLE,
-            "model: the loss binary_cross_entropy is not on a GPU yet: train.device = "
-            "\"cpu\" has it");
-    }
     if (spec->split && spec->device->ops->kind != CDDPI_DEVICE_CPU) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "model: gradients of parameters are made apart from backward on the "

@@ -80,7 +80,7 @@ struct cddpi_layer {
 };
 
 /* Of the last two the targets are one-hot; binary cross-entropy, which takes the outputs as logits,
- * has the label itself, 0 or 1, where there is one output. It is not on a device yet. */
+ * has the label itself, 0 or 1, where there is one output. */
 enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE, CDDPI_LOSS_BINARY_CROSS_ENTROPY };
 
 /* On the processor, that of the factors of products (linear, conv2d, attention): parameters,

@@ -1,5 +1,5 @@
-/* test_cuda_elements.c - gelu, silu, relu, sums and dropout on the device, against float64 and the
- * processor's kernels. */
+/* test_cuda_elements.c - gelu, silu, relu, tanh, sigmoid, leaky relu, sums and dropout on the
+ * device, against float64 and the processor's kernels. */
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/transformer.h"
 #include "support/cuda.h"
@@ -109,6 +109,54 @@ static void silu_and_its_gradient_are_those_of_float64(void **state)
         numbers_free(&dy);
         numbers_free(&y);
         numbers_free(&dx);
+    }
+}
+
+static double function_of(enum cddpi_cuda_function function, double x)
+{
+    return function == CDDPI_FUNCTION_TANH      ? tanh(x)
+           : function == CDDPI_FUNCTION_SIGMOID ? 1 / (1 + exp(-x))
+           : x > 0                              ? x
+                                                : 0.25 * x;
+}
+
+/* From the value, as the type holds it. */
+static double slope_of(enum cddpi_cuda_function function, double y)
+{
+    return function == CDDPI_FUNCTION_TANH      ? 1 - y * y
+           : function == CDDPI_FUNCTION_SIGMOID ? y * (1 - y)
+           : y > 0                              ? 1
+                                                : 0.25;
+}
+
+static void functions_known_from_their_values_are_those_of_float64(void **state)
+{
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < COUNT_OF(cuda_types) * COUNT_OF(counts) * 3; i++) {
+        enum cddpi_cuda_function function = (enum cddpi_cuda_function)(i % 3);
+        cddp_type type = cuda_types[i / 3 % COUNT_OF(cuda_types)];
+        size_t count = counts[i / 3 / COUNT_OF(cuda_types)];
+        struct numbers x = random_numbers(type, 1, count, 6, 0);
+        struct numbers dy = random_numbers(type, 2, count, 1, 0);
+        struct numbers y = no_numbers(type, count);
+        double *expected = calloc(count + 1, sizeof *expected);
+
+        cuda_ok(cuda->kernels->pointwise(cuda, type, function, 0.25F, x.device, count, y.device));
+        for (size_t e = 0; e < count; e++) {
+            expected[e] = function_of(function, (double)x.host[e]);
+        }
+        numbers_near(&y, expected, 4e-6, 0, "pointwise");
+        for (size_t e = 0; e < count; e++) {
+            expected[e] = (double)dy.host[e] * slope_of(function, (double)y.host[e]);
+        }
+        cuda_ok(cuda->kernels->pointwise_grad(cuda, type, function, 0.25F, dy.device, y.device,
+                                              count, dy.device)); /* in place */
+        numbers_near(&dy, expected, 4e-6, 2e-7, "pointwise_grad");
+        free(expected);
+        numbers_free(&x);
+        numbers_free(&dy);
+        numbers_free(&y);
     }
 }
 
@@ -272,6 +320,7 @@ int main(void)
         cmocka_unit_test(gelu_and_its_gradient_are_those_of_float64),
         cmocka_unit_test(gelu_far_from_zero_is_none_or_all),
         cmocka_unit_test(silu_and_its_gradient_are_those_of_float64),
+        cmocka_unit_test(functions_known_from_their_values_are_those_of_float64),
         cmocka_unit_test(relu_and_sums_are_exact_also_in_place),
         cmocka_unit_test(relu_keeps_what_is_not_a_number),
         cmocka_unit_test(a_bias_is_added_to_each_row),

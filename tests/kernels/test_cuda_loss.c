@@ -103,10 +103,30 @@ static double expect_squares(const struct numbers *logits, const int32_t *labels
     return loss;
 }
 
+static double expect_binary(const struct numbers *logits, const int32_t *labels,
+                            const struct shape *shape, double scale, double *gradient)
+{
+    double loss = 0;
+
+    for (size_t i = 0; i < logits->count; i++) {
+        double x = (double)logits->host[i];
+        int32_t label = labels[i / shape->columns];
+        double target = shape->columns == 1 ? label : i % shape->columns == (size_t)label ? 1 : 0;
+
+        loss += (fmax(x, 0) + log1p(exp(-fabs(x))) - target * x) / (double)shape->columns;
+        gradient[i] = scale * (1 / (1 + exp(-x)) - target) / (double)shape->columns;
+    }
+    return loss;
+}
+
+typedef double (*expect_fn)(const struct numbers *logits, const int32_t *labels,
+                            const struct shape *shape, double scale, double *gradient);
+
 /* Without gradients, then with them; twice, for the bits. */
-static void check(loss_fn function, bool entropy, cddp_type type, const struct shape *shape,
+static void check(loss_fn function, expect_fn expect, cddp_type type, const struct shape *shape,
                   float spread)
 {
+    bool signs = expect == expect_binary && shape->columns == 1;
     size_t count = shape->rows * shape->columns;
     struct numbers logits = random_numbers(type, 1, count, spread, 0.5F);
     struct numbers again = random_numbers(type, 1, count, spread, 0.5F);
@@ -114,11 +134,17 @@ static void check(loss_fn function, bool entropy, cddp_type type, const struct s
     int32_t *labels = labels_of(&logits, shape);
     double *gradient = malloc(count * sizeof *gradient);
     float scale = 1 / (float)shape->rows;
-    double expected = entropy ? expect_entropy(&logits, labels, shape, 8 * (double)scale, gradient)
-                              : expect_squares(&logits, labels, shape, 8 * (double)scale, gradient);
-    int correct = cddpi_nn_count_correct(logits.host, labels, shape->rows, shape->columns);
-    struct loss loss = run(function, &logits, labels, shape, false, scale);
-    struct loss second;
+    double expected;
+    int correct;
+    struct loss loss, second;
+
+    for (size_t r = 0; r < shape->rows && signs; r++) {
+        labels[r] = r % 3 == 1 ? 1 : 0;
+    }
+    expected = expect(&logits, labels, shape, 8 * (double)scale, gradient);
+    correct = signs ? cddpi_nn_count_correct_signs(logits.host, labels, shape->rows)
+                    : cddpi_nn_count_correct(logits.host, labels, shape->rows, shape->columns);
+    loss = run(function, &logits, labels, shape, false, scale);
 
     numbers_same(&logits, &untouched);
     assert_true(fabs(loss.sum - expected) <= 2e-6 * fabs(expected) + 1e-6 * (double)shape->rows);
@@ -130,7 +156,9 @@ static void check(loss_fn function, bool entropy, cddp_type type, const struct s
     numbers_same(&logits, &again);
     /* a logit of 30 is known to 2e-6, and so is its power */
     numbers_near(&logits, gradient, 1e-6 + 3e-7 * (double)spread, 3e-7 * 8 * (double)scale,
-                 entropy ? "cross_entropy" : "squared_error");
+                 expect == expect_entropy  ? "cross_entropy"
+                 : expect == expect_binary ? "binary_cross_entropy"
+                                           : "squared_error");
     free(labels);
     free(gradient);
     numbers_free(&logits);
@@ -144,7 +172,7 @@ static void cross_entropy_is_that_of_float64(void **state)
     NEEDS_CUDA();
     for (size_t t = 0; t < COUNT_OF(cuda_types); t++) {
         for (size_t s = 0; s < COUNT_OF(shapes); s++) {
-            check(cuda->kernels->cross_entropy, true, cuda_types[t], &shapes[s],
+            check(cuda->kernels->cross_entropy, expect_entropy, cuda_types[t], &shapes[s],
                   s % 2 == 0 ? 3 : 30);
         }
     }
@@ -156,7 +184,23 @@ static void squared_error_is_that_of_float64(void **state)
     NEEDS_CUDA();
     for (size_t t = 0; t < COUNT_OF(cuda_types); t++) {
         for (size_t s = 0; s < 6; s++) {
-            check(cuda->kernels->squared_error, false, cuda_types[t], &shapes[s], 2);
+            check(cuda->kernels->squared_error, expect_squares, cuda_types[t], &shapes[s], 2);
+        }
+    }
+}
+
+static void binary_cross_entropy_is_that_of_float64(void **state)
+{
+    static const struct shape of_one[] = {{1, 1}, {7, 1}, {300, 1}};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t t = 0; t < COUNT_OF(cuda_types); t++) {
+        for (size_t s = 0; s < COUNT_OF(of_one); s++) {
+            check(cuda->kernels->binary_cross_entropy, expect_binary, cuda_types[t], &of_one[s], 9);
+        }
+        for (size_t s = 1; s < 6; s++) {
+            check(cuda->kernels->binary_cross_entropy, expect_binary, cuda_types[t], &shapes[s], 2);
         }
     }
 }
@@ -218,15 +262,16 @@ static void the_gradient_of_a_loss_that_is_not_finite_is_not_either(void **state
 
     (void)state;
     NEEDS_CUDA();
-    for (size_t i = 0; i < COUNT_OF(widths) * 2 * COUNT_OF(bad); i++) {
+    for (size_t i = 0; i < COUNT_OF(widths) * 3 * COUNT_OF(bad); i++) {
         struct shape shape = {1, widths[i % 2]};
-        loss_fn function = i / 2 % 2 == 0 ? cuda->kernels->cross_entropy
-                                          : cuda->kernels->squared_error;
+        const loss_fn functions[] = {cuda->kernels->cross_entropy, cuda->kernels->squared_error,
+                                     cuda->kernels->binary_cross_entropy};
+        loss_fn function = functions[i / 2 % 3];
         float *host = calloc(shape.columns, sizeof *host);
         int32_t label = 4;
         struct numbers logits;
 
-        host[4] = bad[i / 4];
+        host[4] = bad[i / 6];
         logits = numbers_from(CDDP_F16, host, shape.columns);
         assert_false(isfinite(run(function, &logits, &label, &shape, true, 1).sum));
         numbers_fetch(&logits);
@@ -268,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cross_entropy_is_that_of_float64),
         cmocka_unit_test(squared_error_is_that_of_float64),
+        cmocka_unit_test(binary_cross_entropy_is_that_of_float64),
         cmocka_unit_test(the_first_of_equals_is_the_answer),
         cmocka_unit_test(a_row_with_a_nan_is_not_correct_and_its_loss_is_a_nan),
         cmocka_unit_test(the_gradient_of_a_loss_that_is_not_finite_is_not_either),

@@ -240,23 +240,6 @@ static void descriptions_that_do_not_fit_name_the_layer(void **state)
     }
 }
 
-static void a_device_that_has_no_such_layer_refuses_it_by_name(void **state)
-{
-    const struct cddpi_device_ops ops = {.name = "cuda", .kind = CDDPI_DEVICE_CUDA};
-    struct cddpi_device device = {.ops = &ops};
-    struct cddpi_model_spec spec = specs[0];
-    struct cddpi_layer_list list;
-    struct cddpi_graph graph;
-
-    (void)state;
-    spec.device = &device;
-    assert_int_equal(cddpi_layers_expand(&spec, &list), CDDP_OK);
-    assert_int_equal(cddpi_graph_build(&spec, &list, &graph), CDDP_ERR_UNAVAILABLE);
-    assert_string_equal(cddp_last_error(), "layer \"rnn_l0\": lstm is not on a GPU yet: "
-                                           "train.device = \"cpu\" has it");
-    cddpi_layer_list_fini(&list);
-}
-
 static void a_model_survives_want_of_memory(void **state)
 {
     (void)state;
@@ -272,7 +255,6 @@ int main(void)
         cmocka_unit_test(an_evaluation_gives_the_loss_of_training),
         cmocka_unit_test(parameters_have_the_names_shapes_and_bounds_of_pytorch),
         cmocka_unit_test(descriptions_that_do_not_fit_name_the_layer),
-        cmocka_unit_test(a_device_that_has_no_such_layer_refuses_it_by_name),
         cmocka_unit_test(a_model_survives_want_of_memory),
     };
 

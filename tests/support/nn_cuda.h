@@ -111,6 +111,52 @@ static const struct cddpi_model_spec odd_sequence = {.layers = odd_words,
 static const struct cddpi_model_spec odd_image = {
     .layers = odd_images, .layer_count = COUNT_OF(odd_images), COLOURS};
 
+static const struct cddpi_model_spec alexnet = {
+    .preset = "alexnet", .stage_units = 6, .channels = 3, .height = 63, .width = 63, .classes = 10};
+static const struct cddpi_model_spec lstm_lm = {.preset = "lstm_lm",
+                                                .hidden = hidden,
+                                                .hidden_count = 2,
+                                                .embed = 24,
+                                                .tied = true,
+                                                .classes = 50,
+                                                .vocab = 50,
+                                                .context = 7};
+/* Generator and discriminator as one network. */
+static const struct cddpi_model_spec dcgan = {.preset = "dcgan",
+                                              .channels = 6,
+                                              .height = 1,
+                                              .width = 1,
+                                              .classes = 1,
+                                              .latent = 6,
+                                              .generator_units = 8,
+                                              .discriminator_units = 6,
+                                              .image_channels = 3,
+                                              .image_side = 16,
+                                              .loss = CDDPI_LOSS_BINARY_CROSS_ENTROPY};
+
+/* Groups whose filters begin at odd addresses, a channel each, and of 1 x 1; transposed
+ * convolutions with bias and of one channel; functions whose values the layer before does not
+ * keep. */
+static const struct cddpi_layer grouped_layers[] = {
+    {.type = CDDPI_LAYER_CONV2D, .units = 9, .kernel = 3, .padding = 1, .groups = 3, .name = "odd"},
+    {.type = CDDPI_LAYER_RELU},
+    {.type = CDDPI_LAYER_RESPONSE_NORM, .kernel = 4, .alpha = 0.3, .beta = 0.6, .offset = 1.5},
+    {.type = CDDPI_LAYER_CONV2D, .units = 18, .kernel = 3, .stride = 2, .groups = 9},
+    {.type = CDDPI_LAYER_TANH},
+    {.type = CDDPI_LAYER_CONV2D, .units = 16, .kernel = 1, .groups = 2, .no_bias = true},
+    {.type = CDDPI_LAYER_SIGMOID},
+    {.type = CDDPI_LAYER_CONV_TRANSPOSE2D, .units = 5, .kernel = 3, .stride = 2, .padding = 1},
+    {.type = CDDPI_LAYER_LEAKY_RELU, .slope = 0.3},
+    {.type = CDDPI_LAYER_CONV_TRANSPOSE2D, .units = 1, .kernel = 2, .no_bias = true},
+    {.type = CDDPI_LAYER_RESPONSE_NORM},
+    {.type = CDDPI_LAYER_FLATTEN},
+    {.type = CDDPI_LAYER_LINEAR, .units = 10},
+};
+static const struct cddpi_model_spec grouped = {.layers = grouped_layers,
+                                                .layer_count = COUNT_OF(grouped_layers),
+                                                .loss = CDDPI_LOSS_BINARY_CROSS_ENTROPY,
+                                                COLOURS};
+
 struct preset {
     const char *name;
     const struct cddpi_model_spec *spec;
@@ -131,6 +177,10 @@ static const struct preset presets[] = {
     {"resnet50", &resnet50, 2, {1e-4, 1e-1, 5e-2}, {2e-1, INFINITY, INFINITY}},
     {"gpt2", &gpt2, 3, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
     {"a sequence of odd layers", &odd_sequence, 3, {1e-5, 2e-2, 3e-3}, {1e-5, 5e-2, 1e-2}},
+    {"alexnet", &alexnet, 2, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-2, 3e-3}},
+    {"lstm_lm", &lstm_lm, 3, {1e-5, 1e-2, 2e-3}, {1e-5, 5e-2, 6e-3}},
+    {"dcgan", &dcgan, 3, {1e-5, 1e-2, 2e-3}, {1e-5, 2e-1, 3e-2}},
+    {"images through groups", &grouped, 3, {1e-5, 2e-2, 5e-3}, {1e-5, 1e-1, 2e-2}},
     {"images through odd layers", &odd_image, 3, {1e-5, 2e-2, 5e-3}, {1e-5, 1e-1, 2e-2}},
 };
 

@@ -84,6 +84,17 @@ static void a_language_model_learns_and_writes_what_it_does_on_the_processor(voi
     }
 }
 
+static void an_lstm_learns_what_it_does_on_the_processor(void **state)
+{
+    const char *const arguments[] = {"model.type=lstm_lm", "model.hidden=[12, 8]",
+                                     "model.tied=true",    "model.embed=8",
+                                     "model.dropout=0.2",  NULL};
+
+    (void)state;
+    NEEDS_DEVICE();
+    compare_devices("text.conf", "lstm", arguments, 6, 1e-5);
+}
+
 /* What cddp-train --generate prints of the run's newest checkpoint. */
 static char *generated(const char *run_dir, const char *device)
 {
@@ -337,6 +348,7 @@ int main(void)
         cmocka_unit_test(losses_of_convolutions_are_the_processors),
         cmocka_unit_test(statistics_over_all_ranks_are_those_of_one),
         cmocka_unit_test(a_language_model_learns_and_writes_what_it_does_on_the_processor),
+        cmocka_unit_test(an_lstm_learns_what_it_does_on_the_processor),
         cmocka_unit_test(a_checkpoint_writes_the_same_text_on_a_device),
         cmocka_unit_test(half_precision_follows_float32),
         cmocka_unit_test(two_runs_give_identical_files_in_any_order_of_streams),

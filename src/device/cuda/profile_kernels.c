@@ -128,6 +128,12 @@ static cddp_status cross_entropy_strided(struct cddpi_device *device, cddp_type 
 
 /* --- elements --- */
 
+static const struct {
+    const char *forward, *backward;
+} functions[] = {[CDDPI_FUNCTION_TANH] = {"tanh", "tanh_grad"},
+                 [CDDPI_FUNCTION_SIGMOID] = {"sigmoid", "sigmoid_grad"},
+                 [CDDPI_FUNCTION_LEAKY_RELU] = {"leaky_relu", "leaky_relu_grad"}};
+
 static cddp_status gelu(struct cddpi_device *device, cddp_type type, bool exact, const void *x,
                         size_t count, void *out)
 {
@@ -176,6 +182,24 @@ static cddp_status relu_grad(struct cddpi_device *device, cddp_type type, const 
     return PROFILED(device, &work, relu_grad(device, type, dy, y, count, dx));
 }
 
+static cddp_status pointwise(struct cddpi_device *device, cddp_type type,
+                             enum cddpi_cuda_function function, float slope, const void *x,
+                             size_t count, void *y)
+{
+    struct cuda_work work = elements_work(functions[function].forward, type, count, 2);
+
+    return PROFILED(device, &work, pointwise(device, type, function, slope, x, count, y));
+}
+
+static cddp_status pointwise_grad(struct cddpi_device *device, cddp_type type,
+                                  enum cddpi_cuda_function function, float slope, const void *dy,
+                                  const void *y, size_t count, void *dx)
+{
+    struct cuda_work work = elements_work(functions[function].backward, type, count, 3);
+
+    return PROFILED(device, &work, pointwise_grad(device, type, function, slope, dy, y, count, dx));
+}
+
 static cddp_status add(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu_too, size_t count, void *out)
 {
@@ -208,6 +232,77 @@ static cddp_status dropout(struct cddpi_device *device, cddp_type type, const ui
 
     return PROFILED(device, &work,
                     dropout(device, type, streams, threshold, scale, x, samples, elements, out));
+}
+
+static cddp_status take_columns(struct cddpi_device *device, cddp_type type, const void *x,
+                                size_t rows, size_t all, size_t first, size_t columns, void *out)
+{
+    struct cuda_work work = elements_work("take_columns", type, rows * columns, 2);
+
+    return PROFILED(device, &work, take_columns(device, type, x, rows, all, first, columns, out));
+}
+
+static cddp_status put_columns(struct cddpi_device *device, cddp_type type, const void *x,
+                               size_t rows, size_t all, size_t first, size_t columns, void *out)
+{
+    struct cuda_work work = elements_work("put_columns", type, rows * columns, 2);
+
+    return PROFILED(device, &work, put_columns(device, type, x, rows, all, first, columns, out));
+}
+
+/* --- channels of a pixel, gates of a step --- */
+
+static cddp_status response_norm(struct cddpi_device *device,
+                                 const struct cddpi_cuda_response *shape, const void *x, void *y)
+{
+    size_t channels = (size_t)shape->channels;
+    struct cuda_work work = rows_work("response_norm", shape->rows, channels,
+                                      2 * bytes_of(shape->type) * (double)(shape->rows * channels));
+
+    return PROFILED(device, &work, response_norm(device, shape, x, y));
+}
+
+static cddp_status response_norm_grad(struct cddpi_device *device,
+                                      const struct cddpi_cuda_response *shape, const void *dy,
+                                      const void *x, float *scratch, void *dx)
+{
+    /* both passes read dy and x; between them lies a float32 of each value */
+    size_t channels = (size_t)shape->channels;
+    double bytes = (5 * bytes_of(shape->type) + 8) * (double)(shape->rows * channels);
+    struct cuda_work work = rows_work("response_norm_grad", shape->rows, channels, bytes);
+
+    return PROFILED(device, &work, response_norm_grad(device, shape, dy, x, scratch, dx));
+}
+
+static cddp_status lstm(struct cddpi_device *device, const struct cddpi_cuda_lstm *shape,
+                        size_t step, const float *bias_ih, const float *bias_hh,
+                        const void *recurrent, void *gates, float *cells, void *out, void *last)
+{
+    /* gates are read and written, those of the recurrence read, outputs written twice, cells read
+     * and written in float32 */
+    double bytes = (recurrent != NULL ? 14 : 10) * bytes_of(shape->type) + 8;
+    struct cuda_work work = rows_work("lstm", shape->rows, shape->units,
+                                      bytes * (double)(shape->rows * shape->units));
+
+    return PROFILED(
+        device, &work,
+        lstm(device, shape, step, bias_ih, bias_hh, recurrent, gates, cells, out, last));
+}
+
+static cddp_status lstm_grad(struct cddpi_device *device, const struct cddpi_cuda_lstm *shape,
+                             size_t step, const void *dy, const void *carried_out,
+                             float *carried_cell, const float *cells, const void *out, void *gates,
+                             void *step_grads, void *before)
+{
+    /* gates are read and written twice; dy, the carried gradient and outputs are read, outputs
+     * written; two cells and the carried one read, that written */
+    double bytes = 16 * bytes_of(shape->type) + 16;
+    struct cuda_work work = rows_work("lstm_grad", shape->rows, shape->units,
+                                      bytes * (double)(shape->rows * shape->units));
+
+    return PROFILED(device, &work,
+                    lstm_grad(device, shape, step, dy, carried_out, carried_cell, cells, out, gates,
+                              step_grads, before));
 }
 
 /* --- pools --- */
@@ -357,6 +452,14 @@ void cuda_profile_rows(struct cddpi_cuda_kernels *table)
     table->silu_grad = silu_grad;
     table->relu = relu;
     table->relu_grad = relu_grad;
+    table->pointwise = pointwise;
+    table->pointwise_grad = pointwise_grad;
+    table->response_norm = response_norm;
+    table->response_norm_grad = response_norm_grad;
+    table->take_columns = take_columns;
+    table->put_columns = put_columns;
+    table->lstm = lstm;
+    table->lstm_grad = lstm_grad;
     table->add = add;
     table->add_bias = add_bias;
     table->transpose = transpose;

@@ -146,12 +146,6 @@ static const struct cddpi_op_kernels *kernels_of(const struct builder *builder,
     return ops->on[builder->spec->device->ops->kind];
 }
 
-static cddp_status no_kernels(const struct cddpi_op *op)
-{
-    return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s is not on a GPU yet: train.device = \"cpu\" has it",
-                      op->ops->name);
-}
-
 static cddp_status add_op(struct builder *builder, size_t i)
 {
     struct cddpi_graph *graph = builder->graph;
@@ -172,7 +166,7 @@ static cddp_status add_op(struct builder *builder, size_t i)
     for (int k = 0; k < link->input_count; k++) {
         op->inputs[k] = value_of(builder, link->inputs[k]);
     }
-    status = op->kernels != NULL ? infer_shape(graph, op, &op->out) : no_kernels(op);
+    status = infer_shape(graph, op, &op->out);
     if (status != CDDP_OK) {
         return status;
     }

@@ -39,12 +39,6 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     struct cddpi_param_info info = {CDDPI_INIT_UNIFORM, bound, true};
     cddp_status status;
 
-    if (op->layer.groups > 1 && op->kernels != op->ops->on[CDDPI_DEVICE_CPU]) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "layer \"%s\": convolutions in groups are not on a GPU yet: train.device "
-                          "= \"cpu\" has them",
-                          op->layer.name);
-    }
     if (model->list.he_normal) {
         info.init = CDDPI_INIT_NORMAL;
         info.spread = sqrt(2 / (op->out.channels * taps));

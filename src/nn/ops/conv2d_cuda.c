@@ -1,41 +1,27 @@
 /* conv2d_cuda.c - owns convolutions on a device: images and filters with channels last, of which
  * the filters are a copy of the plain parameter; their gradient is turned back. */
+#include "nn/ops/conv2d_cuda.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 struct state {
-    struct cddpi_cuda_conv shape;
-    size_t pixels;    /* of all outputs */
-    int grad;         /* buffer: the filters' gradient with channels last */
+    struct cddpi_cuda_groups groups;
     int bias_scratch; /* buffer */
 };
-
-/* Whether plain filters lie in memory as those with channels last do. */
-static bool is_plain(const struct cddpi_op *op)
-{
-    return op->layer.kernel == 1 || op->in.channels == 1;
-}
 
 static cddp_status plan_training(struct cddpi_plan *plan, int index, struct state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    size_t taps = (size_t)op->layer.kernel * (size_t)op->layer.kernel;
-    size_t filters = (size_t)op->out.channels * (size_t)op->in.channels * taps;
     cddp_status status = CDDP_OK;
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD : 0u);
-    if (!is_plain(op)) {
-        status = cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
-                                   &state->grad);
-    }
-    if (status == CDDP_OK && op->params[1] >= 0) {
-        status = cddpi_plan_buffer(
-            plan, index,
-            plan->model->cuda->kernels->sums_scratch(state->pixels, (size_t)op->out.channels),
-            CDDPI_IN_BACKWARD, &state->bias_scratch);
+    if (op->params[1] >= 0) {
+        status = cddpi_plan_buffer(plan, index,
+                                   plan->model->cuda->kernels->sums_scratch(
+                                       state->groups.out_pixels, (size_t)op->out.channels),
+                                   CDDPI_IN_BACKWARD, &state->bias_scratch);
     }
     return status;
 }
@@ -44,24 +30,15 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct state *state = cddpi_zalloc(sizeof *state);
+    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv2d: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    state->shape = (struct cddpi_cuda_conv){.type = plan->model->type,
-                                            .count = plan->count,
-                                            .channels = op->in.channels,
-                                            .height = op->in.height,
-                                            .width = op->in.width,
-                                            .outputs = op->out.channels,
-                                            .kernel = op->layer.kernel,
-                                            .stride = op->layer.stride,
-                                            .padding = op->layer.padding,
-                                            .any_order = plan->model->cuda->any_order};
-    state->pixels = (size_t)plan->count * (size_t)op->out.height * (size_t)op->out.width;
     cddpi_plan_output(plan, index, op->out.channels);
-    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
+    status = cddpi_cuda_groups_plan(plan, index, &state->groups);
+    return status == CDDP_OK && plan->training ? plan_training(plan, index, state) : status;
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
@@ -71,14 +48,15 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     struct cddpi_device *device = cddpi_exec_device(exec);
     const float *bias = cddpi_exec_param(exec, 1);
     void *y = cddpi_exec_output(exec);
-    cddp_status status = kernels->conv(device, &state->shape, cddpi_exec_input(exec, 0),
-                                       cddpi_exec_copy(exec, 0), y);
+    cddp_status status = cddpi_cuda_groups_conv(exec, &state->groups, cddpi_exec_input(exec, 0),
+                                                cddpi_exec_copy(exec, 0), y);
 
     if (status == CDDP_OK && bias != NULL) {
-        status = kernels->add_bias(device, state->shape.type, y, bias, exec->op->relu,
-                                   state->pixels, (size_t)exec->op->out.channels, y);
+        status = kernels->add_bias(device, state->groups.part.type, y, bias, exec->op->relu,
+                                   state->groups.out_pixels, (size_t)exec->op->out.channels, y);
     } else if (status == CDDP_OK && exec->op->relu) {
-        status = kernels->relu(device, state->shape.type, y, cddpi_exec_output_elements(exec), y);
+        status = kernels->relu(device, state->groups.part.type, y, cddpi_exec_output_elements(exec),
+                               y);
     }
     return status;
 }
@@ -88,22 +66,14 @@ static cddp_status filter_gradient(struct cddpi_exec *exec, const struct state *
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
-    const struct cddpi_cuda_conv *shape = &state->shape;
-    bool plain = is_plain(exec->op);
-    bool adds = cddpi_exec_adds(exec, 0);
-    float *made = plain ? cddpi_exec_grad(exec, 0) : cddpi_exec_buffer(exec, state->grad);
-    cddp_status status = kernels->conv_weight(device, shape, grad, cddpi_exec_input(exec, 0),
-                                              plain && adds, made);
+    cddp_status status = cddpi_cuda_groups_weight(
+        exec, &state->groups, grad, cddpi_exec_input(exec, 0), cddpi_exec_adds(exec, 0),
+        cddpi_exec_grad(exec, 0));
 
-    if (status == CDDP_OK && !plain) {
-        status = kernels->from_channels_last(
-            device, CDDP_F32, made, (size_t)shape->outputs, (size_t)shape->channels,
-            (size_t)shape->kernel * (size_t)shape->kernel, adds, cddpi_exec_grad(exec, 0));
-    }
     if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
-        status = kernels->column_sums(device, shape->type, grad, state->pixels,
-                                      (size_t)shape->outputs, cddpi_exec_adds(exec, 1),
-                                      cddpi_exec_grad(exec, 1),
+        status = kernels->column_sums(device, state->groups.part.type, grad,
+                                      state->groups.out_pixels, (size_t)exec->op->out.channels,
+                                      cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
                                       cddpi_exec_buffer(exec, state->bias_scratch));
     }
     return status;
@@ -125,8 +95,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     if (status != CDDP_OK || grad_input == NULL) {
         return status;
     }
-    return cddpi_exec_kernels(exec)->conv_input(cddpi_exec_device(exec), &state->shape, grad,
-                                                cddpi_exec_copy(exec, 0), grad_input);
+    return cddpi_cuda_groups_input(exec, &state->groups, grad, cddpi_exec_copy(exec, 0),
+                                   grad_input);
 }
 
 static enum cddpi_copy copy(const struct cddpi_op *op, int k)
@@ -134,7 +104,7 @@ static enum cddpi_copy copy(const struct cddpi_op *op, int k)
     if (k == 1) {
         return CDDPI_COPY_NONE;
     }
-    return is_plain(op) ? CDDPI_COPY_CAST : CDDPI_COPY_CHANNELS_LAST;
+    return cddpi_cuda_filters_are_plain(op) ? CDDPI_COPY_CAST : CDDPI_COPY_CHANNELS_LAST;
 }
 
 const struct cddpi_op_kernels cddpi_cuda_conv2d = {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/window.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-/* As PyTorch has it, fan_in is counted in outputs. No card has this op yet. */
+/* As PyTorch has it, fan_in is counted in outputs. */
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int kernel = op->layer.kernel;
@@ -306,9 +307,10 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 static const struct cddpi_op_kernels cpu = {
     .plan = plan_op, .forward = forward, .backward = backward};
 
-const struct cddpi_op_ops cddpi_op_conv_transpose2d = {.name = "conv_transpose2d",
-                                                       .images_only = true,
-                                                       .shape = shape,
-                                                       .declare = declare,
-                                                       .work = work,
-                                                       .on = {[CDDPI_DEVICE_CPU] = &cpu}};
+const struct cddpi_op_ops cddpi_op_conv_transpose2d = {
+    .name = "conv_transpose2d",
+    .images_only = true,
+    .shape = shape,
+    .declare = declare,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_conv_transpose2d}};

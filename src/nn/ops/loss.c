@@ -149,7 +149,7 @@ static cddp_status compute_cuda(const struct cddpi_exec *exec, const struct cuda
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
-    bool mse = exec->model->loss == CDDPI_LOSS_MSE;
+    enum cddpi_loss loss = exec->model->loss;
     size_t stride = exec->plan->values[exec->op->inputs[0]].stride;
 
     if (stride > 0) {
@@ -158,7 +158,9 @@ static cddp_status compute_cuda(const struct cddpi_exec *exec, const struct cuda
             (size_t)exec->model->classes, stride, exec->plan->training, (float)exec->scale,
             exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));
     }
-    return (mse ? kernels->squared_error : kernels->cross_entropy)(
+    return (loss == CDDPI_LOSS_MSE                    ? kernels->squared_error
+            : loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY ? kernels->binary_cross_entropy
+                                                      : kernels->cross_entropy)(
         device, exec->model->type, outputs, exec->batch->label, rows_of(exec->plan),
         (size_t)exec->model->classes, exec->plan->training, (float)exec->scale,
         exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));

@@ -8,21 +8,18 @@
  *
  * A layer called NAME_l1 has parameters NAME.weight_ih_l1 and so on: what nn.LSTM calls those of
  * its second layer. Any other name stands for the first layer. */
+#include "nn/ops/lstm.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/transformer.h"
 #include "nn/cpu/matmul.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
-
-/* Parameters in the reverse of the order in which backward completes them; registered as nn.LSTM
- * has them. */
-enum { WEIGHT_HH, WEIGHT_IH, BIAS_IH, BIAS_HH };
-enum { GATES = 4 };
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out)
@@ -63,7 +60,7 @@ static cddp_status add_param(struct cddpi_model *model, struct cddpi_op *op, int
     size_t length = split_name(op->layer.name, &level);
     char *layer = cddpi_format("%.*s", (int)length, op->layer.name);
     char *suffix = cddpi_format("%s_%s", what, level);
-    int64_t dims[] = {GATES * (int64_t)op->out.channels, columns};
+    int64_t dims[] = {CDDPI_LSTM_GATES * (int64_t)op->out.channels, columns};
     struct cddpi_param_info info = {CDDPI_INIT_UNIFORM, 1 / sqrt((double)op->out.channels),
                                     columns > 0};
     cddp_status status = CDDP_ERR_NO_MEMORY;
@@ -81,23 +78,23 @@ static cddp_status add_param(struct cddpi_model *model, struct cddpi_op *op, int
 
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
-    cddp_status status = add_param(model, op, WEIGHT_IH, "weight_ih", op->in.channels);
+    cddp_status status = add_param(model, op, CDDPI_LSTM_WEIGHT_IH, "weight_ih", op->in.channels);
 
     if (status == CDDP_OK) {
-        status = add_param(model, op, WEIGHT_HH, "weight_hh", op->out.channels);
+        status = add_param(model, op, CDDPI_LSTM_WEIGHT_HH, "weight_hh", op->out.channels);
     }
     if (status == CDDP_OK && !op->layer.no_bias) {
-        status = add_param(model, op, BIAS_IH, "bias_ih", 0);
+        status = add_param(model, op, CDDPI_LSTM_BIAS_IH, "bias_ih", 0);
     }
     if (status == CDDP_OK && !op->layer.no_bias) {
-        status = add_param(model, op, BIAS_HH, "bias_hh", 0);
+        status = add_param(model, op, CDDPI_LSTM_BIAS_HH, "bias_hh", 0);
     }
     return status;
 }
 
 static double work(const struct cddpi_op *op)
 {
-    return (double)op->in.height * GATES * (double)op->out.channels *
+    return (double)op->in.height * CDDPI_LSTM_GATES * (double)op->out.channels *
            (double)(op->in.channels + op->out.channels);
 }
 
@@ -122,7 +119,7 @@ static struct sizes sizes_of(const struct cddpi_op *op, int count)
                           .units = (size_t)op->out.channels};
 
     sizes.rows = sizes.count * sizes.length;
-    sizes.gates = GATES * sizes.units;
+    sizes.gates = CDDPI_LSTM_GATES * sizes.units;
     return sizes;
 }
 
@@ -178,7 +175,7 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
 static cddp_status project(struct cddpi_exec *exec, const struct state *state,
                            const struct sizes *sizes, float *gates)
 {
-    const float *bias = cddpi_exec_param(exec, BIAS_HH);
+    const float *bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH);
     cddp_status status = cddpi_matmul_run(
         exec, &state->gates,
         &(struct cddpi_nn_matmul){.m = sizes->rows,
@@ -188,11 +185,11 @@ static cddp_status project(struct cddpi_exec *exec, const struct state *state,
                                   .alpha = 1,
                                   .a = cddpi_exec_input(exec, 0),
                                   .lda = sizes->inputs,
-                                  .b = cddpi_exec_param(exec, WEIGHT_IH),
+                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
                                   .ldb = sizes->inputs,
                                   .c = gates,
                                   .ldc = sizes->gates,
-                                  .bias = cddpi_exec_param(exec, BIAS_IH)});
+                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)});
 
     if (status == CDDP_OK && bias != NULL) {
         cddpi_nn_add_bias(gates, bias, sizes->rows, sizes->gates);
@@ -213,24 +210,25 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
         size_t at = t * sizes.units;
 
         if (t > 0) {
-            status = cddpi_matmul(&(struct cddpi_nn_matmul){.m = sizes.count,
-                                                            .n = sizes.gates,
-                                                            .k = sizes.units,
-                                                            .transpose_b = true,
-                                                            .alpha = 1,
-                                                            .a = out + at - sizes.units,
-                                                            .lda = sizes.length * sizes.units,
-                                                            .b = cddpi_exec_param(exec, WEIGHT_HH),
-                                                            .ldb = sizes.units,
-                                                            .c = gates + GATES * at,
-                                                            .ldc = sizes.length * sizes.gates,
-                                                            .adds = true},
-                                  NULL);
+            status = cddpi_matmul(
+                &(struct cddpi_nn_matmul){.m = sizes.count,
+                                          .n = sizes.gates,
+                                          .k = sizes.units,
+                                          .transpose_b = true,
+                                          .alpha = 1,
+                                          .a = out + at - sizes.units,
+                                          .lda = sizes.length * sizes.units,
+                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                                          .ldb = sizes.units,
+                                          .c = gates + CDDPI_LSTM_GATES * at,
+                                          .ldc = sizes.length * sizes.gates,
+                                          .adds = true},
+                NULL);
         }
         if (status == CDDP_OK) {
             cddpi_transformer_kernels()->lstm->forward(
-                gates + GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at, out + at,
-                sizes.count, sizes.length, sizes.units);
+                gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
+                out + at, sizes.count, sizes.length, sizes.units);
         }
     }
     return status;
@@ -253,19 +251,20 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct st
 
         cddpi_transformer_kernels()->lstm->backward(
             grad + at, carried_out, carried_cell, t > 0 ? cells + at - sizes->units : NULL,
-            cells + at, gates + GATES * at, sizes->count, sizes->length, sizes->units);
+            cells + at, gates + CDDPI_LSTM_GATES * at, sizes->count, sizes->length, sizes->units);
         if (t > 0) {
-            status = cddpi_matmul(&(struct cddpi_nn_matmul){.m = sizes->count,
-                                                            .n = sizes->units,
-                                                            .k = sizes->gates,
-                                                            .alpha = 1,
-                                                            .a = gates + GATES * at,
-                                                            .lda = sizes->length * sizes->gates,
-                                                            .b = cddpi_exec_param(exec, WEIGHT_HH),
-                                                            .ldb = sizes->units,
-                                                            .c = carried_out,
-                                                            .ldc = sizes->units},
-                                  NULL);
+            status = cddpi_matmul(
+                &(struct cddpi_nn_matmul){.m = sizes->count,
+                                          .n = sizes->units,
+                                          .k = sizes->gates,
+                                          .alpha = 1,
+                                          .a = gates + CDDPI_LSTM_GATES * at,
+                                          .lda = sizes->length * sizes->gates,
+                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                                          .ldb = sizes->units,
+                                          .c = carried_out,
+                                          .ldc = sizes->units},
+                NULL);
         }
     }
     return status;
@@ -292,7 +291,7 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct cddpi_p
                                    const float *gates, const float *from, size_t rows,
                                    size_t inputs, int k)
 {
-    size_t outputs = GATES * (size_t)exec->op->out.channels;
+    size_t outputs = CDDPI_LSTM_GATES * (size_t)exec->op->out.channels;
     cddp_status status = cddpi_matmul_run(
         exec, plan,
         &(struct cddpi_nn_matmul){.m = outputs,
@@ -319,17 +318,18 @@ static cddp_status input_gradient(struct cddpi_exec *exec, const struct state *s
     if (grad_input == NULL) {
         return CDDP_OK;
     }
-    return cddpi_matmul_run(exec, &state->input,
-                            &(struct cddpi_nn_matmul){.m = sizes->rows,
-                                                      .n = sizes->inputs,
-                                                      .k = sizes->gates,
-                                                      .alpha = 1,
-                                                      .a = gates,
-                                                      .lda = sizes->gates,
-                                                      .b = cddpi_exec_param(exec, WEIGHT_IH),
-                                                      .ldb = sizes->inputs,
-                                                      .c = grad_input,
-                                                      .ldc = sizes->inputs});
+    return cddpi_matmul_run(
+        exec, &state->input,
+        &(struct cddpi_nn_matmul){.m = sizes->rows,
+                                  .n = sizes->inputs,
+                                  .k = sizes->gates,
+                                  .alpha = 1,
+                                  .a = gates,
+                                  .lda = sizes->gates,
+                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
+                                  .ldb = sizes->inputs,
+                                  .c = grad_input,
+                                  .ldc = sizes->inputs});
 }
 
 /* Each row of gates belongs to the outputs one row before it, but that of a first step to none: it
@@ -341,15 +341,15 @@ static cddp_status recurrent_gradient(struct cddpi_exec *exec, const struct stat
         memset(gates + n * sizes->length * sizes->gates, 0, sizes->gates * sizeof *gates);
     }
     if (sizes->rows == 1) { /* the products know no sums of nothing */
-        float *grad = cddpi_exec_grad(exec, WEIGHT_HH);
+        float *grad = cddpi_exec_grad(exec, CDDPI_LSTM_WEIGHT_HH);
 
-        if (!cddpi_exec_adds(exec, WEIGHT_HH)) {
+        if (!cddpi_exec_adds(exec, CDDPI_LSTM_WEIGHT_HH)) {
             memset(grad, 0, sizes->gates * sizes->units * sizeof *grad);
         }
-        return cddpi_exec_ready(exec, WEIGHT_HH);
+        return cddpi_exec_ready(exec, CDDPI_LSTM_WEIGHT_HH);
     }
     return weight_gradient(exec, &state->weight_hh, gates + sizes->gates, cddpi_exec_output(exec),
-                           sizes->rows - 1, sizes->units, WEIGHT_HH);
+                           sizes->rows - 1, sizes->units, CDDPI_LSTM_WEIGHT_HH);
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
@@ -360,14 +360,14 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     cddp_status status = gate_gradients(exec, state, &sizes, gates);
 
     if (status == CDDP_OK) {
-        status = bias_gradient(exec, &sizes, gates, BIAS_HH);
+        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_HH);
     }
     if (status == CDDP_OK) {
-        status = bias_gradient(exec, &sizes, gates, BIAS_IH);
+        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_IH);
     }
     if (status == CDDP_OK) {
         status = weight_gradient(exec, &state->weight_ih, gates, cddpi_exec_input(exec, 0),
-                                 sizes.rows, sizes.inputs, WEIGHT_IH);
+                                 sizes.rows, sizes.inputs, CDDPI_LSTM_WEIGHT_IH);
     }
     if (status == CDDP_OK) {
         status = input_gradient(exec, state, &sizes, gates);
@@ -378,8 +378,9 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 static const struct cddpi_op_kernels cpu = {
     .plan = plan_lstm, .forward = forward, .backward = backward};
 
-const struct cddpi_op_ops cddpi_op_lstm = {.name = "lstm",
-                                           .shape = shape,
-                                           .declare = declare,
-                                           .work = work,
-                                           .on = {[CDDPI_DEVICE_CPU] = &cpu}};
+const struct cddpi_op_ops cddpi_op_lstm = {
+    .name = "lstm",
+    .shape = shape,
+    .declare = declare,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_lstm}};

@@ -1,6 +1,7 @@
 /* pointwise.c - owns tanh, sigmoid and leaky_relu: functions of one number whose derivative is
  * known from their value. */
 #include "kernels/cpu/pointwise.h"
+#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
@@ -90,6 +91,39 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
     return CDDP_OK;
 }
 
+static enum cddpi_cuda_function function_of(const struct cddpi_op *op)
+{
+    return op->layer.type == CDDPI_LAYER_TANH      ? CDDPI_FUNCTION_TANH
+           : op->layer.type == CDDPI_LAYER_SIGMOID ? CDDPI_FUNCTION_SIGMOID
+                                                   : CDDPI_FUNCTION_LEAKY_RELU;
+}
+
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
+{
+    (void)state;
+    return cddpi_exec_kernels(exec)->pointwise(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), function_of(exec->op),
+        (float)exec->op->layer.slope, cddpi_exec_input(exec, 0), cddpi_exec_output_elements(exec),
+        cddpi_exec_output(exec));
+}
+
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
+{
+    void *dx = cddpi_exec_grad_input(exec, 0);
+
+    (void)state;
+    if (dx == NULL) {
+        return CDDP_OK;
+    }
+    return cddpi_exec_kernels(exec)->pointwise_grad(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), function_of(exec->op),
+        (float)exec->op->layer.slope, cddpi_exec_grad_output(exec, 0), cddpi_exec_output(exec),
+        cddpi_exec_output_elements(exec), dx);
+}
+
+const struct cddpi_op_kernels cddpi_cuda_pointwise = {
+    .plan = plan_op, .forward = forward_cuda, .backward = backward_cuda};
+
 static const struct cddpi_op_kernels on_tanh = {
     .plan = plan_op, .forward = forward_tanh, .backward = backward};
 static const struct cddpi_op_kernels on_sigmoid = {
@@ -98,8 +132,14 @@ static const struct cddpi_op_kernels on_leaky_relu = {
     .plan = plan_op, .forward = forward_leaky_relu, .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_tanh = {
-    .name = "tanh", .shape = shape, .on = {[CDDPI_DEVICE_CPU] = &on_tanh}};
+    .name = "tanh",
+    .shape = shape,
+    .on = {[CDDPI_DEVICE_CPU] = &on_tanh, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pointwise}};
 const struct cddpi_op_ops cddpi_op_sigmoid = {
-    .name = "sigmoid", .shape = shape, .on = {[CDDPI_DEVICE_CPU] = &on_sigmoid}};
+    .name = "sigmoid",
+    .shape = shape,
+    .on = {[CDDPI_DEVICE_CPU] = &on_sigmoid, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pointwise}};
 const struct cddpi_op_ops cddpi_op_leaky_relu = {
-    .name = "leaky_relu", .shape = shape, .on = {[CDDPI_DEVICE_CPU] = &on_leaky_relu}};
+    .name = "leaky_relu",
+    .shape = shape,
+    .on = {[CDDPI_DEVICE_CPU] = &on_leaky_relu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pointwise}};

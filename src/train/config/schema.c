@@ -72,9 +72,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "as many."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"",
      .choices = "cross_entropy|mse|binary_cross_entropy",
-     .text =
-         "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
-         "error, or the mean binary cross-entropy of the outputs as logits (not on a GPU yet)."},
+     .text = "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
+             "error, or the mean binary cross-entropy of the outputs as logits."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
      .text =
          "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
@@ -453,8 +452,7 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024,
      .text =
          "conv2d, conv_transpose2d, pools: default 0. conv_transpose2d: so much of each side of "
-         "the output is left out, which has (side - 1) stride + kernel - 2 padding pixels. The "
-         "layer is not on a GPU yet."},
+         "the output is left out, which has (side - 1) stride + kernel - 2 padding pixels."},
     {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
      .text = "linear, conv2d, conv_transpose2d, lstm: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
@@ -480,17 +478,16 @@ const struct cddpi_key cddpi_layer_keys[] = {
          "uniform as in PyTorch; embedding, 1; batch_norm, 0."},
     {LAYER("groups", groups), CDDPI_KEY_INT, "", 1, 1 << 20,
      .text = "conv2d: input and output channels are divided into so many groups, each convolved "
-             "with filters of its own; default 1. Not on a GPU yet."},
+             "with filters of its own; default 1."},
     {LAYER("alpha", alpha), CDDPI_KEY_REAL, "", 1e-12, 1e3,
      .text = "local_response_norm: x / (offset + alpha / kernel times the squares)^beta; default "
-             "1e-4. The layer is not on a GPU yet."},
+             "1e-4."},
     {LAYER("beta", beta), CDDPI_KEY_REAL, "", 1e-6, 10,
      .text = "local_response_norm: see alpha; default 0.75."},
     {LAYER("offset", offset), CDDPI_KEY_REAL, "", 1e-6, 1e6,
      .text = "local_response_norm: see alpha; default 1."},
     {LAYER("slope", slope), CDDPI_KEY_REAL, "", 1e-9, 1,
-     .text = "leaky_relu: what numbers below 0 are multiplied by; default 0.01. tanh, sigmoid and "
-             "leaky_relu are not on a GPU yet."},
+     .text = "leaky_relu: what numbers below 0 are multiplied by; default 0.01."},
 };
 const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 

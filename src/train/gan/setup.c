@@ -37,6 +37,12 @@ cddp_status cddpi_gan_build_models(struct cddpi_trainer *trainer,
     if (generator == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
     }
+    if (trainer->device->ops->kind != CDDPI_DEVICE_CPU) {
+        cddpi_free(generator);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "the steps of dcgan's two networks are not on a GPU yet: train.device = "
+                          "\"cpu\" has them");
+    }
     trainer->generator = generator;
     generator->config = trainer->config;
     generator->group = trainer->group;

@@ -1,0 +1,110 @@
+/* elementwise.cuh - what kernels share that work element by element: one pass over one input or
+ * two, and the functions of one number that several of them need.
+ *
+ * A pass is `inputs` reads and one write of each element, nothing else, so its limit is the
+ * memory's rate. A thread asks for all its 16-byte vectors (4 of one input, 2 of each of two)
+ * before it uses the first: at 1536 threads an SM these are 96 KiB under way in each, where 4.8
+ * TB/s x 0.7 us / 132 = 25 KiB would do. */
+#ifndef CDDPI_CUDA_ELEMENTWISE_CUH
+#define CDDPI_CUDA_ELEMENTWISE_CUH
+
+#include "kernels/cuda/vector.cuh"
+
+enum { CDDPI_MAP_BLOCK = 256 };
+
+/* The value of a function that grows from 0 to 1, and its derivative, or what it is made of. */
+struct distribution {
+    float value, slope;
+};
+
+/* 16-bit results have no use for the last bits. */
+template <bool ACCURATE> static __device__ __forceinline__ float power_of(float x)
+{
+    return ACCURATE ? expf(x) : __expf(x);
+}
+template <bool ACCURATE> static __device__ __forceinline__ float one_over(float x)
+{
+    return ACCURATE ? 1.0f / x : __fdividef(1.0f, x);
+}
+
+/* 1 / (1 + e^-x) by e^-|x|, as kernels/cpu has it: a left tail that stays exact. */
+template <class T> static __device__ __forceinline__ distribution sigmoid_at(float x)
+{
+    constexpr bool accurate = sizeof(T) == 4;
+    float e = power_of<accurate>(-fabsf(x));
+    float right = one_over<accurate>(1.0f + e);
+
+    return {x < 0 ? e * right : right, e * right * right};
+}
+
+/* Op: `inputs`, 1 or 2, and apply(a, b), what is done to an element or a pair of them. */
+template <class T, class Op>
+static __device__ __forceinline__ uint4 apply_to(const Op &op, const uint4 &a_words,
+                                                 const uint4 &b_words)
+{
+    float a[packed<T>::N], b[packed<T>::N];
+
+    packed<T>::unpack(a_words, a);
+    packed<T>::unpack(b_words, b);
+    CDDPI_UNROLL
+    for (int i = 0; i < packed<T>::N; i++) {
+        a[i] = op.apply(a[i], b[i]);
+    }
+    return packed<T>::pack(a);
+}
+
+template <class Op> struct vectors_of {
+    static constexpr int value = 4 / Op::inputs;
+};
+
+/* Each element is read and written by one thread, so out may be an input. */
+template <class T, class Op>
+__global__ void __launch_bounds__(CDDPI_MAP_BLOCK)
+    map(const T *a, const T *b, size_t count, T *out, const Op op)
+{
+    constexpr int N = packed<T>::N;
+    constexpr int VECTORS = vectors_of<Op>::value;
+    size_t first = (size_t)blockIdx.x * CDDPI_MAP_BLOCK * VECTORS + threadIdx.x;
+    size_t vectors = count / N;
+    uint4 a_words[VECTORS], b_words[VECTORS];
+
+    CDDPI_UNROLL
+    for (int i = 0; i < VECTORS; i++) {
+        size_t v = first + (size_t)i * CDDPI_MAP_BLOCK;
+
+        if (v < vectors) {
+            a_words[i] = load_words(a + v * N);
+            b_words[i] = Op::inputs == 2 ? load_words(b + v * N) : make_uint4(0, 0, 0, 0);
+        }
+    }
+    CDDPI_UNROLL
+    for (int i = 0; i < VECTORS; i++) {
+        size_t v = first + (size_t)i * CDDPI_MAP_BLOCK;
+
+        if (v < vectors) {
+            store_words(out + v * N, apply_to<T>(op, a_words[i], b_words[i]));
+        }
+    }
+    if (blockIdx.x == 0 && threadIdx.x < count % N) {
+        size_t e = vectors * N + threadIdx.x;
+
+        out[e] = from_float<T>(op.apply(to_float(a[e]), Op::inputs == 2 ? to_float(b[e]) : 0.0f));
+    }
+}
+
+/* out = op of a, or of a and b; any may be out. */
+template <class T, class Op>
+static cudaError_t start_map(cddpi_device *device, const void *a, const void *b, size_t count,
+                             void *out, const Op &op = {})
+{
+    size_t each = (size_t)CDDPI_MAP_BLOCK * vectors_of<Op>::value * packed<T>::N;
+
+    if (count == 0) {
+        return cudaSuccess;
+    }
+    return CDDPI_LAUNCH((map<T, Op>), (unsigned)cddpi_ceil(count, each), CDDPI_MAP_BLOCK, 0,
+                        cddpi_cuda_compute_stream(device), static_cast<const T *>(a),
+                        static_cast<const T *>(b), count, static_cast<T *>(out), op);
+}
+
+#endif
