@@ -327,6 +327,9 @@ void cddpi_ddp_read_joined(cddp_ddp *ddp);
 cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns);
 /** Start all buckets that are complete and whose predecessors were started. */
 cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp);
+/** An operation of the step could not be started, with @p status and the thread's text. If that is
+ *  because a bucket has failed meanwhile, that bucket's status and text say why. */
+cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status);
 
 /* finish.c */
 /** cddp_ddp_wait() within a call. */

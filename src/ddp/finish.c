@@ -91,6 +91,7 @@ static cddp_status synchronise(cddp_ddp *ddp)
     status = cddpi_ddp_start_buckets(ddp);
     if (status == CDDP_OK) {
         status = cddpi_step_status_start(ddp);
+        status = status == CDDP_OK ? CDDP_OK : cddpi_ddp_not_started(ddp, status);
     }
     if (status == CDDP_OK) {
         status = cddpi_timing_mark(ddp, CDDPI_AT_WAIT);

@@ -84,15 +84,11 @@ static cddp_status look(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* The next bucket could not be started, with @p status and the thread's text: because one before it
- * has failed meanwhile? Then that says why. */
-static cddp_status why_not_started(cddp_ddp *ddp, cddp_status status)
+cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
-    cddp_status earlier;
+    cddp_status earlier = status == CDDP_ERR_CLOSED ? look(ddp) : CDDP_OK;
 
-    ddp->next_bucket--;
-    earlier = status == CDDP_ERR_CLOSED ? look(ddp) : CDDP_OK;
     return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
 }
 
@@ -110,7 +106,8 @@ cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp)
             status = cddpi_bucket_advance(bucket);
         }
         if (status != CDDP_OK) {
-            return why_not_started(ddp, status);
+            ddp->next_bucket--;
+            return cddpi_ddp_not_started(ddp, status);
         }
     }
     return CDDP_OK;
