@@ -84,10 +84,28 @@ static cddp_status look(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
+/* The group has ended, and with it all buckets that were started, if not now then at once: the
+ * thread that runs them says first that the group has ended. */
+static cddp_status await_failed_bucket(cddp_ddp *ddp)
+{
+    if (cddpi_device_is_async(ddp->device)) {
+        return cddpi_group_healthy(ddp->group);
+    }
+    for (size_t b = ddp->seen; b < ddp->next_bucket; b++) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        cddp_status status = bucket->work != NULL ? cddp_work_wait(bucket->work, 0) : CDDP_OK;
+
+        if (status != CDDP_OK) {
+            return cddpi_bucket_failed(bucket, status);
+        }
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
-    cddp_status earlier = status == CDDP_ERR_CLOSED ? look(ddp) : CDDP_OK;
+    cddp_status earlier = status == CDDP_ERR_CLOSED ? await_failed_bucket(ddp) : CDDP_OK;
 
     return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
 }
