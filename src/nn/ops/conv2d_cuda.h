@@ -21,6 +21,13 @@ bool cddpi_cuda_filters_are_plain(const struct cddpi_op *op);
 
 CDDP_CHECKED cddp_status cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index,
                                                 struct cddpi_cuda_groups *out);
+/** The gradient of plain filters by the kernel conv_weight.
+ *  @param made  Where filters with channels last fit; NULL: plain ones lie in memory as those do.
+ */
+CDDP_CHECKED cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,
+                                                    const struct cddpi_cuda_conv *shape,
+                                                    const void *dy, const void *x, float *made,
+                                                    bool add, float *dweight);
 /* As the kernels conv, conv_input and conv_weight: with filters outputs x kernel x kernel x a
  * group's channels, but conv_weight's result is the plain parameter's gradient. */
 CDDP_CHECKED cddp_status cddpi_cuda_groups_conv(const struct cddpi_exec *exec,

@@ -64,25 +64,6 @@ cddp_status cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index,
     return status;
 }
 
-/* Channels of group @p g of an image, or back into it. */
-static cddp_status take(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
-                        const void *x, size_t pixels, int channels, int g, void *out)
-{
-    return cddpi_exec_kernels(exec)->take_columns(cddpi_exec_device(exec), groups->part.type, x,
-                                                  pixels, (size_t)channels * (size_t)groups->count,
-                                                  (size_t)channels * (size_t)g, (size_t)channels,
-                                                  out);
-}
-
-static cddp_status put(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
-                       const void *x, size_t pixels, int channels, int g, void *out)
-{
-    return cddpi_exec_kernels(exec)->put_columns(cddpi_exec_device(exec), groups->part.type, x,
-                                                 pixels, (size_t)channels * (size_t)groups->count,
-                                                 (size_t)channels * (size_t)g, (size_t)channels,
-                                                 out);
-}
-
 /* The filters of group @p g, where kernels can read them. */
 static cddp_status filters_of(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
                               const void *weight, int g, const void **out)
@@ -98,111 +79,136 @@ static cddp_status filters_of(const struct cddpi_exec *exec, const struct cddpi_
                : CDDP_OK;
 }
 
-cddp_status cddpi_cuda_groups_conv(const struct cddpi_exec *exec,
-                                   const struct cddpi_cuda_groups *groups, const void *x,
-                                   const void *weight, void *y)
+/* Channels of images on one side of a convolution. */
+struct side {
+    int buffer;
+    int channels; /* of a group */
+    size_t pixels;
+};
+
+static struct side inputs_of(const struct cddpi_cuda_groups *groups)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    return (struct side){groups->x, groups->part.channels, groups->in_pixels};
+}
+
+static struct side outputs_of(const struct cddpi_cuda_groups *groups)
+{
+    return (struct side){groups->y, groups->part.outputs, groups->out_pixels};
+}
+
+/* Channels of group @p g, from images into the side's buffer. */
+static cddp_status take(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
+                        struct side side, const void *images, int g)
+{
+    size_t channels = (size_t)side.channels;
+
+    return cddpi_exec_kernels(exec)->take_columns(
+        cddpi_exec_device(exec), groups->part.type, images, side.pixels,
+        channels * (size_t)groups->count, channels * (size_t)g, channels,
+        cddpi_exec_buffer(exec, side.buffer));
+}
+
+/* And back. */
+static cddp_status put(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
+                       struct side side, int g, void *images)
+{
+    size_t channels = (size_t)side.channels;
+
+    return cddpi_exec_kernels(exec)->put_columns(
+        cddpi_exec_device(exec), groups->part.type, cddpi_exec_buffer(exec, side.buffer),
+        side.pixels, channels * (size_t)groups->count, channels * (size_t)g, channels, images);
+}
+
+/* The kernels conv and conv_input. */
+typedef cddp_status (*conv_fn)(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
+                               const void *x, const void *weight, void *y);
+
+static cddp_status run(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
+                       conv_fn conv, struct side from, const void *x, const void *weight,
+                       struct side to, void *y)
+{
     struct cddpi_device *device = cddpi_exec_device(exec);
-    const struct cddpi_cuda_conv *part = &groups->part;
     cddp_status status = CDDP_OK;
 
     if (groups->count == 1) {
-        return kernels->conv(device, part, x, weight, y);
+        return conv(device, &groups->part, x, weight, y);
     }
     for (int g = 0; status == CDDP_OK && g < groups->count; g++) {
-        void *from = cddpi_exec_buffer(exec, groups->x);
-        void *to = cddpi_exec_buffer(exec, groups->y);
         const void *filters = NULL;
 
         status = filters_of(exec, groups, weight, g, &filters);
         if (status == CDDP_OK) {
-            status = take(exec, groups, x, groups->in_pixels, part->channels, g, from);
+            status = take(exec, groups, from, x, g);
         }
         if (status == CDDP_OK) {
-            status = kernels->conv(device, part, from, filters, to);
+            status = conv(device, &groups->part, cddpi_exec_buffer(exec, from.buffer), filters,
+                          cddpi_exec_buffer(exec, to.buffer));
         }
         if (status == CDDP_OK) {
-            status = put(exec, groups, to, groups->out_pixels, part->outputs, g, y);
+            status = put(exec, groups, to, g, y);
         }
     }
     return status;
+}
+
+cddp_status cddpi_cuda_groups_conv(const struct cddpi_exec *exec,
+                                   const struct cddpi_cuda_groups *groups, const void *x,
+                                   const void *weight, void *y)
+{
+    return run(exec, groups, cddpi_exec_kernels(exec)->conv, inputs_of(groups), x, weight,
+               outputs_of(groups), y);
 }
 
 cddp_status cddpi_cuda_groups_input(const struct cddpi_exec *exec,
                                     const struct cddpi_cuda_groups *groups, const void *dy,
                                     const void *weight, void *dx)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
-    const struct cddpi_cuda_conv *part = &groups->part;
-    cddp_status status = CDDP_OK;
-
-    if (groups->count == 1) {
-        return kernels->conv_input(device, part, dy, weight, dx);
-    }
-    for (int g = 0; status == CDDP_OK && g < groups->count; g++) {
-        void *from = cddpi_exec_buffer(exec, groups->y);
-        void *to = cddpi_exec_buffer(exec, groups->x);
-        const void *filters = NULL;
-
-        status = filters_of(exec, groups, weight, g, &filters);
-        if (status == CDDP_OK) {
-            status = take(exec, groups, dy, groups->out_pixels, part->outputs, g, from);
-        }
-        if (status == CDDP_OK) {
-            status = kernels->conv_input(device, part, from, filters, to);
-        }
-        if (status == CDDP_OK) {
-            status = put(exec, groups, to, groups->in_pixels, part->channels, g, dx);
-        }
-    }
-    return status;
+    return run(exec, groups, cddpi_exec_kernels(exec)->conv_input, outputs_of(groups), dy, weight,
+               inputs_of(groups), dx);
 }
 
-/* Filters with channels last, @p made, become part @p g of the plain gradient. */
-static cddp_status store_gradient(const struct cddpi_exec *exec,
-                                  const struct cddpi_cuda_groups *groups, const float *made, int g,
-                                  bool add, float *dweight)
+cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,
+                                       const struct cddpi_cuda_conv *shape, const void *dy,
+                                       const void *x, float *made, bool add, float *dweight)
 {
-    const struct cddpi_cuda_conv *part = &groups->part;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    cddp_status status;
 
-    return cddpi_exec_kernels(exec)->from_channels_last(
-        cddpi_exec_device(exec), CDDP_F32, made, (size_t)part->outputs, (size_t)part->channels,
-        (size_t)part->kernel * (size_t)part->kernel, add, dweight + (size_t)g * groups->filters);
+    if (made == NULL) {
+        return kernels->conv_weight(device, shape, dy, x, add, dweight);
+    }
+    status = kernels->conv_weight(device, shape, dy, x, false, made);
+    return status == CDDP_OK
+               ? kernels->from_channels_last(
+                     device, CDDP_F32, made, (size_t)shape->outputs, (size_t)shape->channels,
+                     (size_t)shape->kernel * (size_t)shape->kernel, add, dweight)
+               : status;
 }
 
 cddp_status cddpi_cuda_groups_weight(const struct cddpi_exec *exec,
                                      const struct cddpi_cuda_groups *groups, const void *dy,
                                      const void *x, bool add, float *dweight)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
-    const struct cddpi_cuda_conv *part = &groups->part;
     bool whole = groups->count == 1;
+    float *made = whole && cddpi_cuda_filters_are_plain(exec->op)
+                      ? NULL
+                      : cddpi_exec_buffer(exec, groups->grad);
     cddp_status status = CDDP_OK;
 
-    if (whole && cddpi_cuda_filters_are_plain(exec->op)) {
-        return kernels->conv_weight(device, part, dy, x, add, dweight);
+    if (whole) {
+        return cddpi_cuda_filter_gradient(exec, &groups->part, dy, x, made, add, dweight);
     }
     for (int g = 0; status == CDDP_OK && g < groups->count; g++) {
-        const void *of_inputs = whole ? x : cddpi_exec_buffer(exec, groups->x);
-        const void *of_outputs = whole ? dy : cddpi_exec_buffer(exec, groups->y);
-        float *made = cddpi_exec_buffer(exec, groups->grad);
-
-        if (!whole) {
-            status = take(exec, groups, x, groups->in_pixels, part->channels, g,
-                          cddpi_exec_buffer(exec, groups->x));
-        }
-        if (status == CDDP_OK && !whole) {
-            status = take(exec, groups, dy, groups->out_pixels, part->outputs, g,
-                          cddpi_exec_buffer(exec, groups->y));
+        status = take(exec, groups, inputs_of(groups), x, g);
+        if (status == CDDP_OK) {
+            status = take(exec, groups, outputs_of(groups), dy, g);
         }
         if (status == CDDP_OK) {
-            status = kernels->conv_weight(device, part, of_outputs, of_inputs, false, made);
-        }
-        if (status == CDDP_OK) {
-            status = store_gradient(exec, groups, made, g, add, dweight);
+            status = cddpi_cuda_filter_gradient(exec, &groups->part,
+                                                cddpi_exec_buffer(exec, groups->y),
+                                                cddpi_exec_buffer(exec, groups->x), made, add,
+                                                dweight + (size_t)g * groups->filters);
         }
     }
     return status;

@@ -3,8 +3,8 @@
  * last, and so does the copy of the filters that products read. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
+#include "nn/ops/conv2d_cuda.h"
 
 struct state {
     struct cddpi_cuda_conv shape; /* from the op's output to its input */
@@ -88,25 +88,17 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 static cddp_status filter_gradient(struct cddpi_exec *exec, const struct state *state,
                                    const void *dy)
 {
-    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
     const struct cddpi_cuda_conv *shape = &state->shape;
-    bool plain = is_plain(exec->op);
-    bool adds = cddpi_exec_adds(exec, 0);
-    float *made = plain ? cddpi_exec_grad(exec, 0) : cddpi_exec_buffer(exec, state->grad);
-    cddp_status status = kernels->conv_weight(device, shape, cddpi_exec_input(exec, 0), dy,
-                                              plain && adds, made);
+    float *made = is_plain(exec->op) ? NULL : cddpi_exec_buffer(exec, state->grad);
+    cddp_status status = cddpi_cuda_filter_gradient(exec, shape, cddpi_exec_input(exec, 0), dy,
+                                                    made, cddpi_exec_adds(exec, 0),
+                                                    cddpi_exec_grad(exec, 0));
 
-    if (status == CDDP_OK && !plain) {
-        status = kernels->from_channels_last(device, CDDP_F32, made, (size_t)shape->outputs,
-                                             (size_t)shape->channels, taps_of(exec->op), adds,
-                                             cddpi_exec_grad(exec, 0));
-    }
     if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
-        status = kernels->column_sums(device, shape->type, dy, state->pixels,
-                                      (size_t)shape->channels, cddpi_exec_adds(exec, 1),
-                                      cddpi_exec_grad(exec, 1),
-                                      cddpi_exec_buffer(exec, state->bias_scratch));
+        status = cddpi_exec_kernels(exec)->column_sums(
+            cddpi_exec_device(exec), shape->type, dy, state->pixels, (size_t)shape->channels,
+            cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
+            cddpi_exec_buffer(exec, state->bias_scratch));
     }
     return status;
 }
