@@ -6,10 +6,15 @@
 
 enum { CDDPI_ALIGNMENT = 64 }; /* a cache line, and the widest vector register */
 
-/** @p bytes, rounded up to a multiple of CDDPI_ALIGNMENT. */
+/** @p bytes, rounded up to a multiple of @p alignment, or of CDDPI_ALIGNMENT. */
+static inline size_t cddpi_align_to(size_t bytes, size_t alignment)
+{
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
 static inline size_t cddpi_align(size_t bytes)
 {
-    return (bytes + CDDPI_ALIGNMENT - 1) / CDDPI_ALIGNMENT * CDDPI_ALIGNMENT;
+    return cddpi_align_to(bytes, CDDPI_ALIGNMENT);
 }
 
 /** @p bytes of zeros, or NULL. Release with cddpi_free(). */

@@ -129,9 +129,7 @@ static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *param
 /* Elements rounded up so that the next tensor begins on a cache line. */
 static size_t padded(size_t count)
 {
-    size_t line = CDDPI_ALIGNMENT / sizeof(float);
-
-    return (count + line - 1) / line * line;
+    return cddpi_align_to(count, CDDPI_ALIGNMENT / sizeof(float));
 }
 
 static cddp_status make_state(struct cddpi_optim *optim)

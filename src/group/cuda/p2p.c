@@ -1,6 +1,7 @@
 /* p2p.c - owns messages between two ranks of a machine: channels, their streams, and the pieces in
  * them. */
 #include "group/cuda/p2p.h"
+#include "base/alloc.h"
 #include "group/cuda/stream_flags.h"
 
 #include <pthread.h>
@@ -62,11 +63,6 @@ struct cddpi_p2p {
     _Atomic bool closed;
 };
 
-static size_t round_up(size_t bytes, size_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
 static size_t slot_bytes(int size)
 {
     size_t most = p2p_sizes.machine / ((size_t)size * (size_t)size * P2P_SLOTS);
@@ -95,7 +91,7 @@ static CUdeviceptr address(const struct cddpi_p2p *p2p, const _Atomic uint64_t *
 
 static size_t pairs_bytes(int size)
 {
-    return round_up((size_t)size * (size_t)size * sizeof(struct pair), P2P_GRAIN);
+    return cddpi_align_to((size_t)size * (size_t)size * sizeof(struct pair), P2P_GRAIN);
 }
 
 static cddp_status make_own(struct cddpi_p2p *p2p, size_t bytes, char *const *areas)

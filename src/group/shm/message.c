@@ -1,5 +1,6 @@
 /* message.c - send and recv: a ring for each ordered pair of ranks. A message is a header and its
  * bytes, padded to 16; both sides copy what they can and go on later. */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "group/shm/shm.h"
 
@@ -18,7 +19,7 @@ static uint64_t padded(const struct cddpi_group_op *op)
 {
     uint64_t bytes = (uint64_t)op->count * cddp_type_bytes(op->type);
 
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return cddpi_align_to(bytes, ALIGN);
 }
 
 /* Copy between @p op's data at done_bytes and the ring at @p position, padding left out. */

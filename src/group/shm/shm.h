@@ -7,6 +7,7 @@
 #ifndef CDDPI_GROUP_SHM_SHM_H
 #define CDDPI_GROUP_SHM_SHM_H
 
+#include "base/alloc.h"
 #include "group/call.h"
 #include "group/transports.h"
 #include "kernels/cpu/reduce.h"
@@ -127,7 +128,7 @@ static inline int shm_name(const struct cddpi_backend *shm, int rank)
 /* Bytes of the whole pages that hold @p bytes. */
 static inline size_t shm_pages(size_t bytes)
 {
-    return (bytes + SHM_PAGE_BYTES - 1) / SHM_PAGE_BYTES * SHM_PAGE_BYTES;
+    return cddpi_align_to(bytes, SHM_PAGE_BYTES);
 }
 
 static inline unsigned char *shm_staging(const struct cddpi_backend *shm, int rank, uint64_t parity)

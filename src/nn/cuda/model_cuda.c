@@ -9,7 +9,7 @@
 
 static size_t aligned(size_t bytes)
 {
-    return (bytes + CDDPI_CUDA_ALIGNMENT - 1) / CDDPI_CUDA_ALIGNMENT * CDDPI_CUDA_ALIGNMENT;
+    return cddpi_align_to(bytes, CDDPI_CUDA_ALIGNMENT);
 }
 
 /* Move @p tensors, which lie on the processor, into one new block of the device. */

@@ -11,9 +11,7 @@
 
 static size_t align(const struct cddpi_arena *arena, size_t bytes)
 {
-    size_t alignment = arena->alignment > 0 ? arena->alignment : CDDPI_ALIGNMENT;
-
-    return (bytes + alignment - 1) / alignment * alignment;
+    return cddpi_align_to(bytes, arena->alignment > 0 ? arena->alignment : CDDPI_ALIGNMENT);
 }
 
 int cddpi_arena_add(struct cddpi_arena *arena, size_t bytes, int first, int last)

@@ -7,13 +7,6 @@
 
 #include <string.h>
 
-enum { ALIGNMENT = 256 };
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 static cddp_status no_memory(size_t bytes)
 {
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", bytes);
@@ -71,7 +64,7 @@ static size_t place(cddp_param *out, const cddp_param *from, size_t count, char 
     for (size_t i = 0; i < count; i++) {
         out[i] = from[i];
         out[i].data = at != NULL ? at + bytes : NULL;
-        bytes += aligned(bytes_of(&from[i]));
+        bytes += cddpi_mirror_align(bytes_of(&from[i]));
     }
     return bytes;
 }
@@ -112,7 +105,7 @@ static cddp_status make_params(struct cddpi_device_model *part)
         gpu->stale[i] = true; /* a checkpoint or another rank may give it a value before forward */
     }
     bytes = place(gpu->params, params, count, NULL);
-    gpu->own = cddpi_alloc_aligned(bytes + ALIGNMENT);
+    gpu->own = cddpi_alloc_aligned(bytes + CDDPI_MIRROR_ALIGNMENT);
     if (gpu->own == NULL) {
         return no_memory(bytes);
     }
@@ -130,9 +123,10 @@ static cddp_status make_grads(struct cddpi_device_model *part)
 
     for (size_t i = 0; i < gpu->param_count; i++) {
         gpu->offsets[i] = bytes;
-        bytes += aligned(bytes_of(&gpu->params[i]));
+        bytes += cddpi_mirror_align(bytes_of(&gpu->params[i]));
     }
-    status = cddpi_mirror_grow(device, &gpu->params_way, bytes + ALIGNMENT, "gradients");
+    status = cddpi_mirror_grow(device, &gpu->params_way, bytes + CDDPI_MIRROR_ALIGNMENT,
+                               "gradients");
     if (status == CDDP_OK) {
         status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, gpu->params_way.there,
                                     gpu->params_way.bytes);
@@ -159,7 +153,7 @@ static cddp_status make_buffers(struct cddpi_device_model *part)
         return no_memory(gpu->buffer_count * sizeof *gpu->buffers);
     }
     bytes = place(gpu->buffers, buffers, gpu->buffer_count, NULL);
-    status = pin(part->device, bytes + ALIGNMENT, &gpu->buffers_way.pinned);
+    status = pin(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned);
     if (status != CDDP_OK) {
         return status;
     }

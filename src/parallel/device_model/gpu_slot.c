@@ -4,19 +4,12 @@
 
 #include <string.h>
 
-enum { ALIGNMENT = 256 };
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 size_t cddpi_gpu_slot_item(const struct cddpi_gpu_side *gpu, int item, int room)
 {
     size_t place = 0;
 
     for (int i = 0; i < item; i++) {
-        place += aligned(gpu->item_bytes[i] * (size_t)room);
+        place += cddpi_mirror_align(gpu->item_bytes[i] * (size_t)room);
     }
     return place;
 }
@@ -32,7 +25,8 @@ static size_t edges_bytes(const struct cddpi_device_edges *edges, size_t index, 
     size_t bytes = 0;
 
     for (size_t k = 0; k < index; k++) {
-        bytes += aligned(edge_bytes(&edges->items[k], room)) * (edges->items[k].has_grad ? 2 : 1);
+        bytes += cddpi_mirror_align(edge_bytes(&edges->items[k], room)) *
+                 (edges->items[k].has_grad ? 2 : 1);
     }
     return bytes;
 }
@@ -48,7 +42,7 @@ static size_t edge_place(const struct cddpi_gpu_side *gpu, const struct cddpi_de
     if (edges == &gpu->out) {
         place += edges_bytes(&gpu->in, gpu->in.count, room);
     }
-    *out_grad = place + aligned(edge_bytes(&edges->items[index], room));
+    *out_grad = place + cddpi_mirror_align(edge_bytes(&edges->items[index], room));
     return place;
 }
 

@@ -2,6 +2,7 @@
 #ifndef CDDPI_PARALLEL_DEVICE_MODEL_STATE_H
 #define CDDPI_PARALLEL_DEVICE_MODEL_STATE_H
 
+#include "base/alloc.h"
 #include "parallel/device_model/device_model.h"
 
 /* Two memories with the same places: one of the device, one pinned, through which all goes. */
@@ -9,6 +10,14 @@ struct cddpi_mirror {
     char *there, *pinned;
     size_t bytes;
 };
+
+enum { CDDPI_MIRROR_ALIGNMENT = 256 };
+
+/** What the next place in a mirror lies behind. */
+static inline size_t cddpi_mirror_align(size_t bytes)
+{
+    return cddpi_align_to(bytes, CDDPI_MIRROR_ALIGNMENT);
+}
 
 enum cddpi_batch_item { CDDPI_ITEM_INPUT, CDDPI_ITEM_TOKENS, CDDPI_ITEM_LABEL, CDDPI_ITEM_DRAWS };
 enum { CDDPI_BATCH_ITEMS = 4 };

@@ -1,5 +1,6 @@
 /* ipc.c - the transports "ipc" and "staged": opening, closing, and one operation after another. */
 #include "group/cuda/ipc/ipc.h"
+#include "base/alloc.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +102,8 @@ static cddp_status make_own(struct cddpi_device_transport *transport)
     if (status == CDDP_OK) {
         status = make_events(transport);
     }
-    transport->row = ipc_round(transport->window / (size_t)transport->size, IPC_GRAIN) + IPC_GRAIN;
+    transport->row = cddpi_align_to(transport->window / (size_t)transport->size, IPC_GRAIN) +
+                     IPC_GRAIN;
     transport->row = transport->row < ipc_sizes.small ? ipc_sizes.small : transport->row;
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaMalloc((void **)&transport->scratch,
@@ -188,7 +190,7 @@ static void close_transport(struct cddpi_device_transport *transport);
 
 static cddp_status open_ranks(struct cddpi_device_transport *transport)
 {
-    size_t header = ipc_round(
+    size_t header = cddpi_align_to(
         sizeof *transport->block + (size_t)transport->size * sizeof *transport->block->ranks, 4096);
     size_t windows = transport->staged ? IPC_SLOTS * ipc_sizes.staging : 0;
     cddp_status status = cddpi_transport_agree(
@@ -217,9 +219,9 @@ static cddp_status open_ranks(struct cddpi_device_transport *transport)
         status = try_windows(transport);
     }
     if (status == CDDP_OK && !transport->staged) {
-        status = cddpi_ipc_share(transport,
-                                 ipc_round(cddpi_p2p_area_bytes(transport->size), IPC_ALLOC_BYTES),
-                                 transport->p2p_areas);
+        status = cddpi_ipc_share(
+            transport, cddpi_align_to(cddpi_p2p_area_bytes(transport->size), IPC_ALLOC_BYTES),
+            transport->p2p_areas);
     }
     return status != CDDP_OK
                ? status

@@ -118,11 +118,6 @@ struct cddpi_device_transport {
     char reason[IPC_TEXT_BYTES];
 };
 
-static inline size_t ipc_round(size_t bytes, size_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
 static inline char *ipc_window(const struct cddpi_device_transport *transport, int rank,
                                uint64_t piece)
 {

@@ -1,4 +1,5 @@
 /* memory.c - device memory that all ranks of a machine have open. */
+#include "base/alloc.h"
 #include "group/cuda/ipc/ipc.h"
 
 #include <string.h>
@@ -130,7 +131,7 @@ static cddp_status alloc_shared(struct cddpi_device_transport *transport, size_t
     status = cddpi_transport_agree(&transport->params, status);
     if (status == CDDP_OK) {
         segment->bytes = bytes > 0 ? bytes : 1;
-        status = cddpi_ipc_share(transport, ipc_round(segment->bytes, IPC_ALLOC_BYTES),
+        status = cddpi_ipc_share(transport, cddpi_align_to(segment->bytes, IPC_ALLOC_BYTES),
                                  segment->at);
     }
     if (status != CDDP_OK) {
