@@ -5,7 +5,7 @@ import json, os, subprocess, sys
 
 BUILD = sys.argv[1]
 MOST_A_HOST = 40 << 10  # the leaders' connections, in both directions, with what is received and not taken yet
-MOST_UNDER_WAY = 4 << 20  # of an all-reduce of 1 MiB: four pieces at most
+MOST_UNDER_WAY = (4 << 20) + (64 << 10)  # of an all-reduce of 1 MiB: four pieces at most, and what is known of them
 
 
 def rank_holds(hosts):
