@@ -1,5 +1,6 @@
 /* test_ddp_errors.c - what is wrong is said on every rank, in the same step, by name; and nothing
  * hangs: models that differ, gradients that do not come, calls out of turn, ranks that die. */
+#include "group/group.h"
 #include "support/ddp_ranks.h"
 
 static const size_t elements[] = {10, 20, 30, 40};
@@ -408,6 +409,64 @@ static void null_and_senseless_arguments_are_refused(void **state)
     free_model(&model);
 }
 
+/* A step whose last bucket is under way when the group has ended; rank 1 did something else. */
+static int ended_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    struct trainer trainer;
+    char ready[sizeof meeting->folder + 8];
+    float other = 0;
+
+    snprintf(ready, sizeof ready, "%s/ready", meeting->folder);
+    setenv("CDDP_COMM_THREAD", "1", 1);
+    CHECK(enter(&trainer, meeting, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&trainer) == 0);
+    if (rank == 1) {
+        while (access(ready, F_OK) != 0) {
+            support_sleep_ms(1);
+        }
+        CHECK(cddp_all_reduce(trainer.group, &other, &other, 1, CDDP_F32, CDDP_OP_SUM, NULL) ==
+              CDDP_ERR_MISMATCH);
+        return leave(&trainer);
+    }
+    CHECK(full_backward(&trainer, rank, 0) == 0);
+    support_write_file(ready, "", 0);
+    /* the comm thread says so first, and ends the works then */
+    while (!atomic_load(&trainer.group->broken)) {
+        support_sleep_ms(1);
+    }
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_MISMATCH); /* nothing else has told it */
+    CHECK(strstr(cddp_last_error(), "rank 1: all_reduce sum f32 x 1") != NULL);
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_CLOSED);
+    return leave(&trainer);
+}
+
+static void a_step_ends_with_what_ended_its_group(void **state)
+{
+    assert_int_equal(meet(*state, 2, ended_rank, NULL, NULL), 0);
+}
+
+/* One rank ends its steps without any other, but not in a group that is no more. */
+static int aborted_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    struct trainer trainer;
+
+    CHECK(enter(&trainer, meeting, rank, world_size, SCATTERED, COUNT, elements, NULL) == 0);
+    CHECK(watch(&trainer) == 0);
+    CHECK(full_backward(&trainer, rank, 0) == 0 && cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    cddp_group_abort(trainer.group, "the disk is full");
+    CHECK(full_backward(&trainer, rank, 1) == 0);
+    CHECK(cddp_ddp_wait(trainer.ddp) != CDDP_OK);
+    CHECK(strstr(cddp_last_error(), "the disk is full") != NULL);
+    return leave(&trainer);
+}
+
+static void a_group_of_one_that_was_aborted_ends_no_step(void **state)
+{
+    assert_int_equal(meet(*state, 1, aborted_rank, NULL, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +477,8 @@ int main(void)
         RANKS_TEST(a_gradient_that_is_ready_twice_fails_on_all_ranks),
         RANKS_TEST(ranks_that_disagree_about_no_sync_are_told),
         RANKS_TEST(plain_and_weighted_means_do_not_mix),
+        RANKS_TEST(a_step_ends_with_what_ended_its_group),
+        RANKS_TEST(a_group_of_one_that_was_aborted_ends_no_step),
         RANKS_TEST(a_rank_killed_in_its_backward_ends_the_step_of_the_others),
         RANKS_TEST(destroying_in_the_middle_of_a_backward_does_not_wait),
         cmocka_unit_test(null_and_senseless_arguments_are_refused),
