@@ -128,6 +128,7 @@ class Machine:
         self.build, self.emulated, self.scratch = built, a.emulated, scratch
         self.end = time.monotonic() + a.limit
         self.python, self.root = a.python, ROOT
+        self.tests = a.tests.split(",") if a.tests else []
         self.env = dict(os.environ, CDDP_TEST_BUILD=built, CDDP_TEST_SOURCE=ROOT, CDDP_PROGRESS="off")
         self.libraries, self.place = {}, "none: emulated"
         folders = [os.path.join(built, "lib")] * os.path.isdir(os.path.join(built, "lib"))

@@ -6,7 +6,8 @@ from .text import TEXTS
 
 PACK = "cddp-gpu.tar.gz"
 MODULE = "src/device/cuda/libcddp-cuda.so"
-PROGRAMS = ("src/cddp-train", "launcher/cddp-run", "examples/embed_cuda_alone", "examples/embed_cuda_trainer")
+PROGRAMS = ("src/cddp-train", "src/cddp-bench", "launcher/cddp-run", "examples/embed_cuda_alone",
+            "examples/embed_cuda_trainer")
 BENCHES = ("bench_cuda", "bench_cuda_param")
 GPU_TESTS = re.compile(r"test_(\w*cuda\w*|\w*device\w*|transports|transport_\w+|train_(graphs|copies|fp16|profile)|"
                        r"group_stream|launcher_gpu|prefetcher)$")

@@ -18,7 +18,7 @@ def programs(machine, single):
     if machine.emulated:
         names = [name for name in names if name in EMULATED]
     names.sort(key=lambda name: not name.startswith("test_train"))  # the longest first
-    return names
+    return [name for name in machine.tests if name in names] if machine.tests else names
 
 
 def one_test(machine, name, deadline, env=None):
@@ -59,12 +59,17 @@ def run_programs(machine, log, part, names, each, at_once):
             machine.save()
 
 
+def at_once(few):
+    """Programs beside each other: @few where cores are few, which programs of several ranks need more of."""
+    return max(min(few, os.cpu_count() or 1), (os.cpu_count() or 1) // 2)
+
+
 def run_single(machine, log, part):
     each = 400 if machine.emulated else 60
-    run_programs(machine, log, part, programs(machine, True), each, min(4, os.cpu_count() or 1))
+    run_programs(machine, log, part, programs(machine, True), each, at_once(4))
 
 
 def run_multi(machine, log, part):
     """Each program starts up to four ranks, and most of its time goes into starting them."""
     each = 400 if machine.emulated else 240
-    run_programs(machine, log, part, programs(machine, False), each, min(3, os.cpu_count() or 1))
+    run_programs(machine, log, part, programs(machine, False), each, at_once(3))

@@ -129,7 +129,15 @@ def ranks(part):
     return rows + part["failed"]
 
 
+def bits(part):
+    rows = ["| with ddp.deterministic | steps | two runs | step ms | in any order |", "|---" * 5 + "|"]
+    for conf, row in part["rows"].items():
+        rows.append(f"| {conf} | {row['steps']} | {'the same bits' if row['same'] else 'DIFFER'} | "
+                    f"{row['ms']:.2f} | {row['any_order_ms']:.2f} |")
+    return rows + part["failed"]
+
+
 TABLE = {"smoke": smoke, "single": tests, "text": text, "multi": tests, "ops": ops, "profile": profile,
-         "ranks": ranks,
+         "ranks": ranks, "bits": bits,
          "gpt2": lambda part: model(part, "tokens", ["target 500,000", "llm.c on an H100: 468,000"]),
          "resnet50": lambda part: model(part, "images", [])}

@@ -107,7 +107,7 @@ def run_gpt2(machine, log, part):
 
 def run_resnet50(machine, log, part):
     beside_torch(machine, log, part, "resnet50", "resnet50",
-                 ["train.epochs=10", "data.samples=2048", "data.threads=8", "train.max_steps=80"])
+                 ["train.epochs=10", "data.samples=8192", "data.threads=8", "train.max_steps=80"])
 
 
 # ---------------------------------------------------------------- several ranks on the one GPU

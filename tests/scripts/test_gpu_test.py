@@ -40,7 +40,7 @@ class FakeRuns(unittest.TestCase):
         os.chmod(f"{self.at}/{name}", os.stat(f"{self.at}/{name}").st_mode | stat.S_IXUSR)
 
     def make(self, words):
-        a = argparse.Namespace(emulated="--emulated" in words, limit=100, python=sys.executable,
+        a = argparse.Namespace(emulated="--emulated" in words, limit=100, python=sys.executable, tests=None,
                                mixed_libraries=True)
         return Machine(a, self.at, f"{self.at}/scratch")
 
