@@ -96,6 +96,7 @@ void cddpi_cuda_fill_lstm(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_dropout(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_column_sums(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_pool(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_global_pool(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_cross_entropy(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_loss(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_layout(struct cddpi_cuda_kernels *out);

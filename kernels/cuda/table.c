@@ -18,6 +18,7 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
     cddpi_cuda_fill_dropout(out);
     cddpi_cuda_fill_column_sums(out);
     cddpi_cuda_fill_pool(out);
+    cddpi_cuda_fill_global_pool(out);
     cddpi_cuda_fill_cross_entropy(out);
     cddpi_cuda_fill_loss(out);
     cddpi_cuda_fill_layout(out);
