@@ -103,6 +103,7 @@ void cddpi_cuda_fill_layout(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_matmul(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_attention(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_conv(struct cddpi_cuda_kernels *out);
+void cddpi_cuda_fill_few_channels(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_batch_norm(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_update(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_squares(struct cddpi_cuda_kernels *out);

@@ -25,6 +25,7 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
     cddpi_cuda_fill_matmul(out);
     cddpi_cuda_fill_attention(out);
     cddpi_cuda_fill_conv(out);
+    cddpi_cuda_fill_few_channels(out);
     cddpi_cuda_fill_batch_norm(out);
     cddpi_cuda_fill_update(out);
     cddpi_cuda_fill_squares(out);
