@@ -290,11 +290,21 @@ struct cddpi_cuda_kernels {
     cddp_status (*dropout)(struct cddpi_device *device, cddp_type type, const uint32_t *streams,
                            uint32_t threshold, float scale, const void *x, size_t samples,
                            size_t elements, void *out);
-    /* Pools; max's backward finds the winner (the first of equals) again from x. */
+    /* Pools. A maximum (the first of equals) leaves in @p places, of pool_places_bytes, where in
+     * its window it was; backward reads that instead of x and y. NULL: no backward comes, or it is
+     * an average. */
     cddp_status (*pool)(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
-                        const void *x, void *y);
+                        const void *x, void *y, void *places);
     cddp_status (*pool_grad)(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
-                             const void *dy, const void *x, const void *y, void *dx);
+                             const void *dy, const void *places, void *dx);
+    size_t (*pool_places_bytes)(const struct cddpi_cuda_pool *shape);
+    /* What convolutions of few channels do to their images and filters for cuDNN, in 16 bits: out
+     * (rows x 8) = x (rows x channels) and zeros behind; out (rows x channels, float32) = or += the
+     * first of x (rows x 8). */
+    cddp_status (*pad_channels)(struct cddpi_device *device, cddp_type type, const void *x,
+                                size_t rows, int channels, void *out);
+    cddp_status (*add_channels)(struct cddpi_device *device, cddp_type type, const void *x,
+                                size_t rows, int channels, bool add, float *out);
     /* Over height x width of N x H x W x C. */
     cddp_status (*global_pool)(struct cddpi_device *device, cddp_type type, const void *x,
                                size_t count, size_t area, size_t channels, void *out);

@@ -1,20 +1,22 @@
-/* pool.cu - owns pools over windows and over whole images, channels last.
+/* pool.cu - owns pools over windows, channels last.
  *
  * A thread has one place of an image and a vector of channels there, so neighbours read and write
- * whole lines. Forward reads each input once from memory (windows overlap in L1 and L2) and writes
- * the outputs. Backward gathers: each input looks at the windows that it lies in (4 at most for 3 x
- * 3 by 2), so nothing is added from two threads; of a maximum it reads on only where it equals the
- * output. x, y, dy and dx pass the memory once: 1.03 GB for 256 images of 112 x 112 x 64 in bf16,
- * 0.21 ms at 4.8 TB/s; forward 0.51 GB. */
+ * whole lines. Forward reads each input once from memory (windows overlap in L1 and L2), writes the
+ * outputs and, before a backward, which input of its window each maximum was: its place there, row
+ * by row, a byte. Backward gathers: each input adds up the gradients of those of its windows (4 at
+ * most for 3 x 3 by 2) whose place it is, so nothing is added from two threads. dy, places and dx
+ * pass the memory once: 0.56 GB for 256 images of 112 x 112 x 64 in bf16, 0.19 ms at 3 TB/s;
+ * forward 0.56 GB, too. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
 {
-enum { BLOCK = 256, AHEAD = 4 };
+enum { BLOCK = 256, BYTE_PLACES = 256 };
 
 struct window {
     int height, width, channels; /* of the input */
     int out_height, out_width;
+    int patch_rows, patch_columns; /* stride x stride inputs each */
     int kernel, stride, padding;
     float share;      /* of an input in an average: 1 / kernel^2; padding counts as zeros */
     unsigned vectors; /* threads with work */
@@ -58,21 +60,72 @@ __device__ __forceinline__ int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* A NaN wins and stays. */
-__device__ __forceinline__ bool beats(float x, float best)
+/* W places in windows. `raw` is what they are in memory, where they lie like the outputs. */
+template <class P, int W> struct places_of {
+    static_assert(W == 1, "there are vectors of bytes only");
+    typedef P raw;
+
+    static __device__ __forceinline__ unsigned get(const raw &one, int)
+    {
+        return one;
+    }
+    static __device__ __forceinline__ raw pack(const unsigned (&in)[W])
+    {
+        return (P)in[0];
+    }
+};
+
+static __device__ __forceinline__ unsigned four_bytes(unsigned a, unsigned b, unsigned c,
+                                                      unsigned d)
 {
-    return x > best || x != x;
+    return a | b << 8 | c << 16 | d << 24;
 }
 
-template <class T, int W, bool AVERAGE>
+template <> struct places_of<uint8_t, 4> {
+    typedef unsigned raw;
+
+    static __device__ __forceinline__ unsigned get(const raw &word, int j)
+    {
+        return word >> 8 * j & 0xff;
+    }
+    static __device__ __forceinline__ raw pack(const unsigned (&in)[4])
+    {
+        return four_bytes(in[0], in[1], in[2], in[3]);
+    }
+};
+template <> struct places_of<uint8_t, 8> {
+    typedef uint2 raw;
+
+    static __device__ __forceinline__ unsigned get(const raw &words, int j)
+    {
+        return (j < 4 ? words.x : words.y) >> 8 * (j % 4) & 0xff;
+    }
+    static __device__ __forceinline__ raw pack(const unsigned (&in)[8])
+    {
+        return make_uint2(four_bytes(in[0], in[1], in[2], in[3]),
+                          four_bytes(in[4], in[5], in[6], in[7]));
+    }
+};
+
+template <class P, int W>
+__device__ __forceinline__ typename places_of<P, W>::raw fetch_places(const P *from)
+{
+    return *reinterpret_cast<const typename places_of<P, W>::raw *>(from);
+}
+
+/* Of a window, the first of the largest; a NaN is larger than all, and stays. */
+template <class T, int W, class P, bool AVERAGE>
 __global__ void __launch_bounds__(BLOCK)
-    pool_forward(const window w, const T *__restrict__ x, T *__restrict__ y)
+    pool_forward(const window w, const T *__restrict__ x, T *__restrict__ y, P *__restrict__ places)
 {
     unsigned v = blockIdx.x * BLOCK + threadIdx.x;
     place p = place_of(v, w.out_height, w.out_width, w.channels / W, W);
-    int first_row = p.row * w.stride - w.padding;
-    int first_column = p.column * w.stride - w.padding;
+    int top = p.row * w.stride - w.padding;
+    int left = p.column * w.stride - w.padding;
+    int first_row = larger(top, 0);
+    int first_column = larger(left, 0);
     float best[W];
+    unsigned from[W];
 
     if (v >= w.vectors) {
         return;
@@ -80,9 +133,11 @@ __global__ void __launch_bounds__(BLOCK)
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
         best[j] = AVERAGE ? 0 : -INFINITY;
+        from[j] = (unsigned)((first_row - top) * w.kernel + first_column - left);
     }
-    for (int r = larger(first_row, 0); r < smaller(first_row + w.kernel, w.height); r++) {
-        for (int c = larger(first_column, 0); c < smaller(first_column + w.kernel, w.width); c++) {
+    for (int r = first_row; r < smaller(top + w.kernel, w.height); r++) {
+        for (int c = first_column; c < smaller(left + w.kernel, w.width); c++) {
+            unsigned here = (unsigned)((r - top) * w.kernel + c - left);
             float element[W];
 
             wide<T, W>::load(x + offset(p, r, c, w.height, w.width, w.channels), element);
@@ -90,8 +145,9 @@ __global__ void __launch_bounds__(BLOCK)
             for (int j = 0; j < W; j++) {
                 if (AVERAGE) {
                     best[j] += element[j];
-                } else if (best[j] == best[j] && beats(element[j], best[j])) {
+                } else if (best[j] == best[j] && !(element[j] <= best[j])) {
                     best[j] = element[j];
+                    from[j] = here;
                 }
             }
         }
@@ -101,6 +157,11 @@ __global__ void __launch_bounds__(BLOCK)
         best[j] *= w.share;
     }
     wide<T, W>::store(y + (size_t)v * W, best);
+    if (!AVERAGE && places != NULL) {
+        typedef places_of<P, W> vector;
+
+        *reinterpret_cast<typename vector::raw *>(places + (size_t)v * W) = vector::pack(from);
+    }
 }
 
 /* The windows (of outputs) that an input's row or column lies in: first to last. */
@@ -115,156 +176,116 @@ __device__ __forceinline__ int last_window(int at, const window &w, int count)
     return smaller((at + w.padding) / w.stride, count - 1);
 }
 
-/* A value is the window's maximum, and equal to it means both or none are a NaN. */
-__device__ __forceinline__ bool same(float a, float b)
-{
-    return a == b || (a != a && b != b);
-}
-
-/* Of the elements that equal the maximum (bits of wins), those that no earlier one of the window
- * equals. */
-template <class T, int W>
-__device__ __forceinline__ unsigned only_first(const window &w, const place &p, int window_row,
-                                               int window_column, const T *__restrict__ x,
-                                               const float (&most)[W], unsigned wins)
-{
-    int top = window_row * w.stride - w.padding;
-    int left = window_column * w.stride - w.padding;
-
-    for (int r = larger(top, 0); r <= p.row; r++) {
-        int end = r < p.row ? smaller(left + w.kernel, w.width) : p.column;
-
-        for (int c = larger(left, 0); c < end; c++) {
-            float earlier[W];
-
-            wide<T, W>::load(x + offset(p, r, c, w.height, w.width, w.channels), earlier);
-            CDDPI_UNROLL
-            for (int j = 0; j < W; j++) {
-                wins &= ~((unsigned)same(earlier[j], most[j]) << j);
-            }
-        }
-    }
-    return wins;
-}
-
-/* What the outputs' window gives to the input at @p p. */
-template <class T, int W, bool AVERAGE>
-__device__ __forceinline__ void add_window(const window &w, const place &p, int row, int column,
-                                           const T *__restrict__ dy, const T *__restrict__ x,
-                                           const T *__restrict__ y, const float (&mine)[W],
-                                           float (&sum)[W])
-{
-    size_t at = offset(p, row, column, w.out_height, w.out_width, w.channels);
-    float gradient[W];
-
-    wide<T, W>::load(dy + at, gradient);
-    if (AVERAGE) {
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            sum[j] += gradient[j] * w.share;
-        }
-    } else {
-        float most[W];
-        unsigned wins = 0;
-
-        wide<T, W>::load(y + at, most);
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            wins |= (unsigned)same(mine[j], most[j]) << j;
-        }
-        if (wins != 0) {
-            wins = only_first<T, W>(w, p, row, column, x, most, wins);
-        }
-        CDDPI_UNROLL
-        for (int j = 0; j < W; j++) {
-            sum[j] += (wins >> j & 1) != 0 ? gradient[j] : 0;
-        }
-    }
-}
-
-template <class T, int W, bool AVERAGE>
-__global__ void __launch_bounds__(BLOCK, 3)
-    pool_backward(const window w, const T *__restrict__ dy, const T *__restrict__ x,
-                  const T *__restrict__ y, T *__restrict__ dx)
+/* Any window, and averages. */
+template <class T, int W, class P, bool AVERAGE>
+__global__ void __launch_bounds__(BLOCK)
+    pool_backward(const window w, const T *__restrict__ dy, const P *__restrict__ places,
+                  T *__restrict__ dx)
 {
     unsigned v = blockIdx.x * BLOCK + threadIdx.x;
     place p = place_of(v, w.height, w.width, w.channels / W, W);
-    float mine[W] = {};
     float sum[W] = {};
 
     if (v >= w.vectors) {
         return;
     }
-    if (!AVERAGE) {
-        wide<T, W>::load(x + (size_t)v * W, mine);
-    }
     for (int r = first_window(p.row, w); r <= last_window(p.row, w, w.out_height); r++) {
         for (int c = first_window(p.column, w); c <= last_window(p.column, w, w.out_width); c++) {
-            add_window<T, W, AVERAGE>(w, p, r, c, dy, x, y, mine, sum);
+            size_t at = offset(p, r, c, w.out_height, w.out_width, w.channels);
+            int row = p.row + w.padding - r * w.stride;
+            int column = p.column + w.padding - c * w.stride;
+            typename places_of<P, W>::raw winners = {};
+            float gradient[W];
+
+            wide<T, W>::load(dy + at, gradient);
+            if (!AVERAGE) {
+                winners = fetch_places<P, W>(places + at);
+            }
+            CDDPI_UNROLL
+            for (int j = 0; j < W; j++) {
+                if (AVERAGE) {
+                    sum[j] += gradient[j] * w.share;
+                } else if (places_of<P, W>::get(winners, j) ==
+                           (unsigned)(row * w.kernel + column)) {
+                    sum[j] += gradient[j];
+                }
+            }
         }
     }
     wide<T, W>::store(dx + (size_t)v * W, sum);
 }
 
-/* A thread adds up its channels over the area of an image, AHEAD vectors under way. */
-template <class T, int W>
-__global__ void __launch_bounds__(BLOCK)
-    mean_forward(const T *__restrict__ x, size_t vectors, size_t area, size_t channels,
-                 T *__restrict__ out)
+/* Maxima of windows that are known when this is compiled. A thread has STRIDE x STRIDE inputs,
+ * which lie in the same windows: it reads those at once, and each of its inputs has a number for
+ * its place in each. */
+template <class T, int W, int KERNEL, int STRIDE>
+__global__ void __launch_bounds__(BLOCK, 3)
+    patch_backward(const window w, const T *__restrict__ dy, const uint8_t *__restrict__ places,
+                   T *__restrict__ dx)
 {
-    size_t v = (size_t)blockIdx.x * BLOCK + threadIdx.x;
-    size_t groups = channels / W;
-    const T *from = x + v / groups * area * channels + v % groups * W;
-    float sum[W] = {};
+    constexpr int SIDE = (KERNEL + STRIDE - 1) / STRIDE; /* windows, in each direction */
+    unsigned v = blockIdx.x * BLOCK + threadIdx.x;
+    place p = place_of(v, w.patch_rows, w.patch_columns, w.channels / W, W);
+    typename wide<T, W>::raw gradients[SIDE][SIDE];
+    typename places_of<uint8_t, W>::raw winners[SIDE][SIDE];
+    float sum[STRIDE][STRIDE][W] = {};
 
-    if (v >= vectors) {
+    if (v >= w.vectors) {
         return;
     }
-    for (size_t base = 0; base < area; base += AHEAD) {
-        typename wide<T, W>::raw words[AHEAD];
+    CDDPI_UNROLL
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        int row = p.row - SIDE + 1 + i / SIDE;
+        int column = p.column - SIDE + 1 + i % SIDE;
+        bool there = row >= 0 && row < w.out_height && column >= 0 && column < w.out_width;
+        size_t at = offset(p, row, column, w.out_height, w.out_width, w.channels);
 
+        gradients[i / SIDE][i % SIDE] = there ? wide<T, W>::fetch(dy + at)
+                                              : typename wide<T, W>::raw{};
+        winners[i / SIDE][i % SIDE] = there ? fetch_places<uint8_t, W>(places + at)
+                                            : typename places_of<uint8_t, W>::raw{};
+    }
+    CDDPI_UNROLL
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        float gradient[W];
+
+        wide<T, W>::unpack(gradients[i / SIDE][i % SIDE], gradient);
         CDDPI_UNROLL
-        for (int i = 0; i < AHEAD; i++) {
-            words[i] = base + (size_t)i < area
-                           ? wide<T, W>::fetch(from + (base + (size_t)i) * channels)
-                           : typename wide<T, W>::raw{};
+        for (int k = 0; k < STRIDE * STRIDE; k++) {
+            int row = k / STRIDE + (SIDE - 1 - i / SIDE) * STRIDE;
+            int column = k % STRIDE + (SIDE - 1 - i % SIDE) * STRIDE;
+
+            CDDPI_UNROLL
+            for (int j = 0; j < W && row < KERNEL && column < KERNEL; j++) {
+                unsigned winner = places_of<uint8_t, W>::get(winners[i / SIDE][i % SIDE], j);
+
+                if (winner == (unsigned)(row * KERNEL + column)) {
+                    sum[k / STRIDE][k % STRIDE][j] += gradient[j];
+                }
+            }
         }
-        add_vectors<T, W>(words, sum);
     }
     CDDPI_UNROLL
-    for (int j = 0; j < W; j++) {
-        sum[j] /= (float)area;
-    }
-    wide<T, W>::store(out + v * W, sum);
-}
+    for (int k = 0; k < STRIDE * STRIDE; k++) {
+        int row = p.row * STRIDE - w.padding + k / STRIDE;
+        int column = p.column * STRIDE - w.padding + k % STRIDE;
 
-template <class T, int W>
-__global__ void __launch_bounds__(BLOCK)
-    mean_backward(const T *__restrict__ dy, size_t vectors, size_t area, size_t channels,
-                  float share, T *__restrict__ dx)
-{
-    size_t v = (size_t)blockIdx.x * BLOCK + threadIdx.x;
-    size_t groups = channels / W;
-    float gradient[W];
-
-    if (v >= vectors) {
-        return;
+        if (row >= 0 && row < w.height && column >= 0 && column < w.width) {
+            wide<T, W>::store(dx + offset(p, row, column, w.height, w.width, w.channels),
+                              sum[k / STRIDE][k % STRIDE]);
+        }
     }
-    wide<T, W>::load(dy + v / groups / area * channels + v % groups * W, gradient);
-    CDDPI_UNROLL
-    for (int j = 0; j < W; j++) {
-        gradient[j] *= share;
-    }
-    wide<T, W>::store(dx + v * W, gradient);
 }
 
 window describe(const cddpi_cuda_pool &shape)
 {
-    window w = {shape.height, shape.width,  shape.channels, 0, 0,
+    window w = {shape.height, shape.width,  shape.channels, 0, 0, 0, 0,
                 shape.kernel, shape.stride, shape.padding,  0, 0};
 
     w.out_height = (shape.height + 2 * shape.padding - shape.kernel) / shape.stride + 1;
     w.out_width = (shape.width + 2 * shape.padding - shape.kernel) / shape.stride + 1;
+    w.patch_rows = (shape.height - 1 + shape.padding) / shape.stride + 1;
+    w.patch_columns = (shape.width - 1 + shape.padding) / shape.stride + 1;
     w.share = 1.0f / (float)(shape.kernel * shape.kernel);
     return w;
 }
@@ -274,16 +295,31 @@ unsigned blocks_of(size_t vectors)
     return (unsigned)cddpi_ceil(vectors, BLOCK);
 }
 
-/* Places x vectors of channels, of the input and of the output, must be counted by 32 bits. */
-template <class T> cddp_status check(cddpi_device *device, const cddpi_cuda_pool &shape)
+bool byte_places(const cddpi_cuda_pool &shape)
+{
+    return shape.kernel * shape.kernel <= BYTE_PLACES;
+}
+
+/* Elements of a vector. Only bytes come in vectors. */
+template <class T> int width_of(const cddpi_cuda_pool &shape)
 {
     constexpr int N = packed<T>::N;
+
+    return shape.channels % N == 0 && (shape.average || byte_places(shape)) ? N : 1;
+}
+
+/* Places x vectors of channels, of the input, the output and the patches, must be counted by 32
+ * bits. */
+template <class T> cddp_status check(cddpi_device *device, const cddpi_cuda_pool &shape)
+{
     window w = describe(shape);
     size_t in = (size_t)shape.height * (size_t)shape.width;
     size_t out = (size_t)w.out_height * (size_t)w.out_width;
-    size_t vectors = (size_t)shape.channels / (shape.channels % N == 0 ? N : 1);
+    size_t patches = (size_t)w.patch_rows * (size_t)w.patch_columns;
+    size_t most = in > out ? in : out;
+    size_t vectors = (size_t)shape.channels / (size_t)width_of<T>(shape);
 
-    if ((in > out ? in : out) * (size_t)shape.count * vectors <= UINT32_MAX - BLOCK) {
+    if ((most > patches ? most : patches) * (size_t)shape.count * vectors <= UINT32_MAX - BLOCK) {
         return CDDP_OK;
     }
     return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
@@ -291,128 +327,134 @@ template <class T> cddp_status check(cddpi_device *device, const cddpi_cuda_pool
                            shape.count, shape.height, shape.width, shape.channels);
 }
 
-template <class T, int W>
+template <class T, int W, class P, bool AVERAGE>
 cudaError_t start_forward(cddpi_device *device, const cddpi_cuda_pool &shape, const void *x,
-                          void *y)
+                          void *y, void *places)
 {
-    cudaStream_t stream = cddpi_cuda_compute_stream(device);
     window w = describe(shape);
-    const T *from = static_cast<const T *>(x);
-    T *to = static_cast<T *>(y);
 
     w.vectors = (unsigned)shape.count * w.out_height * w.out_width * (shape.channels / W);
-    if (w.vectors == 0) {
-        return cudaSuccess;
-    }
-    return shape.average ? CDDPI_LAUNCH((pool_forward<T, W, true>), blocks_of(w.vectors), BLOCK, 0,
-                                        stream, w, from, to)
-                         : CDDPI_LAUNCH((pool_forward<T, W, false>), blocks_of(w.vectors), BLOCK, 0,
-                                        stream, w, from, to);
+    return w.vectors == 0
+               ? cudaSuccess
+               : CDDPI_LAUNCH((pool_forward<T, W, P, AVERAGE>), blocks_of(w.vectors), BLOCK, 0,
+                              cddpi_cuda_compute_stream(device), w, static_cast<const T *>(x),
+                              static_cast<T *>(y), static_cast<P *>(places));
 }
 
 template <class T>
-cddp_status pool_as(cddpi_device *device, const cddpi_cuda_pool &shape, const void *x, void *y)
+cddp_status pool_as(cddpi_device *device, const cddpi_cuda_pool &shape, const void *x, void *y,
+                    void *places)
 {
     constexpr int N = packed<T>::N;
     cddp_status status = check<T>(device, shape);
+    cudaError_t error;
 
     if (status != CDDP_OK) {
         return status;
     }
-    cudaError_t error = shape.channels % N == 0 ? start_forward<T, N>(device, shape, x, y)
-                                                : start_forward<T, 1>(device, shape, x, y);
-
+    if (shape.average) {
+        error = width_of<T>(shape) == N
+                    ? start_forward<T, N, uint8_t, true>(device, shape, x, y, NULL)
+                    : start_forward<T, 1, uint8_t, true>(device, shape, x, y, NULL);
+    } else if (!byte_places(shape)) {
+        error = start_forward<T, 1, uint32_t, false>(device, shape, x, y, places);
+    } else {
+        error = width_of<T>(shape) == N
+                    ? start_forward<T, N, uint8_t, false>(device, shape, x, y, places)
+                    : start_forward<T, 1, uint8_t, false>(device, shape, x, y, places);
+    }
     return CDDPI_STARTED(device, "pool", error);
 }
 
-cddp_status pool(cddpi_device *device, const cddpi_cuda_pool *shape, const void *x, void *y)
+cddp_status pool(cddpi_device *device, const cddpi_cuda_pool *shape, const void *x, void *y,
+                 void *places)
 {
-    return CDDPI_BY_TYPE(shape->type, pool_as, device, *shape, x, y);
+    return CDDPI_BY_TYPE(shape->type, pool_as, device, *shape, x, y, places);
 }
 
-template <class T, int W>
-cudaError_t start_backward(cddpi_device *device, const cddpi_cuda_pool &shape, const void *dy,
-                           const void *x, const void *y, void *dx)
+size_t pool_places_bytes(const cddpi_cuda_pool *shape)
 {
-    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    window w = describe(*shape);
+    size_t outputs = (size_t)shape->count * (size_t)w.out_height * (size_t)w.out_width *
+                     (size_t)shape->channels;
+
+    return shape->average ? 0 : outputs * (byte_places(*shape) ? 1 : sizeof(uint32_t));
+}
+
+template <class T, int W, class P, bool AVERAGE>
+cudaError_t start_backward(cddpi_device *device, const cddpi_cuda_pool &shape, const void *dy,
+                           const void *places, void *dx)
+{
     window w = describe(shape);
-    const T *gradient = static_cast<const T *>(dy);
-    const T *in = static_cast<const T *>(x);
-    const T *out = static_cast<const T *>(y);
-    T *to = static_cast<T *>(dx);
 
     w.vectors = (unsigned)shape.count * w.height * w.width * (shape.channels / W);
-    if (w.vectors == 0) {
-        return cudaSuccess;
+    return w.vectors == 0
+               ? cudaSuccess
+               : CDDPI_LAUNCH((pool_backward<T, W, P, AVERAGE>), blocks_of(w.vectors), BLOCK, 0,
+                              cddpi_cuda_compute_stream(device), w, static_cast<const T *>(dy),
+                              static_cast<const P *>(places), static_cast<T *>(dx));
+}
+
+template <class T, int KERNEL, int STRIDE>
+cudaError_t start_patches(cddpi_device *device, const cddpi_cuda_pool &shape, const void *dy,
+                          const void *places, void *dx)
+{
+    constexpr int N = packed<T>::N;
+    window w = describe(shape);
+
+    w.vectors = (unsigned)shape.count * w.patch_rows * w.patch_columns * (shape.channels / N);
+    return w.vectors == 0
+               ? cudaSuccess
+               : CDDPI_LAUNCH((patch_backward<T, N, KERNEL, STRIDE>), blocks_of(w.vectors), BLOCK,
+                              0, cddpi_cuda_compute_stream(device), w, static_cast<const T *>(dy),
+                              static_cast<const uint8_t *>(places), static_cast<T *>(dx));
+}
+
+template <class T>
+cudaError_t start_max_backward(cddpi_device *device, const cddpi_cuda_pool &shape, const void *dy,
+                               const void *places, void *dx)
+{
+    constexpr int N = packed<T>::N;
+
+    if (!byte_places(shape)) {
+        return start_backward<T, 1, uint32_t, false>(device, shape, dy, places, dx);
     }
-    return shape.average ? CDDPI_LAUNCH((pool_backward<T, W, true>), blocks_of(w.vectors), BLOCK, 0,
-                                        stream, w, gradient, in, out, to)
-                         : CDDPI_LAUNCH((pool_backward<T, W, false>), blocks_of(w.vectors), BLOCK,
-                                        0, stream, w, gradient, in, out, to);
+    if (width_of<T>(shape) == 1) {
+        return start_backward<T, 1, uint8_t, false>(device, shape, dy, places, dx);
+    }
+    if (shape.stride == 2 && shape.kernel == 3) {
+        return start_patches<T, 3, 2>(device, shape, dy, places, dx);
+    }
+    return shape.stride == 2 && shape.kernel == 2
+               ? start_patches<T, 2, 2>(device, shape, dy, places, dx)
+               : start_backward<T, N, uint8_t, false>(device, shape, dy, places, dx);
 }
 
 template <class T>
 cddp_status pool_grad_as(cddpi_device *device, const cddpi_cuda_pool &shape, const void *dy,
-                         const void *x, const void *y, void *dx)
+                         const void *places, void *dx)
 {
     constexpr int N = packed<T>::N;
     cddp_status status = check<T>(device, shape);
+    cudaError_t error;
 
     if (status != CDDP_OK) {
         return status;
     }
-    cudaError_t error = shape.channels % N == 0 ? start_backward<T, N>(device, shape, dy, x, y, dx)
-                                                : start_backward<T, 1>(device, shape, dy, x, y, dx);
-
+    if (!shape.average) {
+        error = start_max_backward<T>(device, shape, dy, places, dx);
+    } else {
+        error = width_of<T>(shape) == N
+                    ? start_backward<T, N, uint8_t, true>(device, shape, dy, NULL, dx)
+                    : start_backward<T, 1, uint8_t, true>(device, shape, dy, NULL, dx);
+    }
     return CDDPI_STARTED(device, "pool_grad", error);
 }
 
 cddp_status pool_grad(cddpi_device *device, const cddpi_cuda_pool *shape, const void *dy,
-                      const void *x, const void *y, void *dx)
+                      const void *places, void *dx)
 {
-    return CDDPI_BY_TYPE(shape->type, pool_grad_as, device, *shape, dy, x, y, dx);
-}
-
-template <class T, int W>
-cudaError_t start_mean(cddpi_device *device, bool backward, const void *in, size_t count,
-                       size_t area, size_t channels, void *out)
-{
-    cudaStream_t stream = cddpi_cuda_compute_stream(device);
-    size_t vectors = count * (channels / W) * (backward ? area : 1);
-    const T *from = static_cast<const T *>(in);
-    T *to = static_cast<T *>(out);
-
-    if (vectors == 0 || area == 0) {
-        return cudaSuccess;
-    }
-    return backward ? CDDPI_LAUNCH((mean_backward<T, W>), blocks_of(vectors), BLOCK, 0, stream,
-                                   from, vectors, area, channels, 1.0f / (float)area, to)
-                    : CDDPI_LAUNCH((mean_forward<T, W>), blocks_of(vectors), BLOCK, 0, stream, from,
-                                   vectors, area, channels, to);
-}
-
-template <class T>
-cddp_status mean_as(cddpi_device *device, bool backward, const void *in, size_t count, size_t area,
-                    size_t channels, void *out)
-{
-    constexpr int N = packed<T>::N;
-    cudaError_t error = channels % N == 0
-                            ? start_mean<T, N>(device, backward, in, count, area, channels, out)
-                            : start_mean<T, 1>(device, backward, in, count, area, channels, out);
-
-    return CDDPI_STARTED(device, "global_pool", error);
-}
-
-cddp_status global_pool(cddpi_device *device, cddp_type type, const void *x, size_t count,
-                        size_t area, size_t channels, void *out)
-{
-    return CDDPI_BY_TYPE(type, mean_as, device, false, x, count, area, channels, out);
-}
-
-cddp_status global_pool_grad(cddpi_device *device, cddp_type type, const void *dy, size_t count,
-                             size_t area, size_t channels, void *dx)
-{
-    return CDDPI_BY_TYPE(type, mean_as, device, true, dy, count, area, channels, dx);
+    return CDDPI_BY_TYPE(shape->type, pool_grad_as, device, *shape, dy, places, dx);
 }
 } // namespace
 
@@ -420,6 +462,5 @@ void cddpi_cuda_fill_pool(struct cddpi_cuda_kernels *out)
 {
     out->pool = pool;
     out->pool_grad = pool_grad;
-    out->global_pool = global_pool;
-    out->global_pool_grad = global_pool_grad;
+    out->pool_places_bytes = pool_places_bytes;
 }

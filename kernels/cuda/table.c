@@ -18,12 +18,14 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
     cddpi_cuda_fill_dropout(out);
     cddpi_cuda_fill_column_sums(out);
     cddpi_cuda_fill_pool(out);
+    cddpi_cuda_fill_global_pool(out);
     cddpi_cuda_fill_cross_entropy(out);
     cddpi_cuda_fill_loss(out);
     cddpi_cuda_fill_layout(out);
     cddpi_cuda_fill_matmul(out);
     cddpi_cuda_fill_attention(out);
     cddpi_cuda_fill_conv(out);
+    cddpi_cuda_fill_few_channels(out);
     cddpi_cuda_fill_batch_norm(out);
     cddpi_cuda_fill_update(out);
     cddpi_cuda_fill_squares(out);

@@ -170,14 +170,12 @@ static void convolution_and_its_gradients_are_those_of_the_formulas(void **state
     }
 }
 
-static void convolution_has_the_same_bits_in_every_run(void **state)
+static void check_bits(const struct cddpi_cuda_conv *shape)
 {
     struct conv a, b;
 
-    (void)state;
-    NEEDS_CUDA();
-    conv_make(&a, CDDP_BF16, &shapes[2]);
-    conv_make(&b, CDDP_BF16, &shapes[2]);
+    conv_make(&a, CDDP_BF16, shape);
+    conv_make(&b, CDDP_BF16, shape);
     for (int i = 0; i < 2; i++) {
         struct conv *c = i == 0 ? &a : &b;
 
@@ -192,6 +190,14 @@ static void convolution_has_the_same_bits_in_every_run(void **state)
     numbers_same(&a.dweight, &b.dweight);
     conv_free(&a);
     conv_free(&b);
+}
+
+static void convolution_has_the_same_bits_in_every_run(void **state)
+{
+    (void)state;
+    NEEDS_CUDA();
+    check_bits(&shapes[2]);
+    check_bits(&shapes[5]); /* an image's channels */
 }
 
 /* Of ResNet-50, as its example has them; the second is for the emulation. The last two have
@@ -316,6 +322,70 @@ static void convolutions_in_any_order_are_near_products_of_float32(void **state)
     }
 }
 
+/* Images to whole vectors, filters' gradients back: exactly, whatever follows in a row. */
+static void check_channels(cddp_type type, size_t rows, int channels)
+{
+    size_t few = (size_t)channels;
+    struct numbers x = random_numbers(type, 1, rows * few + 1, 1, 0);
+    struct numbers whole = no_numbers(type, rows * 8 + 1);
+    struct numbers back = random_numbers(CDDP_F32, 2, rows * few + 1, 1, 0);
+    double *padded = calloc(whole.count, sizeof *padded);
+    double *sums = calloc(back.count, sizeof *sums);
+    struct numbers all;
+
+    for (size_t i = 0; i < rows * few; i++) {
+        padded[i / few * 8 + i % few] = (double)x.host[i];
+    }
+    cuda_ok(cuda->kernels->pad_channels(cuda, type, x.device, rows, channels, whole.device));
+    numbers_fetch(&whole);
+    assert_true(isnan(whole.host[rows * 8])); /* what lies behind is not written */
+    whole.count--;
+    numbers_near(&whole, padded, 0, 0, "pad_channels");
+    all = random_numbers(type, 3, rows * 8 + 1, 1, 0);
+    for (int add = 1; add >= 0; add--) {
+        for (size_t i = 0; i < rows * few; i++) {
+            sums[i] = (double)((add ? back.host[i] : 0) + all.host[i / few * 8 + i % few]);
+        }
+        sums[rows * few] = (double)back.host[rows * few];
+        cuda_ok(
+            cuda->kernels->add_channels(cuda, type, all.device, rows, channels, add, back.device));
+        numbers_near(&back, sums, 0, 0, "add_channels");
+    }
+    free(padded);
+    free(sums);
+    whole.count++;
+    numbers_free(&x);
+    numbers_free(&whole);
+    numbers_free(&back);
+    numbers_free(&all);
+}
+
+static void few_channels_go_to_whole_vectors_and_back(void **state)
+{
+    static const size_t rows[] = {0, 1, 3, 255, 1024, 2500};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < 2 * 8 * sizeof rows / sizeof rows[0]; i++) {
+        check_channels(i % 2 == 0 ? CDDP_BF16 : CDDP_F16, rows[i / 16], (int)(i / 2 % 8) + 1);
+    }
+}
+
+static void channels_that_are_not_few_are_refused(void **state)
+{
+    struct numbers some;
+
+    (void)state;
+    NEEDS_CUDA();
+    some = no_numbers(CDDP_F32, 16);
+    assert_int_equal(cuda->kernels->pad_channels(cuda, CDDP_BF16, some.device, 1, 9, some.device),
+                     CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "9 channels"));
+    assert_int_equal(cuda->kernels->pad_channels(cuda, CDDP_F32, some.device, 1, 3, some.device),
+                     CDDP_ERR_ARGUMENT);
+    numbers_free(&some);
+}
+
 static void no_images_give_no_gradient(void **state)
 {
     struct cddpi_cuda_conv shape = shapes[2];
@@ -341,6 +411,8 @@ int main(void)
         cmocka_unit_test(convolution_and_its_gradients_are_those_of_the_formulas),
         cmocka_unit_test(convolution_has_the_same_bits_in_every_run),
         cmocka_unit_test(convolutions_in_any_order_are_near_products_of_float32),
+        cmocka_unit_test(few_channels_go_to_whole_vectors_and_back),
+        cmocka_unit_test(channels_that_are_not_few_are_refused),
         cmocka_unit_test(no_images_give_no_gradient),
     };
 

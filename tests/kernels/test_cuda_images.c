@@ -3,10 +3,22 @@
 
 /* count, channels, height, width, kernel, stride, padding */
 static const struct cddpi_cuda_pool pools[] = {
-    {CDDP_F32, 2, 3, 5, 7, 2, 2, 0, false},   {CDDP_F32, 2, 8, 9, 8, 3, 2, 1, false},
-    {CDDP_F32, 1, 16, 6, 6, 3, 1, 1, false},  {CDDP_F32, 3, 1, 4, 4, 4, 4, 0, false},
-    {CDDP_F32, 1, 40, 11, 5, 5, 2, 2, false}, {CDDP_F32, 1, 8, 9, 9, 2, 3, 0, false},
-    {CDDP_F32, 2, 12, 3, 17, 1, 1, 0, false}, {CDDP_F32, 1, 24, 4, 4, 3, 3, 2, false},
+    {CDDP_F32, 2, 3, 5, 7, 2, 2, 0, false},
+    {CDDP_F32, 2, 8, 9, 8, 3, 2, 1, false},
+    {CDDP_F32, 1, 16, 6, 6, 3, 1, 1, false},
+    {CDDP_F32, 3, 1, 4, 4, 4, 4, 0, false},
+    {CDDP_F32, 1, 40, 11, 5, 5, 2, 2, false},
+    {CDDP_F32, 1, 8, 9, 9, 2, 3, 0, false},
+    {CDDP_F32, 2, 12, 3, 17, 1, 1, 0, false},
+    {CDDP_F32, 1, 24, 4, 4, 3, 3, 2, false},
+    /* 3 / 2 and 2 / 2 have kernels of their own for whole vectors; the last are large windows */
+    {CDDP_F32, 2, 8, 7, 6, 2, 2, 1, false},
+    {CDDP_F32, 1, 16, 5, 8, 2, 2, 0, false},
+    {CDDP_F32, 3, 24, 6, 10, 3, 2, 0, false},
+    {CDDP_F32, 2, 8, 1, 1, 3, 2, 1, false},
+    {CDDP_F32, 2, 16, 1, 7, 3, 2, 1, false},
+    {CDDP_F32, 1, 8, 17, 16, 16, 1, 1, false},
+    {CDDP_F32, 1, 8, 19, 18, 17, 1, 8, false},
 };
 
 static int out_side(const struct cddpi_cuda_pool *p, int side)
@@ -50,6 +62,14 @@ static double pool_window(const struct cddpi_cuda_pool *p, const float *x, int n
     return p->average ? sum / (p->kernel * p->kernel) : most;
 }
 
+/* Memory for them, whose first contents are no places. */
+static struct numbers some_places(const struct cddpi_cuda_pool *p)
+{
+    size_t bytes = cuda->kernels->pool_places_bytes(p);
+
+    return no_numbers(CDDP_F32, bytes / sizeof(float) + 1);
+}
+
 static void check_pool(const struct cddpi_cuda_pool *p, float levels)
 {
     int height = out_side(p, p->height);
@@ -60,6 +80,7 @@ static void check_pool(const struct cddpi_cuda_pool *p, float levels)
     struct numbers dy = random_numbers(p->type, 2, out_count, 1, 0);
     struct numbers y = no_numbers(p->type, out_count);
     struct numbers dx = no_numbers(p->type, in_count);
+    struct numbers places = some_places(p);
     double *expected = calloc(out_count, sizeof *expected);
     double *gradient = calloc(in_count, sizeof *gradient);
 
@@ -79,9 +100,13 @@ static void check_pool(const struct cddpi_cuda_pool *p, float levels)
         expected[i] = pool_window(p, x.host, place / width / height, place / width % height,
                                   place % width, c, (double)dy.host[i], gradient);
     }
-    cuda_ok(cuda->kernels->pool(cuda, p, x.device, y.device));
+    cuda_ok(cuda->kernels->pool(cuda, p, x.device, y.device, NULL)); /* as in evaluation */
     numbers_near(&y, expected, 1e-6, p->average ? 1e-6 : 0, "pool");
-    cuda_ok(cuda->kernels->pool_grad(cuda, p, dy.device, x.device, y.device, dx.device));
+    numbers_free(&y);
+    y = no_numbers(p->type, out_count);
+    cuda_ok(cuda->kernels->pool(cuda, p, x.device, y.device, places.device));
+    numbers_near(&y, expected, 1e-6, p->average ? 1e-6 : 0, "pool");
+    cuda_ok(cuda->kernels->pool_grad(cuda, p, dy.device, places.device, dx.device));
     numbers_near(&dx, gradient, 1e-6, 1e-6, "pool_grad");
     free(expected);
     free(gradient);
@@ -89,6 +114,7 @@ static void check_pool(const struct cddpi_cuda_pool *p, float levels)
     numbers_free(&dy);
     numbers_free(&y);
     numbers_free(&dx);
+    numbers_free(&places);
 }
 
 static void pools_are_those_of_float64(void **state)
@@ -120,7 +146,6 @@ static void of_equal_maxima_the_first_gets_the_gradient(void **state)
     }
 }
 
-/* A NaN comes out of its window, and takes the gradient. */
 /* Nothing is read: the kernels' 32-bit counts do not reach. */
 static void more_images_than_can_be_counted_are_refused(void **state)
 {
@@ -130,11 +155,11 @@ static void more_images_than_can_be_counted_are_refused(void **state)
     (void)state;
     NEEDS_CUDA();
     some = no_numbers(CDDP_BF16, 8);
-    assert_int_equal(cuda->kernels->pool(cuda, &pool, some.device, some.device), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cuda->kernels->pool(cuda, &pool, some.device, some.device, some.device),
+                     CDDP_ERR_ARGUMENT);
     assert_non_null(strstr(cddp_last_error(), "1048576 images of 64 x 64 with 3 channels"));
-    assert_int_equal(
-        cuda->kernels->pool_grad(cuda, &pool, some.device, some.device, some.device, some.device),
-        CDDP_ERR_ARGUMENT);
+    assert_int_equal(cuda->kernels->pool_grad(cuda, &pool, some.device, some.device, some.device),
+                     CDDP_ERR_ARGUMENT);
     assert_int_equal(cuda->kernels->add_bias(cuda, CDDP_BF16, some.device, some.device, false,
                                              (size_t)1 << 32, 3, some.device),
                      CDDP_ERR_ARGUMENT);
@@ -142,30 +167,74 @@ static void more_images_than_can_be_counted_are_refused(void **state)
     numbers_free(&some);
 }
 
-static void a_nan_is_the_maximum(void **state)
+/* One window of 2 x 2 in each of @p channels channels. */
+static void check_window(const struct cddpi_cuda_pool *pool, const float *host,
+                         const double *gradient, const float *want)
 {
-    static const struct cddpi_cuda_pool pool = {CDDP_F32, 1, 4, 2, 2, 2, 2, 0, false};
-    static const float ones[4] = {1, 1, 1, 1};
-    /* four places of four channels: channel 0 has its largest last, channel 1 two NaN */
-    static const float host[16] = {0, 5, 0, 0, 0, NAN, 0, 0, 0, NAN, 0, 0, 3, 0, 0, 0};
-    static const double gradient[16] = {0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0};
-    struct numbers x, y, dy, dx;
+    static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    size_t channels = (size_t)pool->channels;
+    struct numbers x = numbers_from(pool->type, host, 4 * channels);
+    struct numbers y = no_numbers(pool->type, channels);
+    struct numbers dy = numbers_from(pool->type, ones, channels);
+    struct numbers dx = no_numbers(pool->type, 4 * channels);
+    struct numbers places = some_places(pool);
 
-    (void)state;
-    NEEDS_CUDA();
-    x = numbers_from(CDDP_F32, host, 16);
-    y = no_numbers(CDDP_F32, 4);
-    dy = numbers_from(CDDP_F32, ones, 4);
-    dx = no_numbers(CDDP_F32, 16);
-    cuda_ok(cuda->kernels->pool(cuda, &pool, x.device, y.device));
+    cuda_ok(cuda->kernels->pool(cuda, pool, x.device, y.device, places.device));
     numbers_fetch(&y);
-    assert_true(y.host[0] == 3 && isnan(y.host[1]) && y.host[2] == 0);
-    cuda_ok(cuda->kernels->pool_grad(cuda, &pool, dy.device, x.device, y.device, dx.device));
+    for (size_t c = 0; c < channels; c++) {
+        assert_true(isnan(want[c]) ? isnan(y.host[c]) : y.host[c] == want[c]);
+    }
+    cuda_ok(cuda->kernels->pool_grad(cuda, pool, dy.device, places.device, dx.device));
     numbers_near(&dx, gradient, 0, 0, "pool_grad");
     numbers_free(&x);
     numbers_free(&y);
     numbers_free(&dy);
     numbers_free(&dx);
+    numbers_free(&places);
+}
+
+/* A NaN comes out of its window, and the first one takes the gradient; of minus infinities the
+ * first does, too. */
+static void a_nan_is_the_maximum(void **state)
+{
+    /* four places of eight channels: the largest is last, two NaN, equals, the largest behind a
+     * NaN, nothing but -INFINITY, zeros of both signs, -INFINITY first, a NaN last */
+    static const float host[32] = {
+        0, 5,   0, NAN, -INFINITY, -0.0F, -INFINITY, 1, 0, NAN, 0, 7,   -INFINITY, 0, -2, 2,
+        0, NAN, 0, 1,   -INFINITY, -0.0F, -1,        1, 3, 0,   0, NAN, -INFINITY, 0, -3, NAN};
+    static const float want[8] = {3, NAN, 0, NAN, -INFINITY, 0, -1, NAN};
+    static const int winner[8] = {3, 1, 0, 0, 0, 0, 2, 3};
+
+    (void)state;
+    NEEDS_CUDA();
+    /* 2 / 2 by whole vectors, as vectors but otherwise, and channel by channel */
+    for (size_t i = 0; i < 3 * COUNT_OF(cuda_types); i++) {
+        struct cddpi_cuda_pool pool = {
+            cuda_types[i / 3], 1, i % 3 == 2 ? 7 : 8, 2, 2, 2, i % 3 == 1 ? 1 : 2, 0, false};
+        double gradient[32] = {0};
+        float x[32];
+
+        for (int c = 0; c < pool.channels; c++) {
+            for (int place = 0; place < 4; place++) {
+                x[place * pool.channels + c] = host[8 * place + c];
+            }
+            gradient[winner[c] * pool.channels + c] = 1;
+        }
+        check_window(&pool, x, gradient, want);
+    }
+}
+
+static void places_take_a_byte_where_a_window_has_at_most_256(void **state)
+{
+    struct cddpi_cuda_pool pool = {CDDP_BF16, 2, 8, 40, 36, 16, 4, 2, false};
+
+    (void)state;
+    NEEDS_CUDA();
+    assert_int_equal(cuda->kernels->pool_places_bytes(&pool), 2 * 8 * 8 * 7);
+    pool.kernel = 17;
+    assert_int_equal(cuda->kernels->pool_places_bytes(&pool), 2 * 8 * 7 * 6 * 4);
+    pool.average = true;
+    assert_int_equal(cuda->kernels->pool_places_bytes(&pool), 0);
 }
 
 static void check_global(cddp_type type, size_t count, size_t area, size_t channels)
@@ -275,6 +344,7 @@ int main(void)
         cmocka_unit_test(of_equal_maxima_the_first_gets_the_gradient),
         cmocka_unit_test(more_images_than_can_be_counted_are_refused),
         cmocka_unit_test(a_nan_is_the_maximum),
+        cmocka_unit_test(places_take_a_byte_where_a_window_has_at_most_256),
         cmocka_unit_test(global_pools_are_means_over_the_image),
         cmocka_unit_test(images_go_to_channels_last_and_back),
     };

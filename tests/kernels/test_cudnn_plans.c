@@ -313,6 +313,41 @@ static void convolutions_of_odd_channels_keep_tensor_cores(void **state)
     }
 }
 
+/* Forward and the filters' gradient of images: of copies with whole vectors of channels, the first
+ * engine already uses tensor cores, has the same bits in every run, and rounds nothing. Forward
+ * makes no copy of its own. */
+static void few_channels_get_tensor_cores_as_whole_vectors(void **state)
+{
+    static const struct cddpi_cuda_conv images[] = {
+        {CDDP_BF16, 256, 3, 224, 224, 64, 7, 2, 3, false},
+        {CDDP_BF16, 128, 3, 32, 32, 16, 3, 1, 1, false},
+        {CDDP_BF16, 64, 1, 28, 28, 32, 5, 1, 2, false},
+        {CDDP_F16, 256, 3, 224, 224, 64, 7, 2, 3, false},
+        {CDDP_F16, 128, 3, 224, 224, 64, 11, 4, 2, false},
+    };
+    const enum cddpi_cudnn_conv_pass passes[] = {CDDPI_CONV_FORWARD, CDDPI_CONV_WEIGHT};
+
+    (void)state;
+    NEEDS_CUDNN();
+    for (size_t i = 0; i < 2 * sizeof images / sizeof images[0]; i++) {
+        struct cddpi_cuda_conv whole = cddpi_cudnn_conv_whole(&images[i / 2]);
+        struct cddpi_cudnn_plan plan = {.plan = NULL};
+
+        assert_true(cddpi_cudnn_conv_few(&images[i / 2]));
+        assert_false(cddpi_cudnn_conv_few(&whole));
+        cddpi_cudnn_graph_init(&plan.graph, &cudnn, "convolution");
+        cddpi_cudnn_conv_build(&plan.graph, passes[i % 2], &whole);
+        choose(&plan, &h200, "convolution");
+        assert_true(plan.reproducible);
+        assert_true(plan.exact);
+        assert_true(uses_tensor_cores(&plan));
+        assert_true(passes[i % 2] != CDDPI_CONV_FORWARD ||
+                    plan.workspace_bytes < (size_t)whole.count * (size_t)whole.height *
+                                               (size_t)whole.width * CDDPI_WHOLE_CHANNELS * 2);
+        cddpi_cudnn_plan_fini(&plan);
+    }
+}
+
 /* To which tensor cores round factors of float32; cuDNN's list begins with engines that use them.
  */
 static void convolutions_of_float32_are_rounded_to_tf32_only_if_that_is_asked_for(void **state)
@@ -434,6 +469,7 @@ int main(void)
         cmocka_unit_test(convolutions_have_engines_that_are_exact),
         cmocka_unit_test(convolutions_of_float32_are_rounded_to_tf32_only_if_that_is_asked_for),
         cmocka_unit_test(convolutions_of_odd_channels_keep_tensor_cores),
+        cmocka_unit_test(few_channels_get_tensor_cores_as_whole_vectors),
         cmocka_unit_test(convolutions_have_rivals_for_who_takes_the_fastest),
         cmocka_unit_test(other_cards_have_engines_too),
         cmocka_unit_test(a_graph_that_makes_no_sense_is_an_error_that_names_it),

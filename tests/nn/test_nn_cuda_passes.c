@@ -204,6 +204,44 @@ static void plans_overlap_nothing_that_is_alive(void **state)
     }
 }
 
+/* Bytes that the plan's op @p index owns. */
+static size_t owned_bytes(const struct cddpi_plan *plan, int index)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < plan->owned_count; i++) {
+        if (plan->owned[i].op == index) {
+            bytes += plan->arena.buffers[plan->owned[i].buffer].bytes;
+        }
+    }
+    return bytes;
+}
+
+/* The input of ResNet-50's is its largest activation. */
+static void of_a_maximum_a_byte_is_kept_for_backward_and_not_its_input(void **state)
+{
+    struct device_fixture f;
+    int pool = 0;
+
+    (void)state;
+    device_setup(&f, &resnet50, CDDPI_PRECISION_BF16, 2);
+    while (f.model->graph.ops[pool].ops != &cddpi_op_max_pool) {
+        assert_true(++pool < f.model->graph.op_count);
+    }
+    for (int training = 0; training < 2; training++) {
+        const struct cddpi_op *op = &f.model->graph.ops[pool];
+        struct cddpi_plan *plan = NULL;
+
+        device_check(cddpi_plan_create(f.model, 3, training == 1, &plan));
+        assert_int_equal(owned_bytes(plan, pool),
+                         training * (int)plan->values[op->output].elements);
+        assert_int_equal(
+            cddpi_arena_root(&plan->arena, plan->values[op->inputs[0]].activation)->last, pool);
+        cddpi_plan_destroy(plan);
+    }
+    device_fixture_fini(&f);
+}
+
 static void every_layer_is_on_every_kind_of_device(void **state)
 {
     (void)state;
@@ -225,6 +263,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sums_have_an_order_unless_the_model_wants_none,
                                         count_passes, count_passes_no_more),
         cmocka_unit_test(plans_overlap_nothing_that_is_alive),
+        cmocka_unit_test(of_a_maximum_a_byte_is_kept_for_backward_and_not_its_input),
         cmocka_unit_test(every_layer_is_on_every_kind_of_device),
     };
 

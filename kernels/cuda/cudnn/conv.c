@@ -30,3 +30,16 @@ void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_co
                          cddpi_cudnn_memory(graph, CDDPI_CONV_W, type, &w),
                          cddpi_cudnn_memory(graph, CDDPI_CONV_Y, type, &y));
 }
+
+bool cddpi_cudnn_conv_few(const struct cddpi_cuda_conv *shape)
+{
+    return cddp_type_bytes(shape->type) == 2 && shape->channels < CDDPI_WHOLE_CHANNELS;
+}
+
+struct cddpi_cuda_conv cddpi_cudnn_conv_whole(const struct cddpi_cuda_conv *shape)
+{
+    struct cddpi_cuda_conv whole = *shape;
+
+    whole.channels = CDDPI_WHOLE_CHANNELS;
+    return whole;
+}

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cudnn/plan.h"
+#include "kernels/cuda/few_channels.h"
 
 enum cddpi_cudnn_conv_id { CDDPI_CONV_X = 1, CDDPI_CONV_W, CDDPI_CONV_Y };
 
@@ -12,5 +13,13 @@ enum cddpi_cudnn_conv_id { CDDPI_CONV_X = 1, CDDPI_CONV_W, CDDPI_CONV_Y };
  * filters from 16-bit activations. Look at graph->status. */
 void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_conv_pass pass,
                             const struct cddpi_cuda_conv *shape);
+
+/** Whether an input in 16 bits has so few channels that it and its filters are copied to whole
+ * vectors of them, the rest zeros, for forward and the filters' gradient. cuDNN 9.14 does so itself
+ * in its workspace, and makes 33 TFLOP/s of ResNet's first convolution on an H100. */
+bool cddpi_cudnn_conv_few(const struct cddpi_cuda_conv *shape);
+
+/** @p shape with the channels of such copies. */
+struct cddpi_cuda_conv cddpi_cudnn_conv_whole(const struct cddpi_cuda_conv *shape);
 
 #endif

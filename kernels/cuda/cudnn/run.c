@@ -4,6 +4,7 @@
 #include "kernels/cuda/cudnn/cache.h"
 #include "kernels/cuda/cudnn/conv.h"
 #include "kernels/cuda/cudnn/cudnn.h"
+#include "kernels/cuda/few_channels.h"
 #include "kernels/cuda/im2col.h"
 #include "kernels/cuda/scratch.h"
 
@@ -294,9 +295,89 @@ static cddp_status convolve(struct cddpi_device *device, enum cddpi_cudnn_conv_p
     return status != CDDP_OK ? status : run_conv(&use, x, weight, y, workspace, out_done);
 }
 
+/* Copies of an input of few channels and of its filters, or the filters' gradient, with whole
+ * vectors of channels: in scratch, in front of a plan's workspace. */
+struct whole {
+    struct cddpi_cuda_conv shape;
+    size_t pixels, taps; /* rows of channels, of the input and of the filters */
+    void *x, *weight, *workspace;
+};
+
+/* use->plan NULL: there is none for it. */
+static cddp_status make_whole(struct cddpi_device *device, enum cddpi_cudnn_conv_pass pass,
+                              const struct cddpi_cuda_conv *few, const void *x,
+                              struct cddpi_cudnn_use *use, struct whole *out)
+{
+    struct whole whole = {.shape = cddpi_cudnn_conv_whole(few)};
+    size_t row = CDDPI_WHOLE_CHANNELS * cddp_type_bytes(few->type);
+    void *memory;
+    cddp_status status = find_conv(device, pass, &whole.shape, use);
+
+    if (status != CDDP_OK || use->plan == NULL) {
+        return status;
+    }
+    whole.pixels = (size_t)few->count * (size_t)few->height * (size_t)few->width;
+    whole.taps = (size_t)few->outputs * (size_t)few->kernel * (size_t)few->kernel;
+    status = cddpi_cuda_scratch(device,
+                                rounded_up(whole.pixels * row) + rounded_up(whole.taps * row) +
+                                    use->plan->workspace_bytes,
+                                &memory);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    whole.x = memory;
+    whole.weight = (char *)memory + rounded_up(whole.pixels * row);
+    whole.workspace = (char *)whole.weight + rounded_up(whole.taps * row);
+    *out = whole;
+    return cddpi_cuda_pad_channels(device, few->type, x, whole.pixels, few->channels, whole.x);
+}
+
+static cddp_status convolve_whole(struct cddpi_device *device, const struct cddpi_cuda_conv *few,
+                                  const void *x, const void *weight, void *y, bool *out_done)
+{
+    struct cddpi_cudnn_use use;
+    struct whole whole;
+    cddp_status status = make_whole(device, CDDPI_CONV_FORWARD, few, x, &use, &whole);
+
+    if (status != CDDP_OK || use.plan == NULL) {
+        return status;
+    }
+    status = cddpi_cuda_pad_channels(device, few->type, weight, whole.taps, few->channels,
+                                     whole.weight);
+    return status != CDDP_OK ? status
+                             : run_conv(&use, whole.x, whole.weight, y, whole.workspace, out_done);
+}
+
+static cddp_status whole_weight(struct cddpi_device *device, const struct cddpi_cuda_conv *few,
+                                const void *dy, const void *x, bool add, float *dweight,
+                                bool *out_done)
+{
+    struct cddpi_cudnn_use use;
+    struct whole whole;
+    cddp_status status = make_whole(device, CDDPI_CONV_WEIGHT, few, x, &use, &whole);
+
+    if (status != CDDP_OK || use.plan == NULL) {
+        return status;
+    }
+    status = run_conv(&use, whole.x, whole.weight, dy, whole.workspace, out_done);
+    return status != CDDP_OK || !*out_done
+               ? status
+               : cddpi_cuda_add_channels(device, few->type, whole.weight, whole.taps, few->channels,
+                                         add, dweight);
+}
+
 cddp_status cddpi_cudnn_conv(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                              const void *x, const void *weight, void *y, bool *out_done)
 {
+    bool done = false;
+    cddp_status status = cddpi_cudnn_conv_few(shape)
+                             ? convolve_whole(device, shape, x, weight, y, &done)
+                             : CDDP_OK;
+
+    if (status != CDDP_OK || done) {
+        *out_done = done;
+        return status;
+    }
     return convolve(device, CDDPI_CONV_FORWARD, shape, x, weight, y, out_done);
 }
 
@@ -308,9 +389,9 @@ cddp_status cddpi_cudnn_conv_input(struct cddpi_device *device, const struct cdd
 
 /* cuDNN writes the gradient in the type of the activations, rounded once from sums in float32, and
  * replaces what is there; so it goes through scratch, unless it is float32 and not added to. */
-cddp_status cddpi_cudnn_conv_weight(struct cddpi_device *device,
-                                    const struct cddpi_cuda_conv *shape, const void *dy,
-                                    const void *x, bool add, float *dweight, bool *out_done)
+static cddp_status convolve_weight(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
+                                   const void *dy, const void *x, bool add, float *dweight,
+                                   bool *out_done)
 {
     size_t count = (size_t)shape->outputs * (size_t)shape->kernel * (size_t)shape->kernel *
                    (size_t)shape->channels;
@@ -331,4 +412,20 @@ cddp_status cddpi_cudnn_conv_weight(struct cddpi_device *device,
     return status != CDDP_OK || direct || !*out_done
                ? status
                : cddpi_cuda_add_float(device, shape->type, memory, count, add, dweight);
+}
+
+cddp_status cddpi_cudnn_conv_weight(struct cddpi_device *device,
+                                    const struct cddpi_cuda_conv *shape, const void *dy,
+                                    const void *x, bool add, float *dweight, bool *out_done)
+{
+    bool done = false;
+    cddp_status status = cddpi_cudnn_conv_few(shape)
+                             ? whole_weight(device, shape, dy, x, add, dweight, &done)
+                             : CDDP_OK;
+
+    if (status != CDDP_OK || done) {
+        *out_done = done;
+        return status;
+    }
+    return convolve_weight(device, shape, dy, x, add, dweight, out_done);
 }

@@ -307,34 +307,41 @@ static cddp_status lstm_grad(struct cddpi_device *device, const struct cddpi_cud
 
 /* --- pools --- */
 
-static struct cuda_work pool_work(const char *op, const struct cddpi_cuda_pool *s, double times)
+/* @p places: bytes of them, if they are read or written. */
+static struct cuda_work pool_work(const char *op, const struct cddpi_cuda_pool *s, size_t places)
 {
     double x = (double)s->count * s->channels * s->height * s->width;
     int height = (s->height + 2 * s->padding - s->kernel) / s->stride + 1;
     int width = (s->width + 2 * s->padding - s->kernel) / s->stride + 1;
+    double y = (double)s->count * s->channels * height * width;
     struct cuda_work work = {.op = op};
 
-    work.bytes = times * bytes_of(s->type) * (x + (double)s->count * s->channels * height * width);
+    work.bytes = bytes_of(s->type) * (x + y) + (double)places;
     snprintf(work.shape, sizeof work.shape, "%d x %d, %d x %d, %d / %d", s->count, s->channels,
              s->height, s->width, s->kernel, s->stride);
     return work;
 }
 
-static cddp_status pool(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
-                        const void *x, void *y)
+static size_t places_bytes(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
+                           const void *places)
 {
-    struct cuda_work work = pool_work("pool", shape, 1);
+    return places != NULL ? cuda_profile_plain(device)->pool_places_bytes(shape) : 0;
+}
 
-    return PROFILED(device, &work, pool(device, shape, x, y));
+static cddp_status pool(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
+                        const void *x, void *y, void *places)
+{
+    struct cuda_work work = pool_work("pool", shape, places_bytes(device, shape, places));
+
+    return PROFILED(device, &work, pool(device, shape, x, y, places));
 }
 
 static cddp_status pool_grad(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
-                             const void *dy, const void *x, const void *y, void *dx)
+                             const void *dy, const void *places, void *dx)
 {
-    /* the winner is found again from x and y */
-    struct cuda_work work = pool_work("pool_grad", shape, shape->average ? 1 : 2);
+    struct cuda_work work = pool_work("pool_grad", shape, places_bytes(device, shape, places));
 
-    return PROFILED(device, &work, pool_grad(device, shape, dy, x, y, dx));
+    return PROFILED(device, &work, pool_grad(device, shape, dy, places, dx));
 }
 
 static cddp_status global_pool(struct cddpi_device *device, cddp_type type, const void *x,

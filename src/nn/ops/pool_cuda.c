@@ -4,49 +4,63 @@
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
+struct state {
+    struct cddpi_cuda_pool shape;
+    int places; /* buffer: where in its window each maximum was; -1: nobody asks */
+};
+
 static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cddpi_cuda_pool *shape = cddpi_zalloc(sizeof *shape);
+    struct state *state = cddpi_zalloc(sizeof *state);
 
-    if (shape == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pool: no memory for %zu bytes", sizeof *shape);
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pool: no memory for %zu bytes", sizeof *state);
     }
-    *out = shape;
-    *shape = (struct cddpi_cuda_pool){.type = plan->model->type,
-                                      .count = plan->count,
-                                      .channels = op->in.channels,
-                                      .height = op->in.height,
-                                      .width = op->in.width,
-                                      .kernel = op->layer.kernel,
-                                      .stride = op->layer.stride,
-                                      .padding = op->layer.padding,
-                                      .average = op->ops == &cddpi_op_avg_pool};
+    *out = state;
+    state->shape = (struct cddpi_cuda_pool){.type = plan->model->type,
+                                            .count = plan->count,
+                                            .channels = op->in.channels,
+                                            .height = op->in.height,
+                                            .width = op->in.width,
+                                            .kernel = op->layer.kernel,
+                                            .stride = op->layer.stride,
+                                            .padding = op->layer.padding,
+                                            .average = op->ops == &cddpi_op_avg_pool};
+    state->places = -1;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    if (!shape->average) {
-        plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
+    if (state->shape.average || !cddpi_plan_wants_grad(plan, index, 0)) {
+        return CDDP_OK;
     }
-    return CDDP_OK;
+    return cddpi_plan_buffer(plan, index,
+                             plan->model->cuda->kernels->pool_places_bytes(&state->shape),
+                             CDDPI_IN_BOTH, &state->places);
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *shape)
+static void *places(const struct cddpi_exec *exec, const struct state *state)
 {
-    return cddpi_exec_kernels(exec)->pool(cddpi_exec_device(exec), shape, cddpi_exec_input(exec, 0),
-                                          cddpi_exec_output(exec));
+    return state->places >= 0 ? cddpi_exec_buffer(exec, state->places) : NULL;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct state *state = opaque;
+
+    return cddpi_exec_kernels(exec)->pool(cddpi_exec_device(exec), &state->shape,
+                                          cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+                                          places(exec, state));
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct cddpi_cuda_pool *shape = opaque;
-    const void *x = shape->average ? NULL : cddpi_exec_input(exec, 0);
-    const void *y = shape->average ? NULL : cddpi_exec_output(exec);
+    const struct state *state = opaque;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
 
-    if (grad_input == NULL) {
-        return CDDP_OK;
-    }
-    return cddpi_exec_kernels(exec)->pool_grad(cddpi_exec_device(exec), shape,
-                                               cddpi_exec_grad_output(exec, 0), x, y, grad_input);
+    return grad_input == NULL
+               ? CDDP_OK
+               : cddpi_exec_kernels(exec)->pool_grad(cddpi_exec_device(exec), &state->shape,
+                                                     cddpi_exec_grad_output(exec, 0),
+                                                     places(exec, state), grad_input);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_pool = {
