@@ -61,7 +61,7 @@ def run_programs(machine, log, part, names, each, at_once):
 
 def at_once(few):
     """Programs beside each other: @few where cores are few, which programs of several ranks need more of."""
-    return max(min(few, os.cpu_count() or 1), (os.cpu_count() or 1) // 2)
+    return max(min(few, os.cpu_count() or 1), (os.cpu_count() or 1) // 4)
 
 
 def run_single(machine, log, part):
