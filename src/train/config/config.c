@@ -403,6 +403,11 @@ static cddp_status check_together(const struct cddpi_config *config)
             return status;
         }
     }
+    if (config->model.recompute && config->model.sync_batch_norm) {
+        return cddpi_config_fail(config, "model.recompute",
+                                 "ranks exchange statistics of batch_norm (model.sync_batch_norm) "
+                                 "once a batch, and could not again: leave one of the two out");
+    }
     if (config->model.type == CDDPI_MODEL_DCGAN) {
         status = check_dcgan(config);
         if (status != CDDP_OK) {

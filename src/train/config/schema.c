@@ -57,9 +57,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text =
          "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many as "
          "the last of *model.hidden*."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", GPT2,
-     .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
-             "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", .of = "model.type=gpt2|resnet20|resnet50",
+     .text = "gpt2, resnet20, resnet50: keep only what goes into each block, and run it once more "
+             "before its backward: less memory, more work, the same results. *cddp-train "
+             "--dry-run* says how much."},
     {KEY(model.tied), CDDPI_KEY_BOOL, "false", .of = "model.type=lstm_lm",
      .text = "lstm_lm: the embedding's table is the weight of the last layer, too, for which "
              "*model.embed* must be the last of *model.hidden*."},
@@ -384,7 +385,7 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(parallel.recompute), CDDPI_KEY_INTS, "[]", 0, 1 << 16,
      .text =
          "Stages, numbered from 0, that keep of each block its input alone and compute the rest "
-         "again for backward, as *model.recompute* lets all do (gpt2)."},
+         "again for backward, as *model.recompute* lets all do (gpt2, resnet20, resnet50)."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},
