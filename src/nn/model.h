@@ -137,6 +137,8 @@ struct cddpi_model_spec {
                        own: cddpi_model_spec_complete(); 0: it is not complete */
     bool split;     /* on the processor: backward leaves gradients of parameters to
                        cddpi_model_weights(), as far as that makes sense */
+    int towers; /* alexnet: 2: its two towers are layers of their own; 0 and 1: groups of channels
+                 */
 };
 
 struct cddpi_model;

@@ -197,6 +197,25 @@ static void the_log_says_which_card_a_device_is(void **state)
     assert_says(&run, "err", 1, "one of 8; CUDA_VISIBLE_DEVICES is not set");
 }
 
+/* At its full width, so two small steps. */
+static void each_tower_of_alexnet_trains_on_a_gpu(void **state)
+{
+    const char *const alexnet[] = {
+        "data.type=synthetic",     "data.image=[3,67,67]", "model.type=alexnet", "model.towers=2",
+        "train.eval_batch_size=4", "train.eval_batches=1", "train.max_steps=2",  NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_with("small.conf", 1, "towers", CPU, "train.batch_size=4", "train.checkpoint_at_end=false",
+             alexnet);
+    run_with("small.conf", 1, "towers-apart", PLACED,
+             "parallel.placement=a1=cuda:0, b1=cuda:1, a3=cuda:0, b3=cuda:1, a6=cuda:0, b6=cuda:1, "
+             "a7=cuda:0, b7=cuda:1, fc8=cuda:0",
+             "train.batch_size=4", alexnet);
+    assert_same_steps("towers", "towers-apart", 1, 2, 1e-4);
+    assert_close("towers", "towers-apart", 2, "eval_loss", 1e-4);
+}
+
 static void expect_refused(const char *a, const char *b, const char *c, const char *words)
 {
     struct run_options options = {
@@ -334,6 +353,7 @@ int main(void)
         cmocka_unit_test(statistics_and_checkpoints_go_on_at_any_devices),
         cmocka_unit_test(copies_on_two_gpus_train_as_one_does),
         cmocka_unit_test(an_optimizer_in_the_processors_memory_writes_the_same_files),
+        cmocka_unit_test(each_tower_of_alexnet_trains_on_a_gpu),
         cmocka_unit_test(the_log_says_which_card_a_device_is),
         cmocka_unit_test(what_gpus_cannot_do_so_is_refused_in_one_sentence),
         cmocka_unit_test(statistics_over_ranks_are_not_taken_on_several_gpus),

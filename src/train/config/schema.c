@@ -89,6 +89,13 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.discriminator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
      .text =
          "dcgan: channels of the discriminator's first layer; each one behind has twice as many."},
+    {KEY(model.towers), CDDPI_KEY_INT, "1", 1, 2, .of = "model.type=alexnet",
+     .text =
+         "alexnet: *1*: its two towers are groups of channels of the same layers. *2*: they are "
+         "layers of their own, which *parallel.placement* can put on a device each: a1 and b1 "
+         "(two convolutions), a3 and b3 (three, of which the first reads both towers), a6, b6, "
+         "a7, b7 (linear layers, which read both) and fc8; each tower's "
+         "normalisation sees its own channels."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic|image_folder",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
