@@ -197,6 +197,30 @@ static void the_log_says_which_card_a_device_is(void **state)
     assert_says(&run, "err", 1, "one of 8; CUDA_VISIBLE_DEVICES is not set");
 }
 
+/* The second GPU begins in the middle of a block. */
+static void blocks_on_two_gpus_are_recomputed_with_the_files_of_one(void **state)
+{
+    const char *const kept[] = {"model.type=resnet20",  "train.batch_size=8",
+                                "train.max_steps=3",    "train.eval_batch_size=8",
+                                "train.eval_batches=1", NULL};
+    const char *const recomputed[] = {"model.type=resnet20",
+                                      "train.batch_size=8",
+                                      "train.max_steps=3",
+                                      "train.eval_batch_size=8",
+                                      "train.eval_batches=1",
+                                      "model.recompute=true",
+                                      NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("small.conf", 1, "blocks", CUDA, kept);
+    run_named("small.conf", 1, "blocks-again", CUDA, recomputed);
+    expect_same("blocks", "blocks-again", 3);
+    run_with("small.conf", 1, "blocks-two", PLACED, TWO, "parallel.stages=[\"layer2.0.conv2\"]",
+             recomputed);
+    expect_same("blocks", "blocks-two", 3);
+}
+
 /* At its full width, so two small steps. */
 static void each_tower_of_alexnet_trains_on_a_gpu(void **state)
 {
@@ -353,6 +377,7 @@ int main(void)
         cmocka_unit_test(statistics_and_checkpoints_go_on_at_any_devices),
         cmocka_unit_test(copies_on_two_gpus_train_as_one_does),
         cmocka_unit_test(an_optimizer_in_the_processors_memory_writes_the_same_files),
+        cmocka_unit_test(blocks_on_two_gpus_are_recomputed_with_the_files_of_one),
         cmocka_unit_test(each_tower_of_alexnet_trains_on_a_gpu),
         cmocka_unit_test(the_log_says_which_card_a_device_is),
         cmocka_unit_test(what_gpus_cannot_do_so_is_refused_in_one_sentence),
