@@ -137,6 +137,8 @@ struct cddpi_model_spec {
                        own: cddpi_model_spec_complete(); 0: it is not complete */
     bool split;     /* on the processor: backward leaves gradients of parameters to
                        cddpi_model_weights(), as far as that makes sense */
+    int towers; /* alexnet: 2: its two towers are layers of their own; 0 and 1: groups of channels
+                 */
 };
 
 struct cddpi_model;
@@ -393,6 +395,10 @@ const float *cddpi_model_outputs(const struct cddpi_model *model);
  *  this waits for it. CDDP_ERR_STATE: there are no outputs. */
 CDDP_CHECKED cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first,
                                                   size_t rows, float *out);
+/** Put a copy of all outputs of the last forward into the compute stream, also between a training
+ *  forward and its backward: to @p out, memory of the processor (pinned, if the call is not to
+ *  wait). Of models of images in float32, without a stride. CDDP_ERR_STATE: there are none. */
+CDDP_CHECKED cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out);
 
 struct cddpi_model_estimate {
     size_t activation_bytes; /* and workspace */

@@ -120,6 +120,22 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
     return status;
 }
 
+cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out)
+{
+    struct cddpi_exec exec = {.model = model, .plan = model->pending, .batch = &model->batch};
+    size_t count = (size_t)model->batch.count * (size_t)model->classes;
+
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    if (exec.plan == NULL || !cddpi_model_has_loss(model) || model->tokens_in) {
+        return cddpi_fail(CDDP_ERR_STATE, "model: there are no outputs of a last forward to send");
+    }
+    exec.op = &model->graph.ops[model->graph.op_count - 1];
+    return model->device->ops->copy(model->device, CDDPI_STREAM_COMPUTE, out,
+                                    cddpi_exec_input(&exec, 0), count * sizeof *out);
+}
+
 size_t cddpi_model_draw_words(const struct cddpi_model *model, int count)
 {
     return (size_t)model->dropouts * (size_t)count * 4;

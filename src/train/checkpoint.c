@@ -110,33 +110,39 @@ static cddp_status check_done(const struct cddpi_trainer *trainer)
     return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
 }
 
-static cddp_status assemble(struct cddpi_trainer *trainer, bool everywhere)
+/* The parameters where they are, and the optimizer's state in the processor's memory. */
+static cddp_status make_whole(const struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_collect_results(trainer, 0,
-                                                       NULL); /* which steps were skipped */
+    bool sharded = trainer->config->ddp.shard_optimizer;
+    cddp_status status = sharded ? cddpi_ddp_params_whole(trainer->ddp) : CDDP_OK;
 
-    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
-        status = cddpi_ddp_params_whole(trainer->ddp);
-    }
-    if (status == CDDP_OK && (everywhere || trainer->rank == 0)) {
-        status = cddpi_trainer_copy_to_host(trainer);
-    }
-    if (status == CDDP_OK && (trainer->config->ddp.shard_optimizer || trainer->rank == 0)) {
-        status = cddpi_optim_fetch(trainer->optim);
-    }
-    if (status == CDDP_OK) {
-        status = check_done(trainer);
-    }
-    return status == CDDP_OK ? cddpi_optim_gather_full_state(trainer->optim) : status;
+    return status == CDDP_OK && (sharded || trainer->rank == 0) ? cddpi_optim_fetch(trainer->optim)
+                                                                : status;
 }
 
 cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
-    cddp_status status = assemble(trainer, everywhere);
+    const struct cddpi_trainer *generator = trainer->generator;
+    cddp_status status = cddpi_trainer_collect_results(trainer, 0,
+                                                       NULL); /* which steps were skipped */
 
-    return status == CDDP_OK && trainer->generator != NULL
-               ? assemble(trainer->generator, everywhere)
-               : status;
+    if (status == CDDP_OK) {
+        status = make_whole(trainer);
+    }
+    if (status == CDDP_OK && generator != NULL) {
+        status = make_whole(generator);
+    }
+    if (status == CDDP_OK && (everywhere || trainer->rank == 0)) {
+        status = cddpi_trainer_copy_to_host(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = check_done(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_optim_gather_full_state(trainer->optim);
+    }
+    return status == CDDP_OK && generator != NULL ? cddpi_optim_gather_full_state(generator->optim)
+                                                  : status;
 }
 
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)

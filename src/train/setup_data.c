@@ -512,6 +512,9 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
     const struct cddpi_config *config = trainer->config;
     int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
     int64_t evaluated = evaluated_at_once(trainer);
+    /* a discriminator does not read the data's labels: they are not looked at */
+    struct cddpi_model *reader = trainer->generator != NULL ? trainer->generator->model
+                                                            : trainer->model;
     cddp_status status;
 
     status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
@@ -524,14 +527,14 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
         status = build_loader(trainer, &trainer->train_data, trained, &trainer->loader);
     }
     if (status == CDDP_OK) {
-        status = cddpi_prefetcher_create(trainer->loader, trainer->model, trainer->device,
+        status = cddpi_prefetcher_create(trainer->loader, reader, trainer->device,
                                          &trainer->train_data, (int)trained, &trainer->prefetcher);
     }
     if (status == CDDP_OK) {
         status = build_loader(trainer, &trainer->test_data, evaluated, &trainer->test_loader);
     }
     if (status == CDDP_OK) {
-        status = cddpi_prefetcher_create(trainer->test_loader, trainer->model, trainer->device,
+        status = cddpi_prefetcher_create(trainer->test_loader, reader, trainer->device,
                                          &trainer->test_data, (int)evaluated,
                                          &trainer->test_prefetcher);
     }

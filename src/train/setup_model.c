@@ -46,6 +46,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .latent = config->model.latent,
         .generator_units = config->model.generator_units,
         .discriminator_units = config->model.discriminator_units,
+        .towers = config->model.towers,
     };
 }
 

@@ -209,7 +209,7 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step
     advance(trainer, step);
     status = cddpi_trainer_update(trainer, step, &norm);
     if (status == CDDP_OK && trainer->gan != NULL) {
-        status = cddpi_gan_generate(trainer, step);
+        status = cddpi_gan_generate(trainer, step, &norm);
     }
     interval->steps++;
     interval->whole += step->mode.replays;

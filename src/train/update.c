@@ -53,11 +53,13 @@ static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr,
 }
 
 /* The same on a device: everything but the report is work for its streams. A report waits for the
- * step; else the step before is what is waited for, while the device computes. */
+ * step; else the step before is what is waited for, while the device computes. A step of dcgan has
+ * two updates, and what its passes found is taken behind the last (gan/). */
 static cddp_status update_on_device(struct cddpi_trainer *trainer, const struct cddpi_step *step,
                                     double *out_norm)
 {
-    cddp_status status = cddpi_model_collect(trainer->model, step->predictions);
+    bool alone = trainer->gan == NULL;
+    cddp_status status = alone ? cddpi_model_collect(trainer->model, step->predictions) : CDDP_OK;
 
     if (status == CDDP_OK) {
         status = step->mode.replays
@@ -65,7 +67,7 @@ static cddp_status update_on_device(struct cddpi_trainer *trainer, const struct 
                      : cddpi_device_step_update(trainer->device_step, step->lr, step->reported,
                                                 step->mode.timed);
     }
-    return status == CDDP_OK
+    return status == CDDP_OK && alone
                ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
                : status;
 }

@@ -390,6 +390,7 @@ static void what_cannot_be_done_is_refused(void **state)
 {
     static const char *const wrong[] = {"cpu:", "cpu:x", "cpu:-1", "cpu:123456",
                                         "gpu",  "",      "cpu:0 "};
+    static const char *const gpus[][2] = {{"cpu:0", "cuda:0"}, {"cpu:0", "cuda"}};
     cddp_data_parallel_options options = CDDP_DATA_PARALLEL_OPTIONS_INIT;
     cddp_devices *devices = NULL;
     const char *name;
@@ -401,8 +402,16 @@ static void what_cannot_be_done_is_refused(void **state)
     }
     name = "cpu:60000";
     assert_int_equal(cddp_devices_create(&name, 1, &devices), CDDP_ERR_UNAVAILABLE);
-    name = "cuda:0";
-    assert_int_equal(cddp_devices_create(&name, 1, &devices), CDDP_ERR_UNAVAILABLE);
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        char text[200];
+
+        snprintf(text, sizeof text,
+                 "devices: %s: the devices of a program's own DataParallel are processors: start a "
+                 "rank for each GPU",
+                 gpus[i][1]);
+        assert_int_equal(cddp_devices_create(gpus[i], 2, &devices), CDDP_ERR_UNAVAILABLE);
+        assert_string_equal(cddp_last_error(), text);
+    }
     assert_int_equal(cddp_devices_create(&name, 0, &devices), CDDP_ERR_ARGUMENT);
     assert_null(devices);
     devices = make(3);

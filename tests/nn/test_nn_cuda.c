@@ -179,30 +179,67 @@ static void two_runs_give_the_same_bits(void **state)
     }
 }
 
+/* Running statistics behind each other; free(). */
+static char *all_buffers(struct device_fixture *f, size_t *out_bytes)
+{
+    size_t count;
+    const cddp_param *buffers = cddpi_model_buffers(f->model, &count);
+    char *all = NULL;
+
+    *out_bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = cddpi_tensor_elements(&buffers[i]) * sizeof(float);
+        void *data = device_get(f->device, buffers[i].data, bytes);
+
+        all = realloc(all, *out_bytes + bytes);
+        memcpy(all + *out_bytes, data, bytes);
+        *out_bytes += bytes;
+        free(data);
+    }
+    return all;
+}
+
+static void compare_recomputed(const struct cddpi_model_spec *spec)
+{
+    char *grads[2];
+    char *buffers[2];
+    size_t arena[2];
+    size_t bytes[2] = {0, 0};
+
+    for (int run = 0; run < 2; run++) {
+        struct cddpi_model_spec own = *spec;
+        struct device_fixture f;
+
+        own.recompute = run == 1;
+        device_setup(&f, &own, CDDPI_PRECISION_BF16, 3);
+        device_step(&f, 0.25, false);
+        device_step(&f, 0.25, true);
+        grads[run] = all_grads(&f, &bytes[0]);
+        buffers[run] = all_buffers(&f, &bytes[1]);
+        arena[run] = cddpi_model_arena_bytes(f.model);
+        device_fixture_fini(&f);
+    }
+    assert_memory_equal(grads[0], grads[1], bytes[0]);
+    if (bytes[1] > 0) {
+        assert_memory_equal(buffers[0], buffers[1], bytes[1]);
+    }
+    assert_true(arena[1] < arena[0]);
+    for (int run = 0; run < 2; run++) {
+        free(grads[run]);
+        free(buffers[run]);
+    }
+}
+
 static void recomputing_gives_the_same_bits_in_less_memory(void **state)
 {
     struct cddpi_model_spec again = gpt2;
-    char *grads[2];
-    size_t arena[2];
-    size_t bytes = 0;
 
     (void)state;
     again.dropout = 0.1;
     again.blocks = 4;
-    for (int run = 0; run < 2; run++) {
-        struct device_fixture f;
-
-        again.recompute = run == 1;
-        device_setup(&f, &again, CDDPI_PRECISION_BF16, 3);
-        device_step(&f, 0.25, false);
-        grads[run] = all_grads(&f, &bytes);
-        arena[run] = cddpi_model_arena_bytes(f.model);
-        device_fixture_fini(&f);
-    }
-    assert_memory_equal(grads[0], grads[1], bytes);
-    assert_true(arena[1] < arena[0]);
-    free(grads[0]);
-    free(grads[1]);
+    compare_recomputed(&again);
+    compare_recomputed(&resnet20);
+    compare_recomputed(&resnet50);
 }
 
 static void recomputing_gives_the_processors_gradients(void **state)

@@ -5,7 +5,7 @@
 #include "support/nn_model.h"
 #include "support/sequence.h"
 
-enum { MOST = 6, SEGMENTS = 8 };
+enum { MOST = 6, SEGMENTS = 9 };
 
 /* "cpu" and "cpu:0" are there on any machine. */
 static const char *const names[] = {"cpu:0", "cpu", "cpu:0", "cpu"};
@@ -275,6 +275,38 @@ static void micro_batches_at_once_have_the_bits_of_one_device(void **state)
     run_job(&job, true);
 }
 
+/* The towers see each other at the third layer, and at the linear ones. */
+static void each_tower_of_alexnet_can_be_on_a_device(void **state)
+{
+    static const char *const groups[SEGMENTS] = {"a1", "b1", "a3", "b3", "a6",
+                                                 "b6", "a7", "b7", "fc8"};
+    const struct cddpi_model_spec alexnet = {.preset = "alexnet",
+                                             .stage_units = 6,
+                                             .towers = 2,
+                                             .dropout = 0.5,
+                                             .channels = 3,
+                                             .height = 67,
+                                             .width = 67,
+                                             .classes = 10};
+    struct job job = {.spec = &alexnet,
+                      .schedule = CDDPI_PIPELINE_GPIPE,
+                      .segment_count = SEGMENTS,
+                      .device_count = 2,
+                      .counts = {3, 2, 3},
+                      .micro_batches = 3};
+
+    (void)state;
+    for (int i = 0; i < SEGMENTS; i++) {
+        job.segments[i].device = i % 2;
+        assert_int_equal(cddpi_model_find_layers(&alexnet, groups[i], &job.segments[i].layers),
+                         CDDP_OK);
+        assert_int_equal(job.segments[i].layers.first, i > 0 ? job.segments[i - 1].layers.end : 0);
+    }
+    assert_int_equal(job.segments[SEGMENTS - 1].layers.end, layers_of(&alexnet));
+    run_job(&job, false);
+    run_job(&job, true);
+}
+
 static void a_schedule_that_does_not_fit_is_refused(void **state)
 {
     struct job job = {.spec = &resnet20, .micro_batches = 4};
@@ -399,6 +431,7 @@ int main(void)
         cmocka_unit_test(any_placement_has_the_bits_of_one_device),
         cmocka_unit_test(a_weight_of_three_segments_is_one),
         cmocka_unit_test(micro_batches_at_once_have_the_bits_of_one_device),
+        cmocka_unit_test(each_tower_of_alexnet_can_be_on_a_device),
         cmocka_unit_test(a_schedule_that_does_not_fit_is_refused),
         cmocka_unit_test(a_device_that_fails_is_named_and_ends_the_step),
         cmocka_unit_test(layers_are_placed_by_name_group_and_number),

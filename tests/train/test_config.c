@@ -327,6 +327,12 @@ static void keys_that_do_not_go_together_are_named(void **state)
                         "are images");
     assert_string_equal(message(FILES "optimizer = { nesterov = true; momentum = 0.0; };\n", NULL),
                         "small.conf:2: optimizer.nesterov: needs optimizer.momentum");
+    assert_string_equal(message(FILES "model = { type = \"resnet20\"; recompute = true; "
+                                      "sync_batch_norm = true; };\n",
+                                NULL),
+                        "small.conf:2: model.recompute: ranks exchange statistics of batch_norm "
+                        "(model.sync_batch_norm) once a batch, and could not again: leave one of "
+                        "the two out");
     assert_string_equal(message(FILES, "model.layers=({ type = \"relu\"; })"),
                         "argument model.layers=({ type = \"relu\"; }): model.layers: is used only "
                         "with model.type = \"layers\"");

@@ -1,107 +1,20 @@
 /* test_gan.c - runs of dcgan, two networks that learn from each other: they follow PyTorch's
  * example step by step on 1, 2 and 3 ranks (scripts/make_dcgan_vectors.py), go on from checkpoints
  * with the same bits, and leave images. */
-#include "support/train.h"
+#include "support/gan.h"
 
 #include <cddp/checkpoint.h>
 
-enum { GAN_SAMPLES = 240, GAN_TESTED = 12, GAN_SIDE = 16, GAN_STEPS = 20 };
-
-/* In PyTorch, float32 differs from float64 by 2e-7; another order of sums may make some times that.
- */
-static const double gan_tolerance = 5e-6;
-
-static void write_idx(const char *name, int dims, uint32_t count)
-{
-    size_t area = dims == 3 ? GAN_SIDE * GAN_SIDE : 1;
-    size_t head = 4 + 4 * (size_t)dims;
-    uint8_t *file = calloc(1, head + count * area);
-    const uint32_t sizes[] = {count, GAN_SIDE, GAN_SIDE};
-
-    file[2] = 8;
-    file[3] = (uint8_t)dims;
-    for (int d = 0; d < dims; d++) {
-        file[4 + 4 * d + 2] = (uint8_t)(sizes[d] >> 8);
-        file[4 + 4 * d + 3] = (uint8_t)sizes[d];
-    }
-    for (uint32_t n = 0; n < count; n++) {
-        for (uint32_t i = 0; i < area; i++) {
-            uint32_t y = i / GAN_SIDE;
-            uint32_t x = i % GAN_SIDE;
-
-            file[head + n * area + i] = dims == 1
-                                            ? n % 3
-                                            : (uint8_t)(n * 37 + y * 11 + x * 7 * (n % 5 + 1));
-        }
-    }
-    support_write_file(in_work("%s", name), file, head + count * area);
-    free(file);
-}
-
-static int make_gan_work(void **state)
-{
-    char text[4096];
-
-    if (make_work(state) != 0) {
-        return 1;
-    }
-    write_idx("gan-images", 3, GAN_SAMPLES);
-    write_idx("gan-labels", 1, GAN_SAMPLES);
-    write_idx("gan-test-images", 3, GAN_TESTED);
-    write_idx("gan-test-labels", 1, GAN_TESTED);
-    snprintf(
-        text, sizeof text,
-        "model = { type = \"dcgan\"; latent = 6; generator_units = 4; discriminator_units = 4; };\n"
-        "data = { type = \"idx\"; train_images = \"%s\"; train_labels = \"%s\";\n"
-        "  test_images = \"%s\"; test_labels = \"%s\"; mean = 0.5; std = 0.5;\n"
-        "  order = \"sequential\"; threads = 0; };\n"
-        "train = { batch_size = 12; seed = 3; device = \"cpu\"; log_steps = 1; };\n"
-        "optimizer = { type = \"adamw\"; lr = 2e-3; beta1 = 0.5; };\n",
-        in_work("gan-images"), in_work("gan-labels"), in_work("gan-test-images"),
-        in_work("gan-test-labels"));
-    support_write_file(in_work("gan.conf"), text, strlen(text));
-    return 0;
-}
-
 static void follow_pytorch(int ranks, const char *shards)
 {
-    static const char *const names[] = {"loss_d", "loss_g", "d_real", "d_fake"};
     const char *dir = argument("follow-%d-%s", ranks, shards);
     struct run_options options = {
         .ranks = ranks,
         .conf = "gan.conf",
         .arguments = {run_dir_argument(dir), argument("ddp.shard_optimizer=%s", shards), NULL}};
-    char path[4096];
-    char line[256];
-    int section = 0;
-    int seen = 0;
-    FILE *file;
 
     run_well(&options);
-    snprintf(path, sizeof path, "%s/tests/vectors/dcgan_vectors.txt", getenv("CDDP_TEST_SOURCE"));
-    file = fopen(path, "re");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
-        unsigned step;
-        double values[4];
-
-        (void)sscanf(line, "ranks %d", &section);
-        if (section != ranks || sscanf(line, "step %u %lf %lf %lf %lf", &step, &values[0],
-                                       &values[1], &values[2], &values[3]) != 5) {
-            continue;
-        }
-        for (int i = 0; i < 4; i++) {
-            double is = metric(dir, step, names[i]);
-
-            if (!(fabs(is - values[i]) <= gan_tolerance)) {
-                fail_msg("%d ranks, step %u: %s is %.9g, PyTorch says %.9g", ranks, step, names[i],
-                         is, values[i]);
-            }
-        }
-        seen++;
-    }
-    fclose(file);
-    assert_int_equal(seen, GAN_STEPS);
+    expect_pytorchs_steps(dir, ranks, GAN_TOLERANCE);
 }
 
 static void a_step_makes_the_passes_of_pytorchs_example_on_any_number_of_ranks(void **state)
@@ -259,6 +172,8 @@ static void keys_that_do_not_fit_two_networks_are_named(void **state)
     (void)state;
     expect_refused("no", "train.accumulate=2", "train.accumulate: dcgan computes a rank's share");
     expect_refused("no", "train.precision=bf16", "train.precision: dcgan is computed in f32 only");
+    expect_refused("no", "train.cuda_graph=always",
+                   "train.cuda_graph: steps of dcgan are not replayed");
     expect_refused("no", "model.loss=mse", "model.loss: dcgan has a loss of its own");
     expect_refused("no", "parallel.pipeline=2",
                    "parallel.pipeline: dcgan has both of its networks");

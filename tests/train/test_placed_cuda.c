@@ -202,6 +202,49 @@ static void the_log_says_which_card_a_device_is(void **state)
     assert_says(&run, "err", 1, "one of 8; CUDA_VISIBLE_DEVICES is not set");
 }
 
+/* The second GPU begins in the middle of a block. */
+static void blocks_on_two_gpus_are_recomputed_with_the_files_of_one(void **state)
+{
+    const char *const kept[] = {"model.type=resnet20",  "train.batch_size=8",
+                                "train.max_steps=3",    "train.eval_batch_size=8",
+                                "train.eval_batches=1", NULL};
+    const char *const recomputed[] = {"model.type=resnet20",
+                                      "train.batch_size=8",
+                                      "train.max_steps=3",
+                                      "train.eval_batch_size=8",
+                                      "train.eval_batches=1",
+                                      "model.recompute=true",
+                                      NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("small.conf", 1, "blocks", CUDA, kept);
+    run_named("small.conf", 1, "blocks-again", CUDA, recomputed);
+    expect_same("blocks", "blocks-again", 3);
+    run_with("small.conf", 1, "blocks-two", PLACED, TWO, "parallel.stages=[\"layer2.0.conv2\"]",
+             recomputed);
+    expect_same("blocks", "blocks-two", 3);
+}
+
+/* At its full width, so two small steps. */
+static void each_tower_of_alexnet_trains_on_a_gpu(void **state)
+{
+    const char *const alexnet[] = {
+        "data.type=synthetic",     "data.image=[3,67,67]", "model.type=alexnet", "model.towers=2",
+        "train.eval_batch_size=4", "train.eval_batches=1", "train.max_steps=2",  NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_with("small.conf", 1, "towers", CPU, "train.batch_size=4", "train.checkpoint_at_end=false",
+             alexnet);
+    run_with("small.conf", 1, "towers-apart", PLACED,
+             "parallel.placement=a1=cuda:0, b1=cuda:1, a3=cuda:0, b3=cuda:1, a6=cuda:0, b6=cuda:1, "
+             "a7=cuda:0, b7=cuda:1, fc8=cuda:0",
+             "train.batch_size=4", alexnet);
+    assert_same_steps("towers", "towers-apart", 1, 2, 1e-4);
+    assert_close("towers", "towers-apart", 2, "eval_loss", 1e-4);
+}
+
 static void expect_refused(const char *a, const char *b, const char *c, const char *words)
 {
     struct run_options options = {
@@ -243,6 +286,92 @@ static void what_gpus_cannot_do_so_is_refused_in_one_sentence(void **state)
     free(module);
 }
 
+/* Of @p conf with @p arguments alone. */
+static void expect_sentence(const char *conf, const char *const *arguments, const char *words)
+{
+    struct run_options options = {
+        .ranks = 1, .conf = conf, .arguments = {run_dir_argument("refused")}};
+    struct run run;
+
+    for (int i = 0; arguments[i] != NULL; i++) {
+        options.arguments[1 + i] = arguments[i];
+    }
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, words);
+}
+
+#define SAYS(conf, words, ...)                                                                     \
+    expect_sentence(conf, (const char *const[]){__VA_ARGS__, NULL}, words)
+
+static void statistics_over_ranks_are_not_taken_on_several_gpus(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    SAYS("small.conf",
+         "parallel.type: several devices of a rank, of which one is a GPU, cannot take statistics "
+         "of batch_norm over all ranks (sync)",
+         PLACED, TWO, "model.type=resnet20", "model.sync_batch_norm=true");
+    SAYS("small.conf",
+         "parallel.type: \"data_parallel\" cannot take statistics of batch_norm over all devices "
+         "(sync): start a rank for each device",
+         COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]", "model.type=resnet20",
+         "model.sync_batch_norm=true");
+}
+
+/* The table of a gpt2 is its last layer's weight, too. */
+static void a_weight_that_goes_from_a_gpu_to_the_processor_is_refused(void **state)
+{
+    static const char words[] = "the weight wte.weight is read on a GPU first, and behind that on "
+                                "the processor: place both layers on one of them";
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    SAYS("text.conf", argument("parallel.type: %s", words), PLACED,
+         "train.devices=[\"cuda:0\",\"cpu:0\"]", "parallel.stages=[\"h.1\"]", "model.blocks=2",
+         "train.generate_steps=0");
+    SAYS("text.conf", argument("parallel.schedule (its default): %s", words), PLACED,
+         "train.devices=[\"cuda:0\",\"cpu:0\"]", "parallel.stages=[\"h.1\"]", "model.blocks=2",
+         "train.generate_steps=0", "parallel.micro_batches=2");
+    SAYS("text.conf",
+         "parallel.layers: the weight wte.weight is read before the layers with copies and behind "
+         "them, which GPUs do not do yet: copy all layers",
+         COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]", "parallel.layers=[\"h.0\"]",
+         "train.generate_steps=0");
+}
+
+static void an_optimizer_is_not_offloaded_where_it_is_said_why(void **state)
+{
+    const char *const offload = "train.offload_optimizer=true";
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    SAYS("small.conf",
+         "train.offload_optimizer: where a rank has several devices the optimizer is in the "
+         "processor's memory always: leave this out",
+         offload, COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]");
+    SAYS("small.conf",
+         "train.offload_optimizer: stages over ranks are on processors: leave this out", offload,
+         "parallel.pipeline=2");
+    SAYS("small.conf",
+         "train.offload_optimizer: is for ranks with a GPU each: it needs train.device = \"cuda\"",
+         offload);
+    SAYS("small.conf",
+         "train.offload_optimizer: is for ranks with a GPU each: it needs train.device = \"cuda\"",
+         offload, CPU);
+    SAYS("small.conf",
+         "train.offload_optimizer: dcgan's two optimizers are on its device: leave this out",
+         offload, CUDA, "model.type=dcgan");
+    SAYS("small.conf",
+         "train.offload_optimizer: leaves ranks no exchange of statistics of batch_norm (sync): "
+         "leave this out",
+         offload, CUDA, "model.type=resnet20", "model.sync_batch_norm=true");
+    SAYS("text.conf",
+         "train.generate_steps: text cannot be generated on the way by a model on several devices, "
+         "or whose optimizer is not on its GPU; from a checkpoint of it it can: cddp-train "
+         "--generate",
+         offload, CUDA);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,8 +382,13 @@ int main(void)
         cmocka_unit_test(statistics_and_checkpoints_go_on_at_any_devices),
         cmocka_unit_test(copies_on_two_gpus_train_as_one_does),
         cmocka_unit_test(an_optimizer_in_the_processors_memory_writes_the_same_files),
+        cmocka_unit_test(blocks_on_two_gpus_are_recomputed_with_the_files_of_one),
+        cmocka_unit_test(each_tower_of_alexnet_trains_on_a_gpu),
         cmocka_unit_test(the_log_says_which_card_a_device_is),
         cmocka_unit_test(what_gpus_cannot_do_so_is_refused_in_one_sentence),
+        cmocka_unit_test(statistics_over_ranks_are_not_taken_on_several_gpus),
+        cmocka_unit_test(a_weight_that_goes_from_a_gpu_to_the_processor_is_refused),
+        cmocka_unit_test(an_optimizer_is_not_offloaded_where_it_is_said_why),
     };
 
     return cmocka_run_group_tests(tests, make_devices, remove_work);

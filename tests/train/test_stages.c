@@ -217,6 +217,34 @@ static void a_dry_run_says_which_layers_each_stage_has(void **state)
     free(said);
 }
 
+/* Two micro-batches a step; a stage may begin in the middle of a block. */
+static void run_resnet(const char *name, int ranks, const char *a, const char *b, const char *c,
+                       const char *d)
+{
+    struct run_options options = {.ranks = ranks,
+                                  .arguments = {run_dir_argument(name), "model.type=resnet20",
+                                                "train.max_steps=3", "train.log_steps=1", a, b, c,
+                                                d}};
+
+    run_well(&options);
+}
+
+static void blocks_of_a_resnet_that_are_recomputed_write_the_same_bytes(void **state)
+{
+    const char *const middle = "parallel.stages=[\"layer2.0.conv2\"]";
+
+    (void)state;
+    run_resnet("kept", 1, "train.accumulate=2", NULL, NULL, NULL);
+    run_resnet("recomputed", 1, "train.accumulate=2", "model.recompute=true", NULL, NULL);
+    expect_same_run("kept", "recomputed", 3);
+    run_resnet("both", 2, "parallel.pipeline=2", "parallel.micro_batches=2",
+               "parallel.recompute=[0,1]", middle);
+    expect_same_run("kept", "both", 3);
+    run_resnet("second", 2, "parallel.pipeline=2", "parallel.schedule=zero_bubble",
+               "parallel.recompute=[1]", "parallel.micro_batches=2");
+    expect_same_run("kept", "second", 3);
+}
+
 static void expect_refused(int ranks, const char *a, const char *b, const char *words)
 {
     struct run_options options = {.ranks = ranks,
@@ -279,6 +307,7 @@ int main(void)
         cmocka_unit_test(weights_go_to_the_stages_that_have_them),
         cmocka_unit_test(a_dry_run_says_which_layers_each_stage_has),
         cmocka_unit_test(stages_can_be_chosen_by_memory_and_be_too_large),
+        cmocka_unit_test(blocks_of_a_resnet_that_are_recomputed_write_the_same_bytes),
         cmocka_unit_test(what_cannot_be_divided_so_is_refused_in_one_sentence),
     };
 

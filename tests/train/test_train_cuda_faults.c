@@ -257,18 +257,6 @@ static void without_a_device_it_says_why_and_auto_goes_on(void **state)
     unsetenv("CDDP_FAKE_CUDA_DRIVER");
 }
 
-static void two_networks_that_learn_from_each_other_are_refused(void **state)
-{
-    const struct run_options options = {
-        .ranks = 1, .arguments = {run_dir_argument("gan"), CUDA, "model.type=dcgan", NULL}};
-    struct run run;
-
-    (void)state;
-    NEEDS_EMULATED_MODULE();
-    run = run_badly(&options);
-    assert_says(&run, "err", 0, "the steps of dcgan's two networks are not on a GPU yet");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,7 +269,6 @@ int main(void)
         cmocka_unit_test(a_failure_for_want_of_memory_names_the_key_that_helps),
         cmocka_unit_test(memory_that_ends_at_any_moment_is_told_on_all_ranks),
         cmocka_unit_test(without_a_device_it_says_why_and_auto_goes_on),
-        cmocka_unit_test(two_networks_that_learn_from_each_other_are_refused),
     };
 
     return cmocka_run_group_tests(tests, make_devices, remove_work);

@@ -61,17 +61,34 @@ static cddp_status build_cnn(const struct cddpi_model_spec *spec, struct cddpi_l
 struct resnet {
     struct cddpi_layer_list *list;
     bool sync;
+    int segment; /* of the block at hand, or of the layers before the first */
 };
+
+/* What ranks exchange in forward they exchange once. */
+static void begin_segment(struct resnet *net)
+{
+    net->segment += net->sync ? 0 : 1;
+}
 
 static void append_conv_norm(const struct resnet *net, struct cddpi_layer conv, const char *block,
                              const char *conv_name, const char *norm_name)
 {
     conv.type = CDDPI_LAYER_CONV2D;
     conv.no_bias = true;
+    conv.segment = net->segment;
     cddpi_layer_list_append(net->list, conv, "%s%s", block, conv_name);
     cddpi_layer_list_append(net->list,
-                            (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM, .sync = net->sync},
+                            (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM,
+                                                 .sync = net->sync,
+                                                 .segment = net->segment},
                             "%s%s", block, norm_name);
+}
+
+static void append_relu(const struct resnet *net, const char *block, const char *name)
+{
+    cddpi_layer_list_append(net->list,
+                            (struct cddpi_layer){.type = CDDPI_LAYER_RELU, .segment = net->segment},
+                            "%s%s", block, name);
 }
 
 /* The name of the last layer, until the list next grows. */
@@ -84,12 +101,13 @@ static const char *last_name(const struct cddpi_layer_list *list)
 static void append_sum(const struct resnet *net, const char *main_path, const char *shortcut,
                        const char *block, const char *relu)
 {
-    cddpi_layer_list_append(
-        net->list,
-        (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input = main_path, .input2 = shortcut},
-        "%sadd", block);
-    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%s%s",
-                            block, relu);
+    cddpi_layer_list_append(net->list,
+                            (struct cddpi_layer){.type = CDDPI_LAYER_ADD,
+                                                 .input = main_path,
+                                                 .input2 = shortcut,
+                                                 .segment = net->segment},
+                            "%sadd", block);
+    append_relu(net, block, relu);
 }
 
 /* Two convolutions beside the identity, or beside a projection where the shape changes (He et al.,
@@ -107,8 +125,7 @@ static void append_block(const struct resnet *net, int stage, int number, int un
     append_conv_norm(
         net, (struct cddpi_layer){.units = units, .kernel = 3, .stride = stride, .padding = 1},
         block, "conv1", "bn1");
-    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu1",
-                            block);
+    append_relu(net, block, "relu1");
     append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 3, .padding = 1}, block,
                      "conv2", "bn2");
     main_path = last_name(net->list);
@@ -126,14 +143,16 @@ static void append_block(const struct resnet *net, int stage, int number, int un
 static cddp_status build_resnet20(const struct cddpi_model_spec *spec,
                                   struct cddpi_layer_list *list)
 {
-    struct resnet net = {list, spec->sync_batch_norm};
+    struct resnet net = {list, spec->sync_batch_norm, 0};
 
     list->he_normal = true;
+    begin_segment(&net);
     append_conv_norm(&net, (struct cddpi_layer){.units = 16, .kernel = 3, .padding = 1}, "",
                      "conv1", "bn1");
-    APPEND(list, "relu", .type = CDDPI_LAYER_RELU);
+    append_relu(&net, "", "relu");
     for (int stage = 1; stage <= 3; stage++) {
         for (int number = 0; number < 3; number++) {
+            begin_segment(&net);
             append_block(&net, stage, number, 8 << stage);
         }
     }
@@ -155,13 +174,11 @@ static void append_bottleneck(const struct resnet *net, int stage, int number, i
     block[5] = (char)('0' + stage);
     block[7] = (char)('0' + number);
     append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 1}, block, "conv1", "bn1");
-    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu1",
-                            block);
+    append_relu(net, block, "relu1");
     append_conv_norm(
         net, (struct cddpi_layer){.units = units, .kernel = 3, .stride = stride, .padding = 1},
         block, "conv2", "bn2");
-    cddpi_layer_list_append(net->list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "%srelu2",
-                            block);
+    append_relu(net, block, "relu2");
     append_conv_norm(net, (struct cddpi_layer){.units = 4 * units, .kernel = 1}, block, "conv3",
                      "bn3");
     main_path = last_name(net->list);
@@ -181,20 +198,23 @@ static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
                                   struct cddpi_layer_list *list)
 {
     static const int numbers[] = {3, 4, 6, 3};
-    struct resnet net = {list, spec->sync_batch_norm};
+    struct resnet net = {list, spec->sync_batch_norm, 0};
     int width = spec->stage_units != 0 ? spec->stage_units : 64;
 
     if (width < 1 || width > 4096) {
         return cddpi_fail(CDDP_ERR_CONFIG, "resnet50: %d channels; 1 to 4096 are possible", width);
     }
     list->he_normal = true;
+    begin_segment(&net);
     append_conv_norm(&net,
                      (struct cddpi_layer){.units = width, .kernel = 7, .stride = 2, .padding = 3},
                      "", "conv1", "bn1");
-    APPEND(list, "relu", .type = CDDPI_LAYER_RELU);
-    APPEND(list, "maxpool", .type = CDDPI_LAYER_MAX_POOL, .kernel = 3, .stride = 2, .padding = 1);
+    append_relu(&net, "", "relu");
+    APPEND(list, "maxpool", .type = CDDPI_LAYER_MAX_POOL, .kernel = 3, .stride = 2, .padding = 1,
+           .segment = net.segment);
     for (int stage = 1; stage <= 4; stage++) {
         for (int number = 0; number < numbers[stage - 1]; number++) {
+            begin_segment(&net);
             append_bottleneck(&net, stage, number, width << (stage - 1));
         }
     }

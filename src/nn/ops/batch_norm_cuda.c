@@ -63,19 +63,21 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     const struct state *state = opaque;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_cuda_norm shape = state->norm.shape;
     const void *sum = exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL;
 
     if (state->sync) {
         return cddpi_cuda_sync_norm_forward(exec, &state->norm);
     }
     if (!exec->plan->training) {
-        return kernels->batch_norm_eval(device, &state->norm.shape, cddpi_exec_input(exec, 0), sum,
+        return kernels->batch_norm_eval(device, &shape, cddpi_exec_input(exec, 0), sum,
                                         cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1),
                                         cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
                                         cddpi_exec_output(exec));
     }
+    shape.momentum = exec->recomputed ? 0 : shape.momentum; /* statistics move once a batch */
     return kernels->batch_norm(
-        device, &state->norm.shape, cddpi_exec_input(exec, 0), sum, cddpi_exec_param(exec, 0),
+        device, &shape, cddpi_exec_input(exec, 0), sum, cddpi_exec_param(exec, 0),
         cddpi_exec_param(exec, 1), cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
         cddpi_exec_buffer(exec, state->norm.mean), cddpi_exec_buffer(exec, state->norm.inverse),
         cddpi_exec_output(exec));

@@ -131,7 +131,7 @@ void cddpi_batch_norm_update(const struct cddpi_exec *exec, const float *mean,
     float *running_mean = cddpi_exec_running(exec, 0);
     float *running_variance = cddpi_exec_running(exec, 1);
 
-    for (int c = 0; c < exec->op->in.channels; c++) {
+    for (int c = 0; !exec->recomputed && c < exec->op->in.channels; c++) { /* once a batch */
         running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] +
                                   momentum * (double)mean[c]);
         running_variance[c] = (float)((1 - momentum) * (double)running_variance[c] +

@@ -362,6 +362,10 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
         return cddpi_config_fail(config, "train.accumulate",
                                  "dcgan computes a rank's share of a step at once: leave this out");
     }
+    if (config->train.cuda_graph == CDDPI_GRAPH_ALWAYS) {
+        return cddpi_config_fail(config, "train.cuda_graph",
+                                 "steps of dcgan are not replayed: leave this out");
+    }
     if (config->parallel.type != CDDPI_PARALLEL_RANKS || config->parallel.pipeline > 1) {
         return cddpi_config_fail(
             config, config->parallel.pipeline > 1 ? "parallel.pipeline" : "parallel.type",
@@ -398,6 +402,11 @@ static cddp_status check_together(const struct cddpi_config *config)
         if (status != CDDP_OK) {
             return status;
         }
+    }
+    if (config->model.recompute && config->model.sync_batch_norm) {
+        return cddpi_config_fail(config, "model.recompute",
+                                 "ranks exchange statistics of batch_norm (model.sync_batch_norm) "
+                                 "once a batch, and could not again: leave one of the two out");
     }
     if (config->model.type == CDDPI_MODEL_DCGAN) {
         status = check_dcgan(config);

@@ -81,6 +81,7 @@ struct cddpi_config {
         int loss;
         char *weights;
         int latent, generator_units, discriminator_units;
+        int towers;
     } model;
     struct {
         int type;

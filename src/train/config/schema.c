@@ -57,9 +57,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text =
          "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many as "
          "the last of *model.hidden*."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", GPT2,
-     .text = "gpt2: keep only what goes into each block, and run it once more before its backward: "
-             "less memory, more work, the same results. *cddp-train --dry-run* says how much."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", .of = "model.type=gpt2|resnet20|resnet50",
+     .text = "gpt2, resnet20, resnet50: keep only what goes into each block, and run it once more "
+             "before its backward: less memory, more work, the same results. *cddp-train "
+             "--dry-run* says how much."},
     {KEY(model.tied), CDDPI_KEY_BOOL, "false", .of = "model.type=lstm_lm",
      .text = "lstm_lm: the embedding's table is the weight of the last layer, too, for which "
              "*model.embed* must be the last of *model.hidden*."},
@@ -88,6 +89,13 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.discriminator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
      .text =
          "dcgan: channels of the discriminator's first layer; each one behind has twice as many."},
+    {KEY(model.towers), CDDPI_KEY_INT, "1", 1, 2, .of = "model.type=alexnet",
+     .text =
+         "alexnet: *1*: its two towers are groups of channels of the same layers. *2*: they are "
+         "layers of their own, which *parallel.placement* can put on a device each: a1 and b1 "
+         "(two convolutions), a3 and b3 (three, of which the first reads both towers), a6, b6, "
+         "a7, b7 (linear layers, which read both) and fc8; each tower's "
+         "normalisation sees its own channels."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic|image_folder",
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
@@ -384,7 +392,7 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(parallel.recompute), CDDPI_KEY_INTS, "[]", 0, 1 << 16,
      .text =
          "Stages, numbered from 0, that keep of each block its input alone and compute the rest "
-         "again for backward, as *model.recompute* lets all do (gpt2)."},
+         "again for backward, as *model.recompute* lets all do (gpt2, resnet20, resnet50)."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},

@@ -25,7 +25,25 @@ static size_t bytes_of(const cddp_param *tensor)
     return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
 
-cddp_status cddpi_trainer_create_host_copy(struct cddpi_trainer *trainer)
+/* Both do it, the trainer and its generator, if there is one. */
+static cddp_status of_both(struct cddpi_trainer *trainer,
+                           cddp_status (*work)(struct cddpi_trainer *trainer))
+{
+    cddp_status status = work(trainer);
+
+    return status == CDDP_OK && trainer->generator != NULL ? work(trainer->generator) : status;
+}
+
+static void destroy_copy(struct cddpi_trainer *trainer)
+{
+    for (size_t i = 0; trainer->host_copy != NULL && i < tensor_count(trainer); i++) {
+        cddpi_free(trainer->host_copy[i]);
+    }
+    cddpi_free(trainer->host_copy);
+    trainer->host_copy = NULL;
+}
+
+static cddp_status create_copy(struct cddpi_trainer *trainer)
 {
     size_t count = tensor_count(trainer);
 
@@ -36,7 +54,7 @@ cddp_status cddpi_trainer_create_host_copy(struct cddpi_trainer *trainer)
     for (size_t i = 0; trainer->host_copy != NULL && i < count; i++) {
         trainer->host_copy[i] = cddpi_alloc_aligned(bytes_of(tensor_at(trainer, i)));
         if (trainer->host_copy[i] == NULL) {
-            cddpi_trainer_destroy_host_copy(trainer);
+            destroy_copy(trainer);
         }
     }
     return trainer->host_copy != NULL
@@ -45,20 +63,24 @@ cddp_status cddpi_trainer_create_host_copy(struct cddpi_trainer *trainer)
                             count);
 }
 
+cddp_status cddpi_trainer_create_host_copy(struct cddpi_trainer *trainer)
+{
+    return of_both(trainer, create_copy);
+}
+
 void cddpi_trainer_destroy_host_copy(struct cddpi_trainer *trainer)
 {
-    for (size_t i = 0; trainer->host_copy != NULL && i < tensor_count(trainer); i++) {
-        cddpi_free(trainer->host_copy[i]);
+    destroy_copy(trainer);
+    if (trainer->generator != NULL) {
+        destroy_copy(trainer->generator);
     }
-    cddpi_free(trainer->host_copy);
-    trainer->host_copy = NULL;
 }
 
 static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
-    cddp_status status = cddpi_trainer_create_host_copy(trainer);
+    cddp_status status = create_copy(trainer);
 
     /* a copy to memory that is not pinned waits for all work before it, and knows no deadline */
     if (status == CDDP_OK) {
@@ -74,12 +96,17 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
     return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
 }
 
-cddp_status cddpi_trainer_copy_to_host(struct cddpi_trainer *trainer)
+static cddp_status copy_to_host(struct cddpi_trainer *trainer)
 {
     return cddpi_device_is_async(trainer->device) ? copy_all(trainer, true) : CDDP_OK;
 }
 
-cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer)
+cddp_status cddpi_trainer_copy_to_host(struct cddpi_trainer *trainer)
+{
+    return of_both(trainer, copy_to_host);
+}
+
+static cddp_status copy_to_device(struct cddpi_trainer *trainer)
 {
     cddp_status status;
 
@@ -89,6 +116,11 @@ cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer)
     status = copy_all(trainer, false);
     cddpi_model_params_changed(trainer->model, false);
     return status;
+}
+
+cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer)
+{
+    return of_both(trainer, copy_to_device);
 }
 
 size_t cddpi_trainer_model_tensor_count(const struct cddpi_trainer *trainer)

@@ -1,5 +1,6 @@
 /* host_copy.h - on a device, files and the other ranks get copies of parameters and buffers that
- * the processor can read. On the processor there are none, and what is there is itself read. */
+ * the processor can read. On the processor there are none, and what is there is itself read. A
+ * generator's (gan/gan.h) are made, copied and destroyed along with the trainer's own. */
 #ifndef CDDPI_TRAIN_DEVICE_HOST_COPY_H
 #define CDDPI_TRAIN_DEVICE_HOST_COPY_H
 

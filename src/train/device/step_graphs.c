@@ -54,7 +54,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
     int setting = trainer->config->train.cuda_graph;
     struct cddpi_step_graphs *graphs;
 
-    if (setting == CDDPI_GRAPH_NEVER) {
+    if (setting == CDDPI_GRAPH_NEVER || trainer->config->model.type == CDDPI_MODEL_DCGAN) {
         return CDDP_OK;
     }
     if (cddpi_group_can_capture(trainer->group) != CDDP_OK) {

@@ -5,7 +5,8 @@
  * of a trainer of its own, trainer->generator, with nothing else in it. A step makes the passes of
  * PyTorch's DCGAN example in their order: the discriminator on images of the data, then on
  * generated ones; its update; then once more on the generated ones, for the generator's gradients;
- * its update. On the processor only. */
+ * its update. On a device all of this is work for its compute stream, and what the passes found is
+ * taken a step later, as that of other steps is (device/collect_results.h). */
 #ifndef CDDPI_TRAIN_GAN_GAN_H
 #define CDDPI_TRAIN_GAN_GAN_H
 
@@ -31,9 +32,15 @@ void cddpi_gan_destroy(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_gan_discriminate(struct cddpi_trainer *trainer,
                                                 const struct cddpi_micro_batch *micro_batch);
 /** Behind the discriminator's update: the generator's gradients, by the images of the same step,
- * and its update. */
+ *  and its update.
+ *  @param out_norm  On a device of the discriminator's gradients, if the step is reported; else
+ *                   left as it is: its update has told. */
 CDDP_CHECKED cddp_status cddpi_gan_generate(struct cddpi_trainer *trainer,
-                                            const struct cddpi_step *step);
+                                            const struct cddpi_step *step, double *out_norm);
+/** Take what the passes of step @p step (from 1) found, the oldest one whose passes were not taken,
+ *  into the interval and the means; on a device with what the generator's update took. The
+ *  discriminator's update is the caller's. */
+CDDP_CHECKED cddp_status cddpi_gan_take(struct cddpi_trainer *trainer, uint64_t step);
 /** What the discriminator says about images of the test data. */
 CDDP_CHECKED cddp_status cddpi_gan_evaluate(struct cddpi_trainer *trainer,
                                             const struct cddpi_batch *batch,

@@ -4,26 +4,26 @@
 #include "base/launcher_report.h"
 #include "base/normal.h"
 #include "group/trace.h"
+#include "train/device/collect_results.h"
 #include "train/gan/state.h"
 #include "train/micro_batch.h"
 #include "train/models.h"
 #include "train/update.h"
 
-#include <math.h>
 #include <string.h>
 
-enum { LOSS_D, LOSS_G, D_REAL, D_FAKE, COUNT, SUMS };
-
-void cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_random_purpose purpose,
-                    uint64_t step, const uint64_t *sample_ids, int count)
+cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_random_purpose purpose,
+                           uint64_t step, const uint64_t *sample_ids, int count)
 {
     struct cddpi_philox stream = cddpi_philox_stream((uint64_t)trainer->config->train.seed, purpose,
                                                      (uint32_t)step);
-    size_t latent = trainer->gan->latent;
+    const struct cddpi_gan *gan = trainer->gan;
+    float *noise = cddpi_gan_slot_of(trainer->gan, trainer->cursor.step)->noise;
+    size_t latent = gan->latent;
     uint64_t quads = (latent + 3) / 4;
 
     for (int n = 0; n < count; n++) {
-        float *vector = trainer->gan->noise + (size_t)n * latent;
+        float *vector = noise + (size_t)n * latent;
 
         for (size_t i = 0; i < latent; i += 4) {
             size_t left = latent - i < 4 ? latent - i : 4;
@@ -35,6 +35,10 @@ void cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_random_purpo
             memcpy(vector + i, values, left * sizeof *values);
         }
     }
+    return count == 0
+               ? CDDP_OK
+               : trainer->device->ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, gan->noise,
+                                            noise, (size_t)count * latent * sizeof *noise);
 }
 
 cddp_status cddpi_gan_forward(struct cddpi_trainer *trainer, int count, bool training)
@@ -43,41 +47,29 @@ cddp_status cddpi_gan_forward(struct cddpi_trainer *trainer, int count, bool tra
     struct cddpi_batch batch = {
         .input = gan->noise, .count = count, .step = trainer->cursor.step, .sample_ids = gan->ids};
 
-    gan->count = count;
     cddpi_model_bind_edge(trainer->generator->model, CDDPI_EDGE_OUT, 0, gan->fake, gan->fake_grad);
     return cddpi_model_forward(trainer->generator->model, &batch, training, NULL);
 }
 
-/* The discriminator on @p images, of which all are real or none is. @p probability: what it says,
- * added up. */
+/* The discriminator on @p images, of which all are real or none is. */
 static cddp_status judge(struct cddpi_trainer *trainer, const float *images, bool is_real,
-                         int count, bool training, struct cddpi_loss_result *out,
-                         double *probability)
+                         int count, bool training, struct cddpi_loss_result *out)
 {
     struct cddpi_gan *gan = trainer->gan;
     struct cddpi_batch batch = {.label = is_real ? gan->ones : gan->zeros,
                                 .count = count,
                                 .step = trainer->cursor.step,
                                 .sample_ids = gan->ids};
-    const float *logits;
-    cddp_status status;
 
     cddpi_model_bind_edge(trainer->model, CDDPI_EDGE_IN, 0, (float *)(uintptr_t)images,
                           gan->fake_grad);
-    status = cddpi_model_forward(trainer->model, &batch, training, out);
-    logits = status == CDDP_OK && count > 0 ? cddpi_model_outputs(trainer->model) : NULL;
-    for (int n = 0; logits != NULL && n < count; n++) {
-        *probability += 1 / (1 + exp(-(double)logits[n]));
-    }
-    return status;
+    return cddpi_model_forward(trainer->model, &batch, training, out);
 }
 
 cddp_status cddpi_gan_evaluate(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
                                struct cddpi_loss_result *out)
 {
-    double probability = 0;
-
-    return judge(trainer, batch->input, true, batch->count, false, out, &probability);
+    return judge(trainer, batch->input, true, batch->count, false, out);
 }
 
 static cddp_status grad_ready(void *context, size_t index)
@@ -92,24 +84,42 @@ static double scale_of(int share)
     return share > 0 ? 1.0 / share : 1.0;
 }
 
-/* Of the discriminator on images of one kind; @p last: the gradients of both kinds are there, and
- * become the mean over ranks. */
-static cddp_status train_discriminator(struct cddpi_trainer *trainer, const float *images,
-                                       bool is_real, int count, bool last)
+/* A pass began at @p begun, and was forward until @p forwarded. Of a device its own times are
+ * taken. */
+static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded)
 {
-    struct cddpi_gan *gan = trainer->gan;
-    struct cddpi_interval *interval = &trainer->interval;
+    int64_t now = cddpi_now_ns();
+
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, now, -1, 0);
+    if (!cddpi_device_is_async(trainer->device)) {
+        trainer->interval.forward_ns += forwarded - begun;
+        trainer->interval.backward_ns += now - forwarded;
+    }
+}
+
+/* Of the discriminator on images of one kind, forward of which @p began; those of the second kind
+ * come last: then gradients of both are there, and become the mean over ranks. */
+static cddp_status train_discriminator(struct cddpi_trainer *trainer, const float *images,
+                                       enum cddpi_gan_pass pass, int count, int64_t begun)
+{
+    bool last = pass == CDDPI_GAN_FAKE;
+    float *logits = cddpi_gan_slot_of(trainer->gan, trainer->cursor.step)->logits[pass];
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
-    int64_t begun = cddpi_now_ns();
     int64_t forwarded;
-    cddp_status status = judge(trainer, images, is_real, count, true, &result,
-                               &gan->sums[is_real ? D_REAL : D_FAKE]);
+    cddp_status status = judge(trainer, images, pass == CDDPI_GAN_REAL, count, true, &result);
 
     if (status == CDDP_OK) {
+        status = cddpi_model_send_outputs(trainer->model, logits);
+    }
+    if (status == CDDP_OK) { /* a device knows it later */
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_BACKWARD);
+    }
     sync.weight = count;
     sync.no_sync = !last;
     if (status == CDDP_OK) {
@@ -118,13 +128,10 @@ static cddp_status train_discriminator(struct cddpi_trainer *trainer, const floa
     if (status == CDDP_OK) {
         status = cddpi_model_backward(trainer->model, scale_of(count), last, grad_ready, trainer);
     }
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
-    interval->forward_ns += forwarded - begun;
-    interval->backward_ns += cddpi_now_ns() - forwarded;
-    interval->loss_sum += result.loss_sum;
-    interval->correct += 0.5 * result.correct; /* of twice as many judgements as samples */
-    gan->sums[LOSS_D] += result.loss_sum;
+    if (status == CDDP_OK) {
+        status = cddpi_model_collect(trainer->model, count);
+    }
+    note_times(trainer, begun, forwarded);
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }
 
@@ -133,60 +140,65 @@ cddp_status cddpi_gan_discriminate(struct cddpi_trainer *trainer,
 {
     struct cddpi_gan *gan = trainer->gan;
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
-    int64_t begun;
-    cddp_status status;
+    int64_t begun = cddpi_now_ns();
+    cddp_status status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD);
 
     cddpi_launcher_report_alive();
-    status = train_discriminator(trainer, batch.input, true, batch.count, false);
-    if (status != CDDP_OK) {
-        return status;
+    cddpi_gan_slot_of(gan, trainer->cursor.step)->count = batch.count;
+    if (status == CDDP_OK) {
+        status = train_discriminator(trainer, batch.input, CDDPI_GAN_REAL, batch.count, begun);
     }
     begun = cddpi_now_ns();
-    cddpi_gan_draw(trainer, CDDPI_RANDOM_LATENT, trainer->cursor.step, batch.sample_ids,
-                   batch.count);
-    status = cddpi_gan_forward(trainer, batch.count, true);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, cddpi_now_ns(), -1, 0);
-    trainer->interval.forward_ns += cddpi_now_ns() - begun;
     if (status == CDDP_OK) {
-        status = train_discriminator(trainer, gan->fake, false, batch.count, true);
+        status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD);
     }
-    trainer->interval.count += batch.count;
-    gan->sums[COUNT] += batch.count;
-    return status;
+    if (status == CDDP_OK) {
+        status = cddpi_gan_draw(trainer, CDDPI_RANDOM_LATENT, trainer->cursor.step,
+                                batch.sample_ids, batch.count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_gan_forward(trainer, batch.count, true);
+    }
+    return status == CDDP_OK
+               ? train_discriminator(trainer, gan->fake, CDDPI_GAN_FAKE, batch.count, begun)
+               : status;
 }
 
-/* Gradients of the generated images, by the discriminator as it is now, which they should convince;
- * and by them the generator's. */
-static cddp_status train_generator(struct cddpi_trainer *trainer)
+/* Gradients of the @p count generated images, by the discriminator as it is now, which they should
+ * convince; and by them the generator's. */
+static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
 {
-    struct cddpi_gan *gan = trainer->gan;
     struct cddpi_trainer *generator = trainer->generator;
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
     int64_t begun = cddpi_now_ns();
     int64_t forwarded;
-    double probability = 0;
-    cddp_status status = judge(trainer, gan->fake, true, gan->count, true, &result, &probability);
+    cddp_status status = cddpi_device_step_mark(generator->device_step, CDDPI_MARK_FORWARD);
 
+    if (status == CDDP_OK) {
+        status = judge(trainer, trainer->gan->fake, true, count, true, &result);
+    }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
     if (status == CDDP_OK) {
-        status = cddpi_model_backward(trainer->model, scale_of(gan->count), false, NULL, NULL);
+        status = cddpi_device_step_mark(generator->device_step, CDDPI_MARK_BACKWARD);
     }
-    sync.weight = gan->count;
+    if (status == CDDP_OK) {
+        status = cddpi_model_backward(trainer->model, scale_of(count), false, NULL, NULL);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_collect(trainer->model, count);
+    }
+    sync.weight = count;
     if (status == CDDP_OK) {
         status = cddp_ddp_begin(generator->ddp, &sync);
     }
     if (status == CDDP_OK) {
         status = cddpi_model_backward(generator->model, 1, false, grad_ready, generator);
     }
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
-    trainer->interval.forward_ns += forwarded - begun;
-    trainer->interval.backward_ns += cddpi_now_ns() - forwarded;
-    gan->sums[LOSS_G] += result.loss_sum;
+    note_times(trainer, begun, forwarded);
     return status == CDDP_OK ? cddp_ddp_wait(generator->ddp) : status;
 }
 
@@ -206,7 +218,8 @@ static cddp_status add_times(struct cddpi_trainer *trainer)
     return status;
 }
 
-cddp_status cddpi_gan_generate(struct cddpi_trainer *trainer, const struct cddpi_step *step)
+cddp_status cddpi_gan_generate(struct cddpi_trainer *trainer, const struct cddpi_step *step,
+                               double *out_norm)
 {
     struct cddpi_trainer *generator = trainer->generator;
     struct cddpi_step own = *step;
@@ -216,7 +229,8 @@ cddp_status cddpi_gan_generate(struct cddpi_trainer *trainer, const struct cddpi
     own.lr = cddpi_schedule_lr(&generator->schedule, (int64_t)generator->cursor.step);
     own.reported = false; /* the norm in reports is the discriminator's */
     cddpi_model_bind_grads(trainer->model, trainer->gan->unwanted_grads);
-    status = train_generator(trainer);
+    status = train_generator(trainer,
+                             cddpi_gan_slot_of(trainer->gan, generator->cursor.step)->count);
     cddpi_trainer_bind_grads(trainer);
     if (status == CDDP_OK) {
         status = cddpi_trainer_bind_again(generator);
@@ -225,19 +239,10 @@ cddp_status cddpi_gan_generate(struct cddpi_trainer *trainer, const struct cddpi
         status = cddpi_trainer_update(generator, &own, &norm);
     }
     generator->cursor = trainer->cursor;
-    return status == CDDP_OK ? add_times(trainer) : status;
-}
-
-cddp_status cddpi_gan_close_means(struct cddpi_trainer *trainer, struct cddpi_gan_means *out)
-{
-    double *sums = trainer->gan->sums;
-    cddp_status status = cddp_all_reduce(trainer->group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM,
-                                         NULL);
-
     if (status == CDDP_OK) {
-        *out = (struct cddpi_gan_means){sums[LOSS_D] / sums[COUNT], sums[LOSS_G] / sums[COUNT],
-                                        sums[D_REAL] / sums[COUNT], sums[D_FAKE] / sums[COUNT]};
-        memset(sums, 0, SUMS * sizeof *sums);
+        status = cddpi_device_is_async(trainer->device)
+                     ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
+                     : cddpi_gan_take(trainer, trainer->cursor.step);
     }
-    return status;
+    return status == CDDP_OK ? add_times(trainer) : status;
 }

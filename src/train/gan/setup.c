@@ -37,12 +37,6 @@ cddp_status cddpi_gan_build_models(struct cddpi_trainer *trainer,
     if (generator == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
     }
-    if (trainer->device->ops->kind != CDDPI_DEVICE_CPU) {
-        cddpi_free(generator);
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "the steps of dcgan's two networks are not on a GPU yet: train.device = "
-                          "\"cpu\" has them");
-    }
     trainer->generator = generator;
     generator->config = trainer->config;
     generator->group = trainer->group;
@@ -67,44 +61,145 @@ static size_t elements_of(const cddp_param *param)
     return cddpi_elements(param->dims, param->shape);
 }
 
+static cddp_status make_floats(const struct cddpi_trainer *trainer, size_t count, float **out)
+{
+    void *memory = NULL;
+    cddp_status status = trainer->device->ops->alloc(trainer->device, count * sizeof **out,
+                                                     "generated images", &memory);
+
+    *out = memory;
+    return status;
+}
+
+static cddp_status pin_floats(const struct cddpi_trainer *trainer, size_t count, float **out)
+{
+    void *memory = NULL;
+    cddp_status status = trainer->device->ops->pin(trainer->device, count * sizeof **out, &memory);
+
+    *out = memory;
+    return status;
+}
+
+static cddp_status make_slot(const struct cddpi_trainer *trainer, size_t room,
+                             struct cddpi_gan_slot *slot)
+{
+    cddp_status status = pin_floats(trainer, room * trainer->gan->latent, &slot->noise);
+
+    for (int pass = 0; status == CDDP_OK && pass < CDDPI_GAN_CONVINCE; pass++) {
+        status = pin_floats(trainer, room, &slot->logits[pass]);
+    }
+    return status;
+}
+
+/* @p count labels that are all @p value. */
+static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count, int32_t value,
+                               int32_t **out)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    int32_t *values = cddpi_zalloc_array(count, sizeof *values);
+    void *memory = NULL;
+    cddp_status status;
+
+    if (values == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu labels", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        values[i] = value;
+    }
+    status = ops->alloc(trainer->device, count * sizeof *values, "labels", &memory);
+    *out = memory;
+    if (status == CDDP_OK) {
+        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, memory, values,
+                           count * sizeof *values);
+    }
+    if (status == CDDP_OK) {
+        status = ops->finish(trainer->device, cddp_group_timeout_ms(trainer->group));
+    }
+    cddpi_free(values);
+    return status;
+}
+
+/* Apart, for backward reads some of them again. */
+static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
+{
+    size_t elements = 0;
+    float *next;
+    cddp_status status;
+
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        elements += elements_of(&trainer->params[i]);
+    }
+    gan->unwanted_grads = cddpi_zalloc_array(trainer->param_count, sizeof *gan->unwanted_grads);
+    if (gan->unwanted_grads == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu parameters",
+                          trainer->param_count);
+    }
+    status = make_floats(trainer, elements, &gan->unwanted);
+    next = gan->unwanted;
+    for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
+        gan->unwanted_grads[i] = next;
+        next += elements_of(&trainer->params[i]);
+    }
+    return status;
+}
+
 /* For the largest batch of training and of evaluation, and for a sheet. */
-static bool allocate(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
+static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     const struct cddpi_config *config = trainer->config;
     size_t sheet = CDDPI_GAN_SHEET_SIDE * CDDPI_GAN_SHEET_SIDE;
     size_t trained = (size_t)cddpi_trainer_micro_batch(config, trainer->replica_count);
     size_t room = trained > sheet ? trained : sheet;
     size_t labels = room + (size_t)config->train.eval_batch_size;
-    size_t params = 0;
-    float *unwanted;
+    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        params += elements_of(&trainer->params[i]);
-    }
-    gan->noise = cddpi_alloc_aligned(room * gan->latent * sizeof *gan->noise);
-    gan->fake = cddpi_alloc_aligned(room * gan->image * sizeof *gan->fake);
-    gan->fake_grad = cddpi_alloc_aligned(room * gan->image * sizeof *gan->fake_grad);
-    gan->zeros = cddpi_zalloc_array(labels, sizeof *gan->zeros);
-    gan->ones = cddpi_zalloc_array(labels, sizeof *gan->ones);
     gan->ids = cddpi_zalloc_array(labels, sizeof *gan->ids);
-    gan->unwanted = cddpi_alloc_aligned(params * sizeof *gan->unwanted);
-    gan->unwanted_grads = cddpi_zalloc_array(trainer->param_count, sizeof *gan->unwanted_grads);
-    if (gan->noise == NULL || gan->fake == NULL || gan->fake_grad == NULL || gan->zeros == NULL ||
-        gan->ones == NULL || gan->ids == NULL || gan->unwanted == NULL ||
-        gan->unwanted_grads == NULL) {
-        return false;
+    if (gan->ids == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu samples", labels);
     }
     for (size_t i = 0; i < labels; i++) {
-        gan->ones[i] = 1;
         gan->ids[i] = i;
     }
-    unwanted = gan->unwanted;
-    for (size_t i = 0; i < trainer->param_count;
-         i++) { /* apart: backward reads some of them again */
-        gan->unwanted_grads[i] = unwanted;
-        unwanted += elements_of(&trainer->params[i]);
+    for (int i = 0; status == CDDP_OK && i < CDDPI_GAN_SLOTS; i++) {
+        status = make_slot(trainer, room, &gan->slots[i]);
     }
-    return true;
+    if (status == CDDP_OK) {
+        status = make_floats(trainer, room * gan->latent, &gan->noise);
+    }
+    if (status == CDDP_OK) {
+        status = make_floats(trainer, room * gan->image, &gan->fake);
+    }
+    if (status == CDDP_OK) {
+        status = make_floats(trainer, room * gan->image, &gan->fake_grad);
+    }
+    if (status == CDDP_OK) {
+        status = make_labels(trainer, labels, 0, &gan->zeros);
+    }
+    if (status == CDDP_OK) {
+        status = make_labels(trainer, labels, 1, &gan->ones);
+    }
+    return status == CDDP_OK ? make_unwanted(trainer, gan) : status;
+}
+
+static void release(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+
+    for (int i = 0; i < CDDPI_GAN_SLOTS; i++) {
+        ops->unpin(trainer->device, gan->slots[i].noise);
+        for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
+            ops->unpin(trainer->device, gan->slots[i].logits[pass]);
+        }
+    }
+    ops->release(trainer->device, gan->noise);
+    ops->release(trainer->device, gan->fake);
+    ops->release(trainer->device, gan->fake_grad);
+    ops->release(trainer->device, gan->zeros);
+    ops->release(trainer->device, gan->ones);
+    ops->release(trainer->device, gan->unwanted);
+    cddpi_free(gan->unwanted_grads);
+    cddpi_free(gan->ids);
+    cddpi_free(gan);
 }
 
 cddp_status cddpi_gan_build(struct cddpi_trainer *trainer)
@@ -118,17 +213,20 @@ cddp_status cddpi_gan_build(struct cddpi_trainer *trainer)
     }
     gan = cddpi_zalloc(sizeof *gan);
     trainer->gan = gan;
+    trainer->generator->gan = gan;
     if (gan == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
     }
     gan->latent = (size_t)trainer->config->model.latent;
     gan->image = (size_t)data->channels * (size_t)data->height * (size_t)data->width;
-    if (!allocate(trainer, gan)) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "trainer: no memory for generated images of %zu numbers", gan->image);
+    status = allocate(trainer, gan);
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_build_ddp(trainer->generator);
     }
-    status = cddpi_trainer_build_ddp(trainer->generator);
-    return status == CDDP_OK ? cddpi_trainer_build_optimizer(trainer->generator) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_build_optimizer(trainer->generator);
+    }
+    return status == CDDP_OK ? cddpi_trainer_build_device(trainer->generator) : status;
 }
 
 void cddpi_gan_begin(struct cddpi_trainer *trainer)
@@ -152,25 +250,17 @@ void cddpi_gan_begin(struct cddpi_trainer *trainer)
 
 void cddpi_gan_destroy(struct cddpi_trainer *trainer)
 {
-    struct cddpi_gan *gan = trainer->gan;
     struct cddpi_trainer *generator = trainer->generator;
 
     if (generator != NULL) {
+        cddpi_device_step_destroy(generator->device_step);
         cddpi_optim_destroy(generator->optim);
         cddp_ddp_destroy(generator->ddp);
         cddpi_free(generator->grads);
         cddpi_model_destroy(generator->model);
         cddpi_free(generator);
     }
-    if (gan != NULL) {
-        cddpi_free(gan->noise);
-        cddpi_free(gan->fake);
-        cddpi_free(gan->fake_grad);
-        cddpi_free(gan->zeros);
-        cddpi_free(gan->ones);
-        cddpi_free(gan->ids);
-        cddpi_free(gan->unwanted);
-        cddpi_free(gan->unwanted_grads);
-        cddpi_free(gan);
+    if (trainer->gan != NULL) {
+        release(trainer, trainer->gan);
     }
 }

@@ -24,6 +24,7 @@ static uint8_t pixel_of(const struct cddpi_config *config, size_t channel, float
 
 struct sheet {
     const struct cddpi_trainer *trainer;
+    const float *images;
     size_t channels, shown; /* of images; of the file: 1 or 3 */
     size_t side;            /* of an image */
     size_t width;           /* of the sheet, and its height */
@@ -32,7 +33,7 @@ struct sheet {
 static void fill(const struct sheet *sheet, size_t number, uint8_t *pixels)
 {
     size_t area = sheet->side * sheet->side;
-    const float *image = sheet->trainer->gan->fake + number * sheet->channels * area;
+    const float *image = sheet->images + number * sheet->channels * area;
     size_t top = number / CDDPI_GAN_SHEET_SIDE * (sheet->side + GAP) + GAP;
     size_t left = number % CDDPI_GAN_SHEET_SIDE * (sheet->side + GAP) + GAP;
 
@@ -71,10 +72,12 @@ static cddp_status put(void *context, struct cddpi_writer *writer)
     return status;
 }
 
-static cddp_status write_file(const struct cddpi_trainer *trainer, const char *folder)
+static cddp_status write_file(const struct cddpi_trainer *trainer, const float *images,
+                              const char *folder)
 {
     const struct cddpi_dataset *data = &trainer->train_data;
     struct sheet sheet = {.trainer = trainer,
+                          .images = images,
                           .channels = (size_t)data->channels,
                           .shown = data->channels == 3 ? 3 : 1,
                           .side = (size_t)data->height};
@@ -93,24 +96,45 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const char *f
     return status;
 }
 
+/* Generate the images, into memory of the processor. */
+static cddp_status generate(struct cddpi_trainer *trainer, size_t bytes, float *out)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
+    cddp_status status = cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, trainer->gan->ids, COUNT);
+
+    if (status == CDDP_OK) {
+        status = cddpi_gan_forward(trainer, COUNT, false);
+    }
+    if (status == CDDP_OK) { /* a copy to memory that is not pinned knows no deadline */
+        status = ops->finish(trainer->device, timeout_ms);
+    }
+    if (status == CDDP_OK) {
+        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, trainer->gan->fake, bytes);
+    }
+    return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
+}
+
 cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer)
 {
+    size_t bytes = COUNT * trainer->gan->image * sizeof(float);
+    float *images;
     char *folder;
     cddp_status status;
 
     if (trainer->rank != 0) {
         return CDDP_OK;
     }
-    cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, trainer->gan->ids, COUNT);
-    status = cddpi_gan_forward(trainer, COUNT, false);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    images = cddpi_alloc_aligned(bytes);
+    status = images != NULL ? generate(trainer, bytes, images)
+                            : cddpi_fail(CDDP_ERR_NO_MEMORY,
+                                         "trainer: no memory for %zu bytes of images", bytes);
     folder = cddpi_format("%s/images", cddpi_trainer_run_dir(trainer));
-    if (folder == NULL || write_file(trainer, folder) != CDDP_OK) {
+    if (status == CDDP_OK && (folder == NULL || write_file(trainer, images, folder) != CDDP_OK)) {
         cddpi_trainer_warn(trainer, "no generated images: %s; training goes on",
                            folder != NULL ? cddp_last_error() : "no memory");
     }
     cddpi_free(folder);
-    return CDDP_OK;
+    cddpi_free(images);
+    return status;
 }

@@ -303,7 +303,8 @@ static cddp_status check_recompute(const struct cddpi_trainer *trainer)
         if (status == CDDP_OK && !(estimate.extra_work > 0)) {
             status = cddpi_config_fail(config, "parallel.recompute",
                                        "stage %d has nothing that can be recomputed: only blocks "
-                                       "of a gpt2 can",
+                                       "of a gpt2 or a resnet can, the latter without "
+                                       "model.sync_batch_norm",
                                        stage);
         }
     }
