@@ -4,7 +4,7 @@ from .machine import Failed, med
 from .training import TINY, run_conf
 
 STEPS = 12
-RUNS = {"gpt2_124m": ["train.accumulate=1", "data.samples=1024"],
+RUNS = {"gpt2_124m": ["train.batch_size=64", "train.accumulate=1", "data.samples=1024"],
         "resnet50": ["data.samples=4096", "data.threads=8", "train.batch_size=128", "train.eval_batch_size=128"]}
 
 
