@@ -4,10 +4,11 @@
  * A group belongs to one thread at a time (the one that drives compute), with its works and every
  * cddp_ddp over it: a call of another thread meanwhile gives CDDP_ERR_STATE and does nothing.
  * It belongs to the process that made it: in a fork every call gives CDDP_ERR_STATE, and destroying
- * a handle there gives back the fork's copy only. (Until then, or until it runs another program, a
- * fork also keeps the connections to other hosts open: should the rank be killed meanwhile, their
- * ranks learn of it from cddp-run, or at the deadline.) NULL, and a handle that was destroyed, give
- * CDDP_ERR_ARGUMENT or CDDP_ERR_STATE, or -1, NULL or 0.
+ * a handle there gives back the fork's copy only. A child of fork() gets none of cddp's
+ * connections, and another program none of its descriptors, so the other ranks miss a rank that
+ * dies within seconds, also if a child of it lives on. (MPI's and NCCL's connections are theirs.)
+ * NULL, and a handle that was destroyed, give CDDP_ERR_ARGUMENT or CDDP_ERR_STATE, or -1, NULL or
+ * 0.
  *
  * All ranks of a group call the same collectives in the same order; ranks that disagree get
  * CDDP_ERR_MISMATCH with a text that says which rank called what. A dead or silent peer ends every

@@ -54,8 +54,8 @@
     X(THREADS, "CDDP_THREADS", "",                                                                 \
       "compute threads of a rank; unset: cores of the rank divided by the ranks that share them")  \
     X(MAX_ISA, "CDDP_MAX_ISA", "",                                                                 \
-      "the newest instructions that may be used: generic, avx2, avx512 or amx; unset: all that "   \
-      "the processor has")                                                                         \
+      "the newest instructions of an x86 processor that may be used: generic, avx2, avx512 or "    \
+      "amx; unset: all that it has")                                                               \
     X(COMM_THREAD, "CDDP_COMM_THREAD", "",                                                         \
       "1: collectives that overlap run on a thread of their own, 0: the compute thread advances "  \
       "them; unset: 1 if the rank has a core to spare, else, over several machines by TCP, the "   \

@@ -17,6 +17,12 @@
 /* This process's number, or 0, in a page that the system clears in a fork. NULL: it cannot. */
 static _Atomic(_Atomic int32_t *) known_id;
 
+/* As the system does, for emulators that only say so: user-mode qemu 7.2. */
+static void forget_known_id(void)
+{
+    atomic_store_explicit(known_id, 0, memory_order_relaxed);
+}
+
 static void map_known_id(void)
 {
     size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -30,6 +36,7 @@ static void map_known_id(void)
         return;
     }
     atomic_store_explicit(&known_id, page, memory_order_release); /* until the process ends */
+    (void)pthread_atfork(NULL, NULL, forget_known_id);
 }
 
 int cddpi_process_id(void)

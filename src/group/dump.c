@@ -188,7 +188,9 @@ cddp_status cddpi_dump_put(cddp_group *group, json_t *json, const char *below)
         status = put(group->dump, json, below);
     } else {
         json_decref(json);
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "%s: there is no folder for it: set CDDP_DUMP_DIR",
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "%s: there is no folder for it: give cddp-run a --run-dir, or set "
+                            "CDDP_DUMP_DIR",
                             below);
     }
     pthread_mutex_unlock(&mutex);

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/own_fd.h"
 #include "store/file_lock.h"
 #include "store/file_log.h"
 
@@ -98,6 +99,7 @@ static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_a
     if (status != CDDP_OK) {
         return status;
     }
+    (void)cddpi_own_fd(file->log.fd); /* else a child that lives on keeps the locks */
     status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true, deadline_ns);
     if (status != CDDP_OK) {
         goto fail;
@@ -115,7 +117,7 @@ static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_a
     return CDDP_OK;
 
 fail:
-    close(file->log.fd);
+    cddpi_own_fd_close(file->log.fd);
     file->log.fd = -1;
     return status;
 }
@@ -240,9 +242,9 @@ static void close_file(struct cddpi_store_backend *backend, bool forked)
                                             cddpi_deadline_ns(CLOSE_MS)) == CDDP_OK) {
             leave(file);
         } else if (!forked) {
-            cddpi_file_unlock(file->log.fd, CDDPI_LOCK_LIVE); /* a forked process may live on */
+            cddpi_file_unlock(file->log.fd, CDDPI_LOCK_LIVE); /* a child of clone() may live on */
         }
-        close(file->log.fd);
+        cddpi_own_fd_close(file->log.fd);
     }
     cddpi_table_destroy(file->table);
     cddpi_free(file->path);

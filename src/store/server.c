@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/own_fd.h"
 #include "store/server_client.h"
 #include "store/server_listener.h"
 
@@ -91,13 +92,13 @@ static int listen_on(struct cddpi_store_server *server, const struct addrinfo *a
     int error = EADDRNOTAVAIL;
 
     for (const struct addrinfo *a = addresses; a != NULL && error != 0; a = a->ai_next) {
-        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int fd = cddpi_own_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
         error = fd < 0 ? errno : bind_and_listen(fd, a, &server->listener.port);
         if (error == 0) {
             server->listener.listen_fd = fd;
-        } else if (fd >= 0) {
-            close(fd);
+        } else {
+            cddpi_own_fd_close(fd);
         }
     }
     return error;
@@ -402,7 +403,7 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
         cddpi_table_destroy(server->host.table);
     }
     /* In a forked process the clients and the table may be half changed: they stay. */
-    close_if_open(server->listener.listen_fd);
+    cddpi_own_fd_close(server->listener.listen_fd);
     close_if_open(server->stop_fd);
     close_if_open(server->listener.spare_fd);
     close_if_open(server->host.epoll_fd);

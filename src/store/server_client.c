@@ -4,6 +4,7 @@
 #include "store/server_client.h"
 
 #include "base/alloc.h"
+#include "base/own_fd.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -60,7 +61,7 @@ void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *cli
      * connection down, and take it out of epoll, which reports it while there is a copy. */
     (void)epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, client->stream.fd, NULL);
     (void)shutdown(client->stream.fd, SHUT_RDWR);
-    close(client->stream.fd);
+    cddpi_own_fd_close(client->stream.fd);
     cddpi_buffer_fini(&client->in);
     cddpi_value_release(client->body);
     client->body = NULL;
@@ -121,7 +122,7 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
 
     if (client == NULL) {
-        close(fd);
+        cddpi_own_fd_close(fd);
         return;
     }
     prepare_socket(fd);
@@ -132,7 +133,7 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
                        client->nonce);
     if (!send_small(fd, hello, sizeof hello) ||
         epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
-        close(fd);
+        cddpi_own_fd_close(fd);
         cddpi_free(client);
         return;
     }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/own_fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +58,7 @@ static void reject(int fd)
 
     cddpi_client_hello(hello, CDDPI_WIRE_FULL, nonce);
     (void)send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(fd);
+    cddpi_own_fd_close(fd);
 }
 
 /* Say to one client that there is no descriptor for it. 0, or the errno of accepting it: EAGAIN if
@@ -71,7 +72,7 @@ static int reject_one(struct cddpi_listener *listener)
         return EMFILE;
     }
     close(listener->spare_fd);
-    fd = accept4(listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    fd = cddpi_own_fd(accept4(listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         reject(fd);
@@ -127,9 +128,10 @@ static void admit(struct cddpi_listener *listener, struct cddpi_client_host *hos
             report_limit(listener);
             return;
         }
-        lower = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* takes a lower number, and frees this one */
+        lower = cddpi_own_fd(
+            fcntl(fd, F_DUPFD_CLOEXEC, 0)); /* a lower number, and frees this one */
         if (lower >= 0) {
-            close(fd);
+            cddpi_own_fd_close(fd);
             fd = lower;
         }
     }
@@ -199,7 +201,7 @@ void cddpi_listener_accept(struct cddpi_listener *listener, struct cddpi_client_
             pause_accepting(listener, host, CROWD_PAUSE_MS);
             return;
         }
-        fd = accept4(listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        fd = cddpi_own_fd(accept4(listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd >= 0) {
             admit(listener, host, fd);
         } else if (!survive_accept_error(listener, host, errno)) {

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/own_fd.h"
 #include "store/tcp_connect.h"
 #include "store/wire.h"
 
@@ -230,9 +231,9 @@ static void close_client(struct cddpi_store_backend *backend, bool forked)
     struct client *client = (struct client *)backend;
 
     if (!forked) {
-        (void)shutdown(client->stream.fd, SHUT_RDWR); /* a forked process may hold a copy */
+        (void)shutdown(client->stream.fd, SHUT_RDWR); /* a child of clone() may hold a copy */
     }
-    close(client->stream.fd);
+    cddpi_own_fd_close(client->stream.fd);
     cddpi_cipher_destroy(client->stream.cipher);
     cddpi_buffer_fini(&client->out);
     cddpi_free(client->body);

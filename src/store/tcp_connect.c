@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/own_fd.h"
 #include "store/wire.h"
 
 #include <errno.h>
@@ -98,7 +99,7 @@ static bool is_connected_to_itself(int fd)
 static int connect_one(const struct addrinfo *info, int64_t deadline_ns, int *out_fd)
 {
     int64_t patience_ns = cddpi_deadline_ns(CONNECT_MS);
-    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = cddpi_own_fd(socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     int on = 1;
     int error = 0;
     socklen_t bytes = sizeof error;
@@ -121,7 +122,7 @@ static int connect_one(const struct addrinfo *info, int64_t deadline_ns, int *ou
         error = ECONNREFUSED;
     }
     if (error != 0) {
-        close(fd);
+        cddpi_own_fd_close(fd);
         return error;
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -290,7 +291,7 @@ static enum attempt try_address(struct address *address, const struct secret *se
             *out_stream = stream;
         } else {
             cddpi_cipher_destroy(stream.cipher);
-            close(stream.fd);
+            cddpi_own_fd_close(stream.fd);
         }
     }
     freeaddrinfo(infos);

@@ -156,11 +156,11 @@ def library_alone(folder):
     run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", os.path.join(folder, "installed"))
     prefix = os.path.join(folder, "installed", "usr")
     lib = os.path.join(prefix, "lib")
-    expect("the programs", set(os.listdir(os.path.join(prefix, "bin"))) == {"cddp-run", "cddp-bench"})
+    expect("the programs", set(os.listdir(os.path.join(prefix, "bin"))) == {"cddp-run", "cddp-bench", "cddp-trace"})
     expect("no page of a tool", not os.path.exists(os.path.join(prefix, "share", "man", "man1", "cddp-train.1")))
     program = os.path.join(folder, "program")
     run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, f"-I{prefix}/include", f"-L{lib}", "-lcddp", f"-Wl,-rpath,{lib}")
-    for path in (os.path.join(prefix, "bin", "cddp-run"), os.path.join(lib, "libcddp.so")):
+    for path in (os.path.join(prefix, "bin", "cddp-run"), os.path.join(prefix, "bin", "cddp-trace"), os.path.join(lib, "libcddp.so")):
         needed = run("readelf", "-d", path).stdout
         expect(f"{path} needs no other library", not any(part in needed for part in (
             "dnnl", "config", "deflate", "utf8proc", "hwloc", "jpeg", "png", "mpi", "blas")), needed)

@@ -87,6 +87,40 @@ static void the_file_of_a_crashed_run_is_not_read(void **state)
     assert_int_equal(joined, 1);
 }
 
+static int test_goes_on[2]; /* a pipe */
+
+/* A rank with a child that lives on. */
+static int orphaning_rank(int rank, int world_size, void *argument)
+{
+    cddp_store *store = open_place(argument);
+    char end;
+
+    (void)rank;
+    (void)world_size;
+    CHECK(store != NULL);
+    CHECK(cddp_store_set(store, "address", "of a dead process", 17) == CDDP_OK);
+    if (fork() == 0) {
+        close(test_goes_on[1]);
+        _exit(read(test_goes_on[0], &end, 1) != 0);
+    }
+    kill(getpid(), SIGKILL);
+    return 1;
+}
+
+static void a_crashed_run_ends_though_a_child_of_it_lives(void **state)
+{
+    struct place *place = *state;
+    void *value;
+
+    cddp_store_close(place->store);
+    assert_int_equal(pipe(test_goes_on), 0);
+    assert_int_equal(run_ranks(1, orphaning_rank, place), 1);
+    place->store = open_place(place);
+    assert_int_equal(cddp_store_try_get(place->store, "address", &value, NULL), CDDP_ERR_NOT_FOUND);
+    close(test_goes_on[0]);
+    close(test_goes_on[1]);
+}
+
 static void the_file_of_a_crashed_run_does_not_need_its_token(void **state)
 {
     struct place *place = *state;
@@ -349,6 +383,7 @@ int main(void)
         WITH_FILE(the_file_is_the_users_alone),
         WITH_FILE(the_last_one_to_close_removes_the_file),
         WITH_FILE(the_file_of_a_crashed_run_is_not_read),
+        WITH_FILE(a_crashed_run_ends_though_a_child_of_it_lives),
         WITH_FILE(the_file_of_a_crashed_run_does_not_need_its_token),
         WITH_FILE(first_openers_that_race_get_the_same_file),
         WITH_FILE(last_closers_and_first_openers_do_not_miss_each_other),

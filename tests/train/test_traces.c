@@ -143,16 +143,18 @@ static void who_hangs_where_is_said_of_dumps(void **state)
     (void)state;
     write_text(in_folder("rank-0.json"),
                "{\"rank\":0,\"world_size\":2,\"machine\":\"a\",\"calls\":[{\"operation\":"
-               "\"all_reduce\",\"number\":7,\"type\":\"f32\",\"bytes\":400,\"state\":\"started\","
-               "\"enqueued_ns\":100,\"started_ns\":110,\"finished_ns\":null}]}");
+               "\"all_reduce\",\"number\":7,\"call\":3,\"type\":\"f32\",\"bytes\":400,\"state\":"
+               "\"started\",\"enqueued_ns\":100,\"started_ns\":110,\"finished_ns\":null}]}");
     write_text(in_folder("rank-1.json"),
                "{\"rank\":1,\"world_size\":2,\"machine\":\"a\",\"calls\":[{\"operation\":"
                "\"broadcast\",\"number\":7,\"type\":\"f32\",\"bytes\":80,\"state\":\"failed\","
                "\"enqueued_ns\":900,\"started_ns\":910,\"finished_ns\":null}]}");
     read_two(&traces);
     text = printed(&traces);
-    need(text, "rank 0 has not ended all_reduce #7 of 400 bytes of f32 (started); rank 1 called "
-               "broadcast there");
+    need(text, "rank 0 has not ended all_reduce #3 (number 7), 400 bytes of f32 (started); rank 1 "
+               "called broadcast there");
+    need(text, "rank 1 has not ended broadcast of cddp's own (number 7), 80 bytes of f32");
+    assert_null(strstr(text, "took ms")); /* there are no steps */
     free(text);
     cddpi_traces_fini(&traces);
     write_text(in_folder("rank-1.json"),

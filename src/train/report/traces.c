@@ -67,6 +67,7 @@ static void read_call(const json_t *json, struct cddpi_traced_call *out)
     copy_text(out->type, sizeof out->type, json, "type");
     out->number = (uint64_t)number_of(json, "number", 0);
     out->bytes = (uint64_t)number_of(json, "bytes", 0);
+    out->call = (uint64_t)number_of(json, "call", 0);
     out->bucket = number_of(json, "bucket", -1);
     out->on_device = json_is_true(json_object_get(json, "on_device"));
     out->is_message = json_object_get(json, "peer") != NULL;

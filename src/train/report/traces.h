@@ -23,7 +23,8 @@ struct cddpi_traced_call {
     char operation[CDDPI_TRACE_NAME_BYTES];
     char state[16];
     char type[16];
-    uint64_t number;
+    uint64_t number; /* of all collectives of the group */
+    uint64_t call;   /* of those that the program called, as errors count; 0: it is cddp's own */
     uint64_t bytes;
     int64_t bucket; /* -1: none */
     bool on_device;

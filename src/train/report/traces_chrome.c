@@ -123,6 +123,9 @@ static void put_calls(struct events *events, const struct cddpi_traces *traces,
             "{s:I, s:I, s:s, s:s, s:f}", "number", (json_int_t)call->number, "bytes",
             (json_int_t)call->bytes, "type", call->type, "state", call->state, "queued_us",
             call->enqueued_ns != INT64_MIN ? (double)(begin - call->enqueued_ns) * 1e-3 : 0.0);
+        if (call->call > 0) {
+            (void)json_object_set_new(arguments, "call", json_integer((json_int_t)call->call));
+        }
         if (call->bucket >= 0) {
             (void)json_object_set_new(arguments, "bucket", json_integer(call->bucket));
         }

@@ -83,11 +83,13 @@ static void print_steps(const struct cddpi_traces *traces, FILE *out)
     double late = 0;
     size_t count = 0;
 
-    fprintf(out, "step    took ms   last rank   others waited for it ms   exposed communication "
-                 "ms\n");
     for (; cddpi_traces_step(traces, count, &step); count++) {
         double took = (double)(step.end_ns - step.begin_ns);
 
+        if (count == 0) {
+            fprintf(out, "step    took ms   last rank   others waited for it ms   exposed "
+                         "communication ms\n");
+        }
         if (step.last >= 0 && traces->count > 1) {
             fprintf(out, "%-6llu %8.3f   %9d   %23.3f   %24.3f\n", (unsigned long long)step.step,
                     took * 1e-6, step.last, step.late_ns * 1e-6, step.exposed_ns * 1e-6);
@@ -157,19 +159,30 @@ struct lateness {
     const struct cddpi_traced_call *most; /* the one in which the others waited longest */
 };
 
+/* As errors name it; what cddp does for itself has no number there. */
+static void print_call(const struct cddpi_traced_call *call, FILE *out)
+{
+    fprintf(out, "%s", call->operation);
+    if (call->call > 0) {
+        fprintf(out, " #%llu", (unsigned long long)call->call);
+    } else if (call->bucket >= 0) {
+        fprintf(out, " of bucket %lld", (long long)call->bucket);
+    } else {
+        fprintf(out, " of cddp's own");
+    }
+    fprintf(out, " (number %llu)", (unsigned long long)call->number);
+}
+
 static void print_rank(const struct cddpi_traces *traces, int r, size_t count,
                        const struct lateness *late, FILE *out)
 {
     fprintf(out, "rank %d called %zu of %zu collectives last", traces->ranks[r].rank, late->count,
             count);
     if (late->count > 0) {
-        fprintf(out, ": the others waited %.3f ms for it in all, %.3f ms at most (%s #%llu%s",
-                late->sum_ns * 1e-6, late->most_ns * 1e-6, late->most->operation,
-                (unsigned long long)late->most->number, late->most->bucket >= 0 ? ", bucket " : "");
-        if (late->most->bucket >= 0) {
-            fprintf(out, "%lld", (long long)late->most->bucket);
-        }
-        fprintf(out, ")");
+        fprintf(out,
+                ": the others waited %.3f ms for it in all, %.3f ms at most: ", late->sum_ns * 1e-6,
+                late->most_ns * 1e-6);
+        print_call(late->most, out);
     }
     fprintf(out, "\n");
 }
@@ -214,9 +227,10 @@ static void print_open(const struct cddpi_traces *traces, FILE *out)
             if (strcmp(call->state, "done") == 0) {
                 continue;
             }
-            fprintf(out, "rank %d has not ended %s #%llu of %llu bytes of %s (%s)", rank->rank,
-                    call->operation, (unsigned long long)call->number,
-                    (unsigned long long)call->bytes, call->type, call->state);
+            fprintf(out, "rank %d has not ended ", rank->rank);
+            print_call(call, out);
+            fprintf(out, ", %llu bytes of %s (%s)", (unsigned long long)call->bytes, call->type,
+                    call->state);
             for (int other = 0; other < traces->count && !call->is_message; other++) {
                 const struct cddpi_traced_call *theirs = call_of(&traces->ranks[other], call, i);
 

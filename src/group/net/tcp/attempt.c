@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/own_fd.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -65,7 +66,7 @@ static struct tcp_attempt *add(struct cddpi_carrier *tcp, int fd,
     int on = 1;
 
     if (attempt == NULL) {
-        close(fd);
+        cddpi_own_fd_close(fd);
         return NULL;
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -81,7 +82,8 @@ static struct tcp_attempt *add(struct cddpi_carrier *tcp, int fd,
 void cddpi_tcp_attempt_start(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                              const struct sockaddr_storage *address, const char *interface)
 {
-    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = cddpi_own_fd(
+        socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     struct tcp_attempt failed = {.address = *address};
     struct tcp_attempt *attempt = fd >= 0 ? add(tcp, fd, address, CONNECT_MS) : NULL;
     socklen_t bytes = address->ss_family == AF_INET ? sizeof(struct sockaddr_in)
@@ -162,7 +164,7 @@ void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attemp
     }
     if (attempt->fd >= 0) {
         (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, attempt->fd, NULL);
-        close(attempt->fd);
+        cddpi_own_fd_close(attempt->fd);
     }
     cddpi_cipher_destroy(attempt->cipher);
     attempt->cipher = NULL;
@@ -226,7 +228,7 @@ void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp)
         if (tcp->owner == getpid()) {
             cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
         } else if (!attempt->is_closed) { /* the epoll is the parent's, too */
-            close(attempt->fd);
+            cddpi_own_fd_close(attempt->fd);
             cddpi_cipher_destroy(attempt->cipher);
         }
         tcp->attempts = attempt->next;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/own_fd.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -35,7 +36,7 @@ static void close_control(struct cddpi_carrier *tcp, struct tcp_control *control
         control->is_open = false;
         (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, control->stream.fd, NULL);
         (void)shutdown(control->stream.fd, SHUT_RDWR); /* a forked process may have a copy */
-        close(control->stream.fd);
+        cddpi_own_fd_close(control->stream.fd);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/own_fd.h"
 
 #include <errno.h>
 #include <string.h>
@@ -270,7 +271,7 @@ void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
 
         tcp->all_sockets = socket->next;
         leave(tcp, socket);
-        close(socket->stream.fd);
+        cddpi_own_fd_close(socket->stream.fd);
         cddpi_cipher_destroy(socket->stream.cipher);
         cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->out_head);
         cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->buffer);

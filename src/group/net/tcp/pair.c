@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/own_fd.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -41,7 +42,7 @@ void cddpi_tcp_pair_destroy(struct cddpi_carrier *tcp, struct tcp_pair *pair)
     }
     if (pair->control != NULL) {
         if (pair->control->is_open) {
-            close(pair->control->stream.fd);
+            cddpi_own_fd_close(pair->control->stream.fd);
         }
         cddpi_cipher_destroy(pair->control->stream.cipher);
         cddpi_tcp_buffer_put(&tcp->control_buffers, &pair->control->in);
@@ -173,7 +174,7 @@ void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsig
                                            : fill_data(tcp, pair, slot, stream);
 
     if (!filled) {
-        close(stream->fd);
+        cddpi_own_fd_close(stream->fd);
         cddpi_cipher_destroy(stream->cipher);
         cddpi_tcp_pair_lost(tcp, pair, "cannot be connected: this rank has no memory for it");
         return;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/own_fd.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -30,17 +31,17 @@ static cddp_status start_listening(struct cddpi_carrier *tcp)
     struct sockaddr_storage bound = {0};
     socklen_t bytes = sizeof bound;
     int off = 0;
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = cddpi_own_fd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
     if (fd >= 0 && (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0 ||
                     bind(fd, (const struct sockaddr *)&any6, sizeof any6) != 0)) {
-        close(fd);
+        cddpi_own_fd_close(fd);
         fd = -1;
     }
     if (fd < 0) { /* a kernel without IPv6 */
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        fd = cddpi_own_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (fd >= 0 && bind(fd, (const struct sockaddr *)&any4, sizeof any4) != 0) {
-            close(fd);
+            cddpi_own_fd_close(fd);
             fd = -1;
         }
     }
@@ -239,7 +240,7 @@ static void close_carrier(struct cddpi_carrier *tcp)
         cddpi_tcp_pair_destroy(tcp, tcp->pairs[rank]);
     }
     cddpi_tcp_pool_close(&tcp->control_buffers);
-    close_fd(tcp->listen_fd);
+    cddpi_own_fd_close(tcp->listen_fd);
     close_fd(tcp->net_epoll_fd);
     close_fd(tcp->net_wake_fd);
     close_fd(tcp->data_epoll_fd);

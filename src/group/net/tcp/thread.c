@@ -3,6 +3,7 @@
 #include "group/net/tcp/attempt.h"
 
 #include "base/clock.h"
+#include "base/own_fd.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -35,7 +36,7 @@ static void accept_one(struct cddpi_carrier *tcp, int fd, const struct sockaddr_
 
     if (getsockname(fd, (struct sockaddr *)&local, &bytes) != 0 ||
         cddpi_tcp_offer_find(&tcp->own, &local) == NULL) {
-        close(fd); /* by an interface that CDDP_SOCKET_IFNAME leaves out */
+        cddpi_own_fd_close(fd); /* by an interface that CDDP_SOCKET_IFNAME leaves out */
         return;
     }
     if (tcp->strangers >= STRANGERS_MAX) {
@@ -49,8 +50,8 @@ static void accept_all(struct cddpi_carrier *tcp)
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
         struct sockaddr_storage address = {0};
         socklen_t bytes = sizeof address;
-        int fd = accept4(tcp->listen_fd, (struct sockaddr *)&address, &bytes,
-                         SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = cddpi_own_fd(accept4(tcp->listen_fd, (struct sockaddr *)&address, &bytes,
+                                      SOCK_CLOEXEC | SOCK_NONBLOCK));
 
         if (fd >= 0) {
             accept_one(tcp, fd, &address);
