@@ -51,6 +51,8 @@ struct cddpi_group_op {
                                            name; NULL: none */
     uint64_t serial;                    /* in the recorder; 0: it is not there */
     bool started;                       /* as the recorder knows it */
+    bool unattended; /* it may be advanced but rarely: in calls of a thread that computes between
+                        them */
     int64_t start_ns;
     int64_t deadline_ns;
 

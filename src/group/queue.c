@@ -471,6 +471,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
         }
     }
     number(group, &work->op);
+    work->op.unattended = out != NULL && !group->queue.threaded;
     work->op.start_ns = cddpi_now_ns();
     work->op.deadline_ns = work->op.start_ns + (int64_t)group->timeout_ms * 1000000;
     direct = out == NULL && idle_now(&group->queue);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,23 +27,66 @@ static size_t staging_bytes(int size)
     return (size_t)size * 2 * SHM_CHUNK_BYTES;
 }
 
-/* Every pair of ranks has its ring: pages that are never touched cost nothing. */
-static size_t block_bytes(int size)
+static size_t rings_bytes(int size)
 {
-    return head_bytes(size) + staging_bytes(size) +
-           shm_pages((size_t)size * (size_t)size * sizeof(struct shm_ring));
+    return shm_pages((size_t)size * (size_t)size * sizeof(struct shm_ring));
+}
+
+/* Every pair of ranks has its ring: pages that are never touched cost nothing. Send buffers follow.
+ */
+static size_t fixed_bytes(int size)
+{
+    return head_bytes(size) + staging_bytes(size) + rings_bytes(size);
+}
+
+static size_t send_buffers_bytes(int size, size_t count)
+{
+    return (size_t)size * count * SHM_CHUNK_BYTES;
+}
+
+/* How many send buffers of each rank the user's limit of a file's size leaves room for: going
+ * beyond it is a signal. */
+static size_t send_buffers_allowed(int size)
+{
+    size_t fixed = fixed_bytes(size);
+    struct rlimit limit;
+    size_t fit;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return SHM_SEND_BUFFERS;
+    }
+    fit = limit.rlim_cur <= fixed ? 0 : (limit.rlim_cur - fixed) / send_buffers_bytes(size, 1);
+    return fit < SHM_SEND_BUFFERS ? fit : SHM_SEND_BUFFERS;
+}
+
+/* How many there are in a block of @p bytes. */
+static cddp_status count_send_buffers(int size, size_t bytes, size_t *out)
+{
+    size_t fixed = fixed_bytes(size);
+    size_t each = send_buffers_bytes(size, 1);
+
+    if (bytes < fixed || (bytes - fixed) % each != 0 || (bytes - fixed) / each > SHM_SEND_BUFFERS) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "host: the shared block is not one of %d ranks of "
+                          "this version of cddp",
+                          size);
+    }
+    *out = (bytes - fixed) / each;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out_fd)
 {
-    size_t bytes = block_bytes(world_size);
     struct shm_block *block = MAP_FAILED;
+    size_t bytes;
     int fd;
 
     if (world_size < 1 || world_size > SHM_MAX_RANKS) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "host: %d ranks; 1 to %d can share a machine",
                           world_size, SHM_MAX_RANKS);
     }
+    bytes = fixed_bytes(world_size) +
+            send_buffers_bytes(world_size, send_buffers_allowed(world_size));
     fd = memfd_create("cddp-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
@@ -85,10 +129,12 @@ static void release(struct cddpi_backend *shm)
     }
     if (shm->block != NULL) {
         cddpi_shm_segments_fini(shm);
-        munmap(shm->block, block_bytes(shm->size));
+        munmap(shm->block,
+               fixed_bytes(shm->size) + send_buffers_bytes(shm->size, shm->send_buffer_count));
     }
     pthread_mutex_destroy(&shm->segments_mutex);
     cddpi_free(shm->names);
+    cddpi_free(shm->send_states);
     cddpi_free(shm->seen);
     cddpi_free(shm->src);
     cddpi_free(shm->dst);
@@ -99,10 +145,10 @@ static void release(struct cddpi_backend *shm)
 cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uint64_t nonce,
                              struct cddpi_backend **out)
 {
-    size_t bytes = block_bytes(params->world_size);
     size_t size = (size_t)params->world_size;
     struct cddpi_backend *shm = cddpi_zalloc(sizeof *shm);
     struct stat stat;
+    size_t bytes;
     void *memory;
 
     if (shm == NULL) {
@@ -111,6 +157,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     pthread_mutex_init(&shm->segments_mutex, NULL);
     shm->rank = params->rank;
     shm->size = params->world_size;
+    shm->send_states = cddpi_zalloc_array(SHM_SEND_BUFFERS, sizeof *shm->send_states);
     shm->seen = cddpi_zalloc_array(size, sizeof *shm->seen);
     shm->src = cddpi_zalloc_array(size, sizeof *shm->src);
     shm->dst = cddpi_zalloc_array(size + 1, sizeof *shm->dst); /* out and staging at 1 rank */
@@ -119,17 +166,15 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     for (size_t r = 0; shm->names != NULL && r < size; r++) {
         shm->names[r] = params->names != NULL ? params->names[r] : (int)r;
     }
-    if (shm->names == NULL || shm->seen == NULL || shm->src == NULL || shm->dst == NULL ||
-        shm->factors == NULL) {
+    if (shm->names == NULL || shm->send_states == NULL || shm->seen == NULL || shm->src == NULL ||
+        shm->dst == NULL || shm->factors == NULL) {
         release(shm);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for %zu ranks", size);
     }
-    if (fstat(fd, &stat) != 0 || (size_t)stat.st_size != bytes) {
+    bytes = fstat(fd, &stat) == 0 ? (size_t)stat.st_size : 0;
+    if (count_send_buffers(shm->size, bytes, &shm->send_buffer_count) != CDDP_OK) {
         release(shm);
-        return cddpi_fail(CDDP_ERR_FORMAT,
-                          "host: the shared block is not one of %zu ranks of "
-                          "this version of cddp",
-                          size);
+        return CDDP_ERR_FORMAT;
     }
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
@@ -150,6 +195,9 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     }
     shm->staging = (unsigned char *)memory + head_bytes(shm->size);
     shm->rings = (struct shm_ring *)(void *)(shm->staging + staging_bytes(shm->size));
+    shm->send_buffers = (unsigned char *)shm->rings + rings_bytes(shm->size);
+    (void)madvise(shm->send_buffers, send_buffers_bytes(shm->size, shm->send_buffer_count),
+                  MADV_DONTDUMP); /* of no use */
     take_place(shm);
     *out = shm;
     return CDDP_OK;

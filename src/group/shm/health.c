@@ -16,12 +16,7 @@ bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_o
         return false;
     }
     if (op->kind == CDDPI_SEND) {
-        struct shm_ring *ring = shm_ring(shm, shm->rank, op->root);
-
-        return rank == op->root &&
-               atomic_load_explicit(&ring->produced, memory_order_relaxed) -
-                       atomic_load_explicit(&ring->consumed, memory_order_acquire) ==
-                   SHM_RING_BYTES;
+        return rank == op->root && cddpi_shm_send_waits(shm, op);
     }
     if (op->kind == CDDPI_RECV) {
         struct shm_ring *ring = shm_ring(shm, op->root, shm->rank);

@@ -18,7 +18,8 @@
 
 enum {
     SHM_CHUNK_BYTES = 256 << 10, /* a staging buffer; each rank has two */
-    SHM_RING_BYTES = 256 << 10,  /* what can be sent before the peer receives */
+    SHM_RING_BYTES = 256 << 10,  /* of messages that are under way from a rank to another */
+    SHM_SEND_BUFFERS = 256,      /* of each rank at most, of SHM_CHUNK_BYTES */
     SHM_PAGE_BYTES = 4096,
     SHM_MAX_RANKS = 512,
     SHM_TEXT_BYTES = 1024
@@ -101,6 +102,13 @@ struct shm_segment {
     struct shm_segment *next;
 };
 
+/* Of a send buffer of this rank: it is free once rank `peer` has consumed its ring up to `until`.
+ */
+struct shm_send_state {
+    int peer;
+    uint64_t until;
+};
+
 struct cddpi_backend {
     int rank;
     int size;
@@ -109,6 +117,9 @@ struct cddpi_backend {
     struct shm_rank *me;
     unsigned char *staging;
     struct shm_ring *rings;
+    unsigned char *send_buffers; /* of all ranks */
+    size_t send_buffer_count;    /* of each rank: what was allowed */
+    struct shm_send_state *send_states;
     uint32_t *seen;   /* by rank: last counter read */
     uint64_t parity;  /* staging pieces so far: the same on all ranks */
     const void **src; /* scratch arrays of `size` for the kernels */
@@ -139,6 +150,12 @@ static inline unsigned char *shm_staging(const struct cddpi_backend *shm, int ra
 static inline struct shm_ring *shm_ring(const struct cddpi_backend *shm, int from, int to)
 {
     return shm->rings + (size_t)from * (size_t)shm->size + (size_t)to;
+}
+
+static inline unsigned char *shm_send_buffer(const struct cddpi_backend *shm, int rank,
+                                             size_t index)
+{
+    return shm->send_buffers + ((size_t)rank * shm->send_buffer_count + index) * SHM_CHUNK_BYTES;
 }
 
 static inline struct shm_fingerprint *shm_fingerprint(const struct cddpi_backend *shm, int rank,
@@ -206,7 +223,10 @@ void cddpi_shm_reduce_stage(struct cddpi_backend *shm, struct cddpi_group_op *op
 struct cddpi_reduce cddpi_shm_reduction(struct cddpi_backend *shm, const struct cddpi_group_op *op);
 void cddpi_shm_move_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage);
 cddp_status cddpi_shm_message(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done);
+/** Whether a send that is under way waits for its peer to make room. */
+bool cddpi_shm_send_waits(const struct cddpi_backend *shm, const struct cddpi_group_op *op);
 
+/* of a message: NONE is through the ring, STAGED through send buffers */
 enum { SHM_PATH_NONE, SHM_PATH_SMALL, SHM_PATH_ZERO_COPY, SHM_PATH_STAGED };
 
 #endif
