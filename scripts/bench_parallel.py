@@ -116,24 +116,29 @@ def table(result, number):
 
 
 def plot(result, path):
-    """PyTorch's tutorial's plot: samples a second against the number of micro-batches."""
+    """PyTorch's tutorial's plot: samples a second against the number of micro-batches, below what theory allows."""
     width, height, left, top = 460, 260, 60, 30
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(result) * (width + left)}" '
              f'height="{height + top + 60}" font-family="sans-serif" font-size="12">']
     for k, (name, found) in enumerate(result.items()):
         rows, x0 = found["rows"], k * (width + left) + left
-        most = 1.1 * max(row["samples_per_s"] for row in rows.values())
+        most = 1.1 * max([row["samples_per_s"] for row in rows.values()]
+                         + [rows["single"]["samples_per_s"] * ideal(SPLITS[-1])])
 
         def at(index, value):
             return x0 + index * (width - 40) / (len(SPLITS) - 1), top + height * (1 - value / most)
 
         parts.append(f'<text x="{x0}" y="18" font-weight="bold">{name}: samples/s, {BATCH} samples a step</text>')
         parts.append(f'<path d="M{x0} {top}V{top + height}H{x0 + width - 40}" fill="none" stroke="#333"/>')
-        for who, colour in (("single", "#888"), ("DDP", "#2a7"), ("DataParallel", "#c63")):
+        for who, colour, label in (("single", "#888", width - 42), ("DDP", "#2a7", 70), ("DataParallel", "#c63", 4)):
             if who in rows:
                 y = at(0, rows[who]["samples_per_s"])[1]
                 parts.append(f'<path d="M{x0} {y:.1f}H{x0 + width - 40}" stroke="{colour}" stroke-dasharray="4 3"/>'
-                             f'<text x="{x0 + width - 38}" y="{y - 4:.1f}" text-anchor="end" fill="{colour}">{who}</text>')
+                             f'<text x="{x0 + label}" y="{y + (-4 if who != "DataParallel" else 14):.1f}" fill="{colour}"'
+                             f'{" text-anchor=" + chr(34) + "end" + chr(34) if who == "single" else ""}>{who}</text>')
+        best = [at(i, rows["single"]["samples_per_s"] * ideal(count)) for i, count in enumerate(SPLITS)]
+        parts.append('<polyline fill="none" stroke="#99a" points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in best)
+                     + f'"/><text x="{best[3][0]:.1f}" y="{best[3][1] - 6:.1f}" text-anchor="end" fill="#889">theory</text>')
         points = [at(i, rows[f"{STAGES} stages, {count}"]["samples_per_s"]) for i, count in enumerate(SPLITS)]
         parts.append('<polyline fill="none" stroke="#26c" stroke-width="2" points="'
                      + " ".join(f"{x:.1f},{y:.1f}" for x, y in points) + '"/>')

@@ -34,3 +34,4 @@ with tempfile.NamedTemporaryFile("r", suffix=".svg") as file:
     bench.plot(made, file.name)
     drawn = tree.parse(file.name).getroot()
 assert len(drawn.findall("{http://www.w3.org/2000/svg}circle")) == len(bench.SPLITS)
+assert len(drawn.findall("{http://www.w3.org/2000/svg}polyline")) == 2  # measured, and theory
