@@ -298,9 +298,9 @@ struct cddpi_cuda_kernels {
     cddp_status (*pool_grad)(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
                              const void *dy, const void *places, void *dx);
     size_t (*pool_places_bytes)(const struct cddpi_cuda_pool *shape);
-    /* What convolutions of few channels do to their images and filters for cuDNN, in 16 bits: out
-     * (rows x 8) = x (rows x channels) and zeros behind; out (rows x channels, float32) = or += the
-     * first of x (rows x 8). */
+    /* What convolutions of few channels do for cuDNN when it makes their filters' gradient, in 16
+     * bits: to their images, out (rows x 8) = x (rows x channels) and zeros behind; to the
+     * gradient, out (rows x channels, float32) = or += the first of x (rows x 8). */
     cddp_status (*pad_channels)(struct cddpi_device *device, cddp_type type, const void *x,
                                 size_t rows, int channels, void *out);
     cddp_status (*add_channels)(struct cddpi_device *device, cddp_type type, const void *x,

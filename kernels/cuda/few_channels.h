@@ -1,5 +1,5 @@
-/* few_channels.h - images and filters of fewer channels than a vector of 16 bytes has, brought to
- * whole ones and back. */
+/* few_channels.h - images of fewer channels than a vector of 16 bytes has, brought to whole ones,
+ * and the gradients of their filters brought back. */
 #ifndef CDDPI_CUDA_FEW_CHANNELS_H
 #define CDDPI_CUDA_FEW_CHANNELS_H
 

@@ -52,7 +52,8 @@
       "microseconds a waiting rank spins before it sleeps; unset: 50, or 0 when ranks outnumber "  \
       "cores")                                                                                     \
     X(THREADS, "CDDP_THREADS", "",                                                                 \
-      "compute threads of a rank; unset: cores of the rank divided by the ranks that share them")  \
+      "compute threads of a rank; unset: 1, but the first values of parameters are made by as "    \
+      "many as the rank has processors")                                                           \
     X(MAX_ISA, "CDDP_MAX_ISA", "",                                                                 \
       "the newest instructions of an x86 processor that may be used: generic, avx2, avx512 or "    \
       "amx; unset: all that it has")                                                               \

@@ -55,7 +55,7 @@ static cddp_status divide_gpus(const char *const *names, int count, struct gpus 
     if (place == NULL || named == 0) {
         return CDDP_OK;
     }
-    status = cddpi_device_visible(&visible);
+    status = cddpi_device_visible(place->world_size, &visible);
     if (status == CDDP_OK && named <= visible / place->local_world_size) {
         gpus->share = visible / place->local_world_size;
         gpus->first = gpus->share * place->local_rank;
@@ -86,8 +86,8 @@ static cddp_status open_gpu(const struct gpus *gpus, const char *name, struct cd
                   place->local_world_size, gpus->share, gpus->first);
     }
     snprintf(own, sizeof own, name[4] == ':' ? "cuda:%ld" : "cuda", gpus->first + index);
-    return cddpi_device_open(own, place->rank, place->local_rank, place->local_world_size, true,
-                             &out->device);
+    return cddpi_device_open(own, place->rank, place->world_size, place->local_rank,
+                             place->local_world_size, true, &out->device);
 }
 
 static cddp_status find_core(const cpu_set_t *allowed, const struct gpus *gpus, const char *name,

@@ -70,8 +70,8 @@ static void tell(const struct cddpi_device *device, int count)
               device->index, device->title, device->unique, number, visible, count);
 }
 
-cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int local_world_size,
-                              bool shared, struct cddpi_device **out)
+cddp_status cddpi_device_open(const char *name, int rank, int world_size, int local_rank,
+                              int local_world_size, bool shared, struct cddpi_device **out)
 {
     const struct cddpi_module_host *host = cddpi_module_host();
     const struct cddpi_module *module;
@@ -88,7 +88,7 @@ cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int lo
     }
     status = cddpi_module_open(&module);
     if (status == CDDP_OK) {
-        status = module->count(host, &count);
+        status = module->count(host, world_size > 1, &count);
     }
     if (status == CDDP_OK) {
         status = choose(name, local_rank, local_world_size, shared, count, &index);
@@ -103,12 +103,12 @@ cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int lo
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_name(status, rank);
 }
 
-cddp_status cddpi_device_visible(int *out)
+cddp_status cddpi_device_visible(int world_size, int *out)
 {
     const struct cddpi_module *module;
     cddp_status status = cddpi_module_open(&module);
 
-    return status == CDDP_OK ? module->count(cddpi_module_host(), out) : status;
+    return status == CDDP_OK ? module->count(cddpi_module_host(), world_size > 1, out) : status;
 }
 
 void cddpi_device_close(struct cddpi_device *device)
@@ -123,7 +123,7 @@ static void write_count(int fd)
 {
     int count = 0;
 
-    if (cddpi_device_visible(&count) == CDDP_OK) {
+    if (cddpi_device_visible(1, &count) == CDDP_OK) {
         dprintf(fd, "%d", count);
     } else {
         dprintf(fd, "-%s", cddp_last_error());

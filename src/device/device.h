@@ -139,18 +139,19 @@ static inline bool cddpi_device_is_async(const struct cddpi_device *device)
 /** Open @p name: "cpu"; "cuda", on the device that @p local_rank stands for among those that
  *  CUDA_VISIBLE_DEVICES leaves; or "cuda:2". @p shared: several ranks may use one device, in turns
  *  of local_rank modulo their number; otherwise more ranks than devices are an error that says so.
- *  @param rank  For texts.
- *  @param out   Release with cddpi_device_close(), which accepts NULL and the processor.
+ *  @param rank        For texts.
+ *  @param world_size  Of the job: above 1 the device's streams may wait for other ranks.
+ *  @param out         Release with cddpi_device_close(), which accepts NULL and the processor.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (no such name or index); CDDP_ERR_UNAVAILABLE: why there is
  *          no CUDA here (module, driver, device), in one sentence that says what to do;
  *          CDDP_ERR_DEVICE. */
-cddp_status cddpi_device_open(const char *name, int rank, int local_rank, int local_world_size,
-                              bool shared, struct cddpi_device **out);
+cddp_status cddpi_device_open(const char *name, int rank, int world_size, int local_rank,
+                              int local_world_size, bool shared, struct cddpi_device **out);
 void cddpi_device_close(struct cddpi_device *device);
 
-/** How many CUDA devices this process sees, asked in this process.
+/** How many CUDA devices this process sees, asked in this process, for a job of @p world_size.
  *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: why there is no CUDA here. */
-cddp_status cddpi_device_visible(int *out);
+cddp_status cddpi_device_visible(int world_size, int *out);
 
 /** What `cddp-run --check` prints about GPUs: one or more lines, each ended by a newline. Never
  *  fails: it says what is missing, and why. Release with cddpi_free(); NULL: no memory. */

@@ -16,9 +16,11 @@
 struct cddpi_module {
     uint32_t abi;
     const char *version; /* of cddp, as it was built */
-    /* How many devices there are; an error says why there is none. Calls no more than cuInit(). */
-    cddp_status (*count)(const struct cddpi_module_host *host, int *out);
-    /* Device @p index of those. */
+    /* How many devices there are; an error says why there is none. Calls no more than cuInit().
+     * @p has_peers: devices will have streams that wait for other ranks, for which CUDA is asked
+     * for more hardware queues before it is initialised. */
+    cddp_status (*count)(const struct cddpi_module_host *host, bool has_peers, int *out);
+    /* Device @p index of those. After count. */
     cddp_status (*open)(const struct cddpi_module_host *host, int index, int rank,
                         struct cddpi_device **out);
     /* Lines for people: driver, runtime, cuBLASLt, cuDNN and NCCL with versions, or why one is

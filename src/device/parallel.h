@@ -15,10 +15,10 @@ struct cddp_devices {
     } cores[];
 };
 
-/* Which rank the process is, among those of its machine. */
+/* Which rank the process is, among all and among those of its machine. */
 struct cddpi_devices_place {
     int rank; /* for texts; -1: none */
-    int local_rank, local_world_size;
+    int world_size, local_rank, local_world_size;
 };
 
 /** As cddp_devices_create(), and GPUs, too: "cuda" is the one that the rank would have alone;

@@ -94,7 +94,11 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     }
     count_uses(model);
     order_params(model);
-    return cddpi_model_init_params(model);
+    status = cddpi_model_alloc_params(model);
+    if (status == CDDP_OK) {
+        cddpi_model_make_first_values(model);
+    }
+    return status;
 }
 
 static cddp_status check_kind(const struct cddpi_model_spec *spec,

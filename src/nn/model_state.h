@@ -206,8 +206,11 @@ CDDP_CHECKED cddp_status cddpi_model_grow_region(struct cddpi_model *model,
                                                  const struct cddpi_plan *plan,
                                                  enum cddpi_region region);
 
-/** Memory for parameters and buffers; values of parameters from the seed. */
-CDDP_CHECKED cddp_status cddpi_model_init_params(struct cddpi_model *model);
+/** Memory for parameters and buffers, not cleared. */
+CDDP_CHECKED cddp_status cddpi_model_alloc_params(struct cddpi_model *model);
+/** Write the first values of parameters, from the seed, and of buffers into their memory: by
+ * several threads, with the same bits for any number of them. */
+void cddpi_model_make_first_values(const struct cddpi_model *model);
 size_t cddpi_tensor_elements(const cddp_param *tensor);
 void cddpi_tensors_fini(struct cddpi_tensors *tensors);
 

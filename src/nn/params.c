@@ -1,13 +1,6 @@
-/* params.c - owns the registration of parameters and buffers, and their first values.
- *
- * A parameter's values are a function of the seed and its number alone. Element e comes from word
- * e % 4 of Philox counter e / 4 in the stream (seed, CDDPI_RANDOM_INIT, number). Uniform: (2 u - 1)
- * x bound with u = 24 bits of the word. Normal: Box and Muller's transform in float64, words 0 and
- * 1 giving elements 0 (cosine) and 1 (sine), words 2 and 3 the other two. */
+/* params.c - owns the registration of parameters and buffers, and their memory. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/normal.h"
-#include "base/philox.h"
 #include "base/shape.h"
 #include "nn/model_state.h"
 
@@ -69,16 +62,6 @@ static cddp_status append(struct cddpi_tensors *tensors, const char *layer, cons
     return CDDP_OK;
 }
 
-static void fill(const cddp_param *tensor, float value)
-{
-    float *data = tensor->data;
-    size_t count = cddpi_tensor_elements(tensor);
-
-    for (size_t i = 0; i < count; i++) {
-        data[i] = value;
-    }
-}
-
 cddp_status cddpi_model_add_param(struct cddpi_model *model, struct cddpi_op *op, int k,
                                   const char *suffix, int dims, const int64_t *shape,
                                   struct cddpi_param_info info)
@@ -127,36 +110,6 @@ cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *o
     return CDDP_OK;
 }
 
-static void uniform4(const uint32_t words[4], double bound, float out[4])
-{
-    for (int i = 0; i < 4; i++) {
-        out[i] = (float)((2.0 * (double)cddpi_uniform01(words[i]) - 1.0) * bound);
-    }
-}
-
-static void draw(const cddp_param *tensor, const struct cddpi_param_info *info, uint64_t seed,
-                 uint32_t index)
-{
-    struct cddpi_philox stream = cddpi_philox_stream(seed, CDDPI_RANDOM_INIT, index);
-    size_t count = cddpi_tensor_elements(tensor);
-    float *data = tensor->data;
-
-    for (size_t i = 0; i < count; i += 4) {
-        size_t left = count - i < 4 ? count - i : 4;
-        uint32_t words[4];
-        float values[4];
-
-        cddpi_philox4(&stream, i / 4, words);
-        if (info->init == CDDPI_INIT_UNIFORM) {
-            uniform4(words, info->spread, values);
-        } else {
-            cddpi_normal4(words, info->init == CDDPI_INIT_NORMAL_AROUND_ONE ? 1 : 0, info->spread,
-                          values);
-        }
-        memcpy(data + i, values, left * sizeof *values);
-    }
-}
-
 static cddp_status allocate(struct cddpi_tensors *tensors)
 {
     for (size_t i = 0; i < tensors->count; i++) {
@@ -172,34 +125,9 @@ static cddp_status allocate(struct cddpi_tensors *tensors)
     return CDDP_OK;
 }
 
-cddp_status cddpi_model_init_params(struct cddpi_model *model)
+cddp_status cddpi_model_alloc_params(struct cddpi_model *model)
 {
     cddp_status status = allocate(&model->params);
 
-    if (status == CDDP_OK) {
-        status = allocate(&model->buffers);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    for (size_t i = 0; i < model->buffers.count; i++) {
-        fill(&model->buffers.items[i], model->first_values[i]);
-    }
-    for (size_t i = 0; i < model->params.count; i++) {
-        switch (model->infos[i].init) {
-        case CDDPI_INIT_ZERO:
-            fill(&model->params.items[i], 0);
-            break;
-        case CDDPI_INIT_ONE:
-            fill(&model->params.items[i], 1);
-            break;
-        case CDDPI_INIT_UNIFORM:
-        case CDDPI_INIT_NORMAL:
-        case CDDPI_INIT_NORMAL_AROUND_ONE:
-            draw(&model->params.items[i], &model->infos[i], model->seed,
-                 cddpi_model_param_number(model, i));
-            break;
-        }
-    }
-    return CDDP_OK;
+    return status == CDDP_OK ? allocate(&model->buffers) : status;
 }

@@ -331,7 +331,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    need(cddpi_device_open("cuda", -1, 0, 1, true, &cuda));
+    need(cddpi_device_open("cuda", -1, 1, 0, 1, true, &cuda));
     k = cuda->kernels;
     prepare_memory();
     prepare_scratch();

@@ -143,7 +143,7 @@ static void resnet50(void)
     int side = size.side / 4;
 
     convs(3, 64, size.side, 7, 2);
-    convs(8, 64, size.side, 7, 2); /* what its copies with whole vectors of channels take */
+    convs(8, 64, size.side, 7, 2); /* its filters' gradient is that of this */
     norms(64, size.side / 2);
     pools(64, size.side / 2);
     convs(64, 64, side, 3, 1);

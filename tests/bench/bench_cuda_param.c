@@ -297,7 +297,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_cuda_param [ROWS]\n");
         return 2;
     }
-    need(cddpi_device_open("cuda", -1, 0, 1, true, &cuda));
+    need(cddpi_device_open("cuda", -1, 1, 0, 1, true, &cuda));
     printf("%s\n", cuda->title);
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
         bench_layer(rows, layers[i][0], layers[i][1]);

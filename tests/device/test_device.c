@@ -17,7 +17,7 @@ static void the_processor_is_a_device(void **state)
     float ms = -1;
 
     (void)state;
-    assert_int_equal(cddpi_device_open("cpu", 0, 0, 1, false, &cpu), CDDP_OK);
+    assert_int_equal(cddpi_device_open("cpu", 0, 1, 0, 1, false, &cpu), CDDP_OK);
     assert_ptr_equal(cpu, cddpi_device_cpu());
     assert_int_equal(cpu->ops->alloc(cpu, 100, "bytes", (void **)&bytes), CDDP_OK);
     assert_int_equal(cpu->ops->pin(cpu, 100, &pinned), CDDP_OK);
@@ -106,7 +106,7 @@ static int open_badly_named(int rank, int world_size, void *argument)
     struct cddpi_device *device = NULL;
 
     (void)rank, (void)world_size;
-    CHECK_FAILS(cddpi_device_open(argument, -1, 0, 1, false, &device), CDDP_ERR_ARGUMENT,
+    CHECK_FAILS(cddpi_device_open(argument, -1, 1, 0, 1, false, &device), CDDP_ERR_ARGUMENT,
                 "it must be cpu, cuda or cuda:N");
     return 0;
 }

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "device/module_loader.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 enum { COUNT = 5000, BYTES = COUNT * 4, LIMIT_MS = SUPPORT_TIMEOUT_MS };
@@ -117,7 +116,7 @@ static int open_without_code(int rank, int world_size, void *argument)
     struct cddpi_device *device = NULL;
 
     (void)rank, (void)world_size, (void)argument;
-    CHECK_FAILS(cddpi_device_open("cuda", -1, 0, 1, false, &device), CDDP_ERR_DEVICE,
+    CHECK_FAILS(cddpi_device_open("cuda", -1, 1, 0, 1, false, &device), CDDP_ERR_DEVICE,
                 "this build has no code for this card: build with -Dgpu_arch=");
     return 0;
 }
@@ -166,7 +165,7 @@ static int open_without_memory(int rank, int world_size, void *argument)
         cddp_status status;
 
         cddpi_alloc_fail_nth(nth);
-        status = cddpi_device_open("cuda", 0, 0, 1, false, &device);
+        status = cddpi_device_open("cuda", 0, 1, 0, 1, false, &device);
         cddpi_alloc_fail_nth(0);
         CHECK(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
         failed += status != CDDP_OK;
@@ -197,7 +196,7 @@ static int open_one(int rank, int world_size, void *argument)
 {
     const struct opening *opening = argument;
     struct cddpi_device *device = NULL;
-    cddp_status status = cddpi_device_open(opening->name, 5, opening->local_rank,
+    cddp_status status = cddpi_device_open(opening->name, 5, 6, opening->local_rank,
                                            opening->local_world_size, opening->shared, &device);
 
     (void)rank, (void)world_size;
@@ -331,56 +330,6 @@ static void looking_at_devices_leaves_the_process_fit_to_fork(void **state)
         0);
 }
 
-/* How many hardware queues CUDA is asked for, and what --check says of it. */
-struct queues {
-    const char *driver; /* a driver that someone has initialised before; NULL: nobody has */
-    const char *value;  /* of CUDA_DEVICE_MAX_CONNECTIONS, when a device was opened */
-    const char *told;
-};
-
-static int open_for_queues(int rank, int world_size, void *argument)
-{
-    const struct queues *queues = argument;
-    const char *value;
-    struct cddpi_device *device;
-    char *text;
-
-    (void)rank, (void)world_size;
-    CHECK(queues->driver == NULL || dlopen(queues->driver, RTLD_NOW) != NULL);
-    text = cddpi_device_describe();
-    CHECK(text != NULL && strstr(text, queues->told) != NULL);
-    cddpi_free(text);
-    device = open_cuda();
-    CHECK(device != NULL);
-    value = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    CHECK(strcmp(value != NULL ? value : "", queues->value) == 0);
-    cddpi_device_close(device);
-    return 0;
-}
-
-static void streams_get_queues_of_their_own_unless_someone_else_decided(void **state)
-{
-    struct queues own = {NULL, "32", "queues         32: cddp sets CUDA_DEVICE_MAX_CONNECTIONS"};
-    struct queues given = {NULL, "12", "queues         12: CUDA_DEVICE_MAX_CONNECTIONS was set by"};
-    struct queues late = {NULL, "", "queues         CUDA's default: CUDA was used before cddp"};
-    const char *build = getenv("CDDP_TEST_BUILD");
-    char driver[4096] = "";
-
-    (void)state;
-    NEEDS_EMULATED_MODULE();
-    assert_int_equal(in_process(open_for_queues, &own, WITH("CUDA_DEVICE_MAX_CONNECTIONS=")), 0);
-    assert_int_equal(in_process(open_for_queues, &given, WITH("CUDA_DEVICE_MAX_CONNECTIONS=12")),
-                     0);
-    if (build != NULL) { /* a driver that answers to calls, which is built where cuDNN is tested */
-        snprintf(driver, sizeof driver, "%s/tests/libcuda.so.1", build);
-    }
-    if (access(driver, R_OK) == 0) {
-        late.driver = driver;
-        assert_int_equal(in_process(open_for_queues, &late, WITH("CUDA_DEVICE_MAX_CONNECTIONS=")),
-                         0);
-    }
-}
-
 static int count_none(int rank, int world_size, void *argument)
 {
     (void)rank, (void)world_size;
@@ -471,7 +420,6 @@ int main(void)
         cmocka_unit_test(cuda_after_a_fork_is_an_error_that_says_so),
         cmocka_unit_test(a_file_that_is_no_module_is_refused),
         cmocka_unit_test(looking_at_devices_leaves_the_process_fit_to_fork),
-        cmocka_unit_test(streams_get_queues_of_their_own_unless_someone_else_decided),
         cmocka_unit_test(no_devices_come_with_the_reason),
         cmocka_unit_test(a_driver_that_hangs_or_crashes_when_it_is_asked_is_told),
     };

@@ -211,7 +211,7 @@ static struct {
     void *to;
     size_t rows;
     int channels;
-} padded[4], dropped;
+} padded, dropped;
 static int pads;
 
 static bool tf32;
@@ -354,11 +354,11 @@ cddp_status cddpi_cuda_pad_channels(struct cddpi_device *of, cddp_type type, con
 {
     (void)of;
     (void)type;
-    assert_true(pads < 4);
-    padded[pads].from = x;
-    padded[pads].to = out;
-    padded[pads].rows = rows;
-    padded[pads++].channels = channels;
+    padded.from = x;
+    padded.to = out;
+    padded.rows = rows;
+    padded.channels = channels;
+    pads++;
     return CDDP_OK;
 }
 

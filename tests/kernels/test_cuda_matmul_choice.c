@@ -22,7 +22,7 @@ static void reopen(const char *choice, const char *faults)
         setenv("CDDP_PRODUCTS", choice, 1);
     }
     setenv("CDDP_FAKE_CUBLASLT", faults, 1);
-    cuda_ok(cddpi_device_open("cuda", -1, 0, 1, true, &cuda));
+    cuda_ok(cddpi_device_open("cuda", -1, 1, 0, 1, true, &cuda));
 }
 
 static int as_it_was(void **state)
@@ -34,7 +34,7 @@ static int as_it_was(void **state)
     if (cuda != NULL) {
         cddpi_device_close(cuda);
         cuda = NULL;
-        cuda_ok(cddpi_device_open("cuda", -1, 0, 1, true, &cuda));
+        cuda_ok(cddpi_device_open("cuda", -1, 1, 0, 1, true, &cuda));
     }
     return 0;
 }

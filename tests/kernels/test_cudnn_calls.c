@@ -195,65 +195,54 @@ static void gradients_of_filters_become_float32_behind_cudnn(void **state)
     assert_ptr_equal(place_of(1, CDDPI_CONV_W), stats);
 }
 
-static void is_padded(int n, const void *from, const void *to, size_t rows)
-{
-    assert_true(n < pads);
-    assert_ptr_equal(padded[n].from, from);
-    assert_ptr_equal(padded[n].to, to);
-    assert_int_equal(padded[n].rows, rows);
-    assert_int_equal(padded[n].channels, 3);
-}
-
-/* Copies of x and of the filters, or the gradient of the filters' copy, and the workspace lie one
- * behind the other: 2 x 6 x 6 and 16 x 3 x 3 rows of 16 bytes. */
-static void images_of_few_channels_are_given_in_whole_vectors(void **state)
+/* The copy of x, the gradient of whole vectors and the workspace lie one behind the other:
+ * 2 x 6 x 6 and 16 x 3 x 3 rows of 16 bytes. */
+static void filters_of_few_channels_have_their_gradient_of_whole_vectors(void **state)
 {
     struct cddpi_cuda_conv few = conv;
+    const char *gradient;
     bool done = false;
 
     (void)state;
     few.channels = 3;
-    assert_int_equal(cddpi_cudnn_conv(device, &few, qkv, out, dout, &done), CDDP_OK);
-    assert_true(done);
-    assert_int_equal(pads, 2);
-    is_padded(0, qkv, place_of(0, CDDPI_CONV_X), 72);
-    is_padded(1, out, place_of(0, CDDPI_CONV_W), 144);
-    assert_ptr_equal(place_of(0, CDDPI_CONV_Y), dout);
-    done = false;
     assert_int_equal(cddpi_cudnn_conv_weight(device, &few, dout, qkv, true, stats, &done), CDDP_OK);
     assert_true(done);
-    assert_int_equal(pads, 3);
-    is_padded(2, qkv, place_of(1, CDDPI_CONV_X), 72);
-    assert_ptr_equal(place_of(1, CDDPI_CONV_Y), dout);
-    assert_ptr_equal(dropped.from, place_of(1, CDDPI_CONV_W));
+    gradient = place_of(0, CDDPI_CONV_W);
+    assert_int_equal(pads, 1);
+    assert_ptr_equal(padded.from, qkv);
+    assert_ptr_equal(padded.to, place_of(0, CDDPI_CONV_X));
+    assert_int_equal(padded.rows, 72);
+    assert_int_equal(padded.channels, 3);
+    assert_ptr_equal(place_of(0, CDDPI_CONV_Y), dout);
+    assert_ptr_equal(dropped.from, gradient);
     assert_ptr_equal(dropped.to, stats);
     assert_int_equal(dropped.rows, 144);
     assert_int_equal(dropped.channels, 3);
     assert_true(added.add);
     assert_int_equal(added.calls, 0);
-    for (int call = 0; call < 2; call++) {
-        const char *weight = place_of(call, CDDPI_CONV_W);
-
-        assert_int_equal(weight - place_of(call, CDDPI_CONV_X), 1280);
-        assert_int_equal((const char *)fake.workspaces[call] - weight, 2304);
-    }
+    assert_int_equal(gradient - place_of(0, CDDPI_CONV_X), 1280);
+    assert_int_equal((const char *)fake.workspaces[0] - gradient, 2304);
 }
 
-static void an_inputs_gradient_and_float32_are_given_as_they_are(void **state)
+static void all_else_of_few_channels_is_given_as_it_is(void **state)
 {
     struct cddpi_cuda_conv few = conv;
     bool done = false;
 
     (void)state;
     few.channels = 3;
+    assert_int_equal(cddpi_cudnn_conv(device, &few, qkv, out, dout, &done), CDDP_OK);
     assert_int_equal(cddpi_cudnn_conv_input(device, &few, dout, out, qkv, &done), CDDP_OK);
     few.type = CDDP_F32;
-    assert_int_equal(cddpi_cudnn_conv(device, &few, qkv, out, dout, &done), CDDP_OK);
-    assert_int_equal(fake.call_count, 2);
+    assert_int_equal(
+        cddpi_cudnn_conv_weight(device, &few, dout, qkv, false, (float *)(void *)out, &done),
+        CDDP_OK);
+    assert_int_equal(fake.call_count, 3);
     assert_int_equal(pads, 0);
-    for (int call = 0; call < 2; call++) {
+    for (int call = 0; call < 3; call++) {
         assert_ptr_equal(place_of(call, CDDPI_CONV_X), qkv);
         assert_ptr_equal(place_of(call, CDDPI_CONV_W), out);
+        assert_ptr_equal(place_of(call, CDDPI_CONV_Y), dout);
     }
 }
 
@@ -267,11 +256,13 @@ static void few_channels_are_given_as_they_are_where_whole_vectors_do_not_run(vo
     few.channels = 3;
     fake.ms[1] = -1;
     for (int call = 0; call < 2; call++) {
-        assert_int_equal(cddpi_cudnn_conv(device, &few, qkv, out, dout, &done), CDDP_OK);
+        assert_int_equal(cddpi_cudnn_conv_weight(device, &few, dout, qkv, false, stats, &done),
+                         CDDP_OK);
         assert_true(done);
         assert_int_equal(fake.last, 2);
         assert_ptr_equal(place_of(call, CDDPI_CONV_X), qkv);
-        assert_int_equal(pads, 2); /* of the call that failed */
+        assert_int_equal(added.calls, call + 1);
+        assert_int_equal(pads, 1); /* of the call that failed */
         done = false;
     }
 }
@@ -323,8 +314,8 @@ int main(void)
         CASE(a_mix_of_libraries_is_an_error_each_time),
         CASE(another_compute_stream_is_cudnns_too),
         CASE(gradients_of_filters_become_float32_behind_cudnn),
-        CASE(images_of_few_channels_are_given_in_whole_vectors),
-        CASE(an_inputs_gradient_and_float32_are_given_as_they_are),
+        CASE(filters_of_few_channels_have_their_gradient_of_whole_vectors),
+        CASE(all_else_of_few_channels_is_given_as_it_is),
         CASE(few_channels_are_given_as_they_are_where_whole_vectors_do_not_run),
         CASE(a_new_shape_cannot_be_recorded),
         CASE(scratch_grows_and_keeps_what_recordings_know),

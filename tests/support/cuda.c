@@ -7,7 +7,7 @@ struct cddpi_device *cuda;
 int cuda_open(void **state)
 {
     (void)state;
-    if (cddpi_device_open("cuda", -1, 0, 1, true, &cuda) != CDDP_OK) {
+    if (cddpi_device_open("cuda", -1, 1, 0, 1, true, &cuda) != CDDP_OK) {
         print_message("skipped: %s\n", cddp_last_error());
         cuda = NULL;
     }

@@ -52,7 +52,7 @@ struct cddpi_device *open_cuda(void)
 {
     struct cddpi_device *device = NULL;
 
-    if (cddpi_device_open("cuda", 0, 0, 1, false, &device) != CDDP_OK) {
+    if (cddpi_device_open("cuda", 0, 1, 0, 1, false, &device) != CDDP_OK) {
         fprintf(stderr, "%s\n", cddp_last_error());
     }
     return device;

@@ -219,7 +219,7 @@ void expect_below(const char *what, const char *name, enum cddpi_precision preci
 
 int open_device(void)
 {
-    if (cddpi_device_open("cuda", 0, 0, 1, true, &device) != CDDP_OK) {
+    if (cddpi_device_open("cuda", 0, 1, 0, 1, true, &device) != CDDP_OK) {
         printf("skipped: %s\n", cddp_last_error());
         return -1;
     }

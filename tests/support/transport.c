@@ -120,7 +120,7 @@ cddp_status transport_rank_open(struct transport_world *world, int rank, const c
 
     *me = (struct transport_rank){
         .world = world, .rank = rank, .size = world->size, .timeout_ms = SUPPORT_TIMEOUT_MS};
-    status = cddpi_device_open("cuda", rank, rank, world->size, true, &me->device);
+    status = cddpi_device_open("cuda", rank, world->size, rank, world->size, true, &me->device);
     if (status != CDDP_OK) {
         return status;
     }

@@ -14,12 +14,13 @@ enum cddpi_cudnn_conv_id { CDDPI_CONV_X = 1, CDDPI_CONV_W, CDDPI_CONV_Y };
 void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_conv_pass pass,
                             const struct cddpi_cuda_conv *shape);
 
-/** Whether an input in 16 bits has so few channels that it and its filters are copied to whole
- * vectors of them, the rest zeros, for forward and the filters' gradient. cuDNN 9.14 does so itself
- * in its workspace, and makes 33 TFLOP/s of ResNet's first convolution on an H100. */
+/** Whether an input in 16 bits has so few channels that it is copied to whole vectors of them, the
+ * rest zeros, for the filters' gradient: that of ResNet-50's first convolution of 256 images, in
+ * bf16 on an H100, takes cuDNN 9.14 1005 us so, and 1190 us as it is. Forward gains nothing: 1884
+ * us and 1830 us. */
 bool cddpi_cudnn_conv_few(const struct cddpi_cuda_conv *shape);
 
-/** @p shape with the channels of such copies. */
+/** @p shape with the channels of such a copy. */
 struct cddpi_cuda_conv cddpi_cudnn_conv_whole(const struct cddpi_cuda_conv *shape);
 
 #endif

@@ -295,89 +295,9 @@ static cddp_status convolve(struct cddpi_device *device, enum cddpi_cudnn_conv_p
     return status != CDDP_OK ? status : run_conv(&use, x, weight, y, workspace, out_done);
 }
 
-/* Copies of an input of few channels and of its filters, or the filters' gradient, with whole
- * vectors of channels: in scratch, in front of a plan's workspace. */
-struct whole {
-    struct cddpi_cuda_conv shape;
-    size_t pixels, taps; /* rows of channels, of the input and of the filters */
-    void *x, *weight, *workspace;
-};
-
-/* use->plan NULL: there is none for it. */
-static cddp_status make_whole(struct cddpi_device *device, enum cddpi_cudnn_conv_pass pass,
-                              const struct cddpi_cuda_conv *few, const void *x,
-                              struct cddpi_cudnn_use *use, struct whole *out)
-{
-    struct whole whole = {.shape = cddpi_cudnn_conv_whole(few)};
-    size_t row = CDDPI_WHOLE_CHANNELS * cddp_type_bytes(few->type);
-    void *memory;
-    cddp_status status = find_conv(device, pass, &whole.shape, use);
-
-    if (status != CDDP_OK || use->plan == NULL) {
-        return status;
-    }
-    whole.pixels = (size_t)few->count * (size_t)few->height * (size_t)few->width;
-    whole.taps = (size_t)few->outputs * (size_t)few->kernel * (size_t)few->kernel;
-    status = cddpi_cuda_scratch(device,
-                                rounded_up(whole.pixels * row) + rounded_up(whole.taps * row) +
-                                    use->plan->workspace_bytes,
-                                &memory);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    whole.x = memory;
-    whole.weight = (char *)memory + rounded_up(whole.pixels * row);
-    whole.workspace = (char *)whole.weight + rounded_up(whole.taps * row);
-    *out = whole;
-    return cddpi_cuda_pad_channels(device, few->type, x, whole.pixels, few->channels, whole.x);
-}
-
-static cddp_status convolve_whole(struct cddpi_device *device, const struct cddpi_cuda_conv *few,
-                                  const void *x, const void *weight, void *y, bool *out_done)
-{
-    struct cddpi_cudnn_use use;
-    struct whole whole;
-    cddp_status status = make_whole(device, CDDPI_CONV_FORWARD, few, x, &use, &whole);
-
-    if (status != CDDP_OK || use.plan == NULL) {
-        return status;
-    }
-    status = cddpi_cuda_pad_channels(device, few->type, weight, whole.taps, few->channels,
-                                     whole.weight);
-    return status != CDDP_OK ? status
-                             : run_conv(&use, whole.x, whole.weight, y, whole.workspace, out_done);
-}
-
-static cddp_status whole_weight(struct cddpi_device *device, const struct cddpi_cuda_conv *few,
-                                const void *dy, const void *x, bool add, float *dweight,
-                                bool *out_done)
-{
-    struct cddpi_cudnn_use use;
-    struct whole whole;
-    cddp_status status = make_whole(device, CDDPI_CONV_WEIGHT, few, x, &use, &whole);
-
-    if (status != CDDP_OK || use.plan == NULL) {
-        return status;
-    }
-    status = run_conv(&use, whole.x, whole.weight, dy, whole.workspace, out_done);
-    return status != CDDP_OK || !*out_done
-               ? status
-               : cddpi_cuda_add_channels(device, few->type, whole.weight, whole.taps, few->channels,
-                                         add, dweight);
-}
-
 cddp_status cddpi_cudnn_conv(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                              const void *x, const void *weight, void *y, bool *out_done)
 {
-    bool done = false;
-    cddp_status status = cddpi_cudnn_conv_few(shape)
-                             ? convolve_whole(device, shape, x, weight, y, &done)
-                             : CDDP_OK;
-
-    if (status != CDDP_OK || done) {
-        *out_done = done;
-        return status;
-    }
     return convolve(device, CDDPI_CONV_FORWARD, shape, x, weight, y, out_done);
 }
 
@@ -414,13 +334,49 @@ static cddp_status convolve_weight(struct cddpi_device *device, const struct cdd
                : cddpi_cuda_add_float(device, shape->type, memory, count, add, dweight);
 }
 
+/* The same of a copy of x with whole vectors of channels. It, the gradient with those channels and
+ * the plan's workspace lie one behind the other in scratch. */
+static cddp_status convolve_weight_whole(struct cddpi_device *device,
+                                         const struct cddpi_cuda_conv *few, const void *dy,
+                                         const void *x, bool add, float *dweight, bool *out_done)
+{
+    struct cddpi_cuda_conv whole = cddpi_cudnn_conv_whole(few);
+    size_t row = CDDPI_WHOLE_CHANNELS * cddp_type_bytes(few->type);
+    size_t pixels = (size_t)few->count * (size_t)few->height * (size_t)few->width;
+    size_t taps = (size_t)few->outputs * (size_t)few->kernel * (size_t)few->kernel;
+    size_t x_bytes = rounded_up(pixels * row);
+    size_t gradient_bytes = rounded_up(taps * row);
+    struct cddpi_cudnn_use use;
+    void *memory;
+    char *gradient;
+    cddp_status status = find_conv(device, CDDPI_CONV_WEIGHT, &whole, &use);
+
+    if (status != CDDP_OK || use.plan == NULL) {
+        return status;
+    }
+    status = cddpi_cuda_scratch(device, x_bytes + gradient_bytes + use.plan->workspace_bytes,
+                                &memory);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    gradient = (char *)memory + x_bytes;
+    status = cddpi_cuda_pad_channels(device, few->type, x, pixels, few->channels, memory);
+    if (status == CDDP_OK) {
+        status = run_conv(&use, memory, gradient, dy, gradient + gradient_bytes, out_done);
+    }
+    return status != CDDP_OK || !*out_done
+               ? status
+               : cddpi_cuda_add_channels(device, few->type, gradient, taps, few->channels, add,
+                                         dweight);
+}
+
 cddp_status cddpi_cudnn_conv_weight(struct cddpi_device *device,
                                     const struct cddpi_cuda_conv *shape, const void *dy,
                                     const void *x, bool add, float *dweight, bool *out_done)
 {
     bool done = false;
     cddp_status status = cddpi_cudnn_conv_few(shape)
-                             ? whole_weight(device, shape, dy, x, add, dweight, &done)
+                             ? convolve_weight_whole(device, shape, dy, x, add, dweight, &done)
                              : CDDP_OK;
 
     if (status != CDDP_OK || done) {

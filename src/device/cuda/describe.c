@@ -129,17 +129,16 @@ static void describe_device(struct page *page, int index, int count)
 cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_t bytes)
 {
     struct page page = {out, bytes, 0};
-    char connections[160];
+    char connections[256];
     int count;
 
     cddpi_module_host_use(host);
     out[0] = '\0';
-    cuda_connections_prepare();
+    cuda_connections_describe(connections, sizeof connections); /* before CUDA is used here */
     describe_driver(&page);
     describe_libraries(host, &page);
-    cuda_connections_describe(connections, sizeof connections);
     line(&page, "%-14s %s\n", "queues", connections);
-    if (cuda_count(host, &count) != CDDP_OK) {
+    if (cuda_count(host, false, &count) != CDDP_OK) {
         line(&page, "%-14s no: %s\n", "devices", host->last_error());
         return CDDP_OK;
     }

@@ -81,10 +81,11 @@ cddp_status cuda_replay(struct cddpi_device *device, struct cddpi_captured_graph
 void cuda_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph *captured);
 
 /* connections.c */
-/** Ask CUDA for as many hardware queues as it has, unless the environment says how many or CUDA is
- *  in use already. Before the first call of the runtime; later calls do nothing. */
-void cuda_connections_prepare(void);
-/** One sentence: how many, and who decided it. */
+/** If @p has_peers, ask CUDA for as many hardware queues as it has, unless the environment says how
+ *  many. Before the first call of the runtime; when CUDA is in use already, it is too late: that
+ *  is a warning. */
+void cuda_connections_prepare(const struct cddpi_module_host *host, bool has_peers);
+/** One sentence: how many there are or will be, and who decides it. */
 void cuda_connections_describe(char *out, size_t bytes);
 
 /* profile.c */
@@ -94,7 +95,7 @@ cddp_status cuda_profile_open(struct cuda_device *device);
 void cuda_profile_close(struct cuda_device *device);
 
 /* open.c, describe.c */
-cddp_status cuda_count(const struct cddpi_module_host *host, int *out);
+cddp_status cuda_count(const struct cddpi_module_host *host, bool has_peers, int *out);
 cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
                       struct cddpi_device **out);
 void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t bytes);

@@ -44,13 +44,13 @@ static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t e
                           cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-cddp_status cuda_count(const struct cddpi_module_host *host, int *out)
+cddp_status cuda_count(const struct cddpi_module_host *host, bool has_peers, int *out)
 {
     int count = 0;
     cudaError_t error;
 
     cddpi_module_host_use(host);
-    cuda_connections_prepare();
+    cuda_connections_prepare(host, has_peers);
     error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0) {
         error = cudaErrorNoDevice;

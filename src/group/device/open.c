@@ -505,7 +505,7 @@ cddp_status cddpi_group_device_open(cddp_group *group, const char *name, const c
                   sees_one_device();
     struct cddpi_device_ref *ref = NULL;
     struct cddpi_device *device = NULL;
-    cddp_status own = cddpi_device_open(name, group->rank, group->local_rank,
+    cddp_status own = cddpi_device_open(name, group->rank, group->world_size, group->local_rank,
                                         group->local_world_size, shared, &device);
 
     if (own == CDDP_OK) {

@@ -153,7 +153,7 @@ cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, const 
                                        cddp_devices **out)
 {
     const char *key = devices_key(config);
-    struct cddpi_devices_place place = {-1, 0, 1};
+    struct cddpi_devices_place place = {-1, 1, 0, 1};
     struct names names = {.count = 0};
     cddp_status status = check_subset(config);
 
@@ -169,9 +169,9 @@ cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, const 
                                          "parallel.placement that names them");
     } else if (status == CDDP_OK) {
         if (group != NULL) {
-            place = (struct cddpi_devices_place){cddp_group_rank(group),
-                                                 cddp_group_local_rank(group),
-                                                 cddp_group_local_world_size(group)};
+            place = (struct cddpi_devices_place){
+                cddp_group_rank(group), cddp_group_world_size(group), cddp_group_local_rank(group),
+                cddp_group_local_world_size(group)};
         }
         status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
         if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {

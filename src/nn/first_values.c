@@ -1,0 +1,170 @@
+/* first_values.c - owns the first values of parameters and buffers.
+ *
+ * A parameter's values are a function of the seed and its number alone. Element e comes from word
+ * e % 4 of Philox counter e / 4 in the stream (seed, CDDPI_RANDOM_INIT, number). Uniform: (2 u - 1)
+ * x bound with u = 24 bits of the word. Normal: Box and Muller's transform in float64, words 0 and
+ * 1 giving elements 0 (cosine) and 1 (sine), words 2 and 3 the other two.
+ *
+ * So parts of parameters are drawn by several threads, which take them in turns: GPT-2 of 124
+ * million parameters takes seconds on one. */
+#include "base/env.h"
+#include "base/normal.h"
+#include "base/philox.h"
+#include "nn/model_state.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOCK = 65536, MOST_THREADS = 256 }; /* elements that a thread takes at once */
+
+/* What the threads share. Blocks count through all parameters. */
+struct drawing {
+    const struct cddpi_model *model;
+    atomic_size_t next; /* the block that nobody has taken */
+};
+
+static void uniform4(const uint32_t words[4], double bound, float out[4])
+{
+    for (int i = 0; i < 4; i++) {
+        out[i] = (float)((2.0 * (double)cddpi_uniform01(words[i]) - 1.0) * bound);
+    }
+}
+
+static void fill(const cddp_param *tensor, size_t begin, size_t end, float value)
+{
+    float *data = tensor->data;
+
+    for (size_t i = begin; i < end; i++) {
+        data[i] = value;
+    }
+}
+
+/* Elements from @p begin, a multiple of 4, to @p end. */
+static void draw(const cddp_param *tensor, const struct cddpi_param_info *info,
+                 const struct cddpi_philox *stream, size_t begin, size_t end)
+{
+    double mean = info->init == CDDPI_INIT_NORMAL_AROUND_ONE ? 1 : 0;
+    float *data = tensor->data;
+
+    for (size_t i = begin; i < end; i += 4) {
+        size_t left = end - i < 4 ? end - i : 4;
+        uint32_t words[4];
+        float values[4];
+
+        cddpi_philox4(stream, i / 4, words);
+        if (info->init == CDDPI_INIT_UNIFORM) {
+            uniform4(words, info->spread, values);
+        } else {
+            cddpi_normal4(words, mean, info->spread, values);
+        }
+        memcpy(data + i, values, left * sizeof *values);
+    }
+}
+
+static void make_block(const struct cddpi_model *model, size_t param, size_t block)
+{
+    const cddp_param *tensor = &model->params.items[param];
+    const struct cddpi_param_info *info = &model->infos[param];
+    struct cddpi_philox stream = cddpi_philox_stream(model->seed, CDDPI_RANDOM_INIT,
+                                                     cddpi_model_param_number(model, param));
+    size_t begin = block * BLOCK;
+    size_t end = cddpi_tensor_elements(tensor);
+
+    end = end - begin < BLOCK ? end : begin + BLOCK;
+    switch (info->init) {
+    case CDDPI_INIT_ZERO:
+        fill(tensor, begin, end, 0);
+        break;
+    case CDDPI_INIT_ONE:
+        fill(tensor, begin, end, 1);
+        break;
+    case CDDPI_INIT_UNIFORM:
+    case CDDPI_INIT_NORMAL:
+    case CDDPI_INIT_NORMAL_AROUND_ONE:
+        draw(tensor, info, &stream, begin, end);
+        break;
+    }
+}
+
+static size_t blocks_of(const struct cddpi_model *model, size_t param)
+{
+    return (cddpi_tensor_elements(&model->params.items[param]) + BLOCK - 1) / BLOCK;
+}
+
+/* Make blocks until there are none. */
+static void *make_blocks(void *argument)
+{
+    struct drawing *drawing = argument;
+    const struct cddpi_model *model = drawing->model;
+    size_t block = atomic_fetch_add(&drawing->next, 1);
+    size_t before = 0; /* blocks of the parameters before this one */
+
+    for (size_t p = 0; p < model->params.count; p++) {
+        size_t count = blocks_of(model, p);
+
+        for (; block < before + count; block = atomic_fetch_add(&drawing->next, 1)) {
+            make_block(model, p, block - before);
+        }
+        before += count;
+    }
+    return NULL;
+}
+
+/* $CDDP_THREADS, else the processors of this rank, for a moment in which it does nothing else. A
+ * launcher may have bound it to its share of them; otherwise all ranks have the same. */
+static int threads_of_rank(const struct cddpi_model *model)
+{
+    int64_t ranks = model->group != NULL ? cddp_group_local_world_size(model->group) : 1;
+    int64_t share = sysconf(_SC_NPROCESSORS_ONLN) / ranks;
+    int64_t given = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 0);
+    cpu_set_t own;
+
+    if (given > 0) {
+        return (int)given;
+    }
+    if (sched_getaffinity(0, sizeof own, &own) != 0) {
+        return 1;
+    }
+    share = share < CPU_COUNT(&own) ? share : CPU_COUNT(&own);
+    return share > 1 ? (int)share : 1;
+}
+
+static void make_params(const struct cddpi_model *model)
+{
+    struct drawing drawing = {.model = model};
+    pthread_t threads[MOST_THREADS];
+    size_t blocks = 0;
+    int wanted = threads_of_rank(model);
+    int count = 0;
+    sigset_t all, before;
+
+    for (size_t p = 0; p < model->params.count; p++) {
+        blocks += blocks_of(model, p);
+    }
+    sigfillset(&all); /* signals are for the thread that trains */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* the caller is one of them, and makes alone what others cannot be started for */
+    while (count < MOST_THREADS && count + 1 < wanted && (size_t)count + 1 < blocks &&
+           pthread_create(&threads[count], NULL, make_blocks, &drawing) == 0) {
+        count++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)make_blocks(&drawing);
+    for (int i = 0; i < count; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+}
+
+void cddpi_model_make_first_values(const struct cddpi_model *model)
+{
+    for (size_t i = 0; i < model->buffers.count; i++) {
+        const cddp_param *buffer = &model->buffers.items[i];
+
+        fill(buffer, 0, cddpi_tensor_elements(buffer), model->first_values[i]);
+    }
+    make_params(model);
+}
