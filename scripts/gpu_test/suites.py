@@ -6,7 +6,7 @@ from .packing import GPU_TESTS
 
 # Programs whose CUDA is used by one process at a time. They say whether kernels are right, so they come first.
 SINGLE = re.compile(r"test_(cuda_\w+|nn_cuda|nn_cuda_step|nn_cuda_passes|device|device_faults|device_queues|"
-                    r"device_record|prefetcher|optim_device|launcher_gpu)$")
+                    r"device_capture|prefetcher|optim_device|launcher_gpu)$")
 # On the emulation each part shows with a few small programs that it works: Meson runs them all anyway.
 EMULATED = ("test_cuda_squares", "test_device_capture", "test_cuda_images", "test_group_device_open")
 
