@@ -26,6 +26,29 @@ static void a_step_makes_the_passes_of_pytorchs_example_on_any_number_of_ranks(v
     follow_pytorch(3, "true");
 }
 
+static long long number_behind(const char *text, const char *word)
+{
+    const char *at = strstr(text, word);
+
+    assert_non_null(at);
+    return strtoll(at + strlen(word), NULL, 10);
+}
+
+/* Adam keeps two numbers for each parameter, in memory that is rounded up. */
+static void metrics_count_the_memory_of_both_networks(void **state)
+{
+    char *metrics;
+    long long count;
+
+    (void)state;
+    metrics = get_file(in_work("follow-1-true/metrics.jsonl"), NULL);
+    count = number_behind(metrics, "\"parameters\":");
+    assert_true(count > 0);
+    assert_int_equal(number_behind(metrics, "\"gradients_bytes\":"), 4 * count);
+    assert_true(number_behind(metrics, "\"optimizer_bytes\":") >= 8 * count);
+    free(metrics);
+}
+
 static void both_networks_go_on_from_a_checkpoint_with_the_same_bits(void **state)
 {
     (void)state;
@@ -188,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_makes_the_passes_of_pytorchs_example_on_any_number_of_ranks),
+        cmocka_unit_test(metrics_count_the_memory_of_both_networks),
         cmocka_unit_test(both_networks_go_on_from_a_checkpoint_with_the_same_bits),
         cmocka_unit_test(weights_and_learning_rates_are_those_of_both_networks),
         cmocka_unit_test(a_rank_without_samples_takes_part),

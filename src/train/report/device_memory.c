@@ -63,6 +63,17 @@ static struct cddpi_held_memory *home_of(const struct cddpi_trainer *trainer, si
     return &all[device];
 }
 
+static void add_trainer(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
+{
+    add_models(trainer, all);
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        struct cddpi_held_memory *home = home_of(trainer, i, all);
+
+        home->gradients += cddpi_tensors_bytes(&trainer->params[i], 1);
+        home->optimizer += cddpi_optim_state_bytes(trainer->optim, i);
+    }
+}
+
 cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
                                         struct cddpi_held_memory **out, int *out_count)
 {
@@ -72,12 +83,9 @@ cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
     if (all == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", count);
     }
-    add_models(trainer, all);
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        struct cddpi_held_memory *home = home_of(trainer, i, all);
-
-        home->gradients += cddpi_tensors_bytes(&trainer->params[i], 1);
-        home->optimizer += cddpi_optim_state_bytes(trainer->optim, i);
+    add_trainer(trainer, all);
+    if (trainer->generator != NULL) {
+        add_trainer(trainer->generator, all);
     }
     *out = all;
     *out_count = count;
