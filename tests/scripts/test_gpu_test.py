@@ -5,10 +5,10 @@ import argparse, contextlib, io, json, os, re, stat, sys, tempfile, time, unitte
 sys.dont_write_bytecode = True
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from gpu_test import main, packing, profile, smoke, suites, tables, text, training  # noqa: E402
+from gpu_test import bits, main, packing, profile, smoke, suites, tables, text, training  # noqa: E402
 from gpu_test.machine import Failed, Machine, choose_libraries, fallbacks, file_text, library_version  # noqa: E402
 
-STEP = {"loss": 4.0, "step_ms": 10.0, "tokens_per_s": 100.0}
+STEP = {"loss": 4.0, "grad_norm": 1.0, "step_ms": 10.0, "tokens_per_s": 100.0}
 SLOWER = "cddp rank 0 warn: cuDNN: no plan; slower kernels are taken instead"
 
 NCU = '''==PROF== Connected to process 12
@@ -61,6 +61,20 @@ class FakeRuns(unittest.TestCase):
         self.assertEqual(part["rows"], {})
         self.assertEqual(len([text for text in part["failed"] if "slower kernels" in text]), len(training.SHARED))
         self.assertIn("slower kernels", "\n".join(tables.ranks(part)))
+
+    def test_runs_that_differ_in_one_bit_are_told(self):
+        self.launcher("all was well")
+        part = {}
+        bits.run_bits(self.machine, io.StringIO(), part)
+        self.assertEqual((part["failed"], part["rows"]["resnet50"]["same"]), ([], True))
+        self.assertIn("| resnet50 | 2 | the same bits |", "\n".join(tables.bits(part)))
+        launcher = f"{self.at}/launcher/cddp-run"
+        with open(launcher, "a") as file:  # each run has a loss of its own
+            file.write(f"echo >> {self.at}/runs\nsed -i \"s/\\\"loss\\\": 4.0/\\\"loss\\\": 4.$(wc -l < {self.at}/runs)/\" "
+                       "\"$at/metrics.jsonl\"\n")
+        bits.run_bits(self.machine, io.StringIO(), part)
+        self.assertEqual(len(part["failed"]), 2)
+        self.assertIn("| resnet50 | 2 | DIFFER |", "\n".join(tables.bits(part)))
 
     def test_only_the_emulated_modules_lack_of_cudnn_is_no_fallback(self):
         line = "libcudnn.so cannot be opened: the emulated module has none; slower kernels are taken instead"
