@@ -375,6 +375,17 @@ void assert_same_file(const char *a, const char *b)
     free(b_text);
 }
 
+cddp_safetensors *open_weights(const char *run_dir, int step)
+{
+    cddp_safetensors *file = NULL;
+
+    assert_int_equal(
+        cddp_safetensors_open(in_work("%s/checkpoints/step-%08d/model.safetensors", run_dir, step),
+                              &file),
+        CDDP_OK);
+    return file;
+}
+
 void assert_same_checkpoint(const char *run_a, const char *run_b, int step)
 {
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "state.json"};

@@ -5,6 +5,8 @@
 
 #include "support/test.h"
 
+#include <cddp/checkpoint.h>
+
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -79,6 +81,8 @@ double metric(const char *run_dir, uint64_t step, const char *name);
 void wait_for_steps(const char *run_dir);
 void assert_same_file(const char *a, const char *b);
 void assert_same_checkpoint(const char *run_a, const char *run_b, int step);
+/* The model of a run's checkpoint; released with cddp_safetensors_close(). */
+cddp_safetensors *open_weights(const char *run_dir, int step);
 
 /* The text that the model wrote after @p step, released with free(); NULL: none. */
 char *written(const char *run_dir, int64_t step);

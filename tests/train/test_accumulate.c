@@ -13,12 +13,8 @@ struct parameters {
 static struct parameters read_parameters(const char *run_dir, int step)
 {
     struct parameters out = {.count = 0};
-    cddp_safetensors *file = NULL;
+    cddp_safetensors *file = open_weights(run_dir, step);
 
-    assert_int_equal(
-        cddp_safetensors_open(in_work("%s/checkpoints/step-%08d/model.safetensors", run_dir, step),
-                              &file),
-        CDDP_OK);
     for (size_t i = 0; i < cddp_safetensors_count(file); i++) {
         const cddp_tensor *tensor = cddp_safetensors_at(file, i);
         size_t count = 1;

@@ -141,12 +141,8 @@ static void weights_of_a_file_are_those_of_both_networks(void **state)
     memcpy(arguments, still, sizeof arguments);
     arguments[2] = weights;
     run_named("gan.conf", 2, "still", CUDA, arguments);
-    assert_int_equal(cddp_safetensors_open(
-                         in_work("first/checkpoints/step-00000002/model.safetensors"), &files[0]),
-                     CDDP_OK);
-    assert_int_equal(cddp_safetensors_open(
-                         in_work("still/checkpoints/step-00000001/model.safetensors"), &files[1]),
-                     CDDP_OK);
+    files[0] = open_weights("first", 2);
+    files[1] = open_weights("still", 1);
     for (size_t i = 0; i < cddp_safetensors_count(files[0]); i++) {
         const cddp_tensor *a = cddp_safetensors_at(files[0], i);
         const cddp_tensor *b = cddp_safetensors_find(files[1], a->name);

@@ -26,16 +26,9 @@ static void run_text(const char *name, int ranks, const char *a, const char *b, 
 /* The largest difference of any two parameters of two runs' last checkpoints. */
 static double difference(const char *a, const char *b)
 {
-    cddp_safetensors *files[2] = {NULL, NULL};
-    const char *names[] = {a, b};
+    cddp_safetensors *files[2] = {open_weights(a, STEPS), open_weights(b, STEPS)};
     double most = 0;
 
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(
-            cddp_safetensors_open(
-                in_work("%s/checkpoints/step-%08d/model.safetensors", names[i], STEPS), &files[i]),
-            CDDP_OK);
-    }
     assert_int_equal(cddp_safetensors_count(files[0]), cddp_safetensors_count(files[1]));
     for (size_t i = 0; i < cddp_safetensors_count(files[0]); i++) {
         const cddp_tensor *x = cddp_safetensors_at(files[0], i);
