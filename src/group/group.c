@@ -52,12 +52,12 @@ static void leave(cddp_group *group)
 {
     cddpi_group_note_closed(group);
     cddpi_trace_close(group);
-    cddpi_dump_withdraw(group);
     cddpi_user_store_destroy(group->user_store);
     if (cddpi_group_has_device(group)) {
         cddpi_group_device_close(group);
     }
     cddpi_queue_fini(group);
+    cddpi_dump_withdraw(group); /* after its threads: a failure of theirs is written, too */
     group->ops->close(group->backend);
     for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
         work->group = NULL; /* its owner will destroy it */
