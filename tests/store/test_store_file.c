@@ -89,20 +89,26 @@ static void the_file_of_a_crashed_run_is_not_read(void **state)
 
 static int test_goes_on[2]; /* a pipe */
 
-/* A rank with a child that lives on. */
+/* A rank with a child that lives on: it has begun, and so has let go of what is the rank's alone. */
 static int orphaning_rank(int rank, int world_size, void *argument)
 {
     cddp_store *store = open_place(argument);
+    int child_lives[2];
     char end;
 
     (void)rank;
     (void)world_size;
     CHECK(store != NULL);
     CHECK(cddp_store_set(store, "address", "of a dead process", 17) == CDDP_OK);
+    CHECK(pipe(child_lives) == 0);
     if (fork() == 0) {
         close(test_goes_on[1]);
+        close(child_lives[0]);
+        close(child_lives[1]);
         _exit(read(test_goes_on[0], &end, 1) != 0);
     }
+    close(child_lives[1]);
+    CHECK(read(child_lives[0], &end, 1) == 0); /* once the child has closed its end, too */
     kill(getpid(), SIGKILL);
     return 1;
 }
