@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/own_fd.h"
+#include "group/net/tcp/congestion.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -155,6 +156,7 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
     if (socket == NULL) {
         return false;
     }
+    cddpi_tcp_congestion_choose(stream->fd);
     socket->stream = *stream;
     socket->pair = pair;
     socket->slot = slot;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/own_fd.h"
+#include "group/net/tcp/congestion.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -76,11 +77,14 @@ static cddp_status make_descriptors(struct cddpi_carrier *tcp)
 
 static cddp_status read_settings(struct cddpi_carrier *tcp)
 {
+    cddp_status status;
+
     tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
                                                DEFAULT_SOCKETS);
     tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
                                                 DEFAULT_LIMIT_MS);
-    return cddpi_encryption(tcp->params.token, &tcp->encrypts);
+    status = cddpi_tcp_congestion_check();
+    return status == CDDP_OK ? cddpi_encryption(tcp->params.token, &tcp->encrypts) : status;
 }
 
 static cddp_status want_leaders(struct cddpi_carrier *tcp)
