@@ -89,7 +89,8 @@ static void the_file_of_a_crashed_run_is_not_read(void **state)
 
 static int test_goes_on[2]; /* a pipe */
 
-/* A rank with a child that lives on: it has begun, and so has let go of what is the rank's alone. */
+/* A rank with a child that lives on: it has begun, and so has let go of what is the rank's alone.
+ */
 static int orphaning_rank(int rank, int world_size, void *argument)
 {
     cddp_store *store = open_place(argument);
