@@ -206,10 +206,17 @@ static cddp_status advance_op(struct cddpi_backend *net, struct cddpi_group_op *
     return status;
 }
 
+/* Whether @p op is a collective that has not begun: others wait for what it sends first, and what
+ * has come for it has no place before. */
+static bool is_new(const struct cddpi_group_op *op)
+{
+    return op->kind != CDDPI_SEND && op->kind != CDDPI_RECV && net_state_of(op)->collective == NULL;
+}
+
 /* What the operation has begun to send leaves before anybody computes or sleeps. */
 cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
-    cddp_status status = cddpi_net_progress(net);
+    cddp_status status = is_new(op) ? CDDP_OK : cddpi_net_progress(net);
     bool any = true;
 
     *out_done = false;
