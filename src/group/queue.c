@@ -1,6 +1,6 @@
 /* queue.c - runs a group's operations in order: on the comm thread where the rank has a core to
- * spare, else inside the calls of the thread that owns the group, and, between machines, meanwhile
- * on a thread that mostly sleeps (wire.c). */
+ * spare (comm.c), else inside the calls of the thread that owns the group, and, between machines,
+ * meanwhile on a thread that mostly sleeps (wire.c). */
 #include "group/queue.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -18,16 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SLICE_NS = 50000000, SPIN_NS = 50000, YIELDS = 64, PAUSES = 16 };
-
-static void pause_cpu(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
+enum { SPIN_NS = 50000, YIELDS = 64 };
 
 static unsigned channel_of(const struct cddpi_group_op *op)
 {
@@ -228,11 +219,6 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
     return true;
 }
 
-static bool arrived(struct cddpi_queue *queue)
-{
-    return queue->threaded && atomic_load_explicit(&queue->arrived, memory_order_acquire);
-}
-
 bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthread_mutex_t *mutex)
 {
     struct cddpi_queue *queue = &group->queue;
@@ -246,16 +232,17 @@ bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthr
         only = &queue->channels[0].first->op;
     }
     ticket = ops->prepare_sleep(group->backend, only);
-    if (!cddpi_queue_advance(group) && !arrived(queue) && check_all(group, overslept, &until) &&
-        queue->running > 0) {
+    if (!cddpi_queue_advance(group) && !cddpi_queue_arrived(queue) &&
+        check_all(group, overslept, &until) && queue->running > 0) {
         int64_t now = cddpi_now_ns();
 
         until = until < limit_ns ? until : limit_ns;
-        until = until - now < SLICE_NS ? until - now : SLICE_NS;
+        until = until - now < CDDPI_QUEUE_SLICE_NS ? until - now : CDDPI_QUEUE_SLICE_NS;
         if (mutex != NULL) {
             pthread_mutex_unlock(mutex);
         }
-        result = until > 0 && !ops->sleep(group->backend, ticket, until) && until == SLICE_NS;
+        result = until > 0 && !ops->sleep(group->backend, ticket, until) &&
+                 until == CDDPI_QUEUE_SLICE_NS;
         if (mutex != NULL) {
             pthread_mutex_lock(mutex);
         }
@@ -264,8 +251,7 @@ bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthr
     return result;
 }
 
-/* Wait between two looks at a queue in which nothing advances. */
-static void back_off(cddp_group *group, struct cddpi_backoff *backoff, int64_t limit_ns)
+void cddpi_queue_back_off(cddp_group *group, struct cddpi_backoff *backoff, int64_t limit_ns)
 {
     struct cddpi_queue *queue = &group->queue;
     int64_t now;
@@ -281,9 +267,7 @@ static void back_off(cddp_group *group, struct cddpi_backoff *backoff, int64_t l
             backoff->spin_until_ns = now + queue->spin_ns;
         }
         if (now < backoff->spin_until_ns) {
-            for (int i = 0; i < PAUSES; i++) {
-                pause_cpu();
-            }
+            cddpi_queue_pause();
             return;
         }
     }
@@ -309,106 +293,7 @@ void cddpi_queue_run_here(cddp_group *group, struct cddp_work *work, int64_t dea
         if (deadline_ns != 0 && cddpi_now_ns() >= deadline_ns) {
             return;
         }
-        back_off(group, &backoff, limit);
-    }
-}
-
-/* On the comm thread: put operations that came since the last look into their channels. Returns
- * false when the thread is to stop. */
-static bool take_incoming(struct cddpi_queue *queue, unsigned *running)
-{
-    bool stop;
-
-    if (!arrived(queue)) {
-        return true;
-    }
-    pthread_mutex_lock(&queue->mutex);
-    while (queue->incoming != NULL) {
-        struct cddp_work *work = queue->incoming;
-
-        queue->incoming = work->next;
-        cddpi_queue_push(queue, work);
-        (*running)++;
-    }
-    stop = queue->stop;
-    atomic_store_explicit(&queue->arrived, stop, memory_order_relaxed);
-    pthread_mutex_unlock(&queue->mutex);
-    return !stop;
-}
-
-/* There is nothing to do: spin a little, since the next bucket often comes soon, then sleep. */
-static void idle(struct cddpi_queue *queue)
-{
-    int64_t until = cddpi_now_ns() + queue->spin_ns;
-
-    while (queue->spin_ns > 0 && !arrived(queue) && cddpi_now_ns() < until) {
-        for (int i = 0; i < PAUSES; i++) {
-            pause_cpu();
-        }
-    }
-    pthread_mutex_lock(&queue->mutex);
-    queue->idle = true;
-    while (queue->incoming == NULL && !queue->stop) {
-        pthread_cond_wait(&queue->wake, &queue->mutex);
-    }
-    queue->idle = false;
-    pthread_mutex_unlock(&queue->mutex);
-}
-
-static void *comm_main(void *argument)
-{
-    cddp_group *group = argument;
-    struct cddpi_queue *queue = &group->queue;
-    struct cddpi_backoff backoff = {0};
-    unsigned running = 0; /* once it is 0 the calling thread may use the channels */
-
-    for (;;) {
-        bool any;
-
-        if (!take_incoming(queue, &running)) {
-            return NULL;
-        }
-        if (running == 0) {
-            idle(queue);
-            continue;
-        }
-        any = cddpi_queue_advance(group);
-        if (any || queue->running == 0) {
-            backoff = (struct cddpi_backoff){0};
-        } else {
-            back_off(group, &backoff, INT64_MAX);
-        }
-        running = cddpi_queue_count_finished(queue);
-    }
-}
-
-static bool wait_for_thread(struct cddpi_queue *queue, struct cddp_work *work, int64_t deadline_ns)
-{
-    int64_t spin_until = cddpi_now_ns() + queue->spin_ns;
-
-    for (;;) {
-        uint32_t done = atomic_load_explicit(&work->done, memory_order_acquire);
-        int64_t now;
-
-        if (done == 1) {
-            return true;
-        }
-        now = cddpi_now_ns();
-        if (deadline_ns != 0 && now >= deadline_ns) {
-            return false;
-        }
-        if (now < spin_until) {
-            for (int i = 0; i < PAUSES; i++) {
-                pause_cpu();
-            }
-            continue;
-        }
-        if (done == 2 || atomic_compare_exchange_strong(&work->done, &done, 2)) {
-            int64_t left = deadline_ns != 0 ? deadline_ns - now : SLICE_NS;
-            struct timespec limit = {left / 1000000000, left % 1000000000};
-
-            syscall(SYS_futex, &work->done, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2, &limit, NULL, 0);
-        }
+        cddpi_queue_back_off(group, &backoff, limit);
     }
 }
 
@@ -508,33 +393,20 @@ void cddpi_queue_submit(cddp_group *group, struct cddp_work *work)
         cddpi_wire_submit(group, work);
         return;
     }
-    if (!queue->threaded) {
-        cddpi_queue_push(queue, work);
-        (void)cddpi_queue_advance(group);
-        (void)cddpi_queue_count_finished(queue);
+    if (queue->threaded) {
+        cddpi_comm_submit(group, work);
         return;
     }
-    work->next = NULL;
-    pthread_mutex_lock(&queue->mutex);
-    if (queue->incoming == NULL) {
-        queue->incoming = work;
-    } else {
-        queue->incoming_last->next = work;
-    }
-    queue->incoming_last = work;
-    atomic_store_explicit(&queue->arrived, true, memory_order_release);
-    if (queue->idle) {
-        pthread_cond_signal(&queue->wake);
-    }
-    pthread_mutex_unlock(&queue->mutex);
-    group->ops->wake(group->backend);
+    cddpi_queue_push(queue, work);
+    (void)cddpi_queue_advance(group);
+    (void)cddpi_queue_count_finished(queue);
 }
 
 bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)
 {
     if (atomic_load_explicit(&work->done, memory_order_acquire) != 1) {
         if (group->queue.threaded) {
-            return wait_for_thread(&group->queue, work, deadline_ns);
+            return cddpi_comm_wait(&group->queue, work, deadline_ns);
         }
         if (group->queue.shared) {
             cddpi_wire_wait(group, work, deadline_ns);
@@ -596,7 +468,7 @@ cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores)
         return CDDP_OK;
     }
     queue->threaded = true;
-    return start_thread(group, comm_main);
+    return start_thread(group, cddpi_comm_main);
 }
 
 void cddpi_queue_fini(cddp_group *group)
