@@ -161,8 +161,10 @@ enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
     size_t piece_bytes = cddpi_piece_bytes(link, tree->hosts, leaf_bytes);
 
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
-        double seconds = cddpi_pieces_seconds(tree, link, (enum cddpi_algorithm)a, leaf_bytes,
-                                              sum_bytes, piece_bytes);
+        /* an exchange is for little data, and goes in one piece */
+        double seconds = cddpi_pieces_seconds(
+            tree, link, (enum cddpi_algorithm)a, leaf_bytes, sum_bytes,
+            a == CDDPI_ALGORITHM_EXCHANGE ? leaf_bytes : piece_bytes);
 
         if (seconds < best_s) {
             best = (enum cddpi_algorithm)a;

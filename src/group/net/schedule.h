@@ -163,7 +163,8 @@ double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_li
                             enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
                             size_t piece_bytes);
 
-/** The algorithm that takes the shortest time, in pieces of cddpi_piece_bytes(), and how long.
+/** The algorithm that takes the shortest time, and how long: an exchange in one piece, the others
+ *  in pieces of cddpi_piece_bytes().
  *  @param out_s  May be NULL. */
 enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
                                             const struct cddpi_link *link, size_t leaf_bytes,
