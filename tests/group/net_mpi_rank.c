@@ -122,6 +122,7 @@ static void exchange_all(cddp_group *among, struct cddpi_carrier *carrier)
                                              : (uint32_t)at / 2;
                 t->is_send = (way + rank) % 2 == 0;
                 t->bytes = sizes[at / 2];
+                t->cut_bytes = at / 2 % 2 == 0 ? 0 : 32768;
                 t->data = data = t->bytes > 0 ? malloc(t->bytes) : NULL;
                 MUST(data != NULL || t->bytes == 0);
                 for (size_t i = 0; t->is_send && i < t->bytes; i++) {
@@ -279,6 +280,40 @@ static void mismatches(void)
     ops->forget(carrier);
     free(t.data);
     MUST(cddp_barrier(group, NULL) == CDDP_OK);
+}
+
+/* What is cut goes in messages of so many bytes, in order: rank 1 takes them one by one. */
+static void cuts(void)
+{
+    enum { CUT = 60000, MESSAGES = 40 };
+    static unsigned char data[CUT * MESSAGES + 1000];
+    int rank = cddp_group_rank(group);
+    struct cddpi_transfer t = {.peer = rank ^ 1,
+                               .tag = 5,
+                               .is_send = rank == 0,
+                               .data = data,
+                               .bytes = sizeof data,
+                               .cut_bytes = CUT};
+    struct cddpi_carrier *carrier;
+
+    MUST(open_carrier(group, TIMEOUT_MS, &carrier) == CDDP_OK);
+    for (size_t i = 0; rank == 0 && i < sizeof data; i++) {
+        data[i] = content(0, 1, 5, i);
+    }
+    for (size_t from = 0; rank == 1 && from < sizeof data; from += CUT) {
+        t.data = data + from;
+        t.bytes = from < (size_t)CUT * MESSAGES ? CUT : sizeof data - from;
+        MUST(ops->start(carrier, &t) == CDDP_OK);
+        advance(carrier, &t, 1);
+    }
+    if (rank == 0) {
+        MUST(ops->start(carrier, &t) == CDDP_OK);
+        advance(carrier, &t, 1);
+    }
+    for (size_t i = 0; i < sizeof data; i++) {
+        MUST(data[i] == content(0, 1, 5, i));
+    }
+    ops->close(carrier);
 }
 
 /* Rank 1 dies while the others wait for it. */
@@ -470,8 +505,9 @@ static const struct action {
     {"aborts", aborts},       {"forgets", forgets},
     {"lends", lends},         {"mismatches", mismatches},
     {"dies", dies},           {"fails", fails},
-    {"misses", misses},       {"breaks", breaks},
-    {"stands", stands},       {"waits", waits},
+    {"cuts", cuts},           {"misses", misses},
+    {"breaks", breaks},       {"stands", stands},
+    {"waits", waits},
 #ifdef OWNS_MPI
     {"halves", halves},       {"both", both},
     {"refuses", refuses},     {"serializes", serializes},

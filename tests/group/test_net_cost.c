@@ -136,8 +136,11 @@ static enum cddpi_algorithm best(int hosts, const struct cddpi_link *link, size_
     enum cddpi_algorithm algorithm = cddpi_algorithm_choose(&tree, link, bytes, bytes, &seconds);
 
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
+        size_t piece = a == CDDPI_ALGORITHM_EXCHANGE ? bytes
+                                                     : cddpi_piece_bytes(link, hosts, bytes);
+
         assert_true(seconds <= cddpi_pieces_seconds(&tree, link, (enum cddpi_algorithm)a, bytes,
-                                                    bytes, cddpi_piece_bytes(link, hosts, bytes)));
+                                                    bytes, piece));
     }
     cddpi_tree_fini(&tree);
     return algorithm;
@@ -199,6 +202,36 @@ static void pieces_hide_latency_and_processor_behind_the_wire(void **state)
     cddpi_tree_fini(&tree);
 }
 
+/* An exchange is one piece, so nothing hides its merges: a latency that was measured on a busy
+ * machine is no reason for one. */
+static void large_messages_are_not_exchanged_for_their_latency(void **state)
+{
+    struct cddpi_tree tree = equal_hosts(2, 1);
+
+    (void)state;
+    for (double latency_s = 1e-6; latency_s < 2e-3; latency_s *= 2) {
+        for (double bytes_per_s = 1e8; bytes_per_s < 2e9; bytes_per_s *= 2) {
+            struct cddpi_link link = {latency_s, bytes_per_s, 8e9};
+
+            assert_int_not_equal(cddpi_algorithm_choose(&tree, &link, 64 << 20, 64 << 20, NULL),
+                                 CDDPI_ALGORITHM_EXCHANGE);
+        }
+    }
+    cddpi_tree_fini(&tree);
+}
+
+/* 60 KiB and MPI's headers are what Open MPI sends over TCP without asking first; a link so fast
+ * that copies are not hidden behind it gets whole transfers. */
+static void transfers_are_cut_where_the_link_is_slower_than_copies(void **state)
+{
+    (void)state;
+    for (double gbit = 0.01; gbit <= 10; gbit *= 10) {
+        assert_int_equal(cddpi_cut_bytes(&(struct cddpi_link){1e-4, gbit * 1.25e8, 8e9}), 61440);
+    }
+    assert_int_equal(cddpi_cut_bytes(&(struct cddpi_link){7e-6, 4e9, 1e10}), 0);
+    assert_int_equal(cddpi_cut_bytes(&(struct cddpi_link){2e-6, 12.5e9, 1e10}), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +239,8 @@ int main(void)
         cmocka_unit_test(the_bytes_are_those_of_the_schedules),
         cmocka_unit_test(small_messages_take_few_rounds_and_large_ones_few_bytes),
         cmocka_unit_test(pieces_are_whole_lines_within_bounds),
+        cmocka_unit_test(large_messages_are_not_exchanged_for_their_latency),
+        cmocka_unit_test(transfers_are_cut_where_the_link_is_slower_than_copies),
         cmocka_unit_test(pieces_hide_latency_and_processor_behind_the_wire),
     };
 

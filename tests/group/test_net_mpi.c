@@ -32,6 +32,12 @@ static void long_messages_are_cut_and_put_together(void **state)
     unsetenv("CDDP_MPI_MODULE");
 }
 
+static void what_is_cut_goes_in_messages_of_that_size(void **state)
+{
+    (void)state;
+    run_well(2, "cuts");
+}
+
 static void parts_of_a_group_have_carriers_of_their_own(void **state)
 {
     (void)state;
@@ -338,6 +344,7 @@ int main(void)
         cmocka_unit_test(without_mpirun_it_says_what_is_missing),
         cmocka_unit_test(messages_of_all_sizes_arrive_as_they_were_sent),
         cmocka_unit_test(long_messages_are_cut_and_put_together),
+        cmocka_unit_test(what_is_cut_goes_in_messages_of_that_size),
         cmocka_unit_test(parts_of_a_group_have_carriers_of_their_own),
         cmocka_unit_test(an_abort_reaches_all_other_hosts_in_its_own_words),
         cmocka_unit_test(what_nobody_sends_can_be_forgotten),

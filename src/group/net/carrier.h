@@ -41,7 +41,9 @@ struct cddpi_transfer {
     bool is_send;
     void *data; /* a send only reads it; may be NULL when bytes is 0 */
     size_t bytes;
-    bool is_done; /* set by start or progress: data may be used again, or has arrived */
+    size_t cut_bytes; /* a carrier that cuts sends messages of so many bytes: the same on both
+                         sides; 0: as it likes */
+    bool is_done;     /* set by start or progress: data may be used again, or has arrived */
 
     _Alignas(8) unsigned char state[96]; /* the carrier's own */
 };
@@ -79,6 +81,7 @@ struct cddpi_carrier_params {
 struct cddpi_carrier_ops {
     const char *name;
     bool is_blind; /* check() says nothing of a host that vanishes */
+    bool cuts;     /* it looks at a transfer's cut_bytes */
 
     /* Whether it could serve, as far as one rank knows: the library is there, mpirun started us.
      * Words why not. */

@@ -161,8 +161,10 @@ enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
     size_t piece_bytes = cddpi_piece_bytes(link, tree->hosts, leaf_bytes);
 
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
-        double seconds = cddpi_pieces_seconds(tree, link, (enum cddpi_algorithm)a, leaf_bytes,
-                                              sum_bytes, piece_bytes);
+        /* an exchange is for little data, and goes in one piece */
+        double seconds = cddpi_pieces_seconds(
+            tree, link, (enum cddpi_algorithm)a, leaf_bytes, sum_bytes,
+            a == CDDPI_ALGORITHM_EXCHANGE ? leaf_bytes : piece_bytes);
 
         if (seconds < best_s) {
             best = (enum cddpi_algorithm)a;
@@ -191,4 +193,19 @@ size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes)
 
     best = fmin(fmax(fmax(best, least), in_wait), fmax(most, in_wait));
     return best < (double)bytes ? cddpi_align((size_t)best) : cddpi_align(bytes > 0 ? bytes : 1);
+}
+
+/* Open MPI over TCP announces a message of more than 64 KiB, waits for the other side's word, and
+ * then has all of it in the connection's queue at once. That word goes in the queue of the other
+ * direction, behind what is sent there: so whoever is second waits until the first has sent all,
+ * and the directions take turns. Shorter messages go unasked, at the price of a copy at either end,
+ * which is only worth it where the copies are several times as fast as the link.
+ *
+ * What goes unasked is kept for a peer that is late: in collectives where each waits for the other
+ * it is never more than a few pieces. */
+size_t cddpi_cut_bytes(const struct cddpi_link *link)
+{
+    const double fast = 2e9; /* 16 Gbit/s */
+
+    return link->bytes_per_s < fast ? CDDPI_CUT_BYTES : 0;
 }

@@ -157,13 +157,22 @@ double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi
 /** In how many bytes a large operation is best cut, so that its pieces overlap: whole 64 bytes. */
 size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes);
 
+/* A carrier's messages at most, where a link is slow: they and their headers are below the 64 KiB
+ * up to which Open MPI sends over TCP without asking. */
+enum { CDDPI_CUT_BYTES = 60 << 10 };
+
+/** Into messages of how many bytes a transfer is cut between two hosts that both send: of
+ *  CDDPI_CUT_BYTES, or, on a link that is faster, 0: uncut. */
+size_t cddpi_cut_bytes(const struct cddpi_link *link);
+
 /** The seconds of an all-reduce, within the hosts and between them, in pieces of @p piece_bytes (of
  *  leaf_bytes), of which CDDPI_PIECES_UNDER_WAY overlap. */
 double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
                             enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
                             size_t piece_bytes);
 
-/** The algorithm that takes the shortest time, in pieces of cddpi_piece_bytes(), and how long.
+/** The algorithm that takes the shortest time, and how long: an exchange in one piece, the others
+ *  in pieces of cddpi_piece_bytes().
  *  @param out_s  May be NULL. */
 enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
                                             const struct cddpi_link *link, size_t leaf_bytes,

@@ -184,7 +184,8 @@ static cddp_status add(struct cddpi_backend *net, struct net_collective *collect
                cddpi_net_tag(collective->op->number, piece->index, piece->round, index),
         .is_send = is_send,
         .data = data,
-        .bytes = bytes};
+        .bytes = bytes,
+        .cut_bytes = cddpi_net_has_root(collective->op->kind) ? 0 : cddpi_cut_bytes(&net->link)};
     return cddpi_net_start(net, transfer);
 }
 

@@ -1,5 +1,6 @@
-/* carrier.c - the carrier `mpi`: a transfer is an MPI_Isend() or MPI_Irecv(), or several in turn
- * where an int cannot count its bytes. */
+/* carrier.c - the carrier `mpi`: a transfer is an MPI_Isend() or MPI_Irecv(), or several, where it
+ * is to be cut, or an int cannot count its bytes. Those of one transfer have one tag, and MPI takes
+ * them in the order in which they were posted. */
 #include "group/net/mpi/internal.h"
 
 #include "base/clock.h"
@@ -18,22 +19,35 @@ enum {
     CHANNEL_SHIFT = CDDPI_NET_TAG_LOW_BITS,
     TAG_MASK = (1 << CHANNEL_SHIFT) - 1, /* MPI's tags have no room for more */
     ABORT_TAG = (int)CDDPI_NET_CHANNELS << CHANNEL_SHIFT,
+    MESSAGES_AT_ONCE = 16, /* of a transfer; those that come early need a receive, or a copy */
     DRAIN_MS = 1000,
     MISFIT_MS = 200
 };
 
 enum abort_state { ABORT_NONE, ABORT_WRITING, ABORT_WANTED, ABORT_SENT };
 
-/* What a transfer's `state` holds: its current message. */
-struct piece {
-    size_t from;
-    size_t bytes;
+/* What a transfer's `state` holds: how many of its bytes were posted, and how many of them have
+ * left or come. */
+struct progress {
+    size_t posted;
+    size_t done;
 };
-_Static_assert(sizeof(struct piece) <= sizeof(((struct cddpi_transfer *)0)->state), "state");
+_Static_assert(sizeof(struct progress) <= sizeof(((struct cddpi_transfer *)0)->state), "state");
 
-static struct piece *piece_of(struct cddpi_transfer *transfer)
+static struct progress *progress_of(struct cddpi_transfer *transfer)
 {
-    return (struct piece *)(void *)transfer->state;
+    return (struct progress *)(void *)transfer->state;
+}
+
+static size_t next_bytes(struct cddpi_transfer *transfer)
+{
+    size_t left = transfer->bytes - progress_of(transfer)->posted;
+    size_t most = CDDPI_MPI_PIECE_BYTES;
+
+    if (transfer->cut_bytes > 0 && transfer->cut_bytes < most) {
+        most = transfer->cut_bytes;
+    }
+    return left < most ? left : most;
 }
 
 /* This thread's failure is the carrier's from now on, if it is the first. */
@@ -91,37 +105,40 @@ static cddp_status fail_transfer(struct cddpi_carrier *carrier,
     return fail_or_hold(carrier, cddpi_last_failure()->status);
 }
 
-/* Begin the message of piece_of(). */
-static cddp_status post(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer,
-                        MPI_Request *out)
+/* Begin the transfer's next message, as request @p i. */
+static cddp_status post(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer, int i)
 {
-    struct piece *piece = piece_of(transfer);
-    char *data = transfer->data != NULL ? (char *)transfer->data + piece->from : NULL;
+    struct progress *progress = progress_of(transfer);
+    MPI_Request *request = &carrier->under_way.requests[i];
+    char *data = transfer->data != NULL ? (char *)transfer->data + progress->posted : NULL;
     int tag = (int)((transfer->tag & TAG_MASK) | (uint32_t)transfer->channel << CHANNEL_SHIFT);
-    size_t left = transfer->bytes - piece->from;
+    size_t bytes = next_bytes(transfer);
     int code;
 
-    *out = MPI_REQUEST_NULL;
-    piece->bytes = left < CDDPI_MPI_PIECE_BYTES ? left : CDDPI_MPI_PIECE_BYTES;
-    code = transfer->is_send ? MPI_Isend(data, (int)piece->bytes, MPI_BYTE, transfer->peer, tag,
-                                         carrier->comm, out)
-                             : MPI_Irecv(data, (int)piece->bytes, MPI_BYTE, transfer->peer, tag,
-                                         carrier->comm, out);
+    *request = MPI_REQUEST_NULL;
+    code = transfer->is_send
+               ? MPI_Isend(data, (int)bytes, MPI_BYTE, transfer->peer, tag, carrier->comm, request)
+               : MPI_Irecv(data, (int)bytes, MPI_BYTE, transfer->peer, tag, carrier->comm, request);
+    carrier->under_way.transfers[i] = transfer;
+    carrier->under_way.bytes[i] = bytes;
+    progress->posted += bytes;
     return code == MPI_SUCCESS ? CDDP_OK : fail_transfer(carrier, transfer, code);
 }
 
 static cddp_status start_inside(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
-    cddp_status status = cddpi_mpi_requests_reserve(under_way, under_way->count + 1);
+    struct progress *progress = progress_of(transfer);
+    cddp_status status = cddpi_mpi_requests_reserve(under_way, under_way->count + MESSAGES_AT_ONCE);
+    int messages = 0;
 
-    if (status == CDDP_OK) {
-        *piece_of(transfer) = (struct piece){0, 0};
-        transfer->is_done = false;
-        status = post(carrier, transfer, &under_way->requests[under_way->count]);
-    }
-    if (status == CDDP_OK) {
-        under_way->transfers[under_way->count++] = transfer;
+    *progress = (struct progress){0, 0};
+    transfer->is_done = false;
+    while (status == CDDP_OK && messages < MESSAGES_AT_ONCE &&
+           (messages == 0 || progress->posted < transfer->bytes)) {
+        status = post(carrier, transfer, under_way->count);
+        messages++;
+        under_way->count += status == CDDP_OK;
     }
     return status;
 }
@@ -164,7 +181,7 @@ static cddp_status take_done(struct cddpi_carrier *carrier, int i, int code, con
                              bool *out_any)
 {
     struct cddpi_transfer *transfer = carrier->under_way.transfers[i];
-    struct piece *piece;
+    size_t wanted = carrier->under_way.bytes[i];
     int bytes = 0;
 
     if (transfer == NULL) {
@@ -176,35 +193,37 @@ static cddp_status take_done(struct cddpi_carrier *carrier, int i, int code, con
     if (code != MPI_SUCCESS) {
         return fail_transfer(carrier, transfer, code);
     }
-    piece = piece_of(transfer);
     if (!transfer->is_send) {
         atomic_store(&carrier->heard_ns[transfer->peer], cddpi_now_ns());
         (void)MPI_Get_count(mpi, MPI_BYTE, &bytes);
-        if ((size_t)bytes != piece->bytes) {
+        if ((size_t)bytes != wanted) {
             (void)cddpi_fail(CDDP_ERR_MISMATCH,
                              "rank %d on host %s sent %d bytes by MPI where %zu were expected",
-                             transfer->peer, host_of(carrier, transfer->peer), bytes, piece->bytes);
+                             transfer->peer, host_of(carrier, transfer->peer), bytes, wanted);
             cddpi_error_blame(transfer->peer);
             return fail_or_hold(carrier, CDDP_ERR_MISMATCH);
         }
     }
-    piece->from += piece->bytes;
-    if (piece->from < transfer->bytes) {
-        return post(carrier, transfer, &carrier->under_way.requests[i]);
+    progress_of(transfer)->done += wanted;
+    if (progress_of(transfer)->posted < transfer->bytes) {
+        return post(carrier, transfer, i);
     }
-    transfer->is_done = true;
-    *out_any = true;
+    if (progress_of(transfer)->done == transfer->bytes) {
+        transfer->is_done = true;
+        *out_any = true;
+    }
     return CDDP_OK;
 }
 
-/* Close the gaps that transfers which are done have left; the first place is the abort's. */
+/* Close the gaps that messages which are done have left; the first place is the abort's. */
 static void compact(struct cddpi_mpi_requests *under_way)
 {
     int kept = 1;
 
     for (int i = 1; i < under_way->count; i++) {
-        if (!under_way->transfers[i]->is_done) {
+        if (under_way->requests[i] != MPI_REQUEST_NULL) {
             under_way->requests[kept] = under_way->requests[i];
+            under_way->bytes[kept] = under_way->bytes[i];
             under_way->transfers[kept++] = under_way->transfers[i];
         }
     }
@@ -215,7 +234,6 @@ static cddp_status test_some(struct cddpi_carrier *carrier, bool *out_any)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
     cddp_status status = CDDP_OK;
-    bool any = false;
     int n = 0;
     int code = MPI_Testsome(under_way->count, under_way->requests, &n, under_way->done,
                             under_way->statuses);
@@ -228,11 +246,10 @@ static cddp_status test_some(struct cddpi_carrier *carrier, bool *out_any)
         const MPI_Status *mpi = &under_way->statuses[i];
 
         status = take_done(carrier, under_way->done[i],
-                           code == MPI_ERR_IN_STATUS ? mpi->MPI_ERROR : MPI_SUCCESS, mpi, &any);
+                           code == MPI_ERR_IN_STATUS ? mpi->MPI_ERROR : MPI_SUCCESS, mpi, out_any);
     }
-    if (any) {
+    if (n > 0) {
         compact(under_way);
-        *out_any = true;
     }
     return status;
 }

@@ -39,7 +39,8 @@ enum { CDDPI_MPI_HOST_BYTES = 64 };
  * of others' abort, which belongs to no transfer. */
 struct cddpi_mpi_requests {
     MPI_Request *requests;
-    struct cddpi_transfer **transfers;
+    struct cddpi_transfer **transfers; /* several in a row may be of one */
+    size_t *bytes;                     /* of each request's message */
     int *done;
     MPI_Status *statuses;
     int count;

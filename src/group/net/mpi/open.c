@@ -245,6 +245,7 @@ static void prepare_sleep(struct cddpi_carrier *carrier)
 const struct cddpi_carrier_ops cddpi_mpi_carrier_ops = {
     .name = "mpi",
     .is_blind = true,
+    .cuts = true,
     .probe = cddpi_mpi_probe,
     .open = open_carrier,
     .close = close_carrier,

@@ -11,6 +11,7 @@ void cddpi_mpi_requests_free(struct cddpi_mpi_requests *requests)
 {
     cddpi_free(requests->requests);
     cddpi_free(requests->transfers);
+    cddpi_free(requests->bytes);
     cddpi_free(requests->done);
     cddpi_free(requests->statuses);
     memset(requests, 0, sizeof *requests);
@@ -30,10 +31,11 @@ cddp_status cddpi_mpi_requests_reserve(struct cddpi_mpi_requests *requests, int 
     larger.capacity = (int)capacity;
     larger.requests = cddpi_zalloc_array(capacity, sizeof *larger.requests);
     larger.transfers = cddpi_zalloc_array(capacity, sizeof *larger.transfers);
+    larger.bytes = cddpi_zalloc_array(capacity, sizeof *larger.bytes);
     larger.done = cddpi_zalloc_array(capacity, sizeof *larger.done);
     larger.statuses = cddpi_zalloc_array(capacity, sizeof *larger.statuses);
-    if (larger.requests == NULL || larger.transfers == NULL || larger.done == NULL ||
-        larger.statuses == NULL) {
+    if (larger.requests == NULL || larger.transfers == NULL || larger.bytes == NULL ||
+        larger.done == NULL || larger.statuses == NULL) {
         cddpi_mpi_requests_free(&larger);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for %zu messages at once", capacity);
     }
@@ -42,6 +44,7 @@ cddp_status cddpi_mpi_requests_reserve(struct cddpi_mpi_requests *requests, int 
                (size_t)requests->count * sizeof *larger.requests);
         memcpy(larger.transfers, requests->transfers,
                (size_t)requests->count * sizeof *larger.transfers);
+        memcpy(larger.bytes, requests->bytes, (size_t)requests->count * sizeof *larger.bytes);
     }
     cddpi_mpi_requests_free(requests);
     *requests = larger;
