@@ -104,13 +104,13 @@ def static_with_pkg_config(folder):
 
 def cmake_package(folder):
     """find_package(cddp) gives cddp::cddp and cddp::static; a series that is not installed is refused."""
-    skip_without("cmake")
+    skip_without("cmake", "ninja")
     prefix = install(folder)
     source = os.path.join(folder, "source")
     os.mkdir(source)
     for name in ("program.c", "CMakeLists.txt"):
         shutil.copy(os.path.join(HERE, name), source)
-    configure = ["cmake", "-S", source, "-B", os.path.join(folder, "build"), f"-DCMAKE_PREFIX_PATH={prefix}",
+    configure = ["cmake", "-G", "Ninja", "-S", source, "-B", os.path.join(folder, "build"), f"-DCMAKE_PREFIX_PATH={prefix}",
                  f"-DCMAKE_C_COMPILER={CC}", f"-DCMAKE_LIBRARY_ARCHITECTURE={os.path.basename(option('libdir'))}"]
     run(*configure)
     run("cmake", "--build", os.path.join(folder, "build"))
