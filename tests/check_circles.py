@@ -33,7 +33,7 @@ def objects(build, folder):
 def symbols(path):
     """what an object defines for others, and what it takes from them"""
     defined, used = set(), set()
-    text = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run([os.environ.get("NM", "nm"), path], check=True, capture_output=True, text=True).stdout
     for line in text.splitlines():
         kind, name = line.split()[-2:]
         if kind == "U":

@@ -11,6 +11,7 @@ struct units {
     int *first;   /* layer; one more than there are units: the end */
     double *sums; /* of the costs of all units before */
     int count;
+    const bool *learns;                     /* borrowed, one a layer, by time only; NULL: all do */
     const struct cddpi_layer_bytes *layers; /* borrowed, by memory only; so are these: */
     const struct cddpi_stage_memory *memory;
 };
@@ -53,10 +54,23 @@ struct row {
 /* What stage @p stage costs with units @p first up to and not including @p end. */
 typedef double (*cost_fn)(const struct units *units, int stage, int first, int end);
 
+static bool learns(const struct units *units, int first, int end)
+{
+    bool any = units->learns == NULL;
+
+    for (int i = units->first[first]; !any && i < units->first[end]; i++) {
+        any = units->learns[i];
+    }
+    return any;
+}
+
+/* One that learns nothing is longer than any that does. */
 static double time_of(const struct units *units, int stage, int first, int end)
 {
+    double all = units->sums[units->count];
+
     (void)stage;
-    return units->sums[end] - units->sums[first];
+    return units->sums[end] - units->sums[first] + (learns(units, first, end) ? 0 : all);
 }
 
 static double bytes_of(const struct units *units, int stage, int first, int end)
@@ -118,8 +132,9 @@ static cddp_status partition(const struct units *units, cost_fn cost, int stages
     return CDDP_OK;
 }
 
-/* @p memory NULL: by time. */
-static cddp_status divide(const double *costs, const struct cddpi_layer_bytes *bytes, int layers,
+/* @p memory NULL: by time, with @p learns; else with @p bytes. */
+static cddp_status divide(const double *costs, const bool *learns,
+                          const struct cddpi_layer_bytes *bytes, int layers,
                           const struct cddpi_stage_memory *memory, int stages,
                           struct cddpi_layer_range *out)
 {
@@ -129,6 +144,7 @@ static cddp_status divide(const double *costs, const struct cddpi_layer_bytes *b
     if (!init_units(costs, layers, &units)) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", layers);
     }
+    units.learns = learns;
     units.layers = bytes;
     units.memory = memory;
     if (units.count < stages) {
@@ -143,10 +159,31 @@ static cddp_status divide(const double *costs, const struct cddpi_layer_bytes *b
     return status;
 }
 
-cddp_status cddpi_divide_layers(const double *costs, int layers, int stages,
+cddp_status cddpi_divide_layers(const double *costs, const bool *learns, int layers, int stages,
                                 struct cddpi_layer_range *out)
 {
-    return divide(costs, NULL, layers, NULL, stages, out);
+    return divide(costs, learns, NULL, layers, NULL, stages, out);
+}
+
+cddp_status cddpi_divide_by_time(const struct cddpi_model_spec *spec, const double *costs,
+                                 int layers, int stages, struct cddpi_layer_range *out)
+{
+    bool *learns = cddpi_zalloc_array((size_t)layers, sizeof *learns);
+    cddp_status status = CDDP_OK;
+
+    if (learns == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", layers);
+    }
+    for (int i = 0; status == CDDP_OK && i < layers; i++) {
+        int count = 0;
+
+        status = cddpi_model_layer_has_params(spec, i, &learns[i], &count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_divide_layers(costs, learns, layers, stages, out);
+    }
+    cddpi_free(learns);
+    return status;
 }
 
 size_t cddpi_stage_bytes(const struct cddpi_layer_bytes *layers, struct cddpi_layer_range range,
@@ -176,7 +213,7 @@ cddp_status cddpi_divide_by_memory(const struct cddpi_layer_bytes *layers, int c
         begins[i] = layers[i].is_own && layers[i].parameters > 0 && learns ? 1 : 0;
         learns = learns || layers[i].parameters > 0;
     }
-    status = divide(begins, layers, count, memory, stages, out);
+    status = divide(begins, NULL, layers, count, memory, stages, out);
     cddpi_free(begins);
     return status;
 }
@@ -214,7 +251,7 @@ cddp_status cddpi_stages_measured(const struct cddpi_model_spec *spec, int sampl
     cddp_status status = cddpi_model_measure_layers(spec, samples, &costs, &layers);
 
     if (status == CDDP_OK) {
-        status = cddpi_divide_layers(costs, layers, stages, out);
+        status = cddpi_divide_by_time(spec, costs, layers, stages, out);
     }
     cddpi_free(costs);
     return status;

@@ -6,10 +6,16 @@
 
 /** Divide layers among @p stages so that the longest stage is as short as can be: a pure function.
  *  @param costs   One a layer; 0: the layer before does its work, so no stage begins with it.
+ *  @param learns  One a layer, whether it has parameters: where there are enough such layers, each
+ *                 stage has one, however short another division would be. NULL: all have.
  *  @param out     One a stage, in order: together all layers.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: there are fewer layers than stages; CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddpi_divide_layers(const double *costs, int layers, int stages,
-                                             struct cddpi_layer_range *out);
+CDDP_CHECKED cddp_status cddpi_divide_layers(const double *costs, const bool *learns, int layers,
+                                             int stages, struct cddpi_layer_range *out);
+/** The same with the layers of @p spec, whose parameters it looks up. */
+CDDP_CHECKED cddp_status cddpi_divide_by_time(const struct cddpi_model_spec *spec,
+                                              const double *costs, int layers, int stages,
+                                              struct cddpi_layer_range *out);
 
 /* What a stage keeps of its parameters and of micro-batches. */
 struct cddpi_stage_memory {

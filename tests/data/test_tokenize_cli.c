@@ -297,7 +297,7 @@ static void a_learnt_vocabulary_encodes_the_text(void **state)
     tokenize_put(&job, "text", text, bytes);
     RUN_WELL(&job, "--train", "300", "-o", "v.json", "text");
     assert_out(&job, "v.json: 300 tokens from ");
-    assert_string_equal(job.err, "");
+    assert_no_err(&job, "the text gives no more"); /* how far it is says what takes long */
     RUN_WELL(&job, "--vocabulary", "v.json", "-o", "t", "--val-fraction", "0", "text");
     assert_true(get_tokens(&job, "t_train.bin", 2, tokens, bytes) < bytes * 2 / 3);
     RUN_WELL(&job, "--vocabulary", "v.json", "--decode", "t_train.bin");

@@ -2,12 +2,32 @@
 """test_install.py - what `meson install` leaves can be used: by pkg-config, CMake, as a subproject, where it was moved; and its
 manual pages and completions say what the installed programs do.
 Usage: test_install.py CASE BUILD_ROOT SOURCE_ROOT. Each case installs into a folder of its own."""
-import json, os, shutil, subprocess, sys, tempfile
+import ast, configparser, json, os, shutil, subprocess, sys, tempfile
 
 CASE, BUILD, SOURCE = sys.argv[1:4]
 HERE = os.path.dirname(os.path.abspath(__file__))
-CC = os.environ.get("CC", "cc").split()[-1]
 SECONDS = 600
+
+
+def cross_files():
+    """Those that BUILD was configured with, as Meson keeps them; none, where it is for this processor."""
+    kept = configparser.ConfigParser(interpolation=None)
+    kept.read(os.path.join(BUILD, "meson-private", "cmd_line.txt"))
+    return ast.literal_eval(kept.get("properties", "cross_file", fallback="[]"))
+
+
+def tools():
+    """Programs that a cross file names, by Meson's names for them."""
+    files = configparser.ConfigParser(interpolation=None)
+    files.read(cross_files())
+    return {name: ast.literal_eval(value) for name, value in files.items("binaries")} if files.has_section("binaries") else {}
+
+
+TOOLS = tools()
+CC = TOOLS.get("c", os.environ.get("CC", "cc").split()[-1])
+PKG_CONFIG = TOOLS.get("pkgconfig", "pkg-config")
+READELF = TOOLS.get("readelf", "readelf")
+SETUP = ["meson", "setup", *(f"--cross-file={file}" for file in cross_files())]
 
 
 def run(*words, env=None, cwd=None, ok=True):
@@ -41,7 +61,7 @@ def install(folder):
 
 
 def pkg_config(prefix, *words):
-    return run("pkg-config", f"--define-variable=prefix={prefix}", *words, "cddp",
+    return run(PKG_CONFIG, f"--define-variable=prefix={prefix}", *words, "cddp",
                env={"PKG_CONFIG_PATH": os.path.join(prefix, option("libdir"), "pkgconfig")}).stdout.split()
 
 
@@ -55,13 +75,13 @@ def check_program(program, prefix):
 
 def shared_with_pkg_config(folder):
     """A program of someone else's is linked with what pkg-config says, and runs."""
-    skip_without("pkg-config")
+    skip_without(PKG_CONFIG)
     prefix = install(folder)
     program = os.path.join(folder, "program")
     lib = os.path.join(prefix, option("libdir"))
     run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, *pkg_config(prefix, "--cflags", "--libs"),
         f"-Wl,-rpath,{lib}")
-    needed = run("readelf", "-d", program).stdout
+    needed = run(READELF, "-d", program).stdout
     expect("it needs libcddp.so by its soname", "[libcddp.so.0]" in needed, needed)
     expect("it needs no library of libcddp's", "sodium" not in needed and "jansson" not in needed, needed)
     check_program(program, prefix)
@@ -69,7 +89,7 @@ def shared_with_pkg_config(folder):
 
 def static_with_pkg_config(folder):
     """The same with libcddp.a, and no libcddp.so at all."""
-    skip_without("pkg-config")
+    skip_without(PKG_CONFIG)
     prefix = install(folder)
     lib = os.path.join(prefix, option("libdir"))
     for name in os.listdir(lib):
@@ -77,26 +97,26 @@ def static_with_pkg_config(folder):
             os.remove(os.path.join(lib, name))
     program = os.path.join(folder, "program")
     run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, *pkg_config(prefix, "--static", "--cflags", "--libs"))
-    needed = run("readelf", "-d", program).stdout
+    needed = run(READELF, "-d", program).stdout
     expect("it carries cddp inside", "libcddp" not in needed, needed)
     check_program(program, prefix)
 
 
 def cmake_package(folder):
     """find_package(cddp) gives cddp::cddp and cddp::static; a series that is not installed is refused."""
-    skip_without("cmake")
+    skip_without("cmake", "ninja")
     prefix = install(folder)
     source = os.path.join(folder, "source")
     os.mkdir(source)
     for name in ("program.c", "CMakeLists.txt"):
         shutil.copy(os.path.join(HERE, name), source)
-    configure = ["cmake", "-S", source, "-B", os.path.join(folder, "build"), f"-DCMAKE_PREFIX_PATH={prefix}",
+    configure = ["cmake", "-G", "Ninja", "-S", source, "-B", os.path.join(folder, "build"), f"-DCMAKE_PREFIX_PATH={prefix}",
                  f"-DCMAKE_C_COMPILER={CC}", f"-DCMAKE_LIBRARY_ARCHITECTURE={os.path.basename(option('libdir'))}"]
     run(*configure)
     run("cmake", "--build", os.path.join(folder, "build"))
     for program, is_inside in (("program", False), ("program_static", True)):
         program = os.path.join(folder, "build", program)
-        needed = run("readelf", "-d", program).stdout
+        needed = run(READELF, "-d", program).stdout
         expect(f"{program} carries cddp inside: {is_inside}", ("libcddp" not in needed) == is_inside, needed)
         check_program(program, prefix)
     lists = os.path.join(source, "CMakeLists.txt")
@@ -115,7 +135,7 @@ def subproject(folder):
     shutil.copy(os.path.join(HERE, "program.c"), folder)
     shutil.copy(os.path.join(HERE, "subproject.build"), os.path.join(folder, "meson.build"))
     build = os.path.join(folder, "build")
-    run("meson", "setup", build, folder, "--buildtype=plain", "-Dcddp:cuda=disabled", "-Dcddp:mpi=disabled")
+    run(*SETUP, build, folder, "--buildtype=plain", "-Dcddp:cuda=disabled", "-Dcddp:mpi=disabled")
     targets = json.loads(run("meson", "introspect", build, "--targets").stdout)
     names = {target["name"] for target in targets}
     expect("no tests, examples or tools are built", not names & {"cddp-train", "embed_trainer", "cddp-test-support"}, names)
@@ -137,17 +157,17 @@ def hide_others(folder):
         with open(os.path.join(headers, header), "w", encoding="utf-8") as file:
             file.write("#error this header is not there\n")
     for package in ("libsodium", "jansson"):
-        where = run("pkg-config", "--variable=pcfiledir", package).stdout.strip()
+        where = run(PKG_CONFIG, "--variable=pcfiledir", package).stdout.strip()
         shutil.copy(os.path.join(where, package + ".pc"), packages)
     return f"-Dc_args=-I{headers}", {"PKG_CONFIG_LIBDIR": packages, "PKG_CONFIG_PATH": ""}
 
 
 def library_alone(folder):
     """-Dtools=disabled builds the library and its programs where only libsodium and jansson are; what it installs runs."""
-    skip_without("pkg-config")
+    skip_without(PKG_CONFIG)
     build = os.path.join(folder, "build")
     hidden, env = hide_others(folder)
-    run("meson", "setup", build, SOURCE, "-Dtools=disabled", "-Dcuda=disabled", "-Dmpi=disabled", "--buildtype=plain",
+    run(*SETUP, build, SOURCE, "-Dtools=disabled", "-Dcuda=disabled", "-Dmpi=disabled", "--buildtype=plain",
         "--prefix=/usr", "--libdir=lib", hidden, env=env)
     with open(os.path.join(build, "meson-info", "intro-dependencies.json"), encoding="utf-8") as file:
         names = {row["name"] for row in json.load(file)}
@@ -161,12 +181,12 @@ def library_alone(folder):
     program = os.path.join(folder, "program")
     run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, f"-I{prefix}/include", f"-L{lib}", "-lcddp", f"-Wl,-rpath,{lib}")
     for path in (os.path.join(prefix, "bin", "cddp-run"), os.path.join(prefix, "bin", "cddp-trace"), os.path.join(lib, "libcddp.so")):
-        needed = run("readelf", "-d", path).stdout
+        needed = run(READELF, "-d", path).stdout
         expect(f"{path} needs no other library", not any(part in needed for part in (
             "dnnl", "config", "deflate", "utf8proc", "hwloc", "jpeg", "png", "mpi", "blas")), needed)
     said = run(os.path.join(prefix, "bin", "cddp-run"), "--nproc", "2", "--no-tag", "--", program).stdout
     expect("two ranks give the sum", said.count("of 2: 2") == 2, said)
-    failed = run("meson", "setup", os.path.join(folder, "both"), SOURCE, "-Dtools=disabled", "-Dtests=enabled", ok=False)
+    failed = run(*SETUP, os.path.join(folder, "both"), SOURCE, "-Dtools=disabled", "-Dtests=enabled", ok=False)
     expect("tests without tools are refused", failed.returncode != 0 and "need the tools" in failed.stdout, failed.stdout)
 
 

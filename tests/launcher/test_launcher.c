@@ -270,6 +270,7 @@ static void killing_the_launcher_leaves_no_process(void **state)
     pid_t supervisor;
 
     (void)state;
+    launcher_needs_orphans();
     start_family(&job, "sleep 1002", pids);
     supervisor = (pid_t)launcher_number(&job, "parent0");
     kill(job.pid, SIGKILL);
@@ -285,6 +286,7 @@ static void killing_the_supervisor_leaves_no_process(void **state)
     pid_t pids[6];
 
     (void)state;
+    launcher_needs_orphans();
     start_family(&job, "sleep 1002", pids);
     kill((pid_t)launcher_number(&job, "parent0"), SIGKILL);
     launcher_wait(&job);
@@ -300,6 +302,7 @@ static void killing_a_rank_leaves_no_process(void **state)
     pid_t pids[6];
 
     (void)state;
+    launcher_needs_orphans();
     start_family(&job, "sleep 1002", pids);
     kill(pids[3], SIGKILL);
     launcher_wait(&job);
@@ -317,6 +320,7 @@ static void what_ranks_leave_behind_ends_with_them(void **state)
     pid_t pids[6];
 
     (void)state;
+    launcher_needs_orphans();
     start_family(&job, "exit 0", pids);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
@@ -490,12 +494,17 @@ static void a_kernel_without_pidfd_will_do(void **state)
                                                  "(sleep 0 &) ; [ $RANK = 1 ] || exec sleep 1000; "
                                                  "echo bad >&2; exit 8",
                                                  NULL});
+    free(helper);
     launcher_wait(&job);
+    if (job.exit_status == 77) {
+        print_message("skipped: %s", job.err); /* as by qemu, which refuses it what it emulates */
+        launcher_end(&job);
+        skip();
+    }
     assert_int_equal(job.exit_status, 8);
     assert_err(&job, "rank 1 (pid ");
     assert_err(&job, "[1] bad\n");
     assert_no_err(&job, "last lines"); /* which were shown a moment ago */
-    free(helper);
     launcher_end(&job);
 }
 

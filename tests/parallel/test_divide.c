@@ -4,17 +4,23 @@
 #include "support/nn_model.h"
 #include "support/sequence.h"
 
-static void expect_division(const double *costs, int count, int stages, const int *ends)
+static void expect_learning(const double *costs, const bool *learns, int count, int stages,
+                            const int *ends)
 {
     struct cddpi_layer_range ranges[16];
 
-    if (cddpi_divide_layers(costs, count, stages, ranges) != CDDP_OK) {
+    if (cddpi_divide_layers(costs, learns, count, stages, ranges) != CDDP_OK) {
         fail_msg("%s", cddp_last_error());
     }
     for (int s = 0; s < stages; s++) {
         assert_int_equal(ranges[s].first, s == 0 ? 0 : ends[s - 1]);
         assert_int_equal(ranges[s].end, ends[s]);
     }
+}
+
+static void expect_division(const double *costs, int count, int stages, const int *ends)
+{
+    expect_learning(costs, NULL, count, stages, ends);
 }
 
 static void the_longest_stage_is_as_short_as_can_be(void **state)
@@ -62,7 +68,7 @@ static void no_other_division_is_shorter(void **state)
                 }
             }
         }
-        assert_int_equal(cddpi_divide_layers(costs, 9, 4, ranges), CDDP_OK);
+        assert_int_equal(cddpi_divide_layers(costs, NULL, 9, 4, ranges), CDDP_OK);
         assert_true(fabs(longest_of(costs, ranges, 4) - best) < 1e-12);
     }
 }
@@ -92,12 +98,25 @@ static void no_stage_begins_with_a_layer_that_the_one_before_does(void **state)
     expect_division((double[]){0, 4, 0, 4}, 4, 2, (int[]){3, 4});
 }
 
+/* As flatten, and a last pooling, where they happen to take long; a rank with such a layer alone
+ * would have nothing to train. */
+static void each_stage_has_a_layer_that_learns(void **state)
+{
+    (void)state;
+    expect_learning((double[]){9, 1, 1, 1}, (bool[]){false, true, true, true}, 4, 2, (int[]){2, 4});
+    expect_learning((double[]){1, 1, 9}, (bool[]){true, true, false}, 3, 2, (int[]){1, 3});
+    expect_learning((double[]){9, 1, 9, 1}, (bool[]){false, true, false, true}, 4, 2,
+                    (int[]){2, 4});
+    expect_learning((double[]){1, 1, 1}, (bool[]){true, true, true}, 3, 3, (int[]){1, 2, 3});
+    expect_learning((double[]){1, 1}, (bool[]){true, false}, 2, 2, (int[]){1, 2}); /* not enough */
+}
+
 static void more_stages_than_layers_are_refused(void **state)
 {
     struct cddpi_layer_range ranges[4];
 
     (void)state;
-    assert_int_equal(cddpi_divide_layers((double[]){1, 0, 1}, 3, 3, ranges), CDDP_ERR_CONFIG);
+    assert_int_equal(cddpi_divide_layers((double[]){1, 0, 1}, NULL, 3, 3, ranges), CDDP_ERR_CONFIG);
     assert_non_null(strstr(cddp_last_error(), "3 stages are more than the model's 2 layers"));
 }
 
@@ -177,6 +196,7 @@ int main(void)
         cmocka_unit_test(no_other_division_is_shorter),
         cmocka_unit_test(by_memory_the_largest_stage_is_as_small_as_can_be),
         cmocka_unit_test(no_stage_begins_with_a_layer_that_the_one_before_does),
+        cmocka_unit_test(each_stage_has_a_layer_that_learns),
         cmocka_unit_test(more_stages_than_layers_are_refused),
         cmocka_unit_test(stages_begin_where_they_are_told_to),
         cmocka_unit_test(a_stage_may_begin_with_a_module_of_several_layers),

@@ -1,6 +1,8 @@
 /* launcher.c - start the real cddp-run, with a deadline, and look at all that it gives. */
 #include "support/launcher.h"
 
+#include <sys/prctl.h>
+
 enum { LAUNCHER_ARGUMENTS = 32 };
 
 const char *launcher_path(const char *below_build)
@@ -196,4 +198,12 @@ int launcher_is_gone(pid_t pid)
         support_sleep_ms(2);
     }
     return 0;
+}
+
+void launcher_needs_orphans(void)
+{
+    if (prctl(PR_SET_CHILD_SUBREAPER, 0) != 0) {
+        print_message("skipped: prctl(PR_SET_CHILD_SUBREAPER): %s\n", strerror(errno));
+        skip();
+    }
 }

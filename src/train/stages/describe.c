@@ -109,7 +109,7 @@ static cddp_status divide(const struct cddpi_config *config, const struct cddpi_
     cddp_status status = cddpi_stages_divide(config, spec, samples, out);
 
     return status == CDDP_OK && !cddpi_stages_are_named(config) && config->parallel.balance == 0
-               ? cddpi_divide_layers(costs, layers, stages, out)
+               ? cddpi_divide_by_time(spec, costs, layers, stages, out)
                : status;
 }
 
