@@ -43,8 +43,7 @@
       "TCP connections between two hosts for each kind of traffic, the same on all ranks")         \
     X(CONGESTION, "CDDP_CONGESTION", "",                                                           \
       "the kernel's congestion control for TCP connections that data go by, or system: this "      \
-      "host's default; unset: the default, but towards near hosts cubic or reno in the place of "  \
-      "bbr")                                                                                       \
+      "host's default; unset: the default, but towards near hosts reno in the place of bbr")       \
     X(ENCRYPT, "CDDP_ENCRYPT", "0",                                                                \
       "1: what goes between hosts over TCP is encrypted; the same on all ranks")                   \
     X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "2000",                                                   \
