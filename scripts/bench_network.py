@@ -7,8 +7,9 @@ Hosts are network namespaces (scripts/hosts; root only). Each rate's rows are me
   training   the MLP and the mini GPT-2 of the other parts. The best possible schedule for them takes as long as the same
              work on both hosts at once without a link, where it is recorded when each gradient is ready
              (CDDP_ARRIVALS), and then until the last of them is over: each is sent as soon as it is ready and the
-             link is free, at the link's rate, and communication takes no time of the processor. f32 is cddp's default,
-             with a sharded optimizer; whole: without; the bf16 wire: without, too.
+             link is free, at the link's rate, and communication takes no time of the processor. A second bound counts what
+             a plain TCP stream takes of it, as the rank has but one core: for what is sent and received while it computes.
+             f32 is cddp's default, with a sharded optimizer; whole: without; the bf16 wire: without, too.
 Once, on this machine alone: what encryption costs the tcp carrier (tests/bench/bench_carrier.c), and what a rank holds when
 there are 1 to 4 hosts (tests/bench/bench_footprint.c). cddp is measured on both carriers: tcp, and, started by mpirun as the
 peer is, mpi.
@@ -211,7 +212,12 @@ def train(hosts, bench, model, conf, words, environment):
     return [line for line in lines if "loss" in line and "step_ms" in line][2:], f"{run_dir}0.arrivals"
 
 
-def measure_alone(hosts, bench, model, conf, words, batch, bytes_per_s):
+def core_ms(size, wait_ms, bytes_per_s, ns_per_byte):
+    """What the kernel's TCP takes of a core beside backward: to send and receive what is not moved while the step waits."""
+    return 2 * max(0.0, size - wait_ms / 1000 * bytes_per_s) * ns_per_byte / 1e6
+
+
+def measure_alone(hosts, bench, model, conf, words, batch, bytes_per_s, ns_per_byte):
     """Both hosts with half of the work each, as two jobs of one rank: what no communication can make faster."""
     result = train(hosts, bench, model, conf, [*words, f"train.batch_size={batch}"],
                    dict(CDDP_RANK="0", CDDP_WORLD_SIZE="1", CDDP_STORE=""))
@@ -219,8 +225,12 @@ def measure_alone(hosts, bench, model, conf, words, batch, bytes_per_s):
         return {}
     rows, arrivals = result
     alone = bench.med([row["step_ms"] for row in rows])
-    return {"alone_ms": alone, "f32 best_ms": alone + best_schedule(arrivals, 1, bytes_per_s)[0],
-            "bf16 best_ms": alone + best_schedule(arrivals, 0.5, bytes_per_s)[0]}
+    row = {"alone_ms": alone}
+    for wire, factor in (("f32", 1), ("bf16", 0.5)):
+        wait_ms, size = best_schedule(arrivals, factor, bytes_per_s)
+        row[f"{wire} best_ms"] = alone + wait_ms
+        row[f"{wire} core_ms"] = alone + wait_ms + core_ms(factor * size, wait_ms, bytes_per_s, ns_per_byte)
+    return row
 
 
 def measure_training(hosts, bench, model, conf, words, batch, variant):
@@ -308,7 +318,7 @@ def measure_rate(bench, hosts, link, torch, mpi, models, rounds):
     for _ in range(rounds):
         at = measure_link(hosts, link)
         if at:
-            for key in ("rtt_us", "rtt_asleep_us", "gbit_per_s"):
+            for key in ("rtt_us", "rtt_asleep_us", "gbit_per_s", "cpu_ns_per_byte"):
                 add(rows, key, at[key])
         for size in (SMALL, LARGE):
             add(rows, f"cddp {size}", measure_cddp(hosts, bench.BUILD, size, calls_of(hosts.rate, size)))
@@ -319,7 +329,8 @@ def measure_rate(bench, hosts, link, torch, mpi, models, rounds):
             add(rows, f"Open MPI {size}", measure_mpi(hosts, mpi, size))
             add(rows, f"cddp mpi {size}", measure_cddp_mpi(hosts, bench.BUILD, size, calls_of(hosts.rate, size)))
         for model, (conf, words, tokens, batch) in models.items() if at else ():
-            row = measure_alone(hosts, bench, model, conf, words, batch, link_rate(hosts.rate, at["gbit_per_s"]))
+            row = measure_alone(hosts, bench, model, conf, words, batch, link_rate(hosts.rate, at["gbit_per_s"]),
+                                at["cpu_ns_per_byte"])
             for variant in VARIANTS:
                 row.update(measure_training(hosts, bench, model, conf, words, batch, variant))
             for key, value in row.items():
@@ -389,19 +400,22 @@ def table(result, number):
               f"{number(ms[3])} | {ratio(ms[2], ms[3])} | {number(small[0])} | {number(small[1])} | {number(small[2])} | "
               f"{number(small[3])} | {ratio(small[2], small[3])} | {number(get('rtt_us'))}, {number(get('rtt_asleep_us'))} | "
               f"{ratio(small[0], get('rtt_us'))} |")
-    print("\n| step, 2 hosts | without link ms | f32 ms | best possible ms | over it | whole ms | bf16 wire ms | "
-          "best possible ms | over it | PyTorch ms | f32 / PyTorch | bf16 wire / PyTorch |")
-    print("|---" * 12 + "|")
+    print("\n| step, 2 hosts | without link ms | f32 ms | best possible ms | over it | over it with TCP's time of the core | "
+          "whole ms | bf16 wire ms | best possible ms | over it | the same with TCP's | PyTorch ms | f32 / PyTorch | "
+          "bf16 wire / PyTorch |")
+    print("|---" * 14 + "|")
     for rate, row in rates.items():
         for model, name in (("mlp", "MLP"), ("gpt2", "mini GPT-2")):
-            f32, bf16 = ({key: row.get(f"{model} {wire} {key}") for key in ("step_ms", "best_ms", "exposed_ms")}
+            f32, bf16 = ({key: row.get(f"{model} {wire} {key}") for key in ("step_ms", "best_ms", "core_ms", "exposed_ms")}
                          for wire in ("f32", "bf16"))
             theirs = row.get(f"{model} torch step_ms")
             if f32["step_ms"] or theirs:
                 print(f"| {name}, {NAMES[rate]} | {number(row.get(f'{model} alone_ms'))} | {number(f32['step_ms'])} | "
                       f"{number(f32['best_ms'])} | {ratio(f32['step_ms'], f32['best_ms'])} | "
+                      f"{ratio(f32['step_ms'], f32['core_ms'])} | "
                       f"{number(row.get(f'{model} whole step_ms'))} | {number(bf16['step_ms'])} | "
-                      f"{number(bf16['best_ms'])} | {ratio(bf16['step_ms'], bf16['best_ms'])} | {number(theirs)} | "
+                      f"{number(bf16['best_ms'])} | {ratio(bf16['step_ms'], bf16['best_ms'])} | "
+                      f"{ratio(bf16['step_ms'], bf16['core_ms'])} | {number(theirs)} | "
                       f"{ratio(f32['step_ms'], theirs)} | {ratio(bf16['step_ms'], theirs)} |")
     print()
     print(f"PyTorch over MPI: not measured: {result.get('torch mpi')}\n")
