@@ -111,7 +111,39 @@ end:
     return status;
 }
 
-/* An array of pointers and behind it the texts, in one block. */
+/* Room for @p count items and their texts behind them, in one block; NULL for none.
+ * @param is_whole  Whether the answer was read to its end. */
+static cddp_status make_room(const cddp_store *store, bool is_whole, size_t count,
+                             size_t item_bytes, size_t text_bytes, void **out)
+{
+    *out = NULL;
+    if (!is_whole) {
+        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
+    }
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    *out = cddpi_zalloc(count * item_bytes + text_bytes);
+    return *out != NULL ? CDDP_OK
+                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys",
+                                     store->url, count);
+}
+
+static struct cddpi_slice without_prefix(const cddp_store *store, struct cddpi_slice key)
+{
+    return (struct cddpi_slice){key.data + store->prefix_bytes, key.bytes - store->prefix_bytes};
+}
+
+/* Copy @p from, and a NUL, to @p to; returns what is behind. */
+static char *put_text(char *to, struct cddpi_slice from)
+{
+    if (from.bytes > 0) {
+        memcpy(to, from.data, from.bytes);
+    }
+    to[from.bytes] = '\0';
+    return to + from.bytes + 1;
+}
+
 static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, char ***out,
                              size_t *out_count)
 {
@@ -119,35 +151,29 @@ static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, c
     size_t cursor = 0;
     size_t count = 0;
     size_t bytes = 0;
-    char **list;
+    cddp_status status;
+    void *room;
     char *text;
 
     while (cddpi_keys_next(keys, &cursor, &key) && key.bytes >= store->prefix_bytes) {
         bytes += key.bytes - store->prefix_bytes + 1;
         count++;
     }
-    if (cursor != keys.bytes) {
-        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
+    status = make_room(store, cursor == keys.bytes, count, sizeof **out, bytes, &room);
+    if (status != CDDP_OK) {
+        return status;
     }
+    *out = room;
+    *out_count = count;
     if (count == 0) {
-        *out = NULL;
-        *out_count = 0;
         return CDDP_OK;
     }
-    list = cddpi_zalloc(count * sizeof *list + bytes);
-    if (list == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys", store->url,
-                          count);
-    }
-    text = (char *)(list + count);
+    text = (char *)(*out + count);
     cursor = 0;
     for (size_t i = 0; i < count && cddpi_keys_next(keys, &cursor, &key); i++) {
-        list[i] = text;
-        memcpy(text, key.data + store->prefix_bytes, key.bytes - store->prefix_bytes);
-        text += key.bytes - store->prefix_bytes + 1;
+        (*out)[i] = text;
+        text = put_text(text, without_prefix(store, key));
     }
-    *out = list;
-    *out_count = count;
     return CDDP_OK;
 }
 
@@ -175,56 +201,42 @@ cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, 
     return status;
 }
 
-/* Copy @p from, and a NUL, to @p to; returns what is behind. */
-static char *put_text(char *to, struct cddpi_slice from)
-{
-    if (from.bytes > 0) {
-        memcpy(to, from.data, from.bytes);
-    }
-    to[from.bytes] = '\0';
-    return to + from.bytes + 1;
-}
-
-/* An array of pairs and behind it their texts, in one block. */
 static cddp_status make_pairs(const cddp_store *store, struct cddpi_slice from,
                               struct cddpi_store_pair **out, size_t *out_count)
 {
     struct cddpi_slice key = {NULL, 0};
     struct cddpi_slice value = {NULL, 0};
-    struct cddpi_store_pair *pairs;
     size_t cursor = 0;
     size_t count = 0;
     size_t bytes = 0;
+    cddp_status status;
+    void *room;
     char *text;
 
     while (cddpi_pairs_next(from, &cursor, &key, &value) && key.bytes >= store->prefix_bytes) {
         bytes += key.bytes - store->prefix_bytes + value.bytes + 2;
         count++;
     }
-    if (cursor != from.bytes) {
-        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
+    status = make_room(store, cursor == from.bytes, count, sizeof **out, bytes, &room);
+    if (status != CDDP_OK) {
+        return status;
     }
-    *out = NULL;
+    *out = room;
     *out_count = count;
     if (count == 0) {
         return CDDP_OK;
     }
-    pairs = cddpi_zalloc(count * sizeof *pairs + bytes);
-    if (pairs == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys", store->url,
-                          count);
-    }
-    text = (char *)(pairs + count);
+    text = (char *)(*out + count);
     cursor = 0;
     for (size_t i = 0; i < count && cddpi_pairs_next(from, &cursor, &key, &value); i++) {
-        pairs[i].key = text;
-        text = put_text(text, (struct cddpi_slice){key.data + store->prefix_bytes,
-                                                   key.bytes - store->prefix_bytes});
-        pairs[i].value = text;
-        pairs[i].bytes = value.bytes;
+        struct cddpi_store_pair *pair = &(*out)[i];
+
+        pair->key = text;
+        text = put_text(text, without_prefix(store, key));
+        pair->value = text;
+        pair->bytes = value.bytes;
         text = put_text(text, value);
     }
-    *out = pairs;
     return CDDP_OK;
 }
 
