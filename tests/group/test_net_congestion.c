@@ -157,6 +157,29 @@ static void what_the_user_chooses_holds_for_all_connections_of_data(void **state
     carrier_job_free(chosen.job);
 }
 
+static int unknown_rank(int rank, int world_size, void *argument)
+{
+    struct carrier_rank self;
+
+    (void)world_size;
+    setenv("CDDP_CONGESTION", "no_such_thing", 1);
+    CHECK(carrier_open(&cddpi_tcp_carrier, argument, rank, TOKEN, SUPPORT_TIMEOUT_MS, &self) ==
+          CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "CDDP_CONGESTION=no_such_thing") != NULL);
+    carrier_close(&self);
+    return 0;
+}
+
+static void one_that_the_kernel_does_not_have_lets_no_carrier_open(void **state)
+{
+    struct carrier_job *job = carrier_job_create(2, NULL);
+
+    (void)state;
+    assert_non_null(job);
+    assert_int_equal(run_ranks(2, unknown_rank, job), 0);
+    carrier_job_free(job);
+}
+
 static void one_that_the_kernel_does_not_have_is_refused(void **state)
 {
     (void)state;
@@ -179,6 +202,7 @@ int main(void)
         cmocka_unit_test(another_default_stays),
         cmocka_unit_test(what_the_user_chooses_holds_for_all_connections_of_data),
         cmocka_unit_test(one_that_the_kernel_does_not_have_is_refused),
+        cmocka_unit_test(one_that_the_kernel_does_not_have_lets_no_carrier_open),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
