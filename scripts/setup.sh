@@ -3,7 +3,8 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-build_packages="gcc libc6-dev pkg-config meson ninja-build libdnnl-dev libconfig-dev
+# dpkg-dev tells Meson where Debian has libraries: lib/x86_64-linux-gnu, not lib64, where no loader looks
+build_packages="gcc libc6-dev dpkg-dev pkg-config meson ninja-build libdnnl-dev libconfig-dev
   libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev libutf8proc-dev
   libjpeg-dev libpng-dev libopenmpi-dev scdoc"
 data_packages="dataset-fashion-mnist"

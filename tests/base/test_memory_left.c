@@ -58,7 +58,7 @@ static void what_cannot_be_read_limits_nothing(void **state)
     struct cddpi_memory_left left;
 
     (void)state;
-    cddpi_memory_set_root("/nowhere at all");
+    cddpi_memory_set_root("nowhere at all");
     cddpi_memory_left(&left);
     assert_true(left.bytes == UINT64_MAX);
     assert_int_equal(cddpi_memory_need(UINT64_MAX, "all"), CDDP_OK);

@@ -283,12 +283,13 @@ static void cuda_after_a_fork_is_an_error_that_says_so(void **state)
 
 static void a_file_that_is_no_module_is_refused(void **state)
 {
-    struct opening absent = {"cuda",
-                             0,
-                             1,
-                             false,
-                             CDDP_ERR_UNAVAILABLE,
-                             "$CDDP_CUDA_MODULE: the CUDA module cannot be opened: /nowhere.so"};
+    struct opening absent = {
+        "cuda",
+        0,
+        1,
+        false,
+        CDDP_ERR_UNAVAILABLE,
+        "$CDDP_CUDA_MODULE: the CUDA module cannot be opened: nowhere/module.so"};
     struct opening other = {"cuda",
                             0,
                             1,
@@ -297,7 +298,7 @@ static void a_file_that_is_no_module_is_refused(void **state)
                             "is not cddp's CUDA module: it has no cddpi_cuda_module"};
 
     (void)state;
-    assert_int_equal(in_process(open_one, &absent, WITH("CDDP_CUDA_MODULE=/nowhere.so")), 0);
+    assert_int_equal(in_process(open_one, &absent, WITH("CDDP_CUDA_MODULE=nowhere/module.so")), 0);
     assert_int_equal(in_process(open_one, &other, WITH("CDDP_CUDA_MODULE=libm.so.6")), 0);
 }
 

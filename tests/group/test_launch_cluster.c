@@ -65,7 +65,7 @@ static void set_slurm(void)
                                                {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
                                                {"SLURM_JOB_NODELIST", "node[03-05]"},
                                                {"SLURM_STEP_NODELIST", "node[03-05]"},
-                                               {"SLURM_SUBMIT_DIR", "/nowhere"},
+                                               {"SLURM_SUBMIT_DIR", "nowhere"},
                                                {NULL, NULL}};
 
     set_all(variables);

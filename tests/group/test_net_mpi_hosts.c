@@ -173,7 +173,7 @@ static void the_same_goes_by_tcp_where_a_host_lacks_the_module(void **state)
     (void)state;
     need_hosts();
     run_trainer_on("10.88.0.1:1,10.88.0.2:3", "examples/embed_mpi_trainer", &mpi);
-    setenv("CDDP_MPI_MODULE", "/nowhere/libcddp-mpi.so", 1);
+    setenv("CDDP_MPI_MODULE", "nowhere/libcddp-mpi.so", 1);
     run_trainer_on("10.88.0.1:1,10.88.0.2:3", "examples/embed_mpi_trainer", &tcp);
     unsetenv("CDDP_MPI_MODULE");
     assert_true(tcp.weights[0] == mpi.weights[0]);

@@ -102,6 +102,13 @@ def static_with_pkg_config(folder):
     check_program(program, prefix)
 
 
+def where(prefix):
+    """How CMake finds the package: Debian's lib/x86_64-linux-gnu by its name, also in a cross build; elsewhere by its folder,
+    since on Debian CMake looks into lib64 as little as the loader does."""
+    _, _, name = option("libdir").partition("lib/")
+    return f"-DCMAKE_LIBRARY_ARCHITECTURE={name}" if name else f"-Dcddp_DIR={prefix}/{option('libdir')}/cmake/cddp"
+
+
 def cmake_package(folder):
     """find_package(cddp) gives cddp::cddp and cddp::static; a series that is not installed is refused."""
     skip_without("cmake", "ninja")
@@ -111,7 +118,7 @@ def cmake_package(folder):
     for name in ("program.c", "CMakeLists.txt"):
         shutil.copy(os.path.join(HERE, name), source)
     configure = ["cmake", "-G", "Ninja", "-S", source, "-B", os.path.join(folder, "build"), f"-DCMAKE_PREFIX_PATH={prefix}",
-                 f"-DCMAKE_C_COMPILER={CC}", f"-DCMAKE_LIBRARY_ARCHITECTURE={os.path.basename(option('libdir'))}"]
+                 f"-DCMAKE_C_COMPILER={CC}", where(prefix)]
     run(*configure)
     run("cmake", "--build", os.path.join(folder, "build"))
     for program, is_inside in (("program", False), ("program_static", True)):

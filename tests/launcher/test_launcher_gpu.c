@@ -65,12 +65,12 @@ static void check_says_that_there_is_no_module(void **state)
     char *kept = strdup(module != NULL ? module : "");
 
     (void)state;
-    setenv("CDDP_CUDA_MODULE", "/nowhere/module.so", 1);
+    setenv("CDDP_CUDA_MODULE", "nowhere/module.so", 1);
     LAUNCH(&job, "--check");
     setenv("CDDP_CUDA_MODULE", kept, 1);
     free(kept);
     assert_int_equal(job.exit_status, 0);
-    assert_out(&job, "\nCUDA\n  no: $CDDP_CUDA_MODULE: the CUDA module cannot be opened: /nowhere");
+    assert_out(&job, "\nCUDA\n  no: $CDDP_CUDA_MODULE: the CUDA module cannot be opened: nowhere");
     launcher_end(&job);
 }
 
@@ -86,13 +86,13 @@ static void check_tells_of_the_mpi_module(void **state)
         assert_null(strstr(job.out, CDDP_VERSION ": \n")); /* the MPI has a name */
         launcher_end(&job);
     }
-    setenv("CDDP_MPI_MODULE", "/nowhere/module.so", 1);
+    setenv("CDDP_MPI_MODULE", "nowhere/module.so", 1);
     LAUNCH(&job, "--check");
     unsetenv("CDDP_MPI_MODULE");
     assert_int_equal(job.exit_status, 0);
     assert_out(&job,
                "\nMPI\n  module         no: $CDDP_MPI_MODULE: the MPI module cannot be opened: "
-               "/nowhere");
+               "nowhere");
     launcher_end(&job);
 }
 

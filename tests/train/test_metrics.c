@@ -216,8 +216,8 @@ static void a_folder_that_is_missing_is_an_error_that_names_it(void **state)
     struct cddpi_metrics *metrics = NULL;
 
     (void)state;
-    assert_int_equal(cddpi_metrics_open("/nonexistent/run", 0, true, &metrics), CDDP_ERR_IO);
-    assert_non_null(strstr(cddp_last_error(), "/nonexistent/run/metrics.jsonl"));
+    assert_int_equal(cddpi_metrics_open("missing/run", 0, true, &metrics), CDDP_ERR_IO);
+    assert_non_null(strstr(cddp_last_error(), "missing/run/metrics.jsonl"));
     assert_null(metrics);
 }
 

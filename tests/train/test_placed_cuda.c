@@ -278,10 +278,10 @@ static void what_gpus_cannot_do_so_is_refused_in_one_sentence(void **state)
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda, fc3=cuda", "parallel.micro_batches=2",
                    "parallel.schedule=zero_bubble",
                    "parallel.schedule: zero_bubble is for processors");
-    setenv("CDDP_CUDA_MODULE", "/nowhere/libcddp-cuda.so", 1);
+    setenv("CDDP_CUDA_MODULE", "nowhere/libcddp-cuda.so", 1);
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda:0, fc3=cpu", NULL, NULL,
                    "parallel.placement: $CDDP_CUDA_MODULE: the CUDA module cannot be opened: "
-                   "/nowhere/libcddp-cuda.so");
+                   "nowhere/libcddp-cuda.so");
     setenv("CDDP_CUDA_MODULE", module, 1);
     free(module);
 }

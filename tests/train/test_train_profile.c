@@ -124,9 +124,9 @@ static void a_profile_that_cannot_be_written_is_told_and_the_run_goes_on(void **
 
     (void)state;
     NEEDS_DEVICE();
-    run = run_profiled("nowhere", 1, "train.cuda_graph=never", "/nowhere/profile.jsonl");
+    run = run_profiled("nowhere", 1, "train.cuda_graph=never", "absent/profile.jsonl");
     assert_says(&run, "err", 0,
-                "the profile could not be written to /nowhere/profile.jsonl ($CDDP_PROFILE)");
+                "the profile could not be written to absent/profile.jsonl ($CDDP_PROFILE)");
 }
 
 int main(void)

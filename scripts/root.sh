@@ -1,0 +1,44 @@
+# root.sh - sourced by scripts that build or test in a Debian of its own, below a folder: makes it with
+# debootstrap from this machine's mirror, mounts what programs need, and runs commands in it. For root.
+
+root= # the folder, set by make_root
+
+# The mirror that this machine's apt uses for its own release.
+mirror() {
+  apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Identifier: Packages' |
+    awk -v release="$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" '$1 == release && $2 == "main" { print $3; exit }'
+}
+
+# make_root FOLDER SUITE : debootstrap's smallest, unless it is there; mounted until unmount_root.
+make_root() {
+  local made=$1/made-by-debootstrap from
+  [ "$(id -u)" -eq 0 ] || { say "this is for root, which alone may chroot" && return 1; }
+  root=$1
+  if [ ! -e "$made" ]; then
+    need debootstrap
+    from=$(mirror)
+    [ -n "$from" ] || { say "apt knows no Debian mirror on this machine" && return 1; }
+    debootstrap --variant=minbase "$2" "$root" "$from" >"$root.log" 2>&1 || { tail -n 5 "$root.log" >&2 && return 1; }
+    touch "$made"
+  fi
+  cp /etc/resolv.conf /etc/hosts "$root/etc" # names of other machines, and localhost
+  mount -t proc proc "$root/proc" &&
+    mount -t sysfs -o ro sysfs "$root/sys" &&
+    mount --bind /dev "$root/dev" &&
+    mount --bind /dev/pts "$root/dev/pts" &&
+    mount -t tmpfs tmpfs "$root/dev/shm"
+}
+
+root_mounts() { awk -v root="$root/" 'index($5, root) == 1 { print $5 }' /proc/self/mountinfo; }
+
+unmount_root() { # newest first
+  root_mounts | sort -r | while read -r place; do umount "$place" 2>/dev/null || true; done
+}
+
+inside() { chroot "$root" env -i ${http_proxy:+http_proxy="$http_proxy"} PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root "$@"; }
+
+# copy_tree : what is committed or changed here, into the root's /cddp.
+copy_tree() {
+  mkdir -p "$root/cddp"
+  git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -c -T - | tar -x -C "$root/cddp"
+}
