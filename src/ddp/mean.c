@@ -39,7 +39,7 @@ static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, s
                           "this rank's (see cddp_ddp_spans())",
                           count, first, ddp->params[index].name);
     }
-    if (ddp->shards != NULL && ddp->shards->deferred && count > 0 &&
+    if (ddp->shards != NULL && count > 0 && /* the same on one host and on several */
         (scratch == NULL || (uintptr_t)scratch % cddp_type_bytes(ddp->params[index].type) != 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_mean: scratch is %s",
                           scratch == NULL ? "NULL" : "not aligned");

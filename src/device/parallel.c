@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -113,6 +114,8 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
     return CDDP_OK;
 }
 
+enum { NEVER_RETURNED = INT_MIN };
+
 /* A device's thread. */
 struct apply {
     cddp_parallel_fn fn;
@@ -140,6 +143,11 @@ static cddp_status word(const struct apply *apply, const char *name)
 {
     cddp_status status = (cddp_status)apply->failure.status;
 
+    if (apply->result == NEVER_RETURNED) {
+        return cddpi_fail(CDDP_ERR_DEVICE,
+                          "%s: its function ended its thread by pthread_exit(): it has to return",
+                          name);
+    }
     if (status == CDDP_OK) {
         return cddpi_fail(CDDP_ERR_DEVICE, "%s: its function returned %d", name, apply->result);
     }
@@ -167,7 +175,7 @@ static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parall
         struct apply *apply = &all[started];
         int error;
 
-        *apply = (struct apply){fn, arg, started, &devices->cores[started], 0, {0}, 0};
+        *apply = (struct apply){fn, arg, started, &devices->cores[started], NEVER_RETURNED, {0}, 0};
         error = pthread_create(&apply->thread, NULL, run_device, apply);
         if (error != 0) {
             status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error,
