@@ -3,8 +3,13 @@
 #define CDDPI_ALLOC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { CDDPI_ALIGNMENT = 64 }; /* a cache line, and the widest vector register */
+
+/* More bytes than this no process has: addresses have 48 bits at most, or 32. So sums and small
+ * multiples of sizes below do not overflow. */
+#define CDDPI_BYTES_MAX (SIZE_MAX >> (sizeof(size_t) == 8 ? 16 : 1))
 
 /** @p bytes, rounded up to a multiple of @p alignment, or of CDDPI_ALIGNMENT. */
 static inline size_t cddpi_align_to(size_t bytes, size_t alignment)

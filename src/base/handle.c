@@ -20,7 +20,7 @@ static const char *const names[CDDPI_HANDLE_KINDS] = {
     [CDDPI_HANDLE_GROUP] = "group",     [CDDPI_HANDLE_WORK] = "work handle",
     [CDDPI_HANDLE_DDP] = "cddp_ddp",    [CDDPI_HANDLE_STORE] = "store",
     [CDDPI_HANDLE_SAMPLER] = "sampler", [CDDPI_HANDLE_SAFETENSORS] = "safetensors file",
-    [CDDPI_HANDLE_LOADER] = "loader",
+    [CDDPI_HANDLE_LOADER] = "loader",   [CDDPI_HANDLE_DEVICES] = "list of devices",
 };
 
 /* Destroyed handles, whose memory is still there. */
@@ -35,7 +35,8 @@ static uintptr_t this_thread(void)
 /* What lies in memory only is as good in a forked process as in the one that made it. */
 static bool is_bound_to_process(enum cddpi_handle_kind kind)
 {
-    return kind != CDDPI_HANDLE_SAMPLER && kind != CDDPI_HANDLE_SAFETENSORS;
+    return kind != CDDPI_HANDLE_SAMPLER && kind != CDDPI_HANDLE_SAFETENSORS &&
+           kind != CDDPI_HANDLE_DEVICES;
 }
 
 void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind)

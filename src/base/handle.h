@@ -26,6 +26,7 @@ enum cddpi_handle_kind {
     CDDPI_HANDLE_SAMPLER,
     CDDPI_HANDLE_SAFETENSORS,
     CDDPI_HANDLE_LOADER,
+    CDDPI_HANDLE_DEVICES,
     CDDPI_HANDLE_KINDS
 };
 
@@ -68,6 +69,12 @@ static inline cddp_status cddpi_handle_leave(struct cddpi_handle *handle, cddp_s
 
 /** Whether this thread is within a call with @p handle. */
 bool cddpi_handle_is_entered(const struct cddpi_handle *handle);
+
+/** Whether the call that this thread is in is within another one with @p handle. */
+static inline bool cddpi_handle_is_nested(const struct cddpi_handle *handle)
+{
+    return handle->depth > 0;
+}
 
 /** Whether @p handle was made by this process, and not by one that it was forked from. */
 bool cddpi_handle_is_own(const struct cddpi_handle *handle);

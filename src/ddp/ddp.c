@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/struct_size.h"
 #include "ddp/copies.h"
 #include "ddp/manifest.h"
@@ -163,66 +164,6 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
                                         NULL, out);
 }
 
-static cddp_status create(cddp_group *group, const cddp_param *params, size_t param_count,
-                          const cddp_param *buffers, size_t buffer_count,
-                          const cddp_ddp_options *options, const struct cddpi_ddp_copies *copies,
-                          cddp_ddp **out)
-{
-    cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
-    struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
-    struct cddpi_layout layout = {NULL, NULL, NULL};
-    cddp_status status;
-    cddp_ddp *ddp;
-
-    if (out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_create: out is NULL");
-    }
-    ddp = cddpi_zalloc(sizeof *ddp);
-    if (ddp == NULL) {
-        status = cddpi_ddp_no_memory(param_count);
-        return cddpi_ddp_agree(group, status, NULL);
-    }
-    cddpi_handle_init(&ddp->handle, CDDPI_HANDLE_DDP);
-    cddpi_group_ref(group);
-    ddp->group = group;
-    ddp->device = cddpi_group_on_device(group);
-    model.device = ddp->device;
-    ddp->rank = cddp_group_rank(group);
-    ddp->world_size = cddp_group_world_size(group);
-    ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
-    ddp->step = ddp->last = (cddp_step)CDDP_STEP_INIT;
-    ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
-    status = read_options(options, &read);
-    if (status == CDDP_OK) {
-        model.hook_name = hook_name(read.hook);
-        status = prepare(ddp, &model, copies, &layout);
-    }
-    status = join(ddp, &model, status, &layout);
-    cddpi_layout_release(ddp, &layout);
-    if (status != CDDP_OK) {
-        cddp_ddp_destroy(ddp);
-        return status;
-    }
-    ddp->clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
-    *out = ddp;
-    return CDDP_OK;
-}
-
-cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
-                                         size_t param_count, const cddp_param *buffers,
-                                         size_t buffer_count, const cddp_ddp_options *options,
-                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
-{
-    cddp_status status = cddpi_group_enter(group, "ddp_create");
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    cddpi_group_call_of_ddp(group);
-    return cddpi_group_leave(
-        group, create(group, params, param_count, buffers, buffer_count, options, copies, out));
-}
-
 /* Whether @p work is unfinished: then it still uses our memory, and must not be waited for, since
  * peers may never come. (On a device gathers may be unfinished here: they end before the memory is
  * released.) */
@@ -283,6 +224,75 @@ static void release(cddp_ddp *ddp)
     cddpi_timing_release(ddp);
 }
 
+static void dismantle(cddp_ddp *ddp)
+{
+    release(ddp);
+    cddpi_handle_release(&ddp->handle, sizeof *ddp);
+}
+
+static cddp_status create(cddp_group *group, const cddp_param *params, size_t param_count,
+                          const cddp_param *buffers, size_t buffer_count,
+                          const cddp_ddp_options *options, const struct cddpi_ddp_copies *copies,
+                          cddp_ddp **out)
+{
+    cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
+    struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
+    struct cddpi_layout layout = {NULL, NULL, NULL};
+    cddp_status status;
+    cddp_ddp *ddp;
+
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_create: out is NULL");
+    }
+    ddp = cddpi_zalloc(sizeof *ddp);
+    if (ddp == NULL) {
+        status = cddpi_ddp_no_memory(param_count);
+        return cddpi_ddp_agree(group, status, NULL);
+    }
+    cddpi_handle_init(&ddp->handle, CDDPI_HANDLE_DDP);
+    cddpi_group_ref(group);
+    ddp->group = group;
+    ddp->device = cddpi_group_on_device(group);
+    model.device = ddp->device;
+    ddp->rank = cddp_group_rank(group);
+    ddp->world_size = cddp_group_world_size(group);
+    ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
+    ddp->step = ddp->last = (cddp_step)CDDP_STEP_INIT;
+    ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
+    status = read_options(options, &read);
+    if (status == CDDP_OK) {
+        model.hook_name = hook_name(read.hook);
+        status = prepare(ddp, &model, copies, &layout);
+    }
+    status = join(ddp, &model, status, &layout);
+    cddpi_layout_release(ddp, &layout);
+    if (status != CDDP_OK) {
+        struct cddpi_failure failure = *cddpi_last_failure();
+
+        dismantle(ddp);
+        cddpi_group_unref(group);
+        return cddpi_fail_again(status, &failure);
+    }
+    ddp->clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
+    *out = ddp;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
+                                         size_t param_count, const cddp_param *buffers,
+                                         size_t buffer_count, const cddp_ddp_options *options,
+                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
+{
+    cddp_status status = cddpi_group_enter(group, "ddp_create");
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_group_call_of_ddp(group);
+    return cddpi_group_leave(
+        group, create(group, params, param_count, buffers, buffer_count, options, copies, out));
+}
+
 void cddp_ddp_destroy(cddp_ddp *ddp)
 {
     cddp_group *group;
@@ -299,8 +309,13 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
         (void)cddpi_handle_leave(&ddp->handle, CDDP_OK);
         return;
     }
-    release(ddp);
-    cddpi_handle_release(&ddp->handle, sizeof *ddp);
+    if (cddpi_handle_is_nested(&group->handle)) { /* whose call has to come back to it */
+        cddpi_log(CDDPI_LOG_WARN, "ddp_destroy: a hook calls it; nothing was done");
+        (void)cddpi_group_leave(group, CDDP_OK);
+        (void)cddpi_handle_leave(&ddp->handle, CDDP_OK);
+        return;
+    }
+    dismantle(ddp);
     (void)cddpi_group_leave(group, CDDP_OK);
     cddpi_group_unref(group);
 }

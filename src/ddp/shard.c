@@ -398,39 +398,6 @@ void cddpi_shard_forget(cddp_ddp *ddp)
     }
 }
 
-const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
-{
-    unsigned char *own = cddp_ddp_grad(ddp, index);
-    struct cddpi_shards *shards;
-    struct cddpi_reduce how;
-    size_t offset;
-    cddp_type type;
-    bool sum;
-
-    if (own == NULL) {
-        return NULL;
-    }
-    sum = (ddp->step_statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
-    shards = ddp->shards;
-    type = ddp->params[index].type;
-    own += first * cddp_type_bytes(type);
-    if (shards == NULL || !shards->deferred) {
-        return own;
-    }
-    offset = (size_t)(own - ddp->layout.block);
-    how = (struct cddpi_reduce){type, sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1, NULL};
-    for (int rank = 0; rank < ddp->world_size; rank++) {
-        shards->weights[rank] = ddp->step_statuses[rank].weight;
-        shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
-    }
-    if (shards->weights[0] >= 0 && !sum) {
-        cddpi_reduce_weighted(&how, type, shards->weights, ddp->world_size,
-                              shards->weights + ddp->world_size);
-    }
-    cddpi_reduce(&how, &scratch, shards->src, count);
-    return scratch;
-}
-
 static cddp_status check_sharded(const cddp_ddp *ddp)
 {
     if (ddp->shards == NULL) {

@@ -158,6 +158,8 @@ static cddp_status open_all(const char *const *names, int count, struct gpus *gp
     if (devices == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "devices: no memory for %d", count);
     }
+    cddpi_handle_init(&devices->handle, CDDPI_HANDLE_DEVICES);
+    devices->bytes = sizeof *devices + (size_t)count * sizeof *devices->cores;
     status = divide_gpus(names, count, gpus);
     for (; devices->count < count && status == CDDP_OK; devices->count++) {
         status = find_core(&allowed, gpus, names[devices->count], &devices->cores[devices->count]);
@@ -195,21 +197,53 @@ bool cddpi_devices_have_gpu(const cddp_devices *devices)
     return found;
 }
 
+cddp_status cddpi_devices_check(const cddp_devices *devices, const char *call)
+{
+    return cddpi_handle_check((const struct cddpi_handle *)devices, CDDPI_HANDLE_DEVICES, call);
+}
+
+cddp_status cddpi_devices_enter(const cddp_devices *devices, const char *call)
+{
+    cddp_status status = cddpi_devices_check(devices, call);
+
+    if (status == CDDP_OK) {
+        atomic_fetch_add(&((cddp_devices *)devices)->busy, 1);
+    }
+    return status;
+}
+
+void cddpi_devices_leave(const cddp_devices *devices)
+{
+    atomic_fetch_sub(&((cddp_devices *)devices)->busy, 1);
+}
+
 void cddp_devices_destroy(cddp_devices *devices)
 {
-    for (int d = 0; devices != NULL && d < devices->count; d++) {
+    if (devices == NULL || !cddpi_handle_enter_last((struct cddpi_handle *)devices,
+                                                    CDDPI_HANDLE_DEVICES, "devices_destroy")) {
+        return;
+    }
+    if (atomic_load(&devices->busy) > 0) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "devices_destroy: a call runs on these devices; nothing was done");
+        (void)cddpi_handle_leave(&devices->handle, CDDP_OK);
+        return;
+    }
+    for (int d = 0; d < devices->count; d++) {
         cddpi_device_close(devices->cores[d].device);
     }
-    cddpi_free(devices);
+    cddpi_handle_release(&devices->handle, devices->bytes);
 }
 
 int cddp_devices_count(const cddp_devices *devices)
 {
-    return devices != NULL ? devices->count : 0;
+    return cddpi_devices_check(devices, "devices_count") == CDDP_OK ? devices->count : 0;
 }
 
 const char *cddp_devices_name(const cddp_devices *devices, int index)
 {
-    return devices != NULL && index >= 0 && index < devices->count ? devices->cores[index].name
-                                                                   : NULL;
+    return cddpi_devices_check(devices, "devices_name") == CDDP_OK && index >= 0 &&
+                   index < devices->count
+               ? devices->cores[index].name
+               : NULL;
 }

@@ -180,16 +180,17 @@ static cddp_status check_loss(const cddp_devices *devices,
                             options->output_device, devices->count);
 }
 
-cddp_status cddp_data_parallel(const cddp_devices *devices,
-                               const cddp_data_parallel_options *options, cddp_replica_fn fn,
-                               void *arg)
+static cddp_status data_parallel(const cddp_devices *devices,
+                                 const cddp_data_parallel_options *options, cddp_replica_fn fn,
+                                 void *arg)
 {
     cddp_data_parallel_options known = CDDP_DATA_PARALLEL_OPTIONS_INIT;
     struct job job = {.options = &known, .fn = fn, .arg = arg};
     cddp_status status;
 
-    if (devices == NULL || options == NULL || fn == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: devices, options or fn is NULL");
+    if (options == NULL || fn == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: %s is NULL",
+                          fn == NULL ? "fn" : "options");
     }
     status = cddpi_struct_read("data_parallel options", "CDDP_DATA_PARALLEL_OPTIONS_INIT", options,
                                sizeof known, sizeof known, &known);
@@ -212,5 +213,18 @@ cddp_status cddp_data_parallel(const cddp_devices *devices,
     }
     status = run(devices, &job);
     cddpi_free(job.chunks);
+    return status;
+}
+
+cddp_status cddp_data_parallel(const cddp_devices *devices,
+                               const cddp_data_parallel_options *options, cddp_replica_fn fn,
+                               void *arg)
+{
+    cddp_status status = cddpi_devices_enter(devices, "data_parallel");
+
+    if (status == CDDP_OK) {
+        status = data_parallel(devices, options, fn, arg);
+        cddpi_devices_leave(devices);
+    }
     return status;
 }

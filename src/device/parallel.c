@@ -4,14 +4,17 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
 static cddp_status check_count(const char *call, const cddp_devices *devices, int count)
 {
-    if (devices == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: devices is NULL", call);
+    cddp_status status = cddpi_devices_check(devices, call);
+
+    if (status != CDDP_OK) {
+        return status;
     }
     if (count < 1 || count > devices->count) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the first %d of %d devices", call, count,
@@ -25,12 +28,16 @@ cddp_status cddp_parallel_scatter(const cddp_devices *devices, void *in, size_t 
 {
     size_t each;
     int count = 0;
+    cddp_status status = cddpi_devices_check(devices, "parallel_scatter");
 
-    if (devices == NULL || in == NULL || out == NULL || out_count == NULL || rows == 0) {
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (in == NULL || out == NULL || out_count == NULL || rows == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "scatter: %zu rows at %p over %d devices", rows, in,
                           cddp_devices_count(devices));
     }
-    if (row_bytes != 0 && rows > SIZE_MAX / row_bytes) {
+    if (row_bytes != 0 && rows > CDDPI_BYTES_MAX / row_bytes) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "scatter: %zu rows of %zu bytes", rows, row_bytes);
     }
     each = (rows - 1) / (size_t)devices->count + 1;
@@ -66,7 +73,7 @@ static size_t replica_bytes(float *const *params, const size_t *counts, size_t n
 cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, float *const *params,
                                     const size_t *counts, size_t n, float ***out)
 {
-    cddp_status status = check_count("replicate", devices, replicas);
+    cddp_status status = check_count("parallel_replicate", devices, replicas);
     size_t bytes;
     size_t table;
     float **made;
@@ -107,6 +114,8 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
     return CDDP_OK;
 }
 
+enum { NEVER_RETURNED = INT_MIN };
+
 /* A device's thread. */
 struct apply {
     cddp_parallel_fn fn;
@@ -134,6 +143,11 @@ static cddp_status word(const struct apply *apply, const char *name)
 {
     cddp_status status = (cddp_status)apply->failure.status;
 
+    if (apply->result == NEVER_RETURNED) {
+        return cddpi_fail(CDDP_ERR_DEVICE,
+                          "%s: its function ended its thread by pthread_exit(): it has to return",
+                          name);
+    }
     if (status == CDDP_OK) {
         return cddpi_fail(CDDP_ERR_DEVICE, "%s: its function returned %d", name, apply->result);
     }
@@ -141,8 +155,7 @@ static cddp_status word(const struct apply *apply, const char *name)
     return cddpi_fail_prefix(status, "%s", name);
 }
 
-cddp_status cddp_parallel_apply(const cddp_devices *devices, int count, cddp_parallel_fn fn,
-                                void *arg)
+static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parallel_fn fn, void *arg)
 {
     cddp_status status = check_count("parallel_apply", devices, count);
     struct apply *all;
@@ -162,7 +175,7 @@ cddp_status cddp_parallel_apply(const cddp_devices *devices, int count, cddp_par
         struct apply *apply = &all[started];
         int error;
 
-        *apply = (struct apply){fn, arg, started, &devices->cores[started], 0, {0}, 0};
+        *apply = (struct apply){fn, arg, started, &devices->cores[started], NEVER_RETURNED, {0}, 0};
         error = pthread_create(&apply->thread, NULL, run_device, apply);
         if (error != 0) {
             status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error,
@@ -183,15 +196,29 @@ cddp_status cddp_parallel_apply(const cddp_devices *devices, int count, cddp_par
     return status;
 }
 
+cddp_status cddp_parallel_apply(const cddp_devices *devices, int count, cddp_parallel_fn fn,
+                                void *arg)
+{
+    cddp_status status = cddpi_devices_enter(devices, "parallel_apply");
+
+    if (status == CDDP_OK) {
+        status = apply_all(devices, count, fn, arg);
+        cddpi_devices_leave(devices);
+    }
+    return status;
+}
+
 cddp_status cddp_parallel_gather(const cddp_chunk *chunks, int count, size_t row_bytes, void *out,
                                  size_t rows)
 {
     size_t total = 0;
     char *at = out;
 
-    if (chunks == NULL || out == NULL || count < 1 || count > CDDP_PARALLEL_DEVICES) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "gather: %d chunks at %p", count,
-                          (const void *)chunks);
+    if (chunks == NULL || out == NULL || count < 1 || count > CDDP_PARALLEL_DEVICES ||
+        (row_bytes != 0 && rows > CDDPI_BYTES_MAX / row_bytes)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "gather: %d chunks at %p to %zu rows of %zu bytes at %p", count,
+                          (const void *)chunks, rows, row_bytes, out);
     }
     for (int d = 0; d < count; d++) {
         if (chunks[d].rows > rows - total || (chunks[d].data == NULL && chunks[d].rows > 0)) {

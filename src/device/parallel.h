@@ -2,11 +2,15 @@
 #ifndef CDDPI_DEVICE_PARALLEL_H
 #define CDDPI_DEVICE_PARALLEL_H
 
+#include "base/handle.h"
 #include "device/device.h"
 
 #include <cddp/parallel.h>
 
 struct cddp_devices {
+    struct cddpi_handle handle;
+    _Atomic int busy; /* calls that run on them now */
+    size_t bytes;     /* of this object */
     int count;
     struct cddpi_core {
         char name[16];
@@ -28,6 +32,14 @@ struct cddpi_devices_place {
 CDDP_CHECKED cddp_status cddpi_devices_open(const char *const *names, int count,
                                             const struct cddpi_devices_place *place,
                                             cddp_devices **out);
+
+/** Whether @p devices are some: CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (destroyed). */
+CDDP_CHECKED cddp_status cddpi_devices_check(const cddp_devices *devices, const char *call);
+
+/** Begin a call that runs on them: they cannot be destroyed until cddpi_devices_leave(). Any
+ * thread, also several at once. Returns as cddpi_devices_check(). */
+CDDP_CHECKED cddp_status cddpi_devices_enter(const cddp_devices *devices, const char *call);
+void cddpi_devices_leave(const cddp_devices *devices);
 
 /** Whether one of them is a GPU. */
 bool cddpi_devices_have_gpu(const cddp_devices *devices);

@@ -1,5 +1,7 @@
 /* collectives.c - the public collectives: checks their arguments and starts them. */
+#include "base/alloc.h"
 #include "base/error.h"
+#include "group/check.h"
 #include "group/device/device.h"
 #include "group/group.h"
 
@@ -49,7 +51,7 @@ static cddp_status check_numbers(const cddp_group *group, const struct cddpi_gro
                                message && op->root == group->rank ? "this one"
                                                                   : "not in the group");
     }
-    if (op->count > SIZE_MAX / 4 / bytes / (size_t)group->world_size) {
+    if (op->count > CDDPI_BYTES_MAX / bytes / (size_t)group->world_size) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %zu elements are too many",
                                name, op->count);
     }
@@ -102,53 +104,25 @@ static bool is_in_place(const cddp_group *group, const struct cddpi_group_op *op
                       : out == in + (size_t)group->rank * bytes;
 }
 
-/* Loops over elements read and write whole ones, so C wants each at a multiple of its size. */
-static cddp_status check_alignment(const cddp_group *group, const struct cddpi_group_op *op,
-                                   const void *data, const char *which)
-{
-    size_t element = cddp_type_bytes(op->type);
-
-    if ((uintptr_t)data % element != 0) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
-                               "%s: %s lies at %p, which is not a multiple of the %zu bytes of %s",
-                               cddpi_kind_name(op->kind), which, data, element,
-                               cddp_type_name(op->type));
-    }
-    return CDDP_OK;
-}
-
 /* Check the buffers that this rank needs. */
 static cddp_status check_buffers(const cddp_group *group, const struct cddpi_group_op *op)
 {
     const char *name = cddpi_kind_name(op->kind);
-    size_t bytes = op->count * cddp_type_bytes(op->type);
-    bool in = needs_in(group, op);
-    bool out = needs_out(group, op);
-    size_t in_bytes = blocks_in(group, op) * bytes;
-    size_t out_bytes = blocks_out(group, op) * bytes;
-    cddp_status status = CDDP_OK;
+    size_t element = cddp_type_bytes(op->type);
+    size_t in_count = needs_in(group, op) ? blocks_in(group, op) * op->count : 0;
+    size_t out_count = needs_out(group, op) ? blocks_out(group, op) * op->count : 0;
+    cddp_status status;
 
-    if (op->count == 0 || op->kind == CDDPI_BARRIER) {
+    if (op->kind == CDDPI_BARRIER) {
         return CDDP_OK;
     }
-    if ((in && op->in == NULL) || (out && op->out == NULL)) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %s is NULL", name,
-                               in && op->in == NULL ? "in" : "out");
+    status = cddpi_check_memory(group, name, "in", op->in, in_count, op->type);
+    if (status == CDDP_OK) {
+        status = cddpi_check_memory(group, name, "out", op->out, out_count, op->type);
     }
-    if (in && out && !is_in_place(group, op) &&
-        (uintptr_t)op->in < (uintptr_t)op->out + out_bytes &&
-        (uintptr_t)op->out < (uintptr_t)op->in + in_bytes) {
-        return cddpi_fail_rank(
-            CDDP_ERR_ARGUMENT, group->rank,
-            "%s: in (%zu bytes at %p) and out (%zu bytes at %p) overlap, but are "
-            "not in place: see cddp/group.h",
-            name, in_bytes, op->in, out_bytes, op->out);
-    }
-    if (in) {
-        status = check_alignment(group, op, op->in, "in");
-    }
-    if (status == CDDP_OK && out) {
-        status = check_alignment(group, op, op->out, "out");
+    if (status == CDDP_OK && !is_in_place(group, op)) {
+        status = cddpi_check_apart(group, name, op->in, in_count * element, op->out,
+                                   out_count * element);
     }
     return status;
 }

@@ -2,6 +2,7 @@
  * place to the same place everywhere, so that nothing is padded. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/check.h"
 #include "group/device/device.h"
 
 #include <cddp/exchange.h>
@@ -12,7 +13,7 @@
 static cddp_status count_before(const cddp_group *group, const size_t *counts, cddp_type type,
                                 size_t *out_own, size_t *out_all)
 {
-    size_t most = SIZE_MAX / 4 / cddp_type_bytes(type);
+    size_t most = CDDPI_BYTES_MAX / cddp_type_bytes(type);
     size_t all = 0;
 
     for (int r = 0; r < group->world_size; r++) {
@@ -30,21 +31,34 @@ static cddp_status count_before(const cddp_group *group, const size_t *counts, c
     return CDDP_OK;
 }
 
-static cddp_status check(const cddp_group *group, const void *in, const size_t *counts,
-                         cddp_type type)
+static cddp_status check(const cddp_group *group, const void *in, const void *out,
+                         const size_t *counts, cddp_type type, size_t *out_own)
 {
-    const char *missing = counts == NULL ? "counts" : NULL;
+    static const char call[] = "all_gatherv";
+    size_t element = cddp_type_bytes(type);
+    const char *place;
+    size_t all = 0;
+    cddp_status status;
 
-    if (cddp_type_bytes(type) == 0) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
-                               "all_gatherv: there is no element type %d", (int)type);
+    if (element == 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no element type %d",
+                               call, (int)type);
     }
-    if (missing == NULL && in == NULL && counts[group->rank] > 0) {
-        missing = "in";
+    if (counts == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: counts is NULL", call);
     }
-    return missing == NULL ? CDDP_OK
-                           : cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
-                                             "all_gatherv: %s is NULL", missing);
+    status = count_before(group, counts, type, out_own, &all);
+    if (status == CDDP_OK) {
+        status = cddpi_check_memory(group, call, "in", in, counts[group->rank], type);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_check_memory(group, call, "out", out, all, type);
+    }
+    place = (const char *)out + *out_own * element;
+    return status == CDDP_OK && in != place
+               ? cddpi_check_apart(group, call, in, counts[group->rank] * element, out,
+                                   all * element)
+               : status;
 }
 
 /* Put this rank's block where it belongs, in whichever memory that is. */
@@ -94,15 +108,8 @@ static cddp_status all_gatherv(cddp_group *group, const void *in, void *out, con
     static unsigned char nothing; /* where no elements go, if the caller has no memory for them */
     cddp_work *last = NULL;
     size_t own = 0;
-    size_t all = 0;
-    cddp_status status = check(group, in, counts, type);
+    cddp_status status = check(group, in, out, counts, type, &own);
 
-    if (status == CDDP_OK) {
-        status = count_before(group, counts, type, &own, &all);
-    }
-    if (status == CDDP_OK && out == NULL && all > 0) {
-        status = cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "all_gatherv: out is NULL");
-    }
     out = out != NULL ? out : &nothing;
     if (status == CDDP_OK) {
         size_t element = cddp_type_bytes(type);

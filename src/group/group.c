@@ -183,7 +183,7 @@ static cddp_status alloc(cddp_group *group, bool on_host, size_t bytes, void **o
     if (status != CDDP_OK) {
         return status;
     }
-    if (out == NULL || bytes > SIZE_MAX / 4) {
+    if (out == NULL || bytes > CDDPI_BYTES_MAX) {
         status = cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
     } else if (!on_host && cddpi_group_has_device(group)) {
         status = cddpi_group_device_alloc(group, bytes, out);

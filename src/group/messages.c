@@ -2,35 +2,30 @@
  * none is waited for before all are. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/check.h"
 #include "group/group.h"
 
 #include <cddp/exchange.h>
 
+#include <stdio.h>
+
 static cddp_status check(const cddp_group *group, const cddp_message *messages, size_t index)
 {
     const cddp_message *message = &messages[index];
-    size_t element = cddp_type_bytes(message->type);
+    char call[64];
 
     if (message->peer < 0 || message->peer >= group->world_size || message->peer == group->rank) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
                                "messages_start: message %zu: rank %d is %s", index, message->peer,
                                message->peer == group->rank ? "this one" : "not in the group");
     }
-    if (element == 0) {
+    if (cddp_type_bytes(message->type) == 0) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
                                "messages_start: message %zu: there is no element type %d", index,
                                (int)message->type);
     }
-    if (message->data == NULL && message->count > 0) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
-                               "messages_start: message %zu: data is NULL", index);
-    }
-    if (message->count > SIZE_MAX / 4 / element / (size_t)group->world_size) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
-                               "messages_start: message %zu: %zu elements are too many", index,
-                               message->count);
-    }
-    return CDDP_OK;
+    snprintf(call, sizeof call, "messages_start: message %zu", index);
+    return cddpi_check_memory(group, call, "data", message->data, message->count, message->type);
 }
 
 static void destroy_all(cddp_work **works, size_t count)
@@ -69,6 +64,10 @@ static cddp_status messages_start(cddp_group *group, const cddp_message *message
     if (messages == NULL && count > 0) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
                                "messages_start: the array of messages is NULL");
+    }
+    if (count > CDDPI_BYTES_MAX / sizeof *messages) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "messages_start: %zu messages",
+                               count);
     }
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {
         status = check(group, messages, i);

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/agree.h"
+#include "group/check.h"
 #include "group/group.h"
 
 #include <cddp/exchange.h>
@@ -13,7 +14,7 @@ static cddp_status reserve(cddp_group *group, const char *what, uint64_t bytes, 
 {
     cddp_status status;
 
-    *out = bytes < SIZE_MAX / 4 ? cddpi_zalloc((size_t)bytes + 1) : NULL;
+    *out = bytes < CDDPI_BYTES_MAX ? cddpi_zalloc((size_t)bytes + 1) : NULL;
     if (*out != NULL) {
         return CDDP_OK;
     }
@@ -26,11 +27,10 @@ static cddp_status reserve(cddp_group *group, const char *what, uint64_t bytes, 
 static cddp_status check(const cddp_group *group, const char *what, const void *data, size_t bytes,
                          const void *out)
 {
-    if (out == NULL || (data == NULL && bytes > 0)) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %s is NULL", what,
-                               out == NULL ? "out" : "data");
+    if (out == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: out is NULL", what);
     }
-    return CDDP_OK;
+    return cddpi_check_memory(group, what, "data", data, bytes, CDDP_U8);
 }
 
 static cddp_status all_gather_bytes(cddp_group *group, const void *data, size_t bytes, void **out,

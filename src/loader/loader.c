@@ -3,6 +3,7 @@
 #include "loader/loader.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/struct_size.h"
 #include "group/group.h"
 #include "group/on_device.h"
@@ -105,6 +106,7 @@ static cddp_status start_threads(cddp_loader *loader)
     }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    loader->alive = loader->options.threads;
     while (loader->thread_count < loader->options.threads &&
            pthread_create(&loader->threads[loader->thread_count], NULL, cddpi_loader_main,
                           loader) == 0) {
@@ -205,6 +207,12 @@ cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader *
 
 void cddp_loader_destroy(cddp_loader *loader)
 {
+    if (loader != NULL && cddpi_loader_is_maker(loader)) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "loader_destroy: a function that makes samples cannot destroy its "
+                  "loader; nothing was done");
+        return;
+    }
     if (loader == NULL ||
         !cddpi_handle_enter_last(&loader->handle, CDDPI_HANDLE_LOADER, "loader_destroy")) {
         return;
@@ -217,6 +225,14 @@ void cddp_loader_destroy(cddp_loader *loader)
     release(loader);
 }
 
+static cddp_status no_threads(const cddp_loader *loader)
+{
+    return cddpi_fail(CDDP_ERR_STATE,
+                      "loader: the function that makes samples has ended all %d threads by "
+                      "pthread_exit(): it has to return",
+                      loader->options.threads);
+}
+
 static cddp_status begin(cddp_loader *loader, uint64_t epoch, uint64_t batch)
 {
     cddp_status status;
@@ -225,7 +241,14 @@ static cddp_status begin(cddp_loader *loader, uint64_t epoch, uint64_t batch)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_begin: batch %llu of %llu",
                           (unsigned long long)batch, (unsigned long long)loader->batches);
     }
+    if (cddpi_loader_is_maker(loader)) {
+        return cddpi_fail(CDDP_ERR_STATE, "loader_begin: the function that makes samples calls it");
+    }
     pthread_mutex_lock(&loader->mutex);
+    if (loader->alive == 0) {
+        pthread_mutex_unlock(&loader->mutex);
+        return no_threads(loader);
+    }
     loader->begun = false;
     while (loader->busy > 0) { /* they read the order */
         pthread_cond_wait(&loader->made, &loader->mutex);
@@ -249,16 +272,23 @@ cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batc
                              : status;
 }
 
-/* With the mutex: give the batch before back, and wait for the next. */
+/* With the mutex: whether all samples of this rank's share of batch @p number are made. */
+static bool is_whole(const cddp_loader *loader, uint64_t number)
+{
+    const struct cddpi_loader_slot *slot = &loader->slots[number % loader->slot_count];
+
+    return loader->next_batch >= number && slot->missing == 0 &&
+           (loader->next_batch > number || loader->next_sample >= slot->share.count);
+}
+
+/* With the mutex: give the batch before back, and wait for the next, or until nobody makes it. */
 static struct cddpi_loader_slot *await(cddp_loader *loader)
 {
     uint64_t number = loader->taken++;
     struct cddpi_loader_slot *slot = &loader->slots[number % loader->slot_count];
 
     cddpi_loader_open_batch(loader);
-    while (loader->next_batch < number ||
-           (loader->next_batch == number && loader->next_sample < slot->share.count) ||
-           slot->missing > 0) {
+    while (!is_whole(loader, number) && loader->alive > 0) {
         pthread_cond_wait(&loader->made, &loader->mutex);
     }
     return slot;
@@ -273,6 +303,9 @@ static cddp_status next(cddp_loader *loader, cddp_batch *out)
 
     if (status != CDDP_OK) {
         return status;
+    }
+    if (cddpi_loader_is_maker(loader)) {
+        return cddpi_fail(CDDP_ERR_STATE, "loader_next: the function that makes samples calls it");
     }
     pthread_mutex_lock(&loader->mutex);
     if (!loader->begun) {
@@ -289,6 +322,9 @@ static cddp_status next(cddp_loader *loader, cddp_batch *out)
         batch.total = cddpi_loader_positions(loader, batch.number).count;
         if (slot->failed_at != UINT64_MAX) {
             status = cddpi_fail_again((cddp_status)slot->failure.status, &slot->failure);
+            loader->begun = false;
+        } else if (!is_whole(loader, batch.number)) {
+            status = no_threads(loader);
             loader->begun = false;
         }
     }

@@ -44,6 +44,7 @@ struct cddp_loader {
     bool begun;
     bool stop;
     int busy;             /* threads that make a sample */
+    int alive;            /* threads that have not been ended by a sample's function */
     uint64_t next_batch;  /* to be made */
     uint64_t next_sample; /* of it */
     uint64_t taken;       /* batches that the caller has had: the last of them is in use */
@@ -55,6 +56,8 @@ cddp_share cddpi_loader_positions(const cddp_loader *loader, uint64_t number);
 cddp_share cddpi_loader_share(const cddp_loader *loader, uint64_t number);
 
 /* make.c */
+/** Whether this thread makes samples of @p loader: then it is in the caller's function. */
+bool cddpi_loader_is_maker(const cddp_loader *loader);
 /** A thread of the loader @p argument. */
 void *cddpi_loader_main(void *argument);
 /** With the mutex: begin to make batch next_batch, if its slot is free. */

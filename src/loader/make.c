@@ -78,33 +78,74 @@ static cddp_status make(cddp_loader *loader, struct cddpi_loader_slot *slot, uin
                              (unsigned long long)loader->epoch);
 }
 
+/* The loader that this thread makes samples for. */
+static _Thread_local const cddp_loader *made_for;
+
+bool cddpi_loader_is_maker(const cddp_loader *loader)
+{
+    return made_for == loader;
+}
+
+/* A sample that a thread makes. */
+struct making {
+    cddp_loader *loader;
+    struct cddpi_loader_slot *slot;
+    uint64_t sample;
+};
+
+/* With the mutex: the sample is made, or failed. */
+static void finish(const struct making *making, cddp_status status)
+{
+    cddp_loader *loader = making->loader;
+    struct cddpi_loader_slot *slot = making->slot;
+
+    loader->busy--;
+    if (status != CDDP_OK && making->sample < slot->failed_at) {
+        slot->failed_at = making->sample;
+        slot->failure = *cddpi_last_failure();
+        slot->failure.status = status;
+    }
+    if (--slot->missing == 0 || loader->busy == 0) {
+        pthread_cond_signal(&loader->made);
+    }
+}
+
+/* The caller's function has called pthread_exit(), or somebody has cancelled this thread. */
+static void thread_ends(void *argument)
+{
+    const struct making *making = argument;
+    cddp_status status = cddpi_fail(CDDP_ERR_STATE,
+                                    "loader: the function that makes samples ended its thread by "
+                                    "pthread_exit(): it has to return");
+
+    pthread_mutex_lock(&making->loader->mutex);
+    making->loader->alive--;
+    finish(making, status);
+    pthread_cond_signal(&making->loader->made);
+    pthread_mutex_unlock(&making->loader->mutex);
+}
+
 void *cddpi_loader_main(void *argument)
 {
     cddp_loader *loader = argument;
-    struct cddpi_loader_slot *slot;
-    uint64_t sample;
+    struct making making = {.loader = loader};
 
+    made_for = loader;
     pthread_mutex_lock(&loader->mutex);
     while (!loader->stop) {
         cddp_status status;
 
-        if (!take(loader, &slot, &sample)) {
+        if (!take(loader, &making.slot, &making.sample)) {
             pthread_cond_wait(&loader->work, &loader->mutex);
             continue;
         }
         loader->busy++;
         pthread_mutex_unlock(&loader->mutex);
-        status = make(loader, slot, sample);
+        pthread_cleanup_push(thread_ends, &making);
+        status = make(loader, making.slot, making.sample);
+        pthread_cleanup_pop(0);
         pthread_mutex_lock(&loader->mutex);
-        loader->busy--;
-        if (status != CDDP_OK && sample < slot->failed_at) {
-            slot->failed_at = sample;
-            slot->failure = *cddpi_last_failure();
-            slot->failure.status = status;
-        }
-        if (--slot->missing == 0 || loader->busy == 0) {
-            pthread_cond_signal(&loader->made);
-        }
+        finish(&making, status);
     }
     pthread_mutex_unlock(&loader->mutex);
     return NULL;
