@@ -86,7 +86,7 @@ static void set_pytorch_job(void)
                                                {"PET_NNODES", "3"},
                                                {"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
                                                {"KUBERNETES_SERVICE_PORT", "443"},
-                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {"CDDP_TOKEN", SUPPORT_TOKEN},
                                                {NULL, NULL}};
 
     set_all(variables);
@@ -99,7 +99,7 @@ static void set_elastic_job(void)
                                                {"PET_NNODES", "3:3"},
                                                {"PET_NODE_RANK", "1"},
                                                {"PET_MAX_RESTARTS", "3"},
-                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {"CDDP_TOKEN", SUPPORT_TOKEN},
                                                {NULL, NULL}};
 
     set_all(variables);
@@ -110,7 +110,7 @@ static void set_indexed_job(void)
     static const char *const variables[][2] = {{"JOB_COMPLETION_INDEX", "1"},
                                                {"WORLD_SIZE", "4"},
                                                {"MASTER_ADDR", "train-0.train"},
-                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {"CDDP_TOKEN", SUPPORT_TOKEN},
                                                {"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
                                                {NULL, NULL}};
 

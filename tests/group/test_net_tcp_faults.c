@@ -5,7 +5,7 @@
 #include "support/carrier.h"
 #include "support/test.h"
 
-#define TOKEN "a secret of this test"
+#define TOKEN SUPPORT_TOKEN
 enum { WAIT_MS = SUPPORT_TIMEOUT_MS };
 enum { NOTE_PORT, NOTE_PID, NOTE_DONE }; /* in carrier_job.notes */
 
@@ -343,8 +343,9 @@ static int wrong_token_rank(int rank, int world_size, void *argument)
     struct carrier_rank self;
 
     (void)world_size;
-    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, rank == 1 ? "another" : TOKEN,
-                       WAIT_MS, &self) == CDDP_ERR_AUTH);
+    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank,
+                       rank == 1 ? "another secret than of these tests" : TOKEN, WAIT_MS,
+                       &self) == CDDP_ERR_AUTH);
     CHECK(strstr(cddp_last_error(), "token") != NULL);
     CHECK(self.carrier == NULL);
     carrier_close(&self);
