@@ -75,15 +75,19 @@ static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out
     return 0;
 }
 
-static cddp_status refuse_strangers(const struct addrinfo *address, const char *host,
-                                    const char *token)
+/* Every user of the machine reaches loopback, so nothing listens without a token. */
+static cddp_status check_token(const struct addrinfo *address, const char *host, const char *token)
 {
-    if (token[0] == '\0' && !is_loopback(address->ai_addr)) {
+    char what[300];
+
+    if (token[0] == '\0') {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "store server: binding %s, which other machines can reach, needs a token",
+                          "store server: listening at %s needs a token: other users and other "
+                          "machines may connect",
                           host);
     }
-    return CDDP_OK;
+    snprintf(what, sizeof what, "store server: address %s", host);
+    return is_loopback(address->ai_addr) ? CDDP_OK : cddpi_token_check(token, what);
 }
 
 /* Bind one of @p addresses; 0 or the last one's errno. */
@@ -147,13 +151,14 @@ static cddp_status bind_host(struct cddpi_store_server *server,
     int error;
 
     for (const struct addrinfo *a = addresses; a != NULL && status == CDDP_OK; a = a->ai_next) {
-        status = refuse_strangers(a, host, token);
+        status = check_token(a, host, token);
     }
     if (status != CDDP_OK) {
         return status;
     }
     error = listen_on(server, addresses);
-    if (error == EADDRNOTAVAIL && options->other_hosts && token[0] != '\0') {
+    if (error == EADDRNOTAVAIL && options->other_hosts &&
+        cddpi_token_check(token, "store server: all addresses") == CDDP_OK) {
         /* a service's address, which leads here */
         cddpi_log(CDDPI_LOG_WARN,
                   "store server: %s is not an address of this machine, so it listens on all "
@@ -169,13 +174,14 @@ static cddp_status bind_host(struct cddpi_store_server *server,
 static cddp_status bind_everywhere(struct cddpi_store_server *server, const char *host,
                                    uint16_t port, const char *token, const char *why)
 {
+    char what[600];
     int error;
+    cddp_status status;
 
-    if (token[0] == '\0') {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "store server: clients on other hosts come to %s (%s), which needs a "
-                          "token",
-                          host, why);
+    snprintf(what, sizeof what, "store server: clients on other hosts come to %s (%s)", host, why);
+    status = cddpi_token_check(token, what);
+    if (status != CDDP_OK) {
+        return status;
     }
     cddpi_log(CDDPI_LOG_WARN, "store server: %s: %s, so it listens on all interfaces, port %u",
               host, why, port);

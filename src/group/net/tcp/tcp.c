@@ -83,6 +83,10 @@ static cddp_status read_settings(struct cddpi_carrier *tcp)
                                                DEFAULT_SOCKETS);
     tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
                                                 DEFAULT_LIMIT_MS);
+    status = cddpi_token_check(tcp->params.token, "tcp: the port between hosts");
+    if (status != CDDP_OK) {
+        return status;
+    }
     status = cddpi_tcp_congestion_check();
     return status == CDDP_OK ? cddpi_encryption(tcp->params.token, &tcp->encrypts) : status;
 }
