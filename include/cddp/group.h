@@ -144,9 +144,10 @@ typedef struct cddp_bootstrap {
 
 /** Join a group of exactly the processes that @p bootstrap connects, with its ranks, whatever the
  *  environment says of a job. They meet in a store that rank 0 serves as long as this call lasts,
- *  on one machine at its loopback, else at all its addresses, with a random token that
- *  bootstrap->broadcast() carries. Collective: every rank succeeds or every rank fails, but for an
- *  error of bootstrap's functions.
+ *  on one machine at its loopback, else at all its addresses, with the token that all ranks were
+ *  given. Where a rank has none, with a random one that bootstrap->broadcast() carries, which may
+ * be read on its way; CDDP_ENCRYPT=1 makes that an error. Collective: every rank succeeds or every
+ * rank fails, but for an error of bootstrap's functions.
  *  @param options  NULL for all defaults; rendezvous, rank and sizes in it are not read. The same
  *                  job, token, generation and deadline everywhere.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.
