@@ -121,7 +121,7 @@ static int join_rank(int rank, int n, void *argument)
     return 0;
 }
 
-static void ranks_on_loopback_without_a_token_have_one_and_leave_nothing(void **state)
+static void ranks_on_loopback_without_a_token_have_one(void **state)
 {
     struct place place = {.url = loopback(), .generations = 3};
 
@@ -263,8 +263,8 @@ static void a_stranger_on_loopback_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            ranks_on_loopback_without_a_token_have_one_and_leave_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ranks_on_loopback_without_a_token_have_one, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(ranks_in_a_file_without_a_token_have_one, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_token_that_a_killed_job_left_hinders_nobody, set_up,
