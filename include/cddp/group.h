@@ -69,7 +69,9 @@ typedef struct cddp_group_options {
      * MASTER_PORT may say where (PyTorch's init_method). Borrowed for the call; NULL: what the
      * launcher says. */
     const char *rendezvous;
-    /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN. */
+    /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN. Ranks on loopback or in a file
+     * that have none get one that other users cannot read; beyond this machine it has at least 22
+     * characters. */
     const char *token;
     /** The job's id, borrowed for the call; NULL: the launcher's. */
     const char *job;

@@ -173,7 +173,7 @@ static void a_folder_that_others_can_look_into_is_refused(void **state)
 }
 
 /* In the place of the token, for whoever reads it before rank 0 has come. */
-static void a_pipe_or_a_link_in_the_tokens_place_is_an_error_and_blocks_nobody(void **state)
+static void a_pipe_or_a_link_in_the_tokens_place_blocks_nobody(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
@@ -260,22 +260,18 @@ static void a_stranger_on_loopback_is_refused(void **state)
     waitpid(pid, NULL, 0);
 }
 
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ranks_on_loopback_without_a_token_have_one, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(ranks_in_a_file_without_a_token_have_one, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_token_that_a_killed_job_left_hinders_nobody, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_folder_that_others_can_look_into_is_refused, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(
-            a_pipe_or_a_link_in_the_tokens_place_is_an_error_and_blocks_nobody, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_rank_with_another_tmp_is_told_what_to_set, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_stranger_on_loopback_is_refused, set_up, tear_down),
+        CASE(ranks_on_loopback_without_a_token_have_one),
+        CASE(ranks_in_a_file_without_a_token_have_one),
+        CASE(a_token_that_a_killed_job_left_hinders_nobody),
+        CASE(a_folder_that_others_can_look_into_is_refused),
+        CASE(a_pipe_or_a_link_in_the_tokens_place_blocks_nobody),
+        CASE(a_rank_with_another_tmp_is_told_what_to_set),
+        CASE(a_stranger_on_loopback_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
