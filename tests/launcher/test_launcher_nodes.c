@@ -264,6 +264,29 @@ static void a_token_file_of_ones_own_is_taken(void **state)
     launcher_end(&job);
 }
 
+static void a_short_token_is_hidden_and_one_that_cannot_be_is_said(void **state)
+{
+    struct launched job = {0};
+    char url[64];
+
+    (void)state;
+    snprintf(url, sizeof url, "tcp://localhost:%u", support_free_port());
+    setenv("CDDP_TOKEN", "hunter2", 1);
+    LAUNCH(&job, "--nnodes", "1", "--nproc", "1", "--rdzv", url, "--log-dir", ".", "--", "sh", "-c",
+           "echo it is $CDDP_TOKEN.; echo $CDDP_TOKEN >&2");
+    assert_int_equal(job.exit_status, 0);
+    assert_null(strstr(job.out, "hunter2"));
+    assert_null(strstr(job.err, "hunter2"));
+    assert_out(&job, "it is *******.\n");
+    launcher_end(&job);
+    setenv("CDDP_TOKEN", "abc", 1);
+    LAUNCH(&job, "--nnodes", "1", "--nproc", "1", "--rdzv", url, "--", "true");
+    assert_int_equal(job.exit_status, 0);
+    assert_err(&job, "it is too short to be hidden in what ranks print");
+    unsetenv("CDDP_TOKEN");
+    launcher_end(&job);
+}
+
 static void only_a_machine_with_that_address_can_be_node_0(void **state)
 {
     struct launched job = {0};
@@ -628,6 +651,7 @@ int main(void)
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
         cmocka_unit_test(a_token_file_of_ones_own_is_taken),
+        cmocka_unit_test(a_short_token_is_hidden_and_one_that_cannot_be_is_said),
         cmocka_unit_test(only_a_machine_with_that_address_can_be_node_0),
         cmocka_unit_test(a_name_that_is_not_known_is_waited_for_and_then_said),
         cmocka_unit_test(two_jobs_on_one_port_are_told_apart),
