@@ -245,13 +245,19 @@ bool cddpi_launch_is_here(const struct cddpi_launch_env *env)
 
 cddp_status cddpi_launch_need_token(const struct cddpi_launch_env *env)
 {
-    if (strncmp(env->store, "tcp://", 6) != 0 || cddpi_launch_is_here(env)) {
+    cddp_status status;
+
+    if (strncmp(env->store, "tcp://", 6) != 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_token_check(env->token, env->store);
+    if (status == CDDP_OK ||
+        cddpi_launch_is_here(env)) { /* that may look for a name: only if needed */
+        cddpi_error_clear();
         return CDDP_OK;
     }
     if (env->token[0] != '\0') {
-        cddp_status status = cddpi_token_check(env->token, env->store);
-
-        return status == CDDP_OK ? status : cddpi_fail_prefix(status, "join");
+        return cddpi_fail_prefix(status, "join");
     }
     return cddpi_fail(CDDP_ERR_ARGUMENT,
                       "join: ranks on other hosts come to %s, too, so the job needs a secret: set "
