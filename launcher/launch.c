@@ -430,7 +430,9 @@ static cddp_status read_token(struct cddpi_job *job)
                           "file to all nodes and give --token-file FILE, or set CDDP_TOKEN",
                           options->rdzv);
     }
-    return status;
+    return status == CDDP_OK && options->rdzv != NULL && !options->is_agent
+               ? cddpi_token_suits(job->rendezvous.token, options->rdzv)
+               : status;
 }
 
 /* Let the ranks know how we were started, for the line that says how to go on. */

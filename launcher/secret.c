@@ -1,5 +1,5 @@
 /* secret.c - finds a secret in a stream that comes in pieces (by the method of Knuth, Morris and
- * Pratt) and puts a name in its place. */
+ * Pratt) and puts a name in its place, or stars where the name would be longer. */
 #include "secret.h"
 
 #include <stdio.h>
@@ -21,6 +21,27 @@ void cddpi_secret_init(struct cddpi_secret *secret, const char *text)
         border += secret->text[border] == secret->text[n - 1];
         secret->border[n] = border;
     }
+}
+
+/* How many bytes may be passed on before it is known that they begin no secret. */
+static size_t shown_most(const struct cddpi_secret *secret)
+{
+    size_t third = secret->bytes / 3;
+
+    return third < CDDPI_SECRET_SHOWN ? third : CDDPI_SECRET_SHOWN;
+}
+
+/* What stands for the secret, of which @p shown bytes stand there already; never longer. */
+static char *put_name(const struct cddpi_secret *secret, size_t shown, char *out)
+{
+    size_t left = secret->bytes - shown;
+
+    if (sizeof name - 1 <= left) {
+        memcpy(out, name, sizeof name - 1);
+        return out + sizeof name - 1;
+    }
+    memset(out, '*', left);
+    return out + left;
 }
 
 /* Pass on the matched bytes up to @p end. Returns where @p out goes on. */
@@ -59,9 +80,9 @@ static char *hide_byte(const struct cddpi_secret *secret, struct cddpi_secret_pl
     }
     place->matched++;
     if (place->matched == secret->bytes) {
-        memcpy(out, name, sizeof name - 1);
+        out = put_name(secret, place->shown, out);
         *place = (struct cddpi_secret_place){0, 0};
-        return out + sizeof name - 1;
+        return out;
     }
     return out;
 }
@@ -71,14 +92,14 @@ size_t cddpi_secret_hide(const struct cddpi_secret *secret, struct cddpi_secret_
 {
     char *at = out;
 
-    if (secret->bytes <= sizeof name + CDDPI_SECRET_SHOWN) { /* none: too short to be one */
+    if (secret->bytes < CDDPI_SECRET_LEAST) { /* none, or too short to be one */
         memcpy(out, text, bytes);
         return bytes;
     }
     for (size_t i = 0; i < bytes; i++) {
         at = hide_byte(secret, place, text[i], at);
     }
-    if (place->matched <= CDDPI_SECRET_SHOWN) {
+    if (place->matched <= shown_most(secret)) {
         at = show(secret, place, place->matched, at);
     }
     return (size_t)(at - out);

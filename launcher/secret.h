@@ -8,7 +8,9 @@
 
 enum {
     CDDPI_SECRET_BYTES = 64, /* of the longest secret, and the most that is held back */
-    CDDPI_SECRET_SHOWN = 7   /* bytes of it at the end of a piece are passed on all the same */
+    CDDPI_SECRET_SHOWN = 7,  /* bytes of it, but no more than a third, at the end of a piece are
+                              * passed on all the same */
+    CDDPI_SECRET_LEAST = 4   /* shorter ones are not hidden: they are in every other word */
 };
 
 struct cddpi_secret {

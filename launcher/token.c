@@ -4,9 +4,14 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "secret.h"
+#include "store/auth.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,4 +93,36 @@ cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
         memcpy(out, token, strlen(token) + 1);
     }
     return status;
+}
+
+static bool is_loopback(const char *rdzv)
+{
+    static const char *const begins[] = {"tcp://127.", "tcp://[::1]:", "tcp://localhost:"};
+
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        if (strncmp(rdzv, begins[i], strlen(begins[i])) == 0) {
+            return strchr(rdzv, ',') == NULL;
+        }
+    }
+    return false;
+}
+
+cddp_status cddpi_token_suits(const char *token, const char *rdzv)
+{
+    char what[300];
+
+    if (token[0] == '\0') {
+        return CDDP_OK;
+    }
+    if (!is_loopback(rdzv)) {
+        snprintf(what, sizeof what, "--rdzv %.250s", rdzv);
+        return cddpi_token_check(token, what);
+    }
+    if (strlen(token) < CDDPI_SECRET_LEAST) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "the token has fewer than %d characters: it is too short to be hidden in what "
+                  "ranks print",
+                  CDDPI_SECRET_LEAST);
+    }
+    return CDDP_OK;
 }

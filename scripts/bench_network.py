@@ -65,7 +65,7 @@ class Hosts:
                     MASTER_ADDR=self.address(0), MASTER_PORT=str(self.port), GLOO_SOCKET_IFNAME=name,
                     TP_SOCKET_IFNAME=name, CDDP_RANK=str(i), CDDP_WORLD_SIZE="2", CDDP_LOCAL_RANK="0",
                     CDDP_LOCAL_WORLD_SIZE="1", CDDP_STORE=f"file://{self.store(self.port)}", CDDP_JOB=f"{self.name}-{self.port}",
-                    CDDP_TOKEN="scripts/bench", CDDP_THREADS="1", CDDP_PROGRESS="off", OMP_NUM_THREADS="1",
+                    CDDP_TOKEN="a token of scripts/bench, no secret", CDDP_THREADS="1", CDDP_PROGRESS="off", OMP_NUM_THREADS="1",
                     OPENBLAS_NUM_THREADS="1", **extra)
 
     def both(self, argv, seconds, environment=None, pin=True):

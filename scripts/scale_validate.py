@@ -55,7 +55,7 @@ def free_cores():
 
 def start_rank(name, build, folder, rank, count, steps):
     env = dict(os.environ, CDDP_RANK=str(rank), CDDP_WORLD_SIZE=str(count), CDDP_LOCAL_RANK="0", CDDP_LOCAL_WORLD_SIZE="1",
-               CDDP_STORE=f"file://{folder}/store", CDDP_JOB=name, CDDP_TOKEN="scale_model", CDDP_THREADS="1",
+               CDDP_STORE=f"file://{folder}/store", CDDP_JOB=name, CDDP_TOKEN="a token of scale_model, no secret", CDDP_THREADS="1",
                CDDP_PROGRESS="off", CDDP_LOG="info", CDDP_ARRIVALS=f"{folder}/arrivals-{rank}")
     return subprocess.Popen([HOSTS, "--name", name, "exec", str(rank + 1), "--", f"{build}/src/cddp-train",
                              f"{folder}/train.conf", f"train.run_dir={folder}/run-{rank}", f"train.max_steps={steps}",

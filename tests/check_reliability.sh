@@ -1,8 +1,7 @@
 #!/bin/sh
-# Every promise of doc/reliability.md names a test, and every test that it names exists: a case of a program that
+# Every promise of doc/reliability.md, and every row of doc/security.md, names a test, and every test that it names exists: a case of a program that
 # Meson runs, a script of tests/scripts, a fuzzer, or a kind of fault of scripts/chaos. Usage: check_reliability.sh SOURCE_ROOT
 cd "$1" || exit 1
-page=doc/reliability.md
 bad=0
 
 refuse() {
@@ -15,29 +14,35 @@ tests() {
     sed -n 's/^|.*|\([^|]*\)|$/\1/p' | grep -o '`[^`]*`' | tr -d '`'
 }
 
-while read -r row; do
-    [ -n "$(printf '%s\n' "$row" | tests)" ] || refuse "no test in: $row"
-done <<END
-$(grep '^|' "$page" | grep -v '^| promise |\|^|---')
+look_at() {
+    while read -r row; do
+        [ -n "$(printf '%s\n' "$row" | tests)" ] || refuse "no test in: $row"
+    done <<END
+$(grep '^|' "$page" | grep -v '^| promise |\|^| who |\|^| what |\|^|---')
 END
 
-while read -r name; do
-    case $name in
-    'chaos: '*) grep -q "^KINDS = .*\"${name#chaos: }\"\|^ .*\"${name#chaos: }\"[,)]" scripts/chaos ||
-        refuse "scripts/chaos has no fault \"${name#chaos: }\"" ;;
-    fuzz_*) { [ -f "tests/fuzz/$name.c" ] && grep -q "\['${name#fuzz_}'," tests/fuzz/meson.build; } ||
-        refuse "there is no fuzzer $name" ;;
-    test_*': '*)
-        program=${name%%: *}
-        cat tests/*/meson.build | grep -q "\['${program#test_}'," ||
-            grep -q "^foreach name : .*'${program#test_launcher_}'" tests/meson.build || # beside the launcher's own objects
-            refuse "Meson runs no $program"
-        grep -qs "[(]${name#*: }[,)]" tests/*/"$program.c" || refuse "$program has no case ${name#*: }" ;;
-    test_*.py) { [ -f "tests/scripts/$name" ] && grep -q "scripts/$name" tests/meson.build; } ||
-        refuse "Meson runs no $name" ;;
-    *) refuse "what is \"$name\"?" ;;
-    esac
-done <<END
+    while read -r name; do
+        case $name in
+        'chaos: '*) grep -q "^KINDS = .*\"${name#chaos: }\"\|^ .*\"${name#chaos: }\"[,)]" scripts/chaos ||
+            refuse "scripts/chaos has no fault \"${name#chaos: }\"" ;;
+        fuzz_*) { [ -f "tests/fuzz/$name.c" ] && grep -q "\['${name#fuzz_}'," tests/fuzz/meson.build; } ||
+            refuse "there is no fuzzer $name" ;;
+        test_*': '*)
+            program=${name%%: *}
+            cat tests/*/meson.build | grep -q "\['${program#test_}'," ||
+                grep -q "^foreach name : .*'${program#test_launcher_}'" tests/meson.build || # beside the launcher's own objects
+                refuse "Meson runs no $program"
+            grep -qs "[(]${name#*: }[,)]" tests/*/"$program.c" || refuse "$program has no case ${name#*: }" ;;
+        test_*.py) { [ -f "tests/scripts/$name" ] && grep -q "scripts/$name" tests/meson.build; } ||
+            refuse "Meson runs no $name" ;;
+        *) refuse "what is \"$name\"?" ;;
+        esac
+    done <<END
 $(tests <"$page")
 END
+}
+
+for page in doc/reliability.md doc/security.md; do
+    look_at
+done
 exit $bad

@@ -69,7 +69,9 @@ typedef struct cddp_group_options {
      * MASTER_PORT may say where (PyTorch's init_method). Borrowed for the call; NULL: what the
      * launcher says. */
     const char *rendezvous;
-    /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN. */
+    /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN. Ranks on loopback or in a file
+     * that have none get one that other users cannot read; beyond this machine it has at least 22
+     * characters. */
     const char *token;
     /** The job's id, borrowed for the call; NULL: the launcher's. */
     const char *job;
@@ -144,9 +146,10 @@ typedef struct cddp_bootstrap {
 
 /** Join a group of exactly the processes that @p bootstrap connects, with its ranks, whatever the
  *  environment says of a job. They meet in a store that rank 0 serves as long as this call lasts,
- *  on one machine at its loopback, else at all its addresses, with a random token that
- *  bootstrap->broadcast() carries. Collective: every rank succeeds or every rank fails, but for an
- *  error of bootstrap's functions.
+ *  on one machine at its loopback, else at all its addresses, with the token that all ranks were
+ *  given. Where a rank has none, with a random one that bootstrap->broadcast() carries, which may
+ * be read on its way; CDDP_ENCRYPT=1 makes that an error. Collective: every rank succeeds or every
+ * rank fails, but for an error of bootstrap's functions.
  *  @param options  NULL for all defaults; rendezvous, rank and sizes in it are not read. The same
  *                  job, token, generation and deadline everywhere.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.

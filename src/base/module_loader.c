@@ -4,11 +4,13 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trusted_file.h"
 
 #include "cddp_config.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -89,6 +91,29 @@ static cddp_status take_table(const struct cddpi_module_file *module, void *hand
     return CDDP_OK;
 }
 
+/* The file that this code is in: the library, or a program that it is linked into. NULL: unknown.
+ */
+static const char *own_file(void)
+{
+    Dl_info library;
+
+    return dladdr((const void *)&host, &library) != 0 ? library.dli_fname : NULL;
+}
+
+static bool is_trusted(const char *path, char real[PATH_MAX], char *why, size_t why_bytes)
+{
+    return cddpi_file_is_trusted(path, own_file(), real, why, why_bytes);
+}
+
+static cddp_status fail_untrusted(const struct cddpi_module_file *module, const char *path,
+                                  const char *why)
+{
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                      "the %s module %s is not opened, because somebody else could have put it "
+                      "there: %s",
+                      module->title, path, why);
+}
+
 static cddp_status open_file(const struct cddpi_module_file *module, const char *path,
                              const void **out)
 {
@@ -122,53 +147,117 @@ static bool beside(const struct cddpi_module_file *module, const char *of, const
     return length > 0 && (size_t)length < bytes && access(path, R_OK) == 0;
 }
 
-static bool find_beside(const struct cddpi_module_file *module, char *path, size_t bytes)
+/* Where a module may be, and in @p refused why one that is there is not taken. */
+struct search {
+    char path[PATH_MAX + 128];
+    char real[PATH_MAX]; /* of the one that is taken */
+    char refused[2 * PATH_MAX];
+};
+
+/* Whether the file at search->path is taken; a warning, if it is there and is not. */
+static bool is_taken(const struct cddpi_module_file *module, struct search *search)
+{
+    char why[PATH_MAX + 64];
+
+    if (is_trusted(search->path, search->real, why, sizeof why)) {
+        return true;
+    }
+    (void)fail_untrusted(module, search->path, why);
+    snprintf(search->refused, sizeof search->refused, "%s", cddp_last_error());
+    cddpi_log(CDDPI_LOG_WARN, "%s", search->refused);
+    return false;
+}
+
+static bool find_beside(const struct cddpi_module_file *module, struct search *search)
 {
     char program[4096];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    Dl_info library;
-    const char *places[2] = {NULL, NULL};
+    const char *places[2] = {own_file(), NULL};
+    const struct {
+        const char *folder;
+        const char *built_in;
+    } folders[] = {{"", ""},
+                   {"cddp/", ""},
+                   {CDDP_BIN_TO_LIB "/cddp/", ""},
+                   {"../src/", module->built_in},
+                   {"", module->built_in}};
 
-    if (dladdr((const void *)&host, &library) != 0) {
-        places[0] = library.dli_fname;
-    }
     if (length > 0) {
         program[length] = '\0';
         places[1] = program;
     }
     for (int i = 0; i < 2; i++) {
-        if (places[i] != NULL &&
-            (beside(module, places[i], "", "", path, bytes) ||
-             beside(module, places[i], "cddp/", "", path, bytes) ||
-             beside(module, places[i], CDDP_BIN_TO_LIB "/cddp/", "", path, bytes) ||
-             beside(module, places[i], "../src/", module->built_in, path, bytes) ||
-             beside(module, places[i], "", module->built_in, path, bytes))) {
-            return true;
+        for (size_t k = 0; places[i] != NULL && k < sizeof folders / sizeof *folders; k++) {
+            if (beside(module, places[i], folders[k].folder, folders[k].built_in, search->path,
+                       sizeof search->path) &&
+                is_taken(module, search)) {
+                return true;
+            }
         }
     }
     return false;
 }
 
-static cddp_status find_and_open(const struct cddpi_module_file *module, const void **out)
+/* Where the loader would look first; other places of its are the system's. */
+static bool find_by_variable(const struct cddpi_module_file *module, struct search *search)
 {
-    const char *given = cddpi_env(module->at);
-    char path[4096 + 128];
+    const char *list = getenv("LD_LIBRARY_PATH");
+
+    while (list != NULL && *list != '\0') {
+        size_t bytes = strcspn(list, ":;");
+
+        if (bytes > 0 &&
+            (size_t)snprintf(search->path, sizeof search->path, "%.*s/%s", (int)bytes, list,
+                             module->file) < sizeof search->path &&
+            access(search->path, R_OK) == 0) {
+            return true;
+        }
+        list += bytes;
+        list += *list != '\0';
+    }
+    return false;
+}
+
+static cddp_status open_given(const struct cddpi_module_file *module, const char *path,
+                              const void **out)
+{
+    char real[PATH_MAX];
+    char why[PATH_MAX + 64];
     cddp_status status;
 
-    if (given != NULL) {
-        status = open_file(module, given, out);
-        return status == CDDP_OK
-                   ? status
-                   : cddpi_fail_prefix(status, "$%s", cddpi_env_rows[module->at].name);
+    if (is_trusted(path, real, why, sizeof why)) {
+        status = open_file(module, real, out);
+    } else if (access(path, F_OK) == 0) {
+        status = fail_untrusted(module, path, why);
+    } else {
+        status = open_file(module, path, out); /* a name that the loader may know */
     }
-    if (find_beside(module, path, sizeof path)) {
-        return open_file(module, path, out);
+    return status == CDDP_OK ? status
+                             : cddpi_fail_prefix(status, "$%s", cddpi_env_rows[module->at].name);
+}
+
+static cddp_status open_found(const struct cddpi_module_file *module, struct search *search,
+                              const void **out)
+{
+    cddp_status status = CDDP_ERR_UNAVAILABLE;
+
+    if (find_beside(module, search)) {
+        return open_file(module, search->real, out);
     }
-    snprintf(path, sizeof path, CDDP_LIBDIR "/cddp/%s", module->file);
-    if (access(path, R_OK) == 0) { /* where it is installed */
-        return open_file(module, path, out);
+    snprintf(search->path, sizeof search->path, CDDP_LIBDIR "/cddp/%s", module->file);
+    if (access(search->path, R_OK) == 0 && is_taken(module, search)) { /* where it is installed */
+        return open_file(module, search->real, out);
     }
-    status = open_file(module, module->file, out);
+    if (find_by_variable(module, search)) {
+        if (is_taken(module, search)) {
+            return open_file(module, search->real, out);
+        }
+    } else if (search->refused[0] == '\0') {
+        status = open_file(module, module->file, out);
+    }
+    if (status != CDDP_OK && search->refused[0] != '\0') {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", search->refused);
+    }
     return status == CDDP_OK
                ? status
                : cddpi_fail_prefix(status,
@@ -176,6 +265,24 @@ static cddp_status find_and_open(const struct cddpi_module_file *module, const v
                                    "%s, or set %s to the file",
                                    module->file, module->build_with,
                                    cddpi_env_rows[module->at].name);
+}
+
+static cddp_status find_and_open(const struct cddpi_module_file *module, const void **out)
+{
+    const char *given = cddpi_env(module->at);
+    struct search *search;
+    cddp_status status;
+
+    if (given != NULL) {
+        return open_given(module, given, out);
+    }
+    search = cddpi_zalloc(sizeof *search);
+    if (search == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look for %s", module->file);
+    }
+    status = open_found(module, search, out);
+    cddpi_free(search);
+    return status;
 }
 
 cddp_status cddpi_module_file_open(struct cddpi_module_file *module, const void **out)

@@ -12,7 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Shared memory keeps its size: who maps it meets no end of it. */
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 /* This process's number, or 0, in a page that the system clears in a fork. NULL: it cannot. */
 static _Atomic(_Atomic int32_t *) known_id;
@@ -128,21 +132,63 @@ bool cddpi_process_is_stopped(int pid)
     return read_state(pid, &state, &started) && (state == 'T' || state == 't');
 }
 
-cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, int *out_fd)
+cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+        cddp_status status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
+                                              "%zu bytes that processes share", bytes);
+
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    *out_fd = fd;
+    return CDDP_OK;
+}
+
+/* Whether @p info is of memory of this user's, as far as owner and type tell. */
+static bool may_be_shared(const struct stat *info)
+{
+    return S_ISREG(info->st_mode) && info->st_uid == geteuid();
+}
+
+static cddp_status fail_foreign(const char *path)
+{
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                      "%s is no memory that a process of this user shares, or has another size: it "
+                      "is not opened",
+                      path);
+}
+
+cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t bytes, int *out_fd)
 {
     char path[64];
     char state;
     uint64_t started;
+    struct stat info;
     int opened;
 
     if (!read_state(pid, &state, &started) || started != start_time) {
         return cddpi_fail(CDDP_ERR_PEER, "process %d, which shares its memory, is gone", pid);
     }
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-    opened = open(path, O_RDWR | O_CLOEXEC);
+    /* looked at before, since opening a device may have effects, and after, since it may be another
+     * file by then */
+    if (stat(path, &info) == 0 && !may_be_shared(&info)) {
+        return fail_foreign(path);
+    }
+    opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (opened < 0) {
         return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
                                 "the memory of process %d cannot be shared: open %s", pid, path);
+    }
+    if (fstat(opened, &info) != 0 || !may_be_shared(&info) || info.st_size < (off_t)bytes ||
+        (fcntl(opened, F_GET_SEALS) & SEALS) != SEALS) {
+        close(opened);
+        return fail_foreign(path);
     }
     *out_fd = opened;
     return CDDP_OK;

@@ -21,10 +21,17 @@ bool cddpi_process_is_alive(int pid, uint64_t start_time);
 /** Whether @p pid is stopped, by a signal or a debugger. False: also if there is none. */
 bool cddpi_process_is_stopped(int pid);
 
-/** Open file @p fd of process @p pid, which started at @p start_time: how processes share memory
- *  without a name.
+/** Memory without a name for other processes of this user, of @p bytes bytes for good: who maps it
+ *  meets no end of it. @p name is what /proc shows.
+ *  @param out_fd  The caller's, closed on exec.
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
+cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd);
+
+/** Open what process @p pid, which started at @p start_time, has shared so as its file @p fd. What
+ *  else that may be is not opened: the numbers came from others.
+ *  @param bytes   It has at least so many.
  *  @param out_fd  The caller's, closed on exec.
  *  @return CDDP_OK, CDDP_ERR_PEER (it is gone), CDDP_ERR_UNAVAILABLE. */
-cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, int *out_fd);
+cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t bytes, int *out_fd);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "group/agree.h"
 #include "group/net/mpi_module.h"
@@ -26,10 +27,17 @@ struct place {
     char network[CDDPI_MACHINE_BYTES]; /* the network namespace */
 };
 
-/* What rank 0 tells all. */
+/* What a rank tells all of itself. */
+struct arrival {
+    struct place place;
+    uint8_t has_token; /* of its own */
+    uint8_t encrypts;  /* CDDP_ENCRYPT=1 */
+};
+
+/* What rank 0 tells all, by means that encrypt nothing. */
 struct offer {
     struct tcp_offer at;
-    char token[256];
+    char token[33]; /* "": all ranks have one, which never travels; else one for this group alone */
     char job[256];
 };
 
@@ -71,18 +79,22 @@ static void read_place(struct place *out)
     (void)!readlink("/proc/self/ns/net", out->network, sizeof out->network - 1);
 }
 
-/* Where all are, in rank order: release with cddpi_free(). */
-static cddp_status exchange_places(const cddp_bootstrap *bootstrap, struct place **out)
+/* Of all, in rank order: release with cddpi_free(). */
+static cddp_status exchange_arrivals(const cddp_bootstrap *bootstrap,
+                                     const struct cddpi_launch_env *env, struct arrival **out)
 {
     struct cddpi_exchange exchange = exchange_by(bootstrap);
-    struct place own;
-    struct place *all = cddpi_zalloc_array((size_t)bootstrap->world_size, sizeof *all);
+    struct arrival own;
+    struct arrival *all = cddpi_zalloc_array((size_t)bootstrap->world_size, sizeof *all);
     cddp_status status = all != NULL ? CDDP_OK
                                      : cddpi_fail(CDDP_ERR_NO_MEMORY,
                                                   "joining: no memory for the places of %d ranks",
                                                   bootstrap->world_size);
 
-    read_place(&own);
+    memset(&own, 0, sizeof own);
+    read_place(&own.place);
+    own.has_token = env->token[0] != '\0';
+    own.encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
     status = cddpi_agree_by(&exchange, status);
     if (status == CDDP_OK) {
         status = gather(exchange.context, &own, sizeof own, all);
@@ -95,41 +107,81 @@ static cddp_status exchange_places(const cddp_bootstrap *bootstrap, struct place
     return CDDP_OK;
 }
 
-static void count_locals(const cddp_bootstrap *bootstrap, const struct place *places,
+static void count_locals(const cddp_bootstrap *bootstrap, const struct arrival *all,
                          struct cddpi_launch_env *env)
 {
     env->rank = bootstrap->rank;
     env->world_size = bootstrap->world_size;
     env->local_rank = env->local_world_size = 0;
     for (int rank = 0; rank < bootstrap->world_size; rank++) {
-        if (memcmp(places[rank].machine, places[bootstrap->rank].machine,
-                   sizeof places[rank].machine) == 0) {
+        if (memcmp(all[rank].place.machine, all[bootstrap->rank].place.machine,
+                   sizeof all[rank].place.machine) == 0) {
             env->local_rank += rank < bootstrap->rank;
             env->local_world_size++;
         }
     }
 }
 
-static bool all_are_at(const struct place *places, int count)
+static bool is_near(const struct arrival *a, const struct arrival *b)
+{
+    return memcmp(&a->place, &b->place, sizeof a->place) == 0;
+}
+
+static bool all_are_at_one_place(const struct arrival *all, int count)
 {
     for (int rank = 1; rank < count; rank++) {
-        if (memcmp(&places[rank], &places[0], sizeof places[0]) != 0) {
+        if (!is_near(&all[rank], &all[0])) {
             return false;
         }
     }
     return true;
 }
 
-/* Rank 0's part. @p is_local: only ranks of this machine come. */
-static cddp_status serve(struct cddpi_launch_env *env, bool is_local, struct offer *offer)
+/* The first rank that has no token of its own; -1: all have one. */
+static int find_without_token(const struct arrival *all, int count)
 {
-    struct cddpi_store_server_options options = {.reserved = OWN_FILES, .token = offer->token};
+    for (int rank = 0; rank < count; rank++) {
+        if (!all[rank].has_token) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+/* Whether what all wrote suits what they want: the same on all ranks. */
+static cddp_status check_secrets(const struct arrival *all, int count)
+{
+    int without = find_without_token(all, count);
+
+    for (int rank = 0; without >= 0 && rank < count; rank++) {
+        if (all[rank].encrypts) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "joining: rank %d has CDDP_ENCRYPT=1, and rank %d no token: one that "
+                              "rank 0 makes would travel unencrypted. Set CDDP_TOKEN to the same "
+                              "secret for all ranks (openssl rand -hex 16 prints one)",
+                              rank, without);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Rank 0's part. @p without: a rank that has no token; -1: none. */
+static cddp_status serve(struct cddpi_launch_env *env, bool is_local, int without,
+                         struct offer *offer)
+{
+    struct cddpi_store_server_options options = {.reserved = OWN_FILES, .token = env->token};
     cddp_status status;
 
     memcpy(offer->job, env->job, sizeof offer->job);
-    cddpi_store_token(offer->token);
-    if (env->token[0] != '\0') {
-        memcpy(offer->token, env->token, sizeof offer->token);
+    if (without >= 0) {
+        if (env->token[0] != '\0') {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "joining: rank %d has no CDDP_TOKEN, so the ranks get another one, which "
+                      "travels unencrypted: set CDDP_TOKEN for all ranks",
+                      without);
+        }
+        cddpi_store_token(offer->token);
+        options.token = offer->token;
     }
     options.host = is_local ? "127.0.0.1" : "::";
     status = cddpi_store_server_create(&options, &env->server);
@@ -144,13 +196,13 @@ static cddp_status serve(struct cddpi_launch_env *env, bool is_local, struct off
     return status;
 }
 
-/* Choose the address that this rank uses. @p is_near: loopback reaches rank 0. */
-static cddp_status take(const struct offer *offer, bool is_near, struct cddpi_launch_env *env)
+/* Choose the address that this rank uses. @p by_loopback: it reaches rank 0. */
+static cddp_status take(const struct offer *offer, bool by_loopback, struct cddpi_launch_env *env)
 {
     char host[TCP_HOST_TEXT_BYTES] = "127.0.0.1";
     cddp_status status = CDDP_OK;
 
-    if (!is_near) {
+    if (!by_loopback) {
         status = cddpi_tcp_reachable(&offer->at,
                                      env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS, host);
         if (status != CDDP_OK) {
@@ -164,7 +216,9 @@ static cddp_status take(const struct offer *offer, bool is_near, struct cddpi_la
     if (status == CDDP_OK) {
         snprintf(env->store, sizeof env->store,
                  strchr(host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", host, offer->at.port);
-        memcpy(env->token, offer->token, sizeof env->token);
+        if (offer->token[0] != '\0') {
+            memcpy(env->token, offer->token, sizeof offer->token);
+        }
         memcpy(env->job, offer->job, sizeof env->job);
         env->hosts_store = true;
         env->removes_file = false;
@@ -172,7 +226,7 @@ static cddp_status take(const struct offer *offer, bool is_near, struct cddpi_la
     return status;
 }
 
-static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct place *places,
+static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct arrival *all,
                                  struct cddpi_launch_env *env)
 {
     struct cddpi_exchange exchange = exchange_by(bootstrap);
@@ -180,9 +234,10 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct p
     cddp_status status = CDDP_OK;
     int code;
 
-    count_locals(bootstrap, places, env);
+    count_locals(bootstrap, all, env);
     if (env->rank == 0) {
-        status = serve(env, all_are_at(places, env->world_size), &offer);
+        status = serve(env, all_are_at_one_place(all, env->world_size),
+                       find_without_token(all, env->world_size), &offer);
     }
     status = cddpi_agree_by(&exchange, status);
     if (status != CDDP_OK) {
@@ -193,7 +248,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct p
     if (code != 0) {
         return fail_with("broadcast", code);
     }
-    status = take(&offer, memcmp(&places[0], &places[env->rank], sizeof places[0]) == 0, env);
+    status = take(&offer, is_near(&all[0], &all[env->rank]), env);
     return cddpi_agree_by(&exchange, status);
 }
 
@@ -206,7 +261,7 @@ static void close_server(struct cddpi_launch_env *env)
 cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
                                        struct cddpi_launch_env *env)
 {
-    struct place *places;
+    struct arrival *all;
     cddp_status status;
 
     if (bootstrap->world_size == 1) {
@@ -215,10 +270,13 @@ cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
         env->store[0] = '\0';
         return CDDP_OK;
     }
-    status = exchange_places(bootstrap, &places);
+    status = exchange_arrivals(bootstrap, env, &all);
     if (status == CDDP_OK) {
-        status = rendezvous_at(bootstrap, places, env);
-        cddpi_free(places);
+        status = check_secrets(all, bootstrap->world_size);
+        if (status == CDDP_OK) {
+            status = rendezvous_at(bootstrap, all, env);
+        }
+        cddpi_free(all);
     }
     if (status == CDDP_OK) {
         env->bootstrap = *bootstrap;

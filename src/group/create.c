@@ -40,13 +40,14 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
         (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
         (*out)->host = members->host;
         (*out)->generation = env->generation;
+        memcpy((*out)->token, env->token, sizeof(*out)->token);
     }
     return status;
 }
 
 /* Meet the other ranks in the store, and connect to them. */
-static cddp_status create(const struct cddpi_launch_env *env,
-                          const struct cddpi_transport *transport, cddp_group **out)
+static cddp_status create(struct cddpi_launch_env *env, const struct cddpi_transport *transport,
+                          cddp_group **out)
 {
     struct cddpi_rendezvous rendezvous;
     bool alone = env->world_size == 1;

@@ -210,6 +210,7 @@ struct cddp_group {
     uint64_t *messages;       /* submitted so far, by channel */
     int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
     struct cddpi_user_store *user_store; /* NULL: nobody asked for it */
+    char token[256];                     /* the job's secret; "": one that no other rank shares */
     _Atomic bool broken;                 /* then the failure below is set and does not change */
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its last operations */

@@ -10,16 +10,15 @@
 #include "group/launch_slurm.h"
 #include "group/launch_token.h"
 #include "group/launch_variable.h"
+#include "group/own_folder.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { MAX_RANKS = 1 << 20 };
 
@@ -82,35 +81,12 @@ static void clean(char *text)
     }
 }
 
-/* A folder below $TMPDIR or /tmp that only this user can write; rank 0 removes it once all have
- * joined. One for each rendezvous, so that no job removes another's. */
-static cddp_status own_folder(const char *name, char *out, size_t bytes)
-{
-    const char *base = cddpi_launch_variable("TMPDIR");
-    struct stat stat_of;
-
-    if (base == NULL) {
-        base = "/tmp";
-    }
-    if ((size_t)snprintf(out, bytes, "%s/cddp-%ld-%s", base, (long)getuid(), name) >= bytes) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: TMPDIR is too long");
-    }
-    if (mkdir(out, 0700) != 0 && errno != EEXIST) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s", out);
-    }
-    if (lstat(out, &stat_of) != 0 || !S_ISDIR(stat_of.st_mode) || stat_of.st_uid != getuid() ||
-        (stat_of.st_mode & 0077) != 0) {
-        return cddpi_fail(CDDP_ERR_IO, "join: %s is not a folder of this user alone (mode 0700)",
-                          out);
-    }
-    return CDDP_OK;
-}
-
-/* Let the rendezvous be the file @p name in @p folder; NULL: in a folder of its own. */
+/* Let the rendezvous be the file @p name in @p folder; NULL: in a folder of its own, one for each
+ * rendezvous, which rank 0 removes once all have joined. */
 static cddp_status use_file(struct cddpi_launch_env *env, const char *folder, const char *name)
 {
     if (folder == NULL) {
-        cddp_status status = own_folder(name, env->folder, sizeof env->folder);
+        cddp_status status = cddpi_own_folder_make(name, env->folder, sizeof env->folder);
 
         if (status != CDDP_OK) {
             return status;

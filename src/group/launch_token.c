@@ -7,12 +7,16 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "group/launch_variable.h"
+#include "store/auth.h"
 #include "store/server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,16 +65,19 @@ static int make_file(const char *path, char out[TOKEN_BYTES])
 /* Read the file that another rank has made, or is making: *out_complete tells which. */
 static cddp_status read_file(const char *path, char out[TOKEN_BYTES], bool *out_complete)
 {
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     struct stat stat_of;
     char line[TOKEN_BYTES];
     ssize_t got;
+    int fd = -1;
+    cddp_status status = cddpi_file_open_own(path, O_RDONLY, 0, false, &fd);
 
-    if (fd < 0) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: read the job's token in %s", path);
+    if (status != CDDP_OK) { /* a pipe or a device, say, of somebody who may write there */
+        return cddpi_fail_prefix(status,
+                                 "join: %s, in which the job's token should be, is not used: "
+                                 "remove it",
+                                 path);
     }
-    if (fstat(fd, &stat_of) != 0 || !S_ISREG(stat_of.st_mode) || stat_of.st_uid != geteuid() ||
-        (stat_of.st_mode & 0077) != 0) {
+    if (fstat(fd, &stat_of) != 0 || (stat_of.st_mode & 0077) != 0) {
         close(fd);
         return cddpi_fail(CDDP_ERR_IO,
                           "join: %s is not a file that this user alone can read (mode 0600), so it "
@@ -198,23 +205,59 @@ cddp_status cddpi_launch_token(struct cddpi_launch_env *env, const char *name, c
     return status;
 }
 
-/* Whether the host of @p store, "tcp://host:port", can only mean this machine. */
-static bool is_here(const char *store)
+/* Whether @p host, without brackets, is a name of which every address is loopback. */
+static bool is_loopback(const char *host)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *infos = NULL;
+    bool loops = getaddrinfo(host, NULL, &hints, &infos) == 0;
+
+    for (const struct addrinfo *info = infos; loops && info != NULL; info = info->ai_next) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)info->ai_addr;
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)info->ai_addr;
+
+        loops = (info->ai_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == 127) ||
+                (info->ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr));
+    }
+    if (infos != NULL) {
+        freeaddrinfo(infos);
+    }
+    return loops;
+}
+
+bool cddpi_launch_is_here(const struct cddpi_launch_env *env)
 {
     struct in_addr v4;
     char host[300];
-    const char *colon = strrchr(store, ':');
+    const char *colon = strncmp(env->store, "tcp://", 6) == 0 ? strrchr(env->store, ':') : NULL;
 
-    snprintf(host, sizeof host, "%.*s", (int)(colon - store - 6), store + 6);
-    return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
-           (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
+    if (colon == NULL || colon < env->store + 6) {
+        return false;
+    }
+    snprintf(host, sizeof host, "%.*s", (int)(colon - env->store - 6), env->store + 6);
+    if (strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+        (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127)) {
+        return true;
+    }
+    /* a machine's own name may mean its loopback there (127.0.1.1 in Debian's /etc/hosts) */
+    return env->local_world_size == env->world_size && host[0] != '[' && is_loopback(host);
 }
 
 cddp_status cddpi_launch_need_token(const struct cddpi_launch_env *env)
 {
-    if (env->token[0] != '\0' || strncmp(env->store, "tcp://", 6) != 0 ||
-        env->local_world_size == env->world_size || is_here(env->store)) {
+    cddp_status status;
+
+    if (strncmp(env->store, "tcp://", 6) != 0) {
         return CDDP_OK;
+    }
+    status = cddpi_token_check(env->token, env->store);
+    if (status == CDDP_OK ||
+        cddpi_launch_is_here(env)) { /* that may look for a name: only if needed */
+        cddpi_error_clear();
+        return CDDP_OK;
+    }
+    if (env->token[0] != '\0') {
+        return cddpi_fail_prefix(status, "join");
     }
     return cddpi_fail(CDDP_ERR_ARGUMENT,
                       "join: ranks on other hosts come to %s, too, so the job needs a secret: set "

@@ -11,7 +11,12 @@
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT or CDDP_ERR_IO, whose text says what to do. */
 cddp_status cddpi_launch_token(struct cddpi_launch_env *env, const char *name, const char *folder);
 
-/** Whether @p env's token is missing although its store is for ranks on other hosts, too.
+/** Whether the store of @p env, which rank 0 serves, is on loopback: only this machine reaches it.
+ */
+bool cddpi_launch_is_here(const struct cddpi_launch_env *env);
+
+/** Whether @p env's token is missing, or can be guessed, although others than this machine's users
+ *  reach its store.
  *  @return CDDP_ERR_ARGUMENT, with a text that says what to do. */
 cddp_status cddpi_launch_need_token(const struct cddpi_launch_env *env);
 

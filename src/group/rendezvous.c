@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "group/local_token.h"
 #include "store/server.h"
 #include "store/store.h"
 
@@ -27,37 +28,38 @@ enum {
 #define MEMBER "member/"
 #define ENDED "ended/"
 
-static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
+/* Rank 0's server, at the address of the store's URL. */
+static cddp_status serve(struct cddpi_rendezvous *rendezvous)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
+    struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
+    char host[1200];
+    const char *colon = strrchr(env->store, ':');
+    char *end;
+    long port = strtol(colon + 1, &end, 10);
+
+    snprintf(host, sizeof host, "%.*s", (int)(colon - env->store - 6), env->store + 6);
+    if (host[0] == '[' && host[strlen(host) - 1] == ']') { /* an IPv6 address */
+        memmove(host, host + 1, strlen(host));
+        host[strlen(host) - 1] = '\0';
+    }
+    if (*end != '\0' || port < 1 || port > 65535) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s has no port", env->store);
+    }
+    server.host = host;
+    server.port = (uint16_t)port;
+    server.other_hosts = env->local_world_size < env->world_size;
+    return cddpi_store_server_create(&server, &rendezvous->server);
+}
+
+static cddp_status connect_to(struct cddpi_rendezvous *rendezvous, struct cddpi_launch_env *env,
+                              bool reads_token)
+{
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
     char prefix[320];
     char own[40];
     cddp_status status;
 
-    if (env->hosts_store && env->rank == 0 && env->server == NULL) {
-        struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
-        char host[1200];
-        const char *colon = strrchr(env->store, ':');
-        char *end;
-        long port = strtol(colon + 1, &end, 10);
-
-        snprintf(host, sizeof host, "%.*s", (int)(colon - env->store - 6), env->store + 6);
-        if (host[0] == '[' && host[strlen(host) - 1] == ']') { /* an IPv6 address */
-            memmove(host, host + 1, strlen(host));
-            host[strlen(host) - 1] = '\0';
-        }
-        if (*end != '\0' || port < 1 || port > 65535) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s has no port", env->store);
-        }
-        server.host = host;
-        server.port = (uint16_t)port;
-        server.other_hosts = env->local_world_size < env->world_size;
-        status = cddpi_store_server_create(&server, &rendezvous->server);
-        if (status != CDDP_OK) {
-            return status;
-        }
-    }
     snprintf(prefix, sizeof prefix, "%s/%u/", env->job, env->generation);
     options.url = env->store;
     if (rendezvous->server != NULL && cddpi_store_server_is_everywhere(rendezvous->server)) {
@@ -68,6 +70,9 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
     options.token = env->token;
     options.prefix = prefix;
     options.timeout_ms = env->timeout_ms;
+    if (reads_token) {
+        return cddpi_local_token_open(env, &options, rendezvous->deadline_ns, &rendezvous->store);
+    }
     status = cddp_store_open(&options, &rendezvous->store);
     if (status == CDDP_ERR_AUTH && env->token_file[0] != '\0') {
         return cddpi_fail_suffix(status,
@@ -78,14 +83,35 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous)
     return status;
 }
 
-cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
+static cddp_status open_store(struct cddpi_rendezvous *rendezvous, struct cddpi_launch_env *env)
+{
+    bool is_local = cddpi_local_token_is_needed(env);
+    bool serves = env->hosts_store && env->rank == 0 && env->server == NULL;
+    cddp_status status = CDDP_OK;
+
+    if (is_local && serves) {
+        cddpi_store_token(env->token);
+    }
+    if (serves) {
+        status = serve(rendezvous);
+    }
+    if (status == CDDP_OK && is_local && serves) {
+        status = cddpi_local_token_write(env);
+    }
+    if (status == CDDP_OK) {
+        status = connect_to(rendezvous, env, is_local && !serves);
+    }
+    return status == CDDP_OK ? cddpi_file_token_share(env, rendezvous->store) : status;
+}
+
+cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
 {
     cddp_status status;
 
     *out = (struct cddpi_rendezvous){.env = env, .deadline_ns = cddpi_deadline_ns(env->timeout_ms)};
     cddpi_log(CDDPI_LOG_INFO, "joining job %s as rank %d of %d (%s), through %s", env->job,
               env->rank, env->world_size, env->origin, env->store);
-    status = open_store(out);
+    status = open_store(out, env);
     if (status != CDDP_OK) {
         cddpi_rendezvous_close(out, false);
     }
@@ -363,10 +389,8 @@ void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
         cddpi_rendezvous_delete(rendezvous, key);
     }
     cddp_store_close(rendezvous->store);
+    cddpi_local_token_remove(rendezvous->env); /* while the port is ours */
     cddpi_store_server_destroy(rendezvous->server);
-    if (rendezvous->env->token_file[0] != '\0' && rendezvous->env->rank == 0) {
-        (void)unlink(rendezvous->env->token_file);
-    }
     if (rendezvous->env->removes_file && rendezvous->env->rank == 0) {
         (void)unlink(rendezvous->env->store + strlen("file://"));
         if (rendezvous->env->folder[0] != '\0') {

@@ -21,8 +21,9 @@ struct cddpi_rendezvous {
     int64_t deadline_ns;
 };
 
-/** Connect to the store that @p env names, or be it. @p env outlives the rendezvous. */
-CDDP_CHECKED cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *env,
+/** Connect to the store that @p env names, or be it. @p env outlives the rendezvous; where it has
+ * no token it gets one that all ranks have, and nobody else. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env,
                                                struct cddpi_rendezvous *out);
 /** Close the store and remove what was needed only for the rendezvous. @p complete: all ranks have
  *  come, so this one's key is needed no more. Else the thread's error text stays. */

@@ -7,6 +7,8 @@
 #include "group/dump.h"
 #include "group/transports.h"
 
+#include <string.h>
+
 /* What ranks tell each other. */
 struct split_choice {
     int32_t color;
@@ -109,6 +111,7 @@ static cddp_status split(cddp_group *group, int color, int key, cddp_group **out
     made->generation = group->generation;
     made->host = group->host;
     made->ranks_of_job = ranks;
+    memcpy(made->token, group->token, sizeof made->token);
     if (cddpi_group_has_device(group)) {
         status = cddpi_group_device_split(group, made);
         if (status != CDDP_OK) {

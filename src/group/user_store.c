@@ -12,6 +12,7 @@
 
 #include <cddp/exchange.h>
 
+#include <sodium.h>
 #include <stdio.h>
 
 struct cddpi_user_store {
@@ -54,16 +55,51 @@ static cddp_status serve_self(struct cddpi_launch_env *env)
     return status;
 }
 
+void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_BYTES], char out[33])
+{
+    static const uint8_t nobody[CDDPI_NONCE_BYTES];
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    uint8_t made[CDDPI_AUTH_BYTES];
+
+    cddpi_auth_key(token, "cddp group store", key);
+    cddpi_auth_make(key, "token", nonce, nobody, made);
+    sodium_bin2hex(out, 33, made, 16);
+    sodium_memzero(key, sizeof key);
+    sodium_memzero(made, sizeof made);
+}
+
+/* A token of this store's own; none, if the group has none: then rank 0 makes one for all. */
+static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *env)
+{
+    uint8_t nonce[CDDPI_NONCE_BYTES];
+    cddp_status status;
+
+    if (group->token[0] == '\0') {
+        return CDDP_OK;
+    }
+    cddpi_random_bytes(nonce, sizeof nonce);
+    status = cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL);
+    if (status == CDDP_OK) {
+        cddpi_user_store_token(group->token, nonce, env->token);
+    }
+    return status;
+}
+
 static cddp_status serve(cddp_group *group, struct cddpi_launch_env *env)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
+    cddp_status status;
 
     bootstrap.context = group;
     bootstrap.rank = group->rank;
     bootstrap.world_size = group->world_size;
     bootstrap.broadcast = broadcast;
     bootstrap.all_gather = all_gather;
-    return group->world_size == 1 ? serve_self(env) : cddpi_bootstrap_rendezvous(&bootstrap, env);
+    if (group->world_size == 1) {
+        return serve_self(env);
+    }
+    status = agree_on_token(group, env);
+    return status == CDDP_OK ? cddpi_bootstrap_rendezvous(&bootstrap, env) : status;
 }
 
 /* Open it on every rank, or on none. */

@@ -1,6 +1,7 @@
 /* auth.c - keys and proofs from the job's token, and new tokens. Any thread. */
 #include "store/auth.h"
 
+#include "base/error.h"
 #include "store/server.h"
 
 #include <sodium.h>
@@ -16,6 +17,35 @@ void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AU
     crypto_generichash_update(&state, (const unsigned char *)token, strlen(token));
     crypto_generichash_final(&state, out, CDDPI_AUTH_KEY_BYTES);
     sodium_memzero(&state, sizeof state);
+}
+
+static int different(const char *token)
+{
+    int count = 0;
+
+    for (const char *at = token; *at != '\0'; at++) {
+        count += memchr(token, *at, (size_t)(at - token)) == NULL;
+    }
+    return count;
+}
+
+cddp_status cddpi_token_check(const char *token, const char *what)
+{
+    if (token[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "%s: other machines can reach it, so the job needs a secret: set "
+                          "CDDP_TOKEN to the same text for all ranks, such as what openssl rand "
+                          "-hex 16 prints",
+                          what);
+    }
+    if (strlen(token) < CDDPI_TOKEN_LEAST || different(token) < CDDPI_TOKEN_LEAST_DIFFERENT) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "%s: other machines can reach it, and the token can be guessed (%zu "
+                          "characters, %d different ones): set CDDP_TOKEN to a secret of at least "
+                          "%d, such as what openssl rand -hex 16 prints, for all ranks",
+                          what, strlen(token), different(token), CDDPI_TOKEN_LEAST);
+    }
+    return CDDP_OK;
 }
 
 void cddpi_random_bytes(void *out, size_t bytes)

@@ -10,6 +10,15 @@
 
 enum { CDDPI_AUTH_KEY_BYTES = 32, CDDPI_NONCE_BYTES = 32, CDDPI_AUTH_BYTES = 32 };
 
+/* Of a token that others may guess at: what openssl rand -base64 16 prints, without its "==". */
+enum { CDDPI_TOKEN_LEAST = 22, CDDPI_TOKEN_LEAST_DIFFERENT = 6 };
+
+/** Whether @p token is a secret behind a port that other machines reach: whoever has seen a
+ * greeting can try tokens by the billion. @p what: the port, for the text.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT: it is empty, too short, or has too few different characters.
+ */
+CDDP_CHECKED cddp_status cddpi_token_check(const char *token, const char *what);
+
 /** The key that @p token stands for in one use, named by @p purpose. */
 void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AUTH_KEY_BYTES]);
 

@@ -38,7 +38,7 @@ struct cddpi_store_server {
     bool running;
     bool everywhere; /* listens on all interfaces */
     pid_t owner;     /* a forked process has no such thread */
-    struct cddpi_listener listener;
+    struct cddpi_server_listener listener;
     int stop_fd; /* written to: the thread ends */
 };
 
@@ -75,15 +75,19 @@ static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out
     return 0;
 }
 
-static cddp_status refuse_strangers(const struct addrinfo *address, const char *host,
-                                    const char *token)
+/* Every user of the machine reaches loopback, so nothing listens without a token. */
+static cddp_status check_token(const struct addrinfo *address, const char *host, const char *token)
 {
-    if (token[0] == '\0' && !is_loopback(address->ai_addr)) {
+    char what[300];
+
+    if (token[0] == '\0') {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "store server: binding %s, which other machines can reach, needs a token",
+                          "store server: listening at %s needs a token: other users and other "
+                          "machines may connect",
                           host);
     }
-    return CDDP_OK;
+    snprintf(what, sizeof what, "store server: address %s", host);
+    return is_loopback(address->ai_addr) ? CDDP_OK : cddpi_token_check(token, what);
 }
 
 /* Bind one of @p addresses; 0 or the last one's errno. */
@@ -94,9 +98,9 @@ static int listen_on(struct cddpi_store_server *server, const struct addrinfo *a
     for (const struct addrinfo *a = addresses; a != NULL && error != 0; a = a->ai_next) {
         int fd = cddpi_own_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
-        error = fd < 0 ? errno : bind_and_listen(fd, a, &server->listener.port);
+        error = fd < 0 ? errno : bind_and_listen(fd, a, &server->listener.base.port);
         if (error == 0) {
-            server->listener.listen_fd = fd;
+            server->listener.base.listen_fd = fd;
         } else {
             cddpi_own_fd_close(fd);
         }
@@ -147,13 +151,14 @@ static cddp_status bind_host(struct cddpi_store_server *server,
     int error;
 
     for (const struct addrinfo *a = addresses; a != NULL && status == CDDP_OK; a = a->ai_next) {
-        status = refuse_strangers(a, host, token);
+        status = check_token(a, host, token);
     }
     if (status != CDDP_OK) {
         return status;
     }
     error = listen_on(server, addresses);
-    if (error == EADDRNOTAVAIL && options->other_hosts && token[0] != '\0') {
+    if (error == EADDRNOTAVAIL && options->other_hosts &&
+        cddpi_token_check(token, "store server: all addresses") == CDDP_OK) {
         /* a service's address, which leads here */
         cddpi_log(CDDPI_LOG_WARN,
                   "store server: %s is not an address of this machine, so it listens on all "
@@ -169,13 +174,14 @@ static cddp_status bind_host(struct cddpi_store_server *server,
 static cddp_status bind_everywhere(struct cddpi_store_server *server, const char *host,
                                    uint16_t port, const char *token, const char *why)
 {
+    char what[600];
     int error;
+    cddp_status status;
 
-    if (token[0] == '\0') {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "store server: clients on other hosts come to %s (%s), which needs a "
-                          "token",
-                          host, why);
+    snprintf(what, sizeof what, "store server: clients on other hosts come to %s (%s)", host, why);
+    status = cddpi_token_check(token, what);
+    if (status != CDDP_OK) {
+        return status;
     }
     cddpi_log(CDDPI_LOG_WARN, "store server: %s: %s, so it listens on all interfaces, port %u",
               host, why, port);
@@ -219,7 +225,7 @@ static cddp_status start_listening(struct cddpi_store_server *server,
 /* Drop clients that did not prove the token in time. Returns how long until the next one is due. */
 static int handle_clocks(struct cddpi_store_server *server)
 {
-    int64_t next = cddpi_listener_drop_silent(&server->listener, &server->host);
+    int64_t next = cddpi_listener_tick(&server->listener.base);
 
     while (server->host.authenticating.first != NULL) {
         struct cddpi_client *oldest = server->host.authenticating.first;
@@ -229,14 +235,6 @@ static int handle_clocks(struct cddpi_store_server *server)
             break;
         }
         cddpi_client_close(&server->host, oldest);
-    }
-    if (server->listener.listen_again_ns != 0) {
-        if (cddpi_left_ms(server->listener.listen_again_ns) == 0) {
-            server->listener.listen_again_ns = 0;
-            cddpi_listener_watch(&server->listener, &server->host, true);
-        } else if (server->listener.listen_again_ns < next) {
-            next = server->listener.listen_again_ns;
-        }
     }
     return next == INT64_MAX ? -1 : cddpi_left_ms(next);
 }
@@ -262,28 +260,29 @@ static void *serve(void *argument)
                 pthread_mutex_unlock(&server->lock);
                 return NULL;
             }
-            if (events[i].data.ptr == &server->listener.listen_fd) {
+            if (events[i].data.ptr == &server->listener.base.listen_fd) {
                 has_callers = true;
             } else {
                 cddpi_client_event(&server->host, events[i].data.ptr, events[i].events);
             }
         }
         if (has_callers) { /* last: a newcomer may push out a client without a proof */
-            cddpi_listener_accept(&server->listener, &server->host);
+            cddpi_listener_accept(&server->listener.base);
         }
     }
 }
 
 static cddp_status make_loop(struct cddpi_store_server *server)
 {
-    struct epoll_event listen_event = {.events = EPOLLIN, .data.ptr = &server->listener.listen_fd};
+    struct epoll_event listen_event = {.events = EPOLLIN,
+                                       .data.ptr = &server->listener.base.listen_fd};
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &server->stop_fd};
 
     server->host.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    server->listener.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (server->host.epoll_fd < 0 || server->stop_fd < 0 || server->listener.spare_fd < 0 ||
-        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->listener.listen_fd,
+    server->listener.base.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (server->host.epoll_fd < 0 || server->stop_fd < 0 || server->listener.base.spare_fd < 0 ||
+        epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->listener.base.listen_fd,
                   &listen_event) != 0 ||
         epoll_ctl(server->host.epoll_fd, EPOLL_CTL_ADD, server->stop_fd, &stop) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "store server: event loop");
@@ -323,13 +322,12 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     }
     (void)pthread_mutex_init(&server->lock, NULL); /* cannot fail without attributes */
     server->owner = getpid();
-    server->listener.listen_fd = -1;
     server->stop_fd = -1;
-    server->listener.spare_fd = -1;
     server->host.epoll_fd = -1;
-    server->listener.auth_timeout_ms = options->auth_timeout_ms > 0 ? options->auth_timeout_ms
-                                                                    : AUTH_TIMEOUT_MS;
-    server->listener.reserved = options->reserved;
+    cddpi_server_listener_init(&server->listener, &server->host,
+                               options->auth_timeout_ms > 0 ? options->auth_timeout_ms
+                                                            : AUTH_TIMEOUT_MS,
+                               options->reserved);
     status = cddpi_encryption(token, &server->host.encrypts);
     if (status != CDDP_OK) {
         status = cddpi_fail_prefix(status, "store server");
@@ -390,8 +388,8 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
     }
     if (!forked) {
         /* wakes those in the queue, also if a forked process holds a copy of the descriptor */
-        if (server->listener.listen_fd >= 0) {
-            (void)shutdown(server->listener.listen_fd, SHUT_RDWR);
+        if (server->listener.base.listen_fd >= 0) {
+            (void)shutdown(server->listener.base.listen_fd, SHUT_RDWR);
         }
         while (server->host.authenticating.first != NULL) {
             cddpi_client_close(&server->host, server->host.authenticating.first);
@@ -403,9 +401,9 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
         cddpi_table_destroy(server->host.table);
     }
     /* In a forked process the clients and the table may be half changed: they stay. */
-    cddpi_own_fd_close(server->listener.listen_fd);
+    cddpi_own_fd_close(server->listener.base.listen_fd);
     close_if_open(server->stop_fd);
-    close_if_open(server->listener.spare_fd);
+    close_if_open(server->listener.base.spare_fd);
     close_if_open(server->host.epoll_fd);
     if (!forked) {
         pthread_mutex_destroy(&server->lock);
@@ -440,10 +438,11 @@ cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char
 void cddpi_store_server_reserve(struct cddpi_store_server *server, int descriptors)
 {
     pthread_mutex_lock(&server->lock);
-    while (descriptors > server->listener.reserved && server->host.authenticating.first != NULL) {
+    while (descriptors > server->listener.base.reserved &&
+           server->host.authenticating.first != NULL) {
         cddpi_client_close(&server->host, server->host.authenticating.first);
     }
-    server->listener.reserved = descriptors;
+    server->listener.base.reserved = descriptors;
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -461,5 +460,5 @@ bool cddpi_store_server_is_everywhere(const struct cddpi_store_server *server)
 
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server)
 {
-    return server->listener.port;
+    return server->listener.base.port;
 }

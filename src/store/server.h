@@ -12,7 +12,7 @@ struct cddpi_store_server;
 struct cddpi_store_server_options {
     const char *host;         /* address or name to bind; NULL: 127.0.0.1 */
     uint16_t port;            /* 0: the kernel chooses */
-    const char *token;        /* clients must prove it; NULL or "": accepted on loopback only */
+    const char *token;        /* clients must prove it; beyond loopback no short one will do */
     uint32_t auth_timeout_ms; /* a client that has not proved the token by then is dropped; 0:
                                * 20000 */
     int reserved;             /* see cddpi_store_server_reserve() */

@@ -217,6 +217,11 @@ static cddp_status hand_over(const cddp_store *store, struct cddpi_store_reply *
     return CDDP_OK;
 }
 
+void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms)
+{
+    store->timeout_ms = timeout_ms;
+}
+
 cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *value, size_t bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_SET, .value = {value, bytes}};

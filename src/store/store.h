@@ -20,6 +20,9 @@ cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t 
                              uint32_t timeout_ms);
 cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count);
 
+/** How long later calls of @p store wait that name no time of their own. */
+void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
+
 /* A key, without the handle's prefix, and its value; both with a NUL behind. */
 struct cddpi_store_pair {
     const char *key;

@@ -7,6 +7,7 @@
 #include "support/memory.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"
@@ -506,6 +507,27 @@ static void another_process_maps_what_was_inflated_and_cannot_change_it(void **s
     assert_int_equal(cddpi_data_file_map(&address, "images", &source), CDDP_ERR_UNAVAILABLE);
 }
 
+/* A rank's word is not enough: what is mapped must be memory that nobody can change or cut. */
+static void memory_that_is_not_sealed_and_devices_are_not_mapped(void **state)
+{
+    int fds[2] = {memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING),
+                  open("/dev/zero", O_RDWR | O_CLOEXEC)};
+
+    (void)state;
+    assert_int_equal(ftruncate(fds[0], 4096), 0);
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_data_file_address address = {getpid(), fds[i], 0, 0, i == 0 ? 4096 : 0};
+        struct cddpi_data_file source;
+        struct stat info;
+
+        assert_int_equal(fstat(fds[i], &info), 0);
+        address.dev = info.st_dev;
+        address.inode = info.st_ino;
+        assert_int_equal(cddpi_data_file_map(&address, "images", &source), CDDP_ERR_UNAVAILABLE);
+        close(fds[i]);
+    }
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -529,6 +551,7 @@ int main(void)
         CASE(a_lack_of_memory_is_reported),
         cmocka_unit_test(fashion_mnist_has_its_known_numbers),
         CASE(another_process_maps_what_was_inflated_and_cannot_change_it),
+        CASE(memory_that_is_not_sealed_and_devices_are_not_mapped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,7 +51,7 @@ static void set_up(bool encrypts)
                                  .leads = true,
                                  .offers = offers,
                                  .pairs = pairs,
-                                 .listen_fd = -1};
+                                 .listener = {.listen_fd = -1}};
     cddpi_tcp_job("job", tcp.job);
     pthread_mutex_init(&tcp.lock, NULL);
     pthread_cond_init(&tcp.opened, NULL);

@@ -62,7 +62,7 @@ static cddp_status open_carrier(cddp_group *among, uint32_t timeout_ms, struct c
                                           .leaders = numbers,
                                           .host_count = cddp_group_world_size(among),
                                           .job = "test",
-                                          .token = "",
+                                          .token = "a secret of this test, and long",
                                           .timeout_ms = timeout_ms,
                                           .exchange = &exchange,
                                           .wake = wake};

@@ -1,6 +1,7 @@
 /* test_group_bootstrap.c - groups of processes that are connected already, here by a page of
  * memory; MPI does the same in test_net_mpi and test_embed_mpi. */
 #include "base/clock.h"
+#include "group/group.h"
 #include "group/net/tcp/reach.h"
 #include "support/test.h"
 
@@ -16,7 +17,8 @@ enum { MOST_RANKS = 4, MOST_BYTES = 8192 };
 struct table {
     _Atomic uint32_t came, round;
     unsigned char records[MOST_RANKS][MOST_BYTES];
-    bool breaks; /* the broadcast fails on all ranks */
+    bool breaks;       /* the broadcast fails on all ranks */
+    _Atomic bool told; /* the user's token was sent */
 };
 
 struct me {
@@ -44,6 +46,14 @@ static bool barrier(struct me *me)
     return true;
 }
 
+/* What the ranks send each other may be read by others. */
+static void look(struct me *me, const void *data, size_t bytes)
+{
+    if (memmem(data, bytes, SUPPORT_TOKEN, strlen(SUPPORT_TOKEN)) != NULL) {
+        atomic_store(&me->table->told, true);
+    }
+}
+
 static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
 {
     struct me *me = context;
@@ -51,6 +61,7 @@ static int all_gather(void *context, const void *own, size_t bytes, void *out_al
     if (bytes > MOST_BYTES) {
         return 2;
     }
+    look(me, own, bytes);
     memcpy(me->table->records[me->rank], own, bytes);
     if (!barrier(me)) {
         return 3;
@@ -69,6 +80,7 @@ static int broadcast(void *context, void *data, size_t bytes)
         return 15;
     }
     if (me->rank == 0) {
+        look(me, data, bytes);
         memcpy(me->table->records[0], data, bytes);
     }
     if (!barrier(me)) {
@@ -130,6 +142,74 @@ static void connected_processes_become_a_group_whatever_the_environment_says(voi
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     munmap(table, sizeof *table);
+}
+
+/* The ranks of @p argument that have the user's token: a bit each. */
+struct tokens {
+    struct table *table;
+    unsigned who;
+    bool encrypts;
+};
+
+static int token_rank(int rank, int n, void *argument)
+{
+    const struct tokens *tokens = argument;
+    struct me me = {tokens->table, rank, n};
+    cddp_bootstrap bootstrap = bootstrap_of(&me);
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+    char all[MOST_RANKS][256];
+    bool have_all = tokens->who == (1u << n) - 1;
+
+    options.token = (tokens->who >> rank & 1) != 0 ? SUPPORT_TOKEN : "";
+    if (tokens->encrypts) {
+        setenv("CDDP_ENCRYPT", "1", 1);
+    }
+    if (tokens->encrypts && !have_all) {
+        CHECK(cddp_group_create_by(&bootstrap, &options, &group) == CDDP_ERR_ARGUMENT);
+        CHECK(strstr(cddp_last_error(), "would travel unencrypted. Set CDDP_TOKEN") != NULL);
+        return 0;
+    }
+    CHECK(cddp_group_create_by(&bootstrap, &options, &group) == CDDP_OK);
+    CHECK(cddp_all_gather(group, group->token, all, sizeof all[0], CDDP_U8, NULL) == CDDP_OK);
+    for (int r = 0; r < n; r++) {
+        CHECK(strcmp(all[r], all[0]) == 0 && strlen(all[r]) >= 32);
+    }
+    CHECK((strcmp(group->token, SUPPORT_TOKEN) == 0) == have_all);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_token_of_the_users_is_never_sent(void **state)
+{
+    static const unsigned who[] = {7, 6, 3, 1, 0};
+
+    (void)state;
+    setenv("CDDP_LOG", "error", 1);
+    for (int i = 0; i < 10; i++) {
+        struct tokens tokens = {table_create(), who[i % 5], i >= 5};
+
+        assert_int_equal(run_ranks(3, token_rank, &tokens), 0);
+        assert_false(atomic_load(&tokens.table->told));
+        munmap(tokens.table, sizeof *tokens.table);
+    }
+    unsetenv("CDDP_LOG");
+}
+
+static void the_token_of_a_groups_store_follows_from_the_jobs_and_tells_nothing_of_it(void **state)
+{
+    uint8_t nonces[2][CDDPI_NONCE_BYTES] = {{1}, {2}};
+    char tokens[4][33];
+
+    (void)state;
+    cddpi_user_store_token(SUPPORT_TOKEN, nonces[0], tokens[0]);
+    cddpi_user_store_token(SUPPORT_TOKEN, nonces[0], tokens[1]);
+    cddpi_user_store_token(SUPPORT_TOKEN, nonces[1], tokens[2]);
+    cddpi_user_store_token(SUPPORT_TOKEN ".", nonces[0], tokens[3]);
+    assert_string_equal(tokens[0], tokens[1]);
+    assert_string_not_equal(tokens[0], tokens[2]);
+    assert_string_not_equal(tokens[0], tokens[3]);
+    assert_int_equal(cddpi_token_check(tokens[0], "the store"), CDDP_OK);
 }
 
 /* With $CDDP_HOST_ID as on two hosts, so that the store is at all addresses. Where one transport
@@ -260,6 +340,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connected_processes_become_a_group_whatever_the_environment_says),
+        cmocka_unit_test(a_token_of_the_users_is_never_sent),
+        cmocka_unit_test(the_token_of_a_groups_store_follows_from_the_jobs_and_tells_nothing_of_it),
         cmocka_unit_test(ranks_of_several_hosts_find_an_address_that_they_reach),
         cmocka_unit_test(an_error_of_the_bootstrap_is_told_with_its_number),
         cmocka_unit_test(all_ranks_fail_at_once_when_one_cannot_reach_the_store),

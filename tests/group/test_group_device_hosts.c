@@ -30,7 +30,7 @@ static cddp_status create(const struct meeting *meeting, int rank, int n, cddp_g
         setenv("NCCL_HOSTID", host + 5, 1);
     }
     options.rendezvous = url;
-    options.token = "test";
+    options.token = SUPPORT_TOKEN;
     options.job = meeting->job;
     options.rank = rank;
     options.world_size = n;

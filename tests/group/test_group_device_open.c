@@ -18,7 +18,7 @@ static cddp_status create(const struct meeting *meeting, const struct wanted *wa
 
     snprintf(url, sizeof url, "file://%s/%s", meeting->folder, meeting->job);
     options.rendezvous = url;
-    options.token = "test";
+    options.token = SUPPORT_TOKEN;
     options.job = meeting->job;
     options.rank = rank;
     options.world_size = n;

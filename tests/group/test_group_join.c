@@ -96,7 +96,7 @@ static int options_rank(int rank, int n, void *argument)
     cddp_group *group;
 
     options.rendezvous = place->url;
-    options.token = "secret";
+    options.token = SUPPORT_TOKEN;
     options.rank = rank;
     options.world_size = n;
     options.timeout_ms = place->timeout_ms;
@@ -150,7 +150,7 @@ static int size_rank(int rank, int n, void *argument)
 
     (void)n;
     options.rendezvous = sizes->url;
-    options.token = "secret";
+    options.token = SUPPORT_TOKEN;
     options.rank = rank;
     options.world_size = sizes->of[rank];
     options.timeout_ms = SUPPORT_TIMEOUT_MS;
@@ -438,7 +438,7 @@ static void assert_needs_mpi(int rank, const char *origin)
     assert_string_equal(env.store, "");
     assert_string_equal(env.folder, "");
     setenv("CDDP_STORE", "tcp://10.0.0.7:4242", 1);
-    setenv("CDDP_TOKEN", "secret", 1);
+    setenv("CDDP_TOKEN", SUPPORT_TOKEN, 1);
     assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_OK);
     assert_false(env.rendezvous_by_mpi);
     assert_true(env.hosts_store);

@@ -86,7 +86,7 @@ static void set_pytorch_job(void)
                                                {"PET_NNODES", "3"},
                                                {"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
                                                {"KUBERNETES_SERVICE_PORT", "443"},
-                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {"CDDP_TOKEN", SUPPORT_TOKEN},
                                                {NULL, NULL}};
 
     set_all(variables);
@@ -99,7 +99,7 @@ static void set_elastic_job(void)
                                                {"PET_NNODES", "3:3"},
                                                {"PET_NODE_RANK", "1"},
                                                {"PET_MAX_RESTARTS", "3"},
-                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {"CDDP_TOKEN", SUPPORT_TOKEN},
                                                {NULL, NULL}};
 
     set_all(variables);
@@ -110,7 +110,7 @@ static void set_indexed_job(void)
     static const char *const variables[][2] = {{"JOB_COMPLETION_INDEX", "1"},
                                                {"WORLD_SIZE", "4"},
                                                {"MASTER_ADDR", "train-0.train"},
-                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {"CDDP_TOKEN", SUPPORT_TOKEN},
                                                {"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
                                                {NULL, NULL}};
 
@@ -304,6 +304,32 @@ static void a_token_that_others_could_read_or_nobody_wrote_is_refused(void **sta
     assert_int_equal(run_ranks(1, alone, "slurm-1234.2.token"), 0);
 }
 
+/* A pipe that nobody writes to would be waited for beyond every deadline; a device has effects. */
+static void what_is_no_file_in_the_tokens_place_blocks_nobody(void **state)
+{
+    char paths[2][4200];
+
+    (void)state;
+    set_slurm();
+    setenv("CDDP_TIMEOUT_MS", "200", 1);
+    assert_int_equal(mkdir(in_home(".cddp"), 0700), 0);
+    assert_int_equal(mkdir(in_home("submit"), 0700), 0);
+    setenv("SLURM_SUBMIT_DIR", in_home("submit"), 1);
+    snprintf(paths[0], sizeof paths[0], "%s", in_home(".cddp/slurm-1234.2.token"));
+    snprintf(paths[1], sizeof paths[1], "%s", in_home("submit/.cddp-slurm-1234.2.token"));
+    for (int i = 0; i < 2; i++) {
+        const char *path = paths[i];
+
+        assert_int_equal(mkfifo(path, 0600), 0);
+        assert_int_equal(run_ranks(1, alone, "a named pipe"), 0);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(symlink("/dev/zero", path), 0);
+        assert_int_equal(run_ranks(1, alone, "remove it"), 0);
+        assert_int_equal(unlink(path), 0);
+        setenv("HOME", "/proc/nowhere", 1);
+    }
+}
+
 static void without_a_home_the_token_is_in_the_submit_directory(void **state)
 {
     (void)state;
@@ -399,6 +425,7 @@ int main(void)
         CASE(a_slurm_step_on_one_node_meets_in_a_file),
         CASE(one_rank_makes_the_token_and_all_read_it),
         CASE(a_token_that_others_could_read_or_nobody_wrote_is_refused),
+        CASE(what_is_no_file_in_the_tokens_place_blocks_nobody),
         CASE(without_a_home_the_token_is_in_the_submit_directory),
         CASE(a_pod_of_a_pytorch_job_is_alone_on_its_host),
         CASE(a_pod_of_an_elastic_job_has_no_rank_but_a_number),

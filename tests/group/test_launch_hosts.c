@@ -172,7 +172,7 @@ static int host_rank(int rank, int n, void *argument)
     setenv("HOME", path, 1);
     support_setenv_number("CDDP_TIMEOUT_MS", (int)trial->timeout_ms);
     if (trial->token) {
-        setenv("CDDP_TOKEN", "the job's secret", 1);
+        setenv("CDDP_TOKEN", SUPPORT_TOKEN, 1);
     }
     return join(trial, rank, n);
 }

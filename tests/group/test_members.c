@@ -4,7 +4,7 @@
 #include "store/server.h"
 #include "support/test.h"
 
-#define TOKEN "a secret of this test"
+#define TOKEN SUPPORT_TOKEN
 
 struct layout {
     const char *hosts; /* a letter a rank: its host */

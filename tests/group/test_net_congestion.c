@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TOKEN "a secret of this test"
+#define TOKEN SUPPORT_TOKEN
 enum { DESCRIPTORS = 256 };
 
 static bool control_of(int fd, char out[17])

@@ -24,7 +24,7 @@ static cddp_status join(const struct job *job, int rank, const char *leaders, cd
         unsetenv("CDDP_LEADERS");
     }
     options.rendezvous = job->store;
-    options.token = "secret";
+    options.token = SUPPORT_TOKEN;
     options.job = "test";
     options.rank = rank;
     options.world_size = RANKS;

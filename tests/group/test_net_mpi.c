@@ -147,7 +147,7 @@ static void ranks_of_several_hosts_come_together_where_they_are_told_to(void **s
     NEED_MPIRUN();
     snprintf(store, sizeof store, "tcp://127.0.0.1:%d", support_free_port());
     setenv("CDDP_STORE", store, 1);
-    setenv("CDDP_TOKEN", "secret", 1);
+    setenv("CDDP_TOKEN", SUPPORT_TOKEN, 1);
     MPIRUN(&job, 3, "hosta:2,hostb:1", launcher_path("tests/net_mpi_rank"), "transfers");
     unsetenv("CDDP_STORE");
     unsetenv("CDDP_TOKEN");

@@ -14,7 +14,7 @@
 
 enum { MOST_HOSTS = 40, EXCHANGES = 3, RECORD_BYTES = 300, PART_BYTES = 1000 };
 
-#define TOKEN "a secret of this test"
+#define TOKEN SUPPORT_TOKEN
 
 /* Where the ranks of a test meet: a store in a process of its own. Ranks that were forked beside
  * its thread might find a lock taken for ever, a sanitizer's above all. */

@@ -3,7 +3,7 @@
 #include "support/carrier.h"
 #include "support/test.h"
 
-#define TOKEN "a secret of this test"
+#define TOKEN SUPPORT_TOKEN
 enum { WAIT_MS = SUPPORT_TIMEOUT_MS, MANY = 24 };
 
 struct job {

@@ -5,7 +5,10 @@
 #include "support/carrier.h"
 #include "support/test.h"
 
-#define TOKEN "a secret of this test"
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#define TOKEN SUPPORT_TOKEN
 enum { WAIT_MS = SUPPORT_TIMEOUT_MS };
 enum { NOTE_PORT, NOTE_PID, NOTE_DONE }; /* in carrier_job.notes */
 
@@ -337,14 +340,103 @@ static void strangers_are_refused_while_the_job_goes_on(void **state)
     run_job(3, strangers_rank, 0);
 }
 
+enum { FEW_FILES = 256, CHECKPOINT_FILES = 60, FLOOD_ROUNDS = 20, FLOOD = 150, KEPT = 600 };
+
+/* Some thousand connections that say nothing, of which the last @p KEPT stay. */
+static int flood(struct carrier_rank *self)
+{
+    int port = atomic_load(&self->job->notes[NOTE_PORT]);
+    int silent[KEPT];
+    int count = 0;
+
+    for (int i = 0; i < KEPT; i++) {
+        silent[i] = -1;
+    }
+    for (int round = 0; round < FLOOD_ROUNDS; round++) {
+        for (int i = 0; i < FLOOD; i++, count++) {
+            if (silent[count % KEPT] >= 0) {
+                close(silent[count % KEPT]);
+            }
+            silent[count % KEPT] = connect_to(port);
+        }
+        CHECK(carrier_exchange(self, 2, round) == 0);
+        CHECK(carrier_meet(self->job));
+    }
+    for (int i = 0; i < KEPT; i++) {
+        if (silent[i] >= 0) {
+            close(silent[i]);
+        }
+    }
+    return 0;
+}
+
+/* Open as many files as a checkpoint has, @p times over. */
+static int open_files(int times)
+{
+    int fds[CHECKPOINT_FILES];
+
+    for (int k = 0; k < times; k++) {
+        for (int i = 0; i < CHECKPOINT_FILES; i++) {
+            fds[i] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+            CHECK(fds[i] >= 0);
+        }
+        for (int i = 0; i < CHECKPOINT_FILES; i++) {
+            close(fds[i]);
+        }
+    }
+    return 0;
+}
+
+static int few_files_rank(int rank, int world_size, void *argument)
+{
+    struct rlimit few = {FEW_FILES, FEW_FILES};
+    struct job *job = argument;
+    struct carrier_rank self;
+
+    (void)world_size;
+    setenv("CDDP_LOG", "error", 1);
+    if (rank == 0) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    }
+    CHECK(open_rank(job, rank, &self) == CDDP_OK);
+    CHECK(carrier_meet(self.job));
+    if (rank == 2) {
+        CHECK(flood(&self) == 0);
+    } else {
+        for (int round = 0; round < FLOOD_ROUNDS; round++) {
+            CHECK(rank != 0 || open_files(50) == 0);
+            CHECK(carrier_exchange(&self, 2, round) == 0);
+            CHECK(rank != 0 || open_files(50) == 0);
+            CHECK(carrier_meet(self.job));
+        }
+    }
+    CHECK(self.ops->check(self.carrier) == CDDP_OK);
+    CHECK(carrier_meet(self.job));
+    carrier_close(&self);
+    return 0;
+}
+
+static void thousands_of_silent_strangers_leave_the_program_its_descriptors(void **state)
+{
+    struct rlimit limit;
+
+    (void)state;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < KEPT + 100) {
+        print_message("skipped: fewer than %d descriptors\n", KEPT + 100);
+        skip();
+    }
+    run_job(3, few_files_rank, 0);
+}
+
 static int wrong_token_rank(int rank, int world_size, void *argument)
 {
     struct job *job = argument;
     struct carrier_rank self;
 
     (void)world_size;
-    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, rank == 1 ? "another" : TOKEN,
-                       WAIT_MS, &self) == CDDP_ERR_AUTH);
+    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank,
+                       rank == 1 ? "another secret than of these tests" : TOKEN, WAIT_MS,
+                       &self) == CDDP_ERR_AUTH);
     CHECK(strstr(cddp_last_error(), "token") != NULL);
     CHECK(self.carrier == NULL);
     carrier_close(&self);
@@ -441,6 +533,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_leaves_has_not_failed),
         cmocka_unit_test(a_peer_that_is_stopped_is_not_dead),
         cmocka_unit_test(strangers_are_refused_while_the_job_goes_on),
+        cmocka_unit_test(thousands_of_silent_strangers_leave_the_program_its_descriptors),
         cmocka_unit_test(a_rank_with_another_token_is_an_error_on_all_ranks),
         cmocka_unit_test(a_rank_that_does_not_connect_in_time_is_named),
         cmocka_unit_test(a_forked_child_that_closes_its_copy_disturbs_nobody),

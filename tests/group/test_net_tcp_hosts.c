@@ -7,7 +7,7 @@
 
 #include <sched.h>
 
-#define TOKEN "a secret of this test"
+#define TOKEN SUPPORT_TOKEN
 enum {
     WAIT_MS = SUPPORT_TIMEOUT_MS,
     NOTE_PID = 0,

@@ -27,7 +27,7 @@ static cddp_status join(const struct job *job, int rank, cddp_group **out)
     setenv("CDDP_STRAGGLER_MS", job->limit, 1);
     setenv("CDDP_LOG", "warn", 1);
     options.rendezvous = job->store;
-    options.token = "secret";
+    options.token = SUPPORT_TOKEN;
     options.job = "test";
     options.rank = rank;
     options.world_size = RANKS;

@@ -30,7 +30,7 @@ static void begin_tcp(struct fleet *fleet)
 {
     begin(fleet);
     snprintf(fleet->url, sizeof fleet->url, "tcp://127.0.0.1:%u", support_free_port());
-    setenv("CDDP_TOKEN", "0123456789abcdef", 1);
+    setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
 }
 
 /* Start node @p i with @p rest behind --rdzv. @p rank NULL: by order of arrival. */
@@ -216,7 +216,7 @@ static void a_wrong_token_is_refused_and_does_no_harm(void **state)
     launcher_wait(&fleet.nodes[1]);
     assert_int_not_equal(fleet.nodes[1].exit_status, 0);
     assert_err(&fleet.nodes[1], "the server refused the job's token");
-    setenv("CDDP_TOKEN", "0123456789abcdef", 1);
+    setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
     START(&fleet, 2, "2", "1", "--nproc", "1", "--", "true");
     launcher_wait(&fleet.nodes[2]);
     launcher_wait(&fleet.nodes[0]);
@@ -236,7 +236,7 @@ static void a_store_that_others_reach_needs_a_secret(void **state)
     assert_err(&job, "so the job needs a secret. Make one (openssl rand -hex 16 >FILE;");
     launcher_end(&job);
     job.dir = support_mkdtemp();
-    launcher_write(job.dir, "token", "0123456789abcdef\n"); /* for all to read */
+    launcher_write(job.dir, "token", "0123456789abcdef0123456789abcdef\n"); /* for all to read */
     LAUNCH(&job, "--nnodes", "1", "--rdzv", "tcp://127.0.0.1:1", "--token-file", "token", "--",
            "true");
     assert_int_equal(job.exit_status, 2);
@@ -254,13 +254,36 @@ static void a_token_file_of_ones_own_is_taken(void **state)
     unsetenv("CDDP_TOKEN");
     snprintf(url, sizeof url, "tcp://localhost:%u", support_free_port());
     job.dir = support_mkdtemp();
-    launcher_write(job.dir, "token", "0123456789abcdef\n");
+    launcher_write(job.dir, "token", "0123456789abcdef0123456789abcdef\n");
     snprintf(path, sizeof path, "%s/token", job.dir);
     assert_int_equal(chmod(path, 0600), 0);
     LAUNCH(&job, "--nnodes", "1", "--nproc", "1", "--rdzv", url, "--token-file", "token", "--",
-           "sh", "-c", "[ $CDDP_TOKEN = 0123456789abcdef ] && echo $CDDP_STORE");
+           "sh", "-c", "[ $CDDP_TOKEN = 0123456789abcdef0123456789abcdef ] && echo $CDDP_STORE");
     assert_int_equal(job.exit_status, 0);
     assert_out(&job, url);
+    launcher_end(&job);
+}
+
+static void a_short_token_is_hidden_and_one_that_cannot_be_is_said(void **state)
+{
+    struct launched job = {0};
+    char url[64];
+
+    (void)state;
+    snprintf(url, sizeof url, "tcp://localhost:%u", support_free_port());
+    setenv("CDDP_TOKEN", "hunter2", 1);
+    LAUNCH(&job, "--nnodes", "1", "--nproc", "1", "--rdzv", url, "--log-dir", ".", "--", "sh", "-c",
+           "echo it is $CDDP_TOKEN.; echo $CDDP_TOKEN >&2");
+    assert_int_equal(job.exit_status, 0);
+    assert_null(strstr(job.out, "hunter2"));
+    assert_null(strstr(job.err, "hunter2"));
+    assert_out(&job, "it is *******.\n");
+    launcher_end(&job);
+    setenv("CDDP_TOKEN", "abc", 1);
+    LAUNCH(&job, "--nnodes", "1", "--nproc", "1", "--rdzv", url, "--", "true");
+    assert_int_equal(job.exit_status, 0);
+    assert_err(&job, "it is too short to be hidden in what ranks print");
+    unsetenv("CDDP_TOKEN");
     launcher_end(&job);
 }
 
@@ -269,7 +292,7 @@ static void only_a_machine_with_that_address_can_be_node_0(void **state)
     struct launched job = {0};
 
     (void)state;
-    setenv("CDDP_TOKEN", "0123456789abcdef", 1);
+    setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
     /* of a network that is for documentation (RFC 5737) */
     LAUNCH(&job, "--nnodes", "2", "--node-rank", "0", "--rdzv", "tcp://203.0.113.7:29500", "--",
            "true");
@@ -285,7 +308,7 @@ static void a_name_that_is_not_known_is_waited_for_and_then_said(void **state)
     struct launched job = {0};
 
     (void)state;
-    setenv("CDDP_TOKEN", "0123456789abcdef", 1);
+    setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
     /* a name that never is one (RFC 6761) */
     LAUNCH(&job, "--nnodes", "2", "--node-rank", "0", "--timeout", "1", "--rdzv",
            "tcp://node-0.invalid:29500", "--", "true");
@@ -628,6 +651,7 @@ int main(void)
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
         cmocka_unit_test(a_token_file_of_ones_own_is_taken),
+        cmocka_unit_test(a_short_token_is_hidden_and_one_that_cannot_be_is_said),
         cmocka_unit_test(only_a_machine_with_that_address_can_be_node_0),
         cmocka_unit_test(a_name_that_is_not_known_is_waited_for_and_then_said),
         cmocka_unit_test(two_jobs_on_one_port_are_told_apart),

@@ -4,8 +4,8 @@
 
 static const char token[] = "abcabcabdabcabcabeabcabcab012345";
 
-/* @p text in pieces of @p piece bytes, as it is shown. */
-static const char *shown(const char *text, size_t piece)
+/* @p text in pieces of @p piece bytes, as it is shown where @p hidden is the token. */
+static const char *shown_of(const char *hidden, const char *text, size_t piece)
 {
     static char out[4096];
     struct cddpi_secret secret;
@@ -13,7 +13,7 @@ static const char *shown(const char *text, size_t piece)
     size_t bytes = strlen(text);
     size_t used = 0;
 
-    cddpi_secret_init(&secret, token);
+    cddpi_secret_init(&secret, hidden);
     for (size_t i = 0; i < bytes; i += piece) {
         used += cddpi_secret_hide(&secret, &place, text + i, bytes - i < piece ? bytes - i : piece,
                                   out + used);
@@ -21,6 +21,11 @@ static const char *shown(const char *text, size_t piece)
     used += cddpi_secret_end(&secret, &place, out + used);
     out[used] = '\0';
     return out;
+}
+
+static const char *shown(const char *text, size_t piece)
+{
+    return shown_of(token, text, piece);
 }
 
 static void the_token_is_replaced_by_its_name(void **state)
@@ -35,6 +40,32 @@ static void the_token_is_replaced_by_its_name(void **state)
         assert_null(strstr(out, token + CDDPI_SECRET_SHOWN));
         assert_non_null(strstr(out, "(CDDP_TOKEN)\n"));
     }
+}
+
+/* From the shortest that is hidden to the longest: no piece shows more of one than a third. */
+static void tokens_of_every_length_are_hidden(void **state)
+{
+    static const char letters[] =
+        "0q1w2e3r4t5y6u7i8o9pAaSsDdFfGgHhJjKkLlZzXxCcVvBbNnMm.,-+_=%:;!?#";
+    char hidden[CDDPI_SECRET_BYTES + 1];
+    char text[3 * CDDPI_SECRET_BYTES + 32];
+
+    (void)state;
+    for (size_t bytes = CDDPI_SECRET_LEAST; bytes <= CDDPI_SECRET_BYTES; bytes++) {
+        snprintf(hidden, sizeof hidden, "%.*s", (int)bytes, letters);
+        snprintf(text, sizeof text, "CDDP_TOKEN=%s\n%s%s\n", hidden, hidden, hidden);
+        for (size_t piece = 1; piece <= strlen(text); piece++) {
+            const char *out = shown_of(hidden, text, piece);
+
+            assert_null(strstr(out, hidden + bytes / 3));
+            assert_null(strstr(out, hidden));
+            assert_true(strlen(out) <= strlen(text) && out[strlen(out) - 1] == '\n');
+        }
+        if (bytes > sizeof "(CDDP_TOKEN)") {
+            assert_non_null(strstr(shown_of(hidden, text, 1000), "CDDP_TOKEN=(CDDP_TOKEN)\n"));
+        }
+    }
+    assert_string_equal(shown_of("abc", "abcabc\n", 2), "abcabc\n"); /* hardly a secret */
 }
 
 /* Texts that are nearly the token: made of its beginnings, from pieces of its own beginnings. */
@@ -76,6 +107,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_token_is_replaced_by_its_name),
+        cmocka_unit_test(tokens_of_every_length_are_hidden),
         cmocka_unit_test(all_else_passes_byte_for_byte),
         cmocka_unit_test(a_progress_line_is_not_held_back),
     };

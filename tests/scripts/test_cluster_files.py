@@ -71,6 +71,24 @@ def look_at_text(name):
     need("a token must not lie in the open", "CDDP_TOKEN" in variables and not re.search(r"CDDP_TOKEN\s+value:", text), name)
 
 
+def look_at_secrets():
+    """What is shipped is known to all: no file has a token, not even one that stands for another."""
+    for path in glob.glob(os.path.join(SOURCE, "examples", "**", "*"), recursive=True):
+        if not os.path.isfile(path):
+            continue
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        name = os.path.relpath(path, SOURCE)
+        need("a Secret is shipped", not re.search(r"^\s*kind:\s*Secret\b|^\s*stringData:", text, re.M), name)
+        need("a text stands for a token, and works as one", "REPLACE-ME" not in text, name)
+        for value in re.findall(r"(?:CDDP_TOKEN|from-literal=token)=(\S+)", text):
+            need(f"a token is shipped: {value}", value.startswith(("$(", "...")), name)
+    for manifest in glob.glob(os.path.join(FOLDER, "*.yaml")):
+        text = text_of(manifest)
+        need("nothing says how its Secret is made", "secretKeyRef" not in text or re.search(
+            r"kubectl create secret generic cddp-token --from-literal=token=\$\(openssl rand -hex 16\)", text), manifest)
+
+
 def look_at_pod(pod, document, name):
     container, = pod["containers"]
     volumes = {volume["name"] for volume in pod["volumes"]}
@@ -167,6 +185,7 @@ def look_at_readme():
 
 for manifest in ("pytorchjob.yaml", "indexed-job.yaml"):
     look_at_text(manifest)
+look_at_secrets()
 look_at_dockerfile()
 look_at_sbatch()
 look_at_hosts()

@@ -30,7 +30,7 @@ def start(port, *words):
     ranks = []
     for rank in range(RANKS):
         env = [f"RANK={rank}", f"WORLD_SIZE={RANKS}", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=10.77.0.1",
-               f"MASTER_PORT={port}", "CDDP_TOKEN=test of faults", "CDDP_TIMEOUT_MS=60000", "CDDP_DEVICE=cpu"]
+               f"MASTER_PORT={port}", "CDDP_TOKEN=a secret of the test of faults", "CDDP_TIMEOUT_MS=60000", "CDDP_DEVICE=cpu"]
         ranks.append(subprocess.Popen([HOSTS, "--name", NAME, "exec", str(rank + 1), "--", "env", *env,
                                        os.path.join(BUILD, "src/cddp-bench"), "all_reduce", "--check", *words],
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))

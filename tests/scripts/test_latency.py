@@ -77,7 +77,7 @@ def bench(folder, size, calls):
     ranks = []
     for rank in range(COUNT):
         env = dict(CDDP_RANK=str(rank), CDDP_WORLD_SIZE=str(COUNT), CDDP_LOCAL_RANK="0", CDDP_LOCAL_WORLD_SIZE="1",
-                   CDDP_STORE=f"file://{folder}/store-{size}-{calls}", CDDP_JOB=f"{NAME}-{size}-{calls}", CDDP_TOKEN="far away",
+                   CDDP_STORE=f"file://{folder}/store-{size}-{calls}", CDDP_JOB=f"{NAME}-{size}-{calls}", CDDP_TOKEN="a secret that is far away",
                    CDDP_SOCKET_IFNAME="far0", CDDP_LOG="info", CDDP_TIMEOUT_MS="100000", CDDP_HEARTBEAT_MS="60000",
                    CDDP_DEVICE="cpu")
         ranks.append(subprocess.Popen([HOSTS, "--name", NAME, "exec", str(rank + 1), "--", os.path.join(BUILD, "src/cddp-bench"),

@@ -9,7 +9,7 @@ cddp_status support_join(const char *folder, enum machines machines, int rank, i
 
     snprintf(rendezvous, sizeof rendezvous, "file://%s/store", folder);
     options.rendezvous = rendezvous;
-    options.token = "secret";
+    options.token = SUPPORT_TOKEN;
     options.job = "data";
     options.rank = rank;
     options.world_size = world_size;

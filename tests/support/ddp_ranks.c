@@ -46,7 +46,7 @@ cddp_group *join_group(const struct meeting *meeting, int rank, int world_size)
     snprintf(url, sizeof url, "file://%s/%s", meeting->folder, meeting->job);
     options.backend = world_size == 1 ? "solo" : "host";
     options.rendezvous = url;
-    options.token = "test";
+    options.token = SUPPORT_TOKEN;
     options.job = meeting->job;
     options.rank = rank;
     options.world_size = world_size;

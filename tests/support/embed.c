@@ -16,7 +16,7 @@ int run_rank(int rank, int world_size, void *argument)
     setenv("CDDP_JOB", text, 1);
     snprintf(text, sizeof text, "file://%s/store-%d", place->folder, world_size);
     setenv("CDDP_STORE", text, 1);
-    setenv("CDDP_TOKEN", "test", 1);
+    setenv("CDDP_TOKEN", SUPPORT_TOKEN, 1);
     support_setenv_number("CDDP_TIMEOUT_MS", SUPPORT_TIMEOUT_MS);
     snprintf(text, sizeof text, "%s/out-%d-%d", place->folder, world_size, rank);
     file = open(text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

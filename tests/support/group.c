@@ -35,7 +35,7 @@ static cddp_status group_by_name(const struct group_seed *seed, int rank, int wo
     snprintf(url, sizeof url, "file://%s/cddp-test-%016" PRIx64, folder, seed->nonce);
     (void)group_choose_host(rank);
     options.rendezvous = url;
-    options.token = "secret";
+    options.token = "a secret of these tests, and long";
     options.job = "test";
     options.rank = rank;
     options.world_size = world_size;

@@ -80,7 +80,7 @@ cddp_status misuse_join(const struct misuse *misuse, int rank, int size, cddp_gr
     snprintf(url, sizeof url, "file://%s/%s", misuse->folder, misuse->job);
     choose_host(rank);
     options.rendezvous = url;
-    options.token = "test";
+    options.token = SUPPORT_TOKEN;
     options.job = misuse->job;
     options.rank = rank;
     options.world_size = size;

@@ -8,7 +8,7 @@ int join(const struct spread *spread, const char *job, const char *device, const
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
 
     options.rendezvous = spread->url;
-    options.token = "secret";
+    options.token = SUPPORT_TOKEN;
     options.job = job;
     options.rank = rank;
     options.world_size = n;

@@ -28,6 +28,9 @@
  * of what these wait for, which is shorter so that they can say what hangs. */
 enum { SUPPORT_LIMIT_S = 400, SUPPORT_TIMEOUT_MS = 300000 };
 
+/* A token that a port beyond loopback takes: no short one. */
+#define SUPPORT_TOKEN "a secret of these tests, and long"
+
 /* A rank's body: returns 0, or prints why to stderr and returns something else. It runs in a forked
  * process, so it must not use cmocka's asserts (they unwind by longjmp): CHECK() is for it. */
 typedef int (*rank_fn)(int rank, int world_size, void *argument);

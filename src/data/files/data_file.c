@@ -3,6 +3,7 @@
 #include "data/files/data_file.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mapped_file.h"
 
 #include <errno.h>
@@ -169,6 +170,15 @@ void cddpi_data_file_address(const struct cddpi_data_file *data_file,
     *out = address;
 }
 
+/* Memory without a name is a rank's of this user's, sealed, or nothing that is mapped here. */
+static bool is_sealed(int fd, const struct stat *info)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_WRITE;
+
+    return info->st_nlink > 0 ||
+           (info->st_uid == geteuid() && (fcntl(fd, F_GET_SEALS) & seals) == seals);
+}
+
 cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address, const char *path,
                                 struct cddpi_data_file *out)
 {
@@ -176,7 +186,7 @@ cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address, c
     struct stat info;
     cddp_status status = CDDP_ERR_UNAVAILABLE;
     char link[64];
-    int fd;
+    int fd = -1;
 
     if (address->fd < 0) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "process %lld does not share its data",
@@ -184,12 +194,11 @@ cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address, c
     }
     snprintf(link, sizeof link, "/proc/%lld/fd/%lld", (long long)address->pid,
              (long long)address->fd);
-    fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return cddpi_fail_errno(status, errno, "%s", link);
+    if (cddpi_file_open_regular(link, O_RDONLY, 0, &fd) != CDDP_OK) {
+        return cddpi_fail_prefix(status, "%s", link);
     }
     if (fstat(fd, &info) == 0 && info.st_dev == address->dev && info.st_ino == address->inode &&
-        (uint64_t)info.st_size == address->bytes) {
+        (uint64_t)info.st_size == address->bytes && is_sealed(fd, &info)) {
         status = map_file(fd, path, &info, &data_file);
     } else {
         status = cddpi_fail(status, "%s: another file lies there now", link);

@@ -27,23 +27,6 @@ struct offer {
     int32_t fd; /* -1: none */
 };
 
-static cddp_status make_shared(size_t bytes, int *out_fd)
-{
-    int fd = memfd_create("cddp-device", MFD_CLOEXEC);
-
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
-        cddp_status status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
-                                              "%zu bytes that ranks share", bytes);
-
-        if (fd >= 0) {
-            close(fd);
-        }
-        return status;
-    }
-    *out_fd = fd;
-    return CDDP_OK;
-}
-
 static cddp_status map_shared(const struct offer *offer, int own_fd, size_t bytes, void **out)
 {
     int fd = own_fd;
@@ -53,7 +36,8 @@ static cddp_status map_shared(const struct offer *offer, int own_fd, size_t byte
         return CDDP_OK; /* that rank says why when all agree */
     }
     if (own_fd < 0) {
-        cddp_status status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, &fd);
+        cddp_status status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, bytes,
+                                                   &fd);
 
         if (status != CDDP_OK) {
             return status;
@@ -96,7 +80,7 @@ static cddp_status share(struct cddpi_group_device *dev, size_t bytes, void **ou
     if (block == NULL) {
         own = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a block that ranks share");
     } else if (group->rank == first_here(dev)) {
-        own = make_shared(bytes, &mine.fd);
+        own = cddpi_process_share("cddp-device", bytes, &mine.fd);
     }
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
     if (status == CDDP_OK) {

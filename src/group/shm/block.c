@@ -79,7 +79,8 @@ cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out
 {
     struct shm_block *block = MAP_FAILED;
     size_t bytes;
-    int fd;
+    int fd = -1;
+    cddp_status status;
 
     if (world_size < 1 || world_size > SHM_MAX_RANKS) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "host: %d ranks; 1 to %d can share a machine",
@@ -87,14 +88,16 @@ cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out
     }
     bytes = fixed_bytes(world_size) +
             send_buffers_bytes(world_size, send_buffers_allowed(world_size));
-    fd = memfd_create("cddp-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-        goto fail;
+    status = cddpi_process_share("cddp-group", bytes, &fd);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "host");
     }
     block = mmap(NULL, head_bytes(world_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (block == MAP_FAILED) {
-        goto fail;
+        status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "host: %zu bytes of shared memory",
+                                  bytes);
+        close(fd);
+        return status;
     }
     randombytes_buf(&block->nonce, sizeof block->nonce);
     block->bytes = bytes;
@@ -103,13 +106,6 @@ cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out
     *out_fd = fd;
     munmap(block, head_bytes(world_size));
     return CDDP_OK;
-
-fail:
-    (void)cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "host: %zu bytes of shared memory", bytes);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return CDDP_ERR_NO_MEMORY;
 }
 
 static void take_place(struct cddpi_backend *shm)

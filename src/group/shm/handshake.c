@@ -77,7 +77,7 @@ static cddp_status accept_offer(struct handshake *handshake, const char *text,
     if (size != params->world_size) {
         return cddpi_members_fail_sizes(params->names[params->rank], params->world_size, size);
     }
-    status = cddpi_process_open_fd(pid, start, fd, &handshake->fd);
+    status = cddpi_process_open_fd(pid, start, fd, 0, &handshake->fd);
     if (status == CDDP_OK) {
         status = cddpi_shm_attach(params, handshake->fd, nonce, out);
     }
@@ -251,7 +251,7 @@ static cddp_status attach(const struct cddpi_open_params *params, const struct o
     if (offer->fd < 0) {
         return CDDP_OK; /* the new rank 0 could not make the block: it says why when all agree */
     }
-    status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, &fd);
+    status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, 0, &fd);
     if (status != CDDP_OK) {
         return status;
     }

@@ -108,6 +108,7 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
     struct allocation *allocation = cddpi_zalloc(sizeof *allocation);
     size_t bytes = shm_pages(op->count > 0 ? op->count : 1);
     struct shm_segment *segment;
+    cddp_status status;
 
     if (allocation == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
@@ -123,9 +124,9 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
     if (segment->at == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
     }
-    allocation->fd = memfd_create("cddp-memory", MFD_CLOEXEC);
-    if (allocation->fd < 0 || ftruncate(allocation->fd, (off_t)bytes) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "group_alloc of %zu bytes", op->count);
+    status = cddpi_process_share("cddp-memory", bytes, &allocation->fd);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "group_alloc");
     }
     segment->at[shm->rank] = map(allocation->fd, bytes);
     if (segment->at[shm->rank] == NULL) {
@@ -153,7 +154,8 @@ cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op
             continue;
         }
         status = cddpi_process_open_fd(peer->pid, peer->start_time,
-                                       shm_fingerprint(shm, r, op->number)->fd, &fd);
+                                       shm_fingerprint(shm, r, op->number)->fd,
+                                       shm_pages(segment->bytes), &fd);
         if (status != CDDP_OK) {
             return status;
         }

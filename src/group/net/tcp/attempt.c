@@ -206,18 +206,39 @@ void cddpi_tcp_attempts_expire(struct cddpi_carrier *tcp, int64_t now_ns, int64_
     }
 }
 
-void cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp)
+/* The stranger that has been here longest, or NULL: new ones are put in front. */
+static struct tcp_attempt *find_oldest(const struct cddpi_carrier *tcp)
 {
     struct tcp_attempt *oldest = NULL;
 
     for (struct tcp_attempt *attempt = tcp->attempts; attempt != NULL; attempt = attempt->next) {
         if (!attempt->is_closed && attempt->came_in && attempt->state == TCP_AWAITS_ANSWER) {
-            oldest = attempt; /* new ones are put in front */
+            oldest = attempt;
         }
     }
-    if (oldest != NULL) {
+    return oldest;
+}
+
+int64_t cddpi_tcp_attempts_oldest_ns(const struct cddpi_carrier *tcp)
+{
+    const struct tcp_attempt *oldest = find_oldest(tcp);
+
+    return oldest != NULL ? oldest->deadline_ns - STRANGER_MS * INT64_C(1000000) : INT64_MAX;
+}
+
+bool cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp)
+{
+    struct tcp_attempt *oldest;
+
+    while ((oldest = find_oldest(tcp)) != NULL) {
+        cddpi_tcp_attempt_event(tcp, oldest); /* its proof may have come by now */
+        if (!oldest->is_closed && oldest->state != TCP_AWAITS_ANSWER) {
+            continue;
+        }
         cddpi_tcp_attempt_end(tcp, oldest, "too many connections prove nothing", false);
+        return true;
     }
+    return false;
 }
 
 void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp)

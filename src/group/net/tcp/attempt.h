@@ -53,8 +53,10 @@ void cddpi_tcp_attempt_accept(struct cddpi_carrier *tcp, int fd,
                               const struct sockaddr_storage *address);
 /** End those that take too long, and free those that have ended. */
 void cddpi_tcp_attempts_expire(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
-/** Make room: the stranger that has been here longest has to go. */
-void cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp);
+/** Since when the stranger is here that has been here longest; INT64_MAX: there is none. */
+int64_t cddpi_tcp_attempts_oldest_ns(const struct cddpi_carrier *tcp);
+/** Make room: that stranger has to go, unless its proof has come. False: there is none to go. */
+bool cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp);
 
 /** Close it; @p why: NULL if nothing is to be said, as it ended well or for a good reason. */
 void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, const char *why,

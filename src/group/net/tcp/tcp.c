@@ -49,13 +49,14 @@ static cddp_status start_listening(struct cddpi_carrier *tcp)
     if (fd < 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "tcp: a socket to listen on");
     }
-    tcp->listen_fd = fd;
+    tcp->listener.listen_fd = fd;
     if (listen(fd, SOMAXCONN) != 0 || getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "tcp: listen");
     }
     tcp->own.port = ntohs(bound.ss_family == AF_INET6
                               ? ((const struct sockaddr_in6 *)(const void *)&bound)->sin6_port
                               : ((const struct sockaddr_in *)(const void *)&bound)->sin_port);
+    tcp->listener.port = tcp->own.port;
     return CDDP_OK;
 }
 
@@ -83,6 +84,10 @@ static cddp_status read_settings(struct cddpi_carrier *tcp)
                                                DEFAULT_SOCKETS);
     tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
                                                 DEFAULT_LIMIT_MS);
+    status = cddpi_token_check(tcp->params.token, "tcp: the port between hosts");
+    if (status != CDDP_OK) {
+        return status;
+    }
     status = cddpi_tcp_congestion_check();
     return status == CDDP_OK ? cddpi_encryption(tcp->params.token, &tcp->encrypts) : status;
 }
@@ -244,7 +249,7 @@ static void close_carrier(struct cddpi_carrier *tcp)
         cddpi_tcp_pair_destroy(tcp, tcp->pairs[rank]);
     }
     cddpi_tcp_pool_close(&tcp->control_buffers);
-    cddpi_own_fd_close(tcp->listen_fd);
+    cddpi_own_fd_close(tcp->listener.listen_fd);
     close_fd(tcp->net_epoll_fd);
     close_fd(tcp->net_wake_fd);
     close_fd(tcp->data_epoll_fd);
@@ -268,7 +273,8 @@ static struct cddpi_carrier *create(const struct cddpi_carrier_params *params)
     tcp->params = *params;
     tcp->owner = getpid();
     tcp->leads = params->leaders[params->host_of[params->rank]] == params->rank;
-    tcp->listen_fd = tcp->net_epoll_fd = tcp->net_wake_fd = -1;
+    cddpi_tcp_listener_init(tcp);
+    tcp->net_epoll_fd = tcp->net_wake_fd = -1;
     tcp->data_epoll_fd = tcp->data_wake_fd = -1;
     cddpi_tcp_job(params->job, tcp->job);
     pthread_mutex_init(&tcp->lock, NULL);

@@ -12,6 +12,7 @@
 #ifndef CDDPI_GROUP_NET_TCP_TCP_H
 #define CDDPI_GROUP_NET_TCP_TCP_H
 
+#include "base/listener.h"
 #include "group/net/carrier.h"
 #include "group/net/tcp/address.h"
 #include "group/net/tcp/buffer.h"
@@ -158,7 +159,7 @@ struct cddpi_carrier {
     pthread_t thread;
     bool has_thread;
     enum tcp_watched watched_wake, watched_listener;
-    int listen_fd;
+    struct cddpi_listener listener;
     int net_epoll_fd, net_wake_fd;   /* the thread's */
     int data_epoll_fd, data_wake_fd; /* the caller's */
     struct tcp_pair **pairs;         /* by rank; NULL: nothing was between them */
@@ -167,7 +168,6 @@ struct cddpi_carrier {
     int64_t next_beat_ns;            /* when heartbeats are due */
     int64_t clocks_ns;               /* when anything is due */
     bool has_news;                   /* so that something may be due before */
-    int64_t listen_again_ns;         /* 0, or when accepting is tried again */
     int64_t refusals_ns;             /* since when these are counted */
     int refusals;
     bool is_closing;
@@ -228,6 +228,8 @@ void cddpi_tcp_wake(struct cddpi_carrier *tcp);
 /* thread.c */
 cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp);
 /** End it. */
+/** Nothing is open yet. */
+void cddpi_tcp_listener_init(struct cddpi_carrier *tcp);
 void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp);
 
 /* connect.c; the thread's, with the lock */

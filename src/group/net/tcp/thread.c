@@ -16,21 +16,31 @@
 
 enum {
     EVENTS = 64,
-    ACCEPTS_AT_ONCE = 64,
-    STRANGERS_MAX = 256, /* connections without a proof; all leaders may come at once */
-    ACCEPT_PAUSE_MS = 50,
+    SILENT_MAX = 256,     /* connections whose proof should have come by now */
+    STRANGERS_MAX = 1024, /* connections without a proof in all: all leaders may come at once */
+    OWN_FILES = 64,       /* descriptors that the program needs beside them, for checkpoints, say */
     STACK_BYTES = 256 << 10
 };
 
-static void watch_listener(struct cddpi_carrier *tcp, bool on)
+/* Connections that prove nothing, as the listener that the store has, too, knows them. */
+static int count_strangers(void *context)
 {
-    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &tcp->watched_listener};
-
-    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_MOD, tcp->listen_fd, &event);
+    return ((const struct cddpi_carrier *)context)->strangers;
 }
 
-static void accept_one(struct cddpi_carrier *tcp, int fd, const struct sockaddr_storage *address)
+static int64_t oldest_ns(void *context)
 {
+    return cddpi_tcp_attempts_oldest_ns(context);
+}
+
+static bool drop_oldest(void *context)
+{
+    return cddpi_tcp_attempts_drop_oldest(context);
+}
+
+static void take(void *context, int fd, const struct sockaddr_storage *address)
+{
+    struct cddpi_carrier *tcp = context;
     struct sockaddr_storage local = {0};
     socklen_t bytes = sizeof local;
 
@@ -39,34 +49,31 @@ static void accept_one(struct cddpi_carrier *tcp, int fd, const struct sockaddr_
         cddpi_own_fd_close(fd); /* by an interface that CDDP_SOCKET_IFNAME leaves out */
         return;
     }
-    if (tcp->strangers >= STRANGERS_MAX) {
-        cddpi_tcp_attempts_drop_oldest(tcp);
-    }
     cddpi_tcp_attempt_accept(tcp, fd, address);
 }
 
-static void accept_all(struct cddpi_carrier *tcp)
+static void watch_listener(void *context, bool on)
 {
-    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
-        struct sockaddr_storage address = {0};
-        socklen_t bytes = sizeof address;
-        int fd = cddpi_own_fd(accept4(tcp->listen_fd, (struct sockaddr *)&address, &bytes,
-                                      SOCK_CLOEXEC | SOCK_NONBLOCK));
+    struct cddpi_carrier *tcp = context;
+    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &tcp->watched_listener};
 
-        if (fd >= 0) {
-            accept_one(tcp, fd, &address);
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return;
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            /* epoll would report the listener again at once: leave it alone for a moment */
-            if (tcp->strangers > 0) {
-                cddpi_tcp_attempts_drop_oldest(tcp);
-            }
-            watch_listener(tcp, false);
-            tcp->listen_again_ns = cddpi_deadline_ns(ACCEPT_PAUSE_MS);
-            return;
-        }
-    }
+    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_MOD, tcp->listener.listen_fd, &event);
+}
+
+/* Without "reject": peers that come back must get in, whatever is left. */
+static const struct cddpi_listener_ops listener_ops = {
+    count_strangers, oldest_ns, drop_oldest, take, NULL, watch_listener};
+
+void cddpi_tcp_listener_init(struct cddpi_carrier *tcp)
+{
+    tcp->listener = (struct cddpi_listener){.ops = &listener_ops,
+                                            .context = tcp,
+                                            .what = "tcp",
+                                            .listen_fd = -1,
+                                            .spare_fd = -1,
+                                            .silent_max = SILENT_MAX,
+                                            .new_max = STRANGERS_MAX,
+                                            .reserved = OWN_FILES};
 }
 
 /* What is due by the clock. Returns how long nothing else is. With many hosts this takes a while,
@@ -80,12 +87,7 @@ static int handle_clocks(struct cddpi_carrier *tcp)
         return tcp->clocks_ns == INT64_MAX ? -1 : cddpi_left_ms(tcp->clocks_ns);
     }
     tcp->has_news = false;
-    if (tcp->listen_again_ns != 0 && now_ns >= tcp->listen_again_ns) {
-        tcp->listen_again_ns = 0;
-        watch_listener(tcp, true);
-    } else if (tcp->listen_again_ns != 0) {
-        next_ns = tcp->listen_again_ns;
-    }
+    next_ns = cddpi_listener_tick(&tcp->listener);
     cddpi_tcp_control_tick(tcp, now_ns, &next_ns);
     cddpi_tcp_pairs_connect(tcp, now_ns, &next_ns);
     tcp->clocks_ns = next_ns;
@@ -102,7 +104,7 @@ static void handle_event(struct cddpi_carrier *tcp, const struct epoll_event *ev
         (void)eventfd_read(tcp->net_wake_fd, &count);
         break;
     case TCP_WATCHED_LISTENER:
-        accept_all(tcp);
+        cddpi_listener_accept(&tcp->listener);
         break;
     case TCP_WATCHED_ATTEMPT:
         cddpi_tcp_attempt_event(tcp, event->data.ptr);
@@ -181,7 +183,7 @@ cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp)
     tcp->watched_listener = TCP_WATCHED_LISTENER;
     status = add_to_epoll(tcp, tcp->net_wake_fd, &tcp->watched_wake);
     if (status == CDDP_OK) {
-        status = add_to_epoll(tcp, tcp->listen_fd, &tcp->watched_listener);
+        status = add_to_epoll(tcp, tcp->listener.listen_fd, &tcp->watched_listener);
     }
     return status == CDDP_OK ? create_thread(tcp) : status;
 }

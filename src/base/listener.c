@@ -1,0 +1,184 @@
+/* listener.c - accepts connections of which most may be strangers'. Anybody who reaches the port
+ * can connect, so what strangers can take is bounded: a number of connections, never the
+ * descriptors that the program itself needs. */
+#include "base/listener.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/own_fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum {
+    ACCEPTS_AT_ONCE = 1024, /* then connections that were accepted have their turn */
+    PROOF_MS = 300,         /* within which a rank's proof comes, unless its machine is very busy */
+    CROWD_PAUSE_MS = 5,
+    ACCEPT_PAUSE_MS = 50
+};
+
+/* False if there is nothing to raise. Only called when it is needed, because children inherit it
+ * and some old programs cannot stand descriptors above 1023. */
+static bool raise_file_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) {
+        return false;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+static void report_limit(struct cddpi_listener *listener)
+{
+    struct rlimit limit = {0};
+
+    if (!listener->reported_limit) {
+        (void)getrlimit(RLIMIT_NOFILE, &limit);
+        cddpi_log(CDDPI_LOG_WARN,
+                  "%s on port %u: the limit of %llu open files is too low for all clients; raise "
+                  "it (ulimit -Hn)",
+                  listener->what, listener->port, (unsigned long long)limit.rlim_cur);
+        listener->reported_limit = true;
+    }
+}
+
+/* Say to one newcomer that there is no descriptor for it. 0, or the errno of accepting it: EAGAIN
+ * if nobody is there after all (without a descriptor, the kernel does not look). */
+static int reject_one(struct cddpi_listener *listener)
+{
+    int error;
+    int fd;
+
+    if (listener->spare_fd < 0 || listener->ops->reject == NULL) {
+        return EMFILE;
+    }
+    close(listener->spare_fd);
+    fd = cddpi_own_fd(accept4(listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    error = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        listener->ops->reject(listener->context, fd);
+    }
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return error;
+}
+
+/* Whether @p fd, the lowest that was free, is one of those that are left to the program. Strangers
+ * and clients may have half of the descriptors in any case. */
+static bool is_reserved(const struct cddpi_listener *listener, int fd)
+{
+    struct rlimit limit;
+    rlim_t reserved = listener->reserved > 0 ? (rlim_t)listener->reserved : 0;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return false;
+    }
+    reserved = reserved < limit.rlim_cur / 2 ? reserved : limit.rlim_cur / 2;
+    return reserved > 0 && (rlim_t)fd + reserved >= limit.rlim_cur;
+}
+
+static void admit(struct cddpi_listener *listener, int fd, const struct sockaddr_storage *address)
+{
+    while (is_reserved(listener, fd) && !raise_file_limit()) {
+        int lower;
+
+        if (!listener->ops->drop_oldest(listener->context)) {
+            if (listener->ops->reject == NULL) {
+                break;
+            }
+            listener->ops->reject(listener->context, fd);
+            report_limit(listener);
+            return;
+        }
+        lower = cddpi_own_fd(
+            fcntl(fd, F_DUPFD_CLOEXEC, 0)); /* a lower number, and frees this one */
+        if (lower >= 0) {
+            cddpi_own_fd_close(fd);
+            fd = lower;
+        }
+    }
+    listener->ops->take(listener->context, fd, address);
+}
+
+/* Let newcomers wait in the queue for @p ms: epoll would report them again at once. */
+static void pause_accepting(struct cddpi_listener *listener, uint32_t ms)
+{
+    listener->ops->watch(listener->context, false);
+    listener->listen_again_ns = cddpi_deadline_ns(ms);
+}
+
+static int64_t drop_silent(struct cddpi_listener *listener)
+{
+    while (listener->ops->count(listener->context) > listener->silent_max) {
+        int64_t from_ns = listener->ops->oldest_ns(listener->context) + PROOF_MS * INT64_C(1000000);
+
+        if (cddpi_left_ms(from_ns) > 0) {
+            return from_ns;
+        }
+        if (!listener->ops->drop_oldest(listener->context)) {
+            break;
+        }
+    }
+    return INT64_MAX;
+}
+
+int64_t cddpi_listener_tick(struct cddpi_listener *listener)
+{
+    int64_t next_ns = drop_silent(listener);
+
+    if (listener->listen_again_ns != 0 && cddpi_left_ms(listener->listen_again_ns) == 0) {
+        listener->listen_again_ns = 0;
+        listener->ops->watch(listener->context, true);
+    } else if (listener->listen_again_ns != 0 && listener->listen_again_ns < next_ns) {
+        next_ns = listener->listen_again_ns;
+    }
+    return next_ns;
+}
+
+/* False if accepting is over for now. */
+static bool survive_accept_error(struct cddpi_listener *listener, int error)
+{
+    if (error == EMFILE) {
+        if (raise_file_limit() || listener->ops->drop_oldest(listener->context)) {
+            return true;
+        }
+        error = reject_one(listener);
+        if (error == 0) {
+            report_limit(listener);
+            return true;
+        }
+    }
+    if (error == EAGAIN || error == EWOULDBLOCK) {
+        return false;
+    }
+    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
+        pause_accepting(listener, ACCEPT_PAUSE_MS);
+        return false;
+    }
+    return true; /* the connection was gone already: the next one */
+}
+
+void cddpi_listener_accept(struct cddpi_listener *listener)
+{
+    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        struct sockaddr_storage address = {0};
+        socklen_t bytes = sizeof address;
+        int fd;
+
+        /* they are as new: no one pushes them out */
+        if (listener->ops->count(listener->context) >= listener->new_max) {
+            pause_accepting(listener, CROWD_PAUSE_MS);
+            return;
+        }
+        fd = cddpi_own_fd(accept4(listener->listen_fd, (struct sockaddr *)&address, &bytes,
+                                  SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (fd >= 0) {
+            admit(listener, fd, &address);
+        } else if (!survive_accept_error(listener, errno)) {
+            return;
+        }
+    }
+}
