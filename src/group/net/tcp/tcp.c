@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/own_fd.h"
 #include "group/net/tcp/congestion.h"
+#include "store/encryption.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -84,7 +85,10 @@ static cddp_status read_settings(struct cddpi_carrier *tcp)
     tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
                                                 DEFAULT_LIMIT_MS);
     status = cddpi_tcp_congestion_check();
-    return status == CDDP_OK ? cddpi_encryption(tcp->params.token, &tcp->encrypts) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_encryption(tcp->params.token, &tcp->encrypts);
+    }
+    return status == CDDP_OK ? cddpi_ciphers(&tcp->ciphers) : status;
 }
 
 static cddp_status want_leaders(struct cddpi_carrier *tcp)
