@@ -166,6 +166,9 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
     }
     status = cddpi_carrier_agree(&exchange->base, &net->carrier_ops);
     if (status == CDDP_OK) {
+        if (net->rank == 0) {
+            cddpi_carrier_warn(net->carrier_ops);
+        }
         status = net->carrier_ops->open(&params, &carrier);
     }
     if (status == CDDP_OK) {
