@@ -37,6 +37,11 @@ void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *what,
     sodium_memzero(&state, sizeof state);
 }
 
+void cddpi_wipe(void *secret, size_t bytes)
+{
+    sodium_memzero(secret, bytes);
+}
+
 bool cddpi_auth_equal(const void *a, const void *b, size_t bytes)
 {
     return sodium_memcmp(a, b, bytes) == 0;

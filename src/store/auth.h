@@ -19,6 +19,9 @@ void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *what,
                      const uint8_t first[CDDPI_NONCE_BYTES],
                      const uint8_t second[CDDPI_NONCE_BYTES], uint8_t out[CDDPI_AUTH_BYTES]);
 
+/** Forget a secret: its memory is about to be used by others. */
+void cddpi_wipe(void *secret, size_t bytes);
+
 /** Whether two secrets of @p bytes bytes are equal, in a time that does not tell where they differ.
  */
 bool cddpi_auth_equal(const void *a, const void *b, size_t bytes);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "group/net/carriers.h"
 #include "group/net/net.h"
+#include "store/auth.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ void cddpi_net_release(struct cddpi_backend *net)
     if (net->wake_fd >= 0) {
         close(net->wake_fd);
     }
+    cddpi_wipe(net->token, sizeof net->token);
     cddpi_free(net->host_of);
     cddpi_free(net->local_of);
     cddpi_free(net->by_host);
