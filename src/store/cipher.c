@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "store/libcrypto.h"
 #include "store/wire.h"
 
 #include <string.h>
@@ -48,6 +49,10 @@ static void use_key(struct cddpi_seal *seal)
     if (seal->kind == CDDPI_CIPHER_AES256GCM) {
         crypto_aead_aes256gcm_beforenm(&seal->aes, seal->key);
     }
+    if (seal->bulk != NULL) {
+        cddpi_libcrypto_end(seal->bulk);
+        seal->bulk = cddpi_libcrypto_begin(seal->is_put, seal->key);
+    }
 }
 
 void cddpi_seal_init(struct cddpi_seal *seal, enum cddpi_cipher_kind kind,
@@ -55,8 +60,23 @@ void cddpi_seal_init(struct cddpi_seal *seal, enum cddpi_cipher_kind kind,
 {
     seal->kind = kind;
     seal->count = 0;
+    seal->bulk = NULL;
     memcpy(seal->key, key, sizeof seal->key);
     use_key(seal);
+}
+
+void cddpi_seal_bulk(struct cddpi_seal *seal, bool is_put)
+{
+    if (seal->kind == CDDPI_CIPHER_AES256GCM && seal->bulk == NULL) {
+        seal->is_put = is_put;
+        seal->bulk = cddpi_libcrypto_begin(is_put, seal->key);
+    }
+}
+
+void cddpi_seal_fini(struct cddpi_seal *seal)
+{
+    cddpi_libcrypto_end(seal->bulk);
+    sodium_memzero(seal, sizeof *seal);
 }
 
 /* The number of the next record, in its nonce; and the key that it needs. */
@@ -81,7 +101,10 @@ void cddpi_seal_put(struct cddpi_seal *seal, const uint8_t *from, size_t bytes, 
     uint8_t nonce[NONCE_BYTES];
 
     begin(seal, nonce);
-    if (seal->kind == CDDPI_CIPHER_AES256GCM) {
+    if (seal->bulk != NULL && cddpi_libcrypto_put(seal->bulk, nonce, from, bytes, out)) {
+        return;
+    }
+    if (seal->kind == CDDPI_CIPHER_AES256GCM) { /* the same bytes */
         (void)crypto_aead_aes256gcm_encrypt_afternm(out, NULL, from, bytes, NULL, 0, NULL, nonce,
                                                     &seal->aes);
     } else {
@@ -98,6 +121,9 @@ bool cddpi_seal_get(struct cddpi_seal *seal, const uint8_t *from, size_t bytes, 
         return false;
     }
     begin(seal, nonce);
+    if (seal->bulk != NULL) {
+        return cddpi_libcrypto_get(seal->bulk, nonce, from, bytes, out);
+    }
     if (seal->kind == CDDPI_CIPHER_AES256GCM) {
         return crypto_aead_aes256gcm_decrypt_afternm(out, NULL, NULL, from, bytes, NULL, 0, nonce,
                                                      &seal->aes) == 0;

@@ -75,6 +75,12 @@ struct cddpi_cipher *cddpi_cipher_create(const struct cddpi_session *session)
     return cipher;
 }
 
+void cddpi_cipher_bulk(struct cddpi_cipher *cipher)
+{
+    cddpi_seal_bulk(&cipher->push, true);
+    cddpi_seal_bulk(&cipher->pull, false);
+}
+
 static void release(struct room *room)
 {
     if (room->data != NULL) {
@@ -90,7 +96,8 @@ void cddpi_cipher_destroy(struct cddpi_cipher *cipher)
         release(&cipher->out);
         release(&cipher->in);
         release(&cipher->plain);
-        sodium_memzero(cipher, sizeof *cipher);
+        cddpi_seal_fini(&cipher->push);
+        cddpi_seal_fini(&cipher->pull);
         cddpi_free(cipher);
     }
 }

@@ -24,6 +24,8 @@ struct cddpi_stream {
 /** A cipher for a connection whose greeting is done. NULL: no memory. Release with
  *  cddpi_cipher_destroy(), which accepts NULL, and forgets its keys. */
 struct cddpi_cipher *cddpi_cipher_create(const struct cddpi_session *session);
+/** Long messages will go by it: be as fast as this machine can. */
+void cddpi_cipher_bulk(struct cddpi_cipher *cipher);
 void cddpi_cipher_destroy(struct cddpi_cipher *cipher);
 
 /** Take bytes of two parts, first those of the first. Returns how many, or -1 with errno; EAGAIN:

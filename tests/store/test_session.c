@@ -302,6 +302,51 @@ static void a_record_that_is_not_the_next_is_refused(void **state)
     }
 }
 
+/* libcrypto on one side, libsodium on the other, over a change of keys: a library is nothing that
+ * the other side would see. */
+static void records_of_both_libraries_are_the_same(void **state)
+{
+    static const size_t sizes[] = {1, 15, 16, 17, 1000, 65520};
+    static uint8_t text[65520];
+    static uint8_t records[2][sizeof text + CDDPI_CIPHER_TAG_BYTES];
+    static uint8_t out[sizeof text];
+    struct cddpi_seal seals[4]; /* two that put, two that get, by either library */
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        cddpi_seal_init(&seals[i], CDDPI_CIPHER_AES256GCM, key);
+    }
+    cddpi_seal_bulk(&seals[1], true);
+    cddpi_seal_bulk(&seals[3], false);
+    if ((own_ciphers() & CDDPI_CIPHER_AES256GCM) == 0 || seals[1].bulk == NULL) {
+        print_message("no AES, or no libcrypto here\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = (uint8_t)(i * 31 + 7);
+    }
+    for (int i = 0; i < CDDPI_CIPHER_RECORDS + 20; i++) {
+        bool is_looked_at = i < 20 || i > CDDPI_CIPHER_RECORDS - 5;
+        size_t bytes = is_looked_at ? sizes[i % 6] : 1;
+
+        for (int k = 0; k < 2; k++) {
+            cddpi_seal_put(&seals[k], text, bytes, records[k]);
+        }
+        assert_memory_equal(records[0], records[1], bytes + CDDPI_CIPHER_TAG_BYTES);
+        for (int k = 0; k < 2; k++) {
+            assert_true(
+                cddpi_seal_get(&seals[2 + k], records[k], bytes + CDDPI_CIPHER_TAG_BYTES, out));
+            assert_memory_equal(out, text, bytes);
+        }
+    }
+    cddpi_seal_put(&seals[0], text, 100, records[0]);
+    records[0][50] ^= 1;
+    assert_false(cddpi_seal_get(&seals[3], records[0], 100 + CDDPI_CIPHER_TAG_BYTES, out));
+    for (int i = 0; i < 4; i++) {
+        cddpi_seal_fini(&seals[i]);
+    }
+}
+
 /* The key changes on both sides at once, and the old one is gone. */
 static void keys_are_replaced_after_65536_records(void **state)
 {
@@ -341,6 +386,7 @@ int main(void)
         cmocka_unit_test(the_faster_cipher_is_chosen_where_both_have_it),
         cmocka_unit_test(streams_carry_any_sizes_with_both_ciphers),
         cmocka_unit_test(a_record_that_is_not_the_next_is_refused),
+        cmocka_unit_test(records_of_both_libraries_are_the_same),
         cmocka_unit_test(keys_are_replaced_after_65536_records),
     };
 

@@ -55,6 +55,9 @@ static bool begin_cipher(const struct cddpi_carrier *tcp, struct tcp_attempt *at
         return true;
     }
     attempt->cipher = cddpi_cipher_create(&attempt->session);
+    if (attempt->cipher != NULL && attempt->slot != TCP_CONTROL_SLOT) {
+        cddpi_cipher_bulk(attempt->cipher);
+    }
     return attempt->cipher != NULL;
 }
 
