@@ -24,6 +24,16 @@ static struct way make_way(const struct place *place)
     return way;
 }
 
+static int connect_to(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
 static void nothing_that_is_stored_can_be_read_on_the_way(void **state)
 {
     struct way way = make_way(*state);
@@ -119,19 +129,16 @@ static void a_recording_is_not_taken_for_a_client(void **state)
     struct place *place = *state;
     struct way way = make_way(place);
     cddp_store *store = NULL;
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(cddpi_store_server_port(place->server))};
     uint8_t recorded[4096];
     size_t bytes;
     int64_t sum = 0;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd;
 
     assert_int_equal(open_store(way.url, TOKEN, "job/0/", SUPPORT_TIMEOUT_MS, &store), CDDP_OK);
     assert_int_equal(cddp_store_add(store, "sum", 5, &sum), CDDP_OK);
     bytes = relay_copy(way.relay, RELAY_UP, 0, recorded, sizeof recorded);
     cddp_store_close(store);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    fd = connect_to(cddpi_store_server_port(place->server));
     assert_int_equal(send(fd, recorded, bytes, MSG_NOSIGNAL), bytes);
     while (recv(fd, recorded, sizeof recorded, 0) > 0) {
         continue; /* until the server has closed it */
@@ -240,6 +247,8 @@ static void the_server_remembers_whom_it_has_refused(void **state)
 {
     struct place *place = *state;
     struct cddpi_store_refusal refusals[CDDPI_STORE_REFUSALS];
+    uint8_t older[16] = {0};
+    int fd;
 
     assert_int_equal(cddpi_store_server_refusals(place->server, refusals), 0);
     assert_true(is_refused(place->url, "guess", CDDP_ERR_AUTH, "token"));
@@ -251,6 +260,17 @@ static void the_server_remembers_whom_it_has_refused(void **state)
     assert_true(is_refused(place->url, "another guess", CDDP_ERR_AUTH, "token"));
     assert_int_equal(cddpi_store_server_refusals(place->server, refusals), 1); /* one address */
     assert_true(refusals[0].count >= 2);
+    fd = connect_to(cddpi_store_server_port(place->server));
+    cddpi_put_u64(older, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(older + 8, CDDPI_WIRE_VERSION - 1);
+    assert_int_equal(send(fd, older, sizeof older, MSG_NOSIGNAL), sizeof older);
+    while (recv(fd, older, sizeof older, 0) > 0) {
+        continue; /* until the server has closed it */
+    }
+    close(fd);
+    assert_int_equal(cddpi_store_server_refusals(place->server, refusals), 2);
+    assert_int_equal(refusals[0].why, CDDPI_REFUSED_VERSION); /* the newest first */
+    assert_non_null(strstr(cddpi_refused_text(refusals[0].why), "another version"));
 }
 
 /* Both ciphers, and a server and a client that have none in common. */
