@@ -19,8 +19,7 @@ enum {
     FIRST_BYTES = 4096,          /* room to receive; it grows with the records that come */
     EXTRA_BYTES = CDDPI_CIPHER_TAG_BYTES,
     PLAIN_MAX_BYTES = RECORD_MAX_BYTES - EXTRA_BYTES,
-    GATHER_BYTES = 8192, /* two parts of no more together become one record */
-    REST_BYTES = 8192    /* of room that a connection keeps while nothing is under way */
+    GATHER_BYTES = 8192 /* two parts of no more together become one record */
 };
 
 /* Grows as needed: most connections never see a long message. */
@@ -104,7 +103,7 @@ void cddpi_cipher_destroy(struct cddpi_cipher *cipher)
 
 static void rest(struct room *room)
 {
-    if (room->begin == room->end && room->bytes > REST_BYTES) {
+    if (room->begin == room->end) {
         release(room);
     }
 }

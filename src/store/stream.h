@@ -37,7 +37,7 @@ bool cddpi_stream_flush(struct cddpi_stream *stream);
  * errno: EAGAIN: not before the socket is readable; EBADMSG: they were not what the peer has sent.
  */
 ssize_t cddpi_stream_recv(struct cddpi_stream *stream, const struct iovec parts[2]);
-/** Nothing more is expected for now: give memory back that large messages took. */
+/** Nothing more is expected for now: give memory back that messages took. */
 void cddpi_stream_rest(struct cddpi_stream *stream);
 /** Whether there are bytes to get that the socket has given already, so that it tells nothing. */
 bool cddpi_stream_has_more(const struct cddpi_stream *stream);
