@@ -74,6 +74,35 @@ static void ranks_with_one_cipher_in_common_use_that(void **state)
     run_job("1", "chacha20", encrypted_rank);
 }
 
+static int other_cipher_rank(int rank, int world_size, void *argument)
+{
+    const struct job *job = argument;
+    struct carrier_rank self;
+
+    (void)world_size;
+    setenv("CDDP_CIPHER", rank == 1 ? "chacha20" : "aes256gcm", 1);
+    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self) ==
+          CDDP_ERR_MISMATCH);
+    CHECK(strstr(cddp_last_error(), "CDDP_CIPHER must be the same on all ranks") != NULL);
+    CHECK(strstr(cddp_last_error(), "rank 1") != NULL);
+    carrier_close(&self);
+    return 0;
+}
+
+/* At once, not when they have tried to connect for long. */
+static void ranks_without_a_cipher_in_common_are_told(void **state)
+{
+    struct job job = {carrier_job_create(3, NULL), "0", NULL};
+    uint32_t ciphers = 0;
+
+    (void)state;
+    assert_int_equal(cddpi_ciphers(&ciphers), CDDP_OK);
+    if ((ciphers & CDDPI_CIPHER_AES256GCM) != 0) {
+        assert_int_equal(run_ranks(3, other_cipher_rank, &job), 0);
+    }
+    carrier_job_free(job.shared);
+}
+
 /* Rank 1 puts @p bytes into its control connection, or its first data connection. */
 static int put_in(const struct carrier_rank *self, bool is_control, const void *data, size_t bytes)
 {
@@ -238,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(control_connections_are_encrypted_always_and_data_by_choice),
         cmocka_unit_test(ranks_with_one_cipher_in_common_use_that),
+        cmocka_unit_test(ranks_without_a_cipher_in_common_are_told),
         cmocka_unit_test(an_abort_that_is_put_in_is_not_taken),
         cmocka_unit_test(a_goodbye_between_plain_data_is_not_taken),
         cmocka_unit_test(a_message_that_is_played_again_is_not_taken),

@@ -139,6 +139,7 @@ static cddp_status prepare(struct cddpi_carrier *tcp)
     tcp->own.version = TCP_VERSION;
     tcp->own.sockets = tcp->sockets;
     tcp->own.encrypts = tcp->encrypts;
+    tcp->own.ciphers = (uint16_t)tcp->ciphers;
     return status;
 }
 
@@ -161,6 +162,23 @@ static cddp_status compare_offer(const struct cddpi_carrier *tcp, int rank)
     return CDDP_OK;
 }
 
+/* The same on all ranks: looks at all offers, whoever looks. */
+static cddp_status compare_ciphers(const struct cddpi_carrier *tcp)
+{
+    uint32_t common = ~0u;
+
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        common &= tcp->offers[rank].ciphers;
+        if (common == 0) {
+            return cddpi_fail(CDDP_ERR_MISMATCH,
+                              "tcp: no cipher is left that rank %d on host %s and those before it "
+                              "can all use; CDDP_CIPHER must be the same on all ranks, or unset",
+                              rank, tcp->offers[rank].host);
+        }
+    }
+    return CDDP_OK;
+}
+
 /* Tell all ranks this one's addresses, and get theirs, if all could prepare; @p status is this
  * rank's. */
 static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_status status,
@@ -171,7 +189,7 @@ static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_s
     for (int rank = 0; status == CDDP_OK && rank < tcp->params.world_size; rank++) {
         status = compare_offer(tcp, rank);
     }
-    return status;
+    return status == CDDP_OK ? compare_ciphers(tcp) : status;
 }
 
 static bool is_connected(const struct cddpi_carrier *tcp)
