@@ -7,6 +7,8 @@
 #include "base/env.h"
 #include "base/module_loader.h"
 #include "device/device.h"
+#include "store/cipher.h"
+#include "store/encryption.h"
 
 #include <cddp/status.h>
 
@@ -43,6 +45,7 @@ static const struct library {
 } libraries[] = {
     {"oneDNN (products, convolutions)", {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"}},
     {"Open MPI", {"libmpi.so.40", "libmpi.so"}},
+    {"OpenSSL (encrypted data)", {"libcrypto.so.3", "libcrypto.so.1.1"}},
 };
 
 /* Open the library under each of its names; say which worked, or why the first did not. */
@@ -124,6 +127,23 @@ static void print_topology(void)
 #endif
 }
 
+/* What CDDP_ENCRYPT and CDDP_CIPHER ask for, and with what it would be done. */
+static void print_encryption(void)
+{
+    uint32_t ciphers;
+    bool encrypts;
+
+    if (cddpi_encryption_wanted(&encrypts) != CDDP_OK || cddpi_ciphers(&ciphers) != CDDP_OK) {
+        printf("  no: %s\n", cddp_last_error());
+        return;
+    }
+    printf("  control always, data %s\n",
+           encrypts ? "too (CDDP_ENCRYPT=1)" : "not (CDDP_ENCRYPT=0)");
+    printf("  cipher    %s\n", (ciphers & CDDPI_CIPHER_AES256GCM) != 0
+                                   ? "AES-256-GCM, if the other side has it, too"
+                                   : "ChaCha20-Poly1305");
+}
+
 int cddpi_info_check(void)
 {
     struct utsname system;
@@ -141,6 +161,8 @@ int cddpi_info_check(void)
     cddpi_check_limits();
     printf("processes\n");
     cddpi_check_processes();
+    printf("encryption between hosts\n");
+    print_encryption();
     printf("libraries\n");
     for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
         print_library(&libraries[i]);

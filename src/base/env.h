@@ -45,7 +45,12 @@
       "the kernel's congestion control for TCP connections that data go by, or system: this "      \
       "host's default; unset: the default, but towards near hosts reno in the place of bbr")       \
     X(ENCRYPT, "CDDP_ENCRYPT", "0",                                                                \
-      "1: what goes between hosts over TCP is encrypted; the same on all ranks")                   \
+      "1: data between hosts are encrypted too, and go by TCP only, unless CDDP_CARRIER or "       \
+      "CDDP_BACKEND names what cannot do that; 0: only connections to the store and control "      \
+      "connections are; the same on all ranks")                                                    \
+    X(CIPHER, "CDDP_CIPHER", "",                                                                   \
+      "the one cipher that may be used: aes256gcm or chacha20; unset: the first where both "       \
+      "processors have instructions for it, else the second")                                      \
     X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "2000",                                                   \
       "after so many milliseconds without an answer another host is lost; for cddp-run at least "  \
       "1000")                                                                                      \

@@ -7,6 +7,7 @@
 #include "group/device/device.h"
 #include "group/dump.h"
 #include "group/transports.h"
+#include "store/encryption.h"
 
 #include <string.h>
 
@@ -90,10 +91,14 @@ static cddp_status choose(const cddp_group_options *options, struct choice *out)
     const char *name = options->backend != NULL ? options->backend : cddpi_env(CDDPI_ENV_BACKEND);
     const char *device = options->device != NULL ? options->device : cddpi_env(CDDPI_ENV_DEVICE);
     struct choice choice = {NULL, name, device, strcmp(device, "cpu") != 0};
+    bool encrypts;
+    cddp_status status = cddpi_encryption_wanted(&encrypts); /* an error before anything is sent */
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (name != NULL) {
-        cddp_status status = cddpi_transport_find(name, &choice.transport);
-
+        status = cddpi_transport_find(name, &choice.transport);
         if (status != CDDP_OK) {
             return status;
         }

@@ -54,7 +54,9 @@ struct cddpi_transport {
             /* only where all ranks are on one host, or only where they are not: for two of a name
              */
             enum { CDDPI_ANY_HOSTS, CDDPI_ONE_HOST, CDDPI_SEVERAL_HOSTS } hosts;
-            bool for_host; /* backend "host" means this, too: ranks may share a device */
+            bool for_host;   /* backend "host" means this, too: ranks may share a device */
+            bool by_carrier; /* what goes between hosts goes by the group's carrier, which encrypts
+                                it where that is wanted */
         } device;
     };
 };

@@ -1,4 +1,4 @@
-/* auth.c - keys and proofs from the job's token, and new tokens. Any thread. */
+/* auth.c - keys and hashes from the job's token, and new tokens. Any thread. */
 #include "store/auth.h"
 
 #include "base/error.h"
@@ -53,17 +53,23 @@ void cddpi_random_bytes(void *out, size_t bytes)
     randombytes_buf(out, bytes);
 }
 
-void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *side,
-                     const uint8_t server_nonce[CDDPI_NONCE_BYTES],
-                     const uint8_t client_nonce[CDDPI_NONCE_BYTES], uint8_t out[CDDPI_AUTH_BYTES])
+void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *what,
+                     const uint8_t first[CDDPI_NONCE_BYTES],
+                     const uint8_t second[CDDPI_NONCE_BYTES], uint8_t out[CDDPI_AUTH_BYTES])
 {
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, key, CDDPI_AUTH_KEY_BYTES, CDDPI_AUTH_BYTES);
-    crypto_generichash_update(&state, (const unsigned char *)side, strlen(side) + 1);
-    crypto_generichash_update(&state, server_nonce, CDDPI_NONCE_BYTES);
-    crypto_generichash_update(&state, client_nonce, CDDPI_NONCE_BYTES);
+    crypto_generichash_update(&state, (const unsigned char *)what, strlen(what) + 1);
+    crypto_generichash_update(&state, first, CDDPI_NONCE_BYTES);
+    crypto_generichash_update(&state, second, CDDPI_NONCE_BYTES);
     crypto_generichash_final(&state, out, CDDPI_AUTH_BYTES);
+    sodium_memzero(&state, sizeof state);
+}
+
+void cddpi_wipe(void *secret, size_t bytes)
+{
+    sodium_memzero(secret, bytes);
 }
 
 bool cddpi_auth_equal(const void *a, const void *b, size_t bytes)

@@ -1,6 +1,5 @@
-/* auth.h - proving the job's token without sending it: keyed BLAKE2b over nonces of both sides.
- * It keeps strangers out; only CDDP_ENCRYPT=1 (stream.h) encrypts and authenticates what follows,
- * for a network in which others can read or change packets. */
+/* auth.h - keys that stand for the job's token, keyed hashes, random bytes, and comparing secrets.
+ * How two sides of a connection prove the token is in session.h. */
 #ifndef CDDPI_STORE_AUTH_H
 #define CDDPI_STORE_AUTH_H
 
@@ -24,10 +23,13 @@ void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AU
 
 void cddpi_random_bytes(void *out, size_t bytes);
 
-/** The proof that @p side ("server" or "client") sends to the other. */
-void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *side,
-                     const uint8_t server_nonce[CDDPI_NONCE_BYTES],
-                     const uint8_t client_nonce[CDDPI_NONCE_BYTES], uint8_t out[CDDPI_AUTH_BYTES]);
+/** A keyed hash of two nonces for one purpose, @p what: of the file store's records. */
+void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *what,
+                     const uint8_t first[CDDPI_NONCE_BYTES],
+                     const uint8_t second[CDDPI_NONCE_BYTES], uint8_t out[CDDPI_AUTH_BYTES]);
+
+/** Forget a secret: its memory is about to be used by others. */
+void cddpi_wipe(void *secret, size_t bytes);
 
 /** Whether two secrets of @p bytes bytes are equal, in a time that does not tell where they differ.
  */

@@ -248,6 +248,7 @@ static void close_file(struct cddpi_store_backend *backend, bool forked)
     }
     cddpi_table_destroy(file->table);
     cddpi_free(file->path);
+    cddpi_wipe(&file->log, sizeof file->log); /* it has the keys */
     cddpi_free(file);
 }
 

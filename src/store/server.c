@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/own_fd.h"
+#include "store/encryption.h"
 #include "store/server_client.h"
 #include "store/server_listener.h"
 
@@ -17,6 +18,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -315,6 +317,7 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     const char *host = options->host != NULL ? options->host : "127.0.0.1";
     const char *token = options->token != NULL ? options->token : "";
     struct cddpi_store_server *server = cddpi_zalloc(sizeof *server);
+    bool encrypts_data;
     cddp_status status;
 
     if (server == NULL) {
@@ -328,12 +331,15 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
                                options->auth_timeout_ms > 0 ? options->auth_timeout_ms
                                                             : AUTH_TIMEOUT_MS,
                                options->reserved);
-    status = cddpi_encryption(token, &server->host.encrypts);
+    status = cddpi_encryption(token, &encrypts_data);
+    if (status == CDDP_OK) {
+        status = cddpi_ciphers(&server->host.ciphers);
+    }
     if (status != CDDP_OK) {
         status = cddpi_fail_prefix(status, "store server");
         goto fail;
     }
-    cddpi_store_key(token, server->host.encrypts, server->host.key);
+    cddpi_store_key(token, server->host.key);
     server->host.table = cddpi_table_create();
     if (server->host.table == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
@@ -407,6 +413,7 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
     close_if_open(server->host.epoll_fd);
     if (!forked) {
         pthread_mutex_destroy(&server->lock);
+        sodium_memzero(server->host.key, sizeof server->host.key);
         cddpi_free(server);
     }
 }
@@ -451,6 +458,18 @@ void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_s
     pthread_mutex_lock(&server->lock);
     *out = server->host.served;
     pthread_mutex_unlock(&server->lock);
+}
+
+int cddpi_store_server_refusals(struct cddpi_store_server *server,
+                                struct cddpi_store_refusal out[CDDPI_STORE_REFUSALS])
+{
+    int count;
+
+    pthread_mutex_lock(&server->lock);
+    count = server->host.refusals.count;
+    memcpy(out, server->host.refusals.rows, (size_t)count * sizeof *out);
+    pthread_mutex_unlock(&server->lock);
+    return count;
 }
 
 bool cddpi_store_server_is_everywhere(const struct cddpi_store_server *server)

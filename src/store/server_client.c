@@ -129,8 +129,7 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
     client->stream.fd = fd;
     client->auth_deadline_ns = auth_deadline_ns;
     cddpi_random_bytes(client->nonce, sizeof client->nonce);
-    cddpi_client_hello(hello, host->encrypts ? CDDPI_WIRE_ENCRYPTS : CDDPI_WIRE_READY,
-                       client->nonce);
+    cddpi_client_hello(hello, CDDPI_WIRE_READY, client->nonce);
     if (!send_small(fd, hello, sizeof hello) ||
         epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         cddpi_own_fd_close(fd);
@@ -140,43 +139,40 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
     list_add(&host->authenticating, client);
 }
 
-static size_t header_bytes(const struct cddpi_client_host *host)
+/* What to say to the client's offer: 0 accepts it, and what follows will be encrypted. */
+static uint32_t judge_offer(struct cddpi_client_host *host, struct cddpi_client *client,
+                            struct cddpi_session *session, uint8_t *out_accept)
 {
-    return host->encrypts ? CDDPI_CIPHER_HEADER_BYTES : 0;
+    const uint8_t *offer = client->in.data + 16;
+    enum cddpi_refused why = CDDPI_REFUSED_TOKEN;
+
+    if (cddpi_session_check(session, host->key, client->nonce, offer)) {
+        if (cddpi_session_accept(session, 0, host->ciphers, out_accept)) {
+            return 0;
+        }
+        why = CDDPI_REFUSED_CIPHER;
+    }
+    cddpi_refusals_add(&host->refusals, client->stream.fd, why);
+    return why;
 }
 
-/* What follows will be encrypted. False: without memory, or the client's header is none. */
-static bool begin_cipher(struct cddpi_client_host *host, struct cddpi_client *client,
-                         const uint8_t *nonce, uint8_t *out_header)
-{
-    struct cddpi_cipher *cipher = cddpi_cipher_create(host->key, "server", client->nonce, nonce,
-                                                      out_header);
-
-    client->stream.cipher = cipher;
-    return cipher != NULL && cddpi_cipher_accept(cipher, host->key, "client", client->nonce, nonce,
-                                                 nonce + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES);
-}
-
-/* The client's proof is in the buffer: accept the client or refuse it. */
+/* The client's answer is in the buffer: let the client in, or refuse it. */
 static void check_auth(struct cddpi_client_host *host, struct cddpi_client *client)
 {
-    const uint8_t *answer = client->in.data;
-    const uint8_t *nonce = answer + 16;
-    uint8_t wanted[CDDPI_AUTH_BYTES];
-    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES + CDDPI_CIPHER_HEADER_BYTES] = {0};
-    bool right;
+    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES] = {0};
+    struct cddpi_session session;
+    uint32_t refused = judge_offer(host, client, &session, welcome + 4);
 
-    cddpi_auth_make(host->key, "client", client->nonce, nonce, wanted);
-    right = cddpi_auth_equal(wanted, nonce + CDDPI_NONCE_BYTES, sizeof wanted);
-    cddpi_put_u32(welcome, right ? 0 : 1);
-    if (right) {
-        cddpi_auth_make(host->key, "server", client->nonce, nonce, welcome + 4);
+    if (refused == 0) {
+        client->stream.cipher = cddpi_cipher_create(&session);
     }
-    if (right && host->encrypts) {
-        right = begin_cipher(host, client, nonce, welcome + CDDPI_WIRE_WELCOME_BYTES);
+    cddpi_session_wipe(&session);
+    if (refused == 0 && client->stream.cipher == NULL) {
+        cddpi_client_close(host, client); /* there is no memory: it comes again */
+        return;
     }
-    if (!send_small(client->stream.fd, welcome, CDDPI_WIRE_WELCOME_BYTES + header_bytes(host)) ||
-        !right) {
+    cddpi_put_u32(welcome, refused);
+    if (!send_small(client->stream.fd, welcome, sizeof welcome) || refused != 0) {
         cddpi_client_close(host, client);
         return;
     }
@@ -186,21 +182,28 @@ static void check_auth(struct cddpi_client_host *host, struct cddpi_client *clie
     list_add(&host->authenticated, client);
 }
 
-/* Whether the @p bytes bytes at hand may be the beginning of an answer. */
-static bool may_be_answer(const uint8_t *data, size_t bytes)
+/* Whether the bytes at hand may be the beginning of an answer. */
+static bool may_be_answer(struct cddpi_client_host *host, const struct cddpi_client *client)
 {
     uint8_t begin[12];
+    size_t bytes = client->in.bytes < sizeof begin ? client->in.bytes : sizeof begin;
 
     cddpi_put_u64(begin, CDDPI_WIRE_MAGIC);
     cddpi_put_u32(begin + 8, CDDPI_WIRE_VERSION);
-    return memcmp(data, begin, bytes < sizeof begin ? bytes : sizeof begin) == 0;
+    if (memcmp(client->in.data, begin, bytes) == 0) {
+        return true;
+    }
+    if (bytes == sizeof begin && memcmp(client->in.data, begin, 8) == 0) {
+        cddpi_refusals_add(&host->refusals, client->stream.fd, CDDPI_REFUSED_VERSION);
+    }
+    return false;
 }
 
 static void continue_auth(struct cddpi_client_host *host, struct cddpi_client *client)
 {
-    if (!may_be_answer(client->in.data, client->in.bytes)) {
+    if (!may_be_answer(host, client)) {
         cddpi_client_close(host, client);
-    } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES + header_bytes(host)) {
+    } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES) {
         check_auth(host, client);
     }
 }
@@ -242,6 +245,7 @@ static void send_reply(struct cddpi_client_host *host, struct cddpi_client *clie
     }
     cddpi_value_release(client->body);
     client->body = NULL;
+    cddpi_stream_rest(&client->stream);
     if (client->replying) {
         client->replying = false;
         watch(host, client, EPOLLIN);
@@ -466,12 +470,12 @@ static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woke
 
 /* Room for what may come next: before the proof no more than the answer, then more only as fast as
  * bytes really arrive. */
-static size_t room_for_read(const struct cddpi_client_host *host, struct cddpi_client *client)
+static size_t room_for_read(struct cddpi_client *client)
 {
     size_t room;
 
     if (!client->authenticated) {
-        room = CDDPI_WIRE_ANSWER_BYTES + header_bytes(host) - client->in.bytes;
+        room = CDDPI_WIRE_ANSWER_BYTES - client->in.bytes;
     } else {
         room = client->in.bytes > READ_BYTES ? client->in.bytes : READ_BYTES;
     }
@@ -480,7 +484,7 @@ static size_t room_for_read(const struct cddpi_client_host *host, struct cddpi_c
 
 static void read_some(struct cddpi_client_host *host, struct cddpi_client *client)
 {
-    size_t room = room_for_read(host, client);
+    size_t room = room_for_read(client);
     struct iovec parts[2] = {{client->in.data + client->in.bytes, room}, {NULL, 0}};
     ssize_t got = room > 0 ? cddpi_stream_recv(&client->stream, parts) : 0;
 

@@ -4,6 +4,7 @@
 #define CDDPI_STORE_SERVER_CLIENT_H
 
 #include "store/server.h"
+#include "store/server_refusals.h"
 #include "store/stream.h"
 #include "store/table.h"
 #include "store/wire.h"
@@ -44,12 +45,13 @@ struct cddpi_clients {
 struct cddpi_client_host {
     int epoll_fd;
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
-    bool encrypts;
+    uint32_t ciphers; /* that it can use: see session.h */
     struct cddpi_table *table;
     struct cddpi_clients authenticating;
     struct cddpi_clients authenticated;
     struct cddpi_clients closed;
     struct cddpi_store_served served;
+    struct cddpi_refusals refusals;
 };
 
 /** Take over the connected socket @p fd, and greet. On failure @p fd is closed. */

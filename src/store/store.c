@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "base/struct_size.h"
 #include "store/calls.h"
+#include "store/encryption.h"
 #include "store/wire.h"
 
 #include <sodium.h>
@@ -64,6 +65,7 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
 {
     cddp_store_options known = CDDP_STORE_OPTIONS_INIT;
     cddp_store *store;
+    bool encrypts_data;
     cddp_status status;
 
     if (out == NULL) {
@@ -72,6 +74,11 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
     status = read_options(options, &known);
     if (status != CDDP_OK) {
         return status;
+    }
+    status = cddpi_encryption_wanted(
+        &encrypts_data); /* an error of the user's, at the first door */
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "store %s", known.url);
     }
     if (sodium_init() < 0) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "store %s: libsodium finds no random numbers",

@@ -4,8 +4,8 @@
 #include "store/stream.h"
 
 #include "base/alloc.h"
-#include "base/env.h"
-#include "base/error.h"
+#include "store/cipher.h"
+#include "store/session.h"
 #include "store/wire.h"
 
 #include <errno.h>
@@ -17,14 +17,10 @@ enum {
     LENGTH_BYTES = 4,
     RECORD_MAX_BYTES = 64 << 10, /* of ciphertext */
     FIRST_BYTES = 4096,          /* room to receive; it grows with the records that come */
-    EXTRA_BYTES = crypto_secretstream_xchacha20poly1305_ABYTES,
+    EXTRA_BYTES = CDDPI_CIPHER_TAG_BYTES,
     PLAIN_MAX_BYTES = RECORD_MAX_BYTES - EXTRA_BYTES,
     GATHER_BYTES = 8192 /* two parts of no more together become one record */
 };
-_Static_assert(CDDPI_CIPHER_HEADER_BYTES == crypto_secretstream_xchacha20poly1305_HEADERBYTES,
-               "a greeting has room for it");
-_Static_assert(CDDPI_AUTH_BYTES == crypto_secretstream_xchacha20poly1305_KEYBYTES,
-               "a proof is as long as a key");
 
 /* Grows as needed: most connections never see a long message. */
 struct room {
@@ -34,26 +30,11 @@ struct room {
 };
 
 struct cddpi_cipher {
-    crypto_secretstream_xchacha20poly1305_state push, pull;
+    struct cddpi_seal push, pull;
     struct room out;   /* not sent yet */
     struct room in;    /* came and was not decrypted */
     struct room plain; /* decrypted and not taken */
 };
-
-cddp_status cddpi_encryption(const char *token, bool *out)
-{
-    bool encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
-
-    if (sodium_init() < 0) { /* also chooses the processor's fastest cipher */
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "libsodium does not start");
-    }
-    if (encrypts && token[0] == '\0') {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "CDDP_ENCRYPT=1 needs a secret: CDDP_TOKEN is not set");
-    }
-    *out = encrypts;
-    return CDDP_OK;
-}
 
 /* False with errno: no memory. */
 static bool ensure(struct room *room, size_t bytes)
@@ -73,54 +54,66 @@ static bool ensure(struct room *room, size_t bytes)
     return true;
 }
 
-/* The key for what @p side sends; the proofs are made with other words. */
-static void make_key(const uint8_t *key, const char *side, const uint8_t *server_nonce,
-                     const uint8_t *client_nonce, uint8_t out[CDDPI_AUTH_BYTES])
+static void begin_seal(struct cddpi_seal *seal, const struct cddpi_session *session, bool is_own)
 {
-    cddpi_auth_make(key, strcmp(side, "server") == 0 ? "server's data" : "client's data",
-                    server_nonce, client_nonce, out);
+    uint8_t key[CDDPI_CIPHER_KEY_BYTES];
+
+    cddpi_session_key(session, is_own, "records", key);
+    cddpi_seal_init(seal, (enum cddpi_cipher_kind)session->cipher, key);
+    sodium_memzero(key, sizeof key);
 }
 
-struct cddpi_cipher *cddpi_cipher_create(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *side,
-                                         const uint8_t server_nonce[CDDPI_NONCE_BYTES],
-                                         const uint8_t client_nonce[CDDPI_NONCE_BYTES],
-                                         uint8_t out_header[CDDPI_CIPHER_HEADER_BYTES])
+struct cddpi_cipher *cddpi_cipher_create(const struct cddpi_session *session)
 {
     struct cddpi_cipher *cipher = cddpi_zalloc(sizeof *cipher);
-    uint8_t own[CDDPI_AUTH_BYTES];
 
-    if (cipher == NULL) {
-        return NULL;
+    if (cipher != NULL) {
+        begin_seal(&cipher->push, session, true);
+        begin_seal(&cipher->pull, session, false);
     }
-    make_key(key, side, server_nonce, client_nonce, own);
-    crypto_secretstream_xchacha20poly1305_init_push(&cipher->push, out_header, own);
-    sodium_memzero(own, sizeof own);
     return cipher;
 }
 
-bool cddpi_cipher_accept(struct cddpi_cipher *cipher, const uint8_t key[CDDPI_AUTH_KEY_BYTES],
-                         const char *side, const uint8_t server_nonce[CDDPI_NONCE_BYTES],
-                         const uint8_t client_nonce[CDDPI_NONCE_BYTES],
-                         const uint8_t header[CDDPI_CIPHER_HEADER_BYTES])
+void cddpi_cipher_bulk(struct cddpi_cipher *cipher)
 {
-    uint8_t other[CDDPI_AUTH_BYTES];
-    int error;
+    cddpi_seal_bulk(&cipher->push, true);
+    cddpi_seal_bulk(&cipher->pull, false);
+}
 
-    make_key(key, side, server_nonce, client_nonce, other);
-    error = crypto_secretstream_xchacha20poly1305_init_pull(&cipher->pull, header, other);
-    sodium_memzero(other, sizeof other);
-    return error == 0;
+static void release(struct room *room)
+{
+    if (room->data != NULL) {
+        sodium_memzero(room->data, room->bytes); /* it may hold what was decrypted */
+    }
+    cddpi_free(room->data);
+    memset(room, 0, sizeof *room);
 }
 
 void cddpi_cipher_destroy(struct cddpi_cipher *cipher)
 {
     if (cipher != NULL) {
-        sodium_memzero(&cipher->push, sizeof cipher->push);
-        sodium_memzero(&cipher->pull, sizeof cipher->pull);
-        cddpi_free(cipher->out.data);
-        cddpi_free(cipher->in.data);
-        cddpi_free(cipher->plain.data);
+        release(&cipher->out);
+        release(&cipher->in);
+        release(&cipher->plain);
+        cddpi_seal_fini(&cipher->push);
+        cddpi_seal_fini(&cipher->pull);
         cddpi_free(cipher);
+    }
+}
+
+static void rest(struct room *room)
+{
+    if (room->begin == room->end) {
+        release(room);
+    }
+}
+
+void cddpi_stream_rest(struct cddpi_stream *stream)
+{
+    if (stream->cipher != NULL) {
+        rest(&stream->cipher->out);
+        rest(&stream->cipher->in);
+        rest(&stream->cipher->plain);
     }
 }
 
@@ -147,7 +140,6 @@ static ssize_t encrypt(struct cddpi_cipher *cipher, const struct iovec parts[2])
     const uint8_t *from = parts[0].iov_len > 0 ? parts[0].iov_base : parts[1].iov_base;
     size_t bytes = parts[0].iov_len > 0 ? parts[0].iov_len : parts[1].iov_len;
     uint8_t gathered[GATHER_BYTES];
-    unsigned long long made;
 
     if (parts[0].iov_len > 0 && parts[1].iov_len > 0 &&
         parts[0].iov_len + parts[1].iov_len <= sizeof gathered) {
@@ -160,11 +152,10 @@ static ssize_t encrypt(struct cddpi_cipher *cipher, const struct iovec parts[2])
     if (!ensure(&cipher->out, LENGTH_BYTES + bytes + EXTRA_BYTES)) {
         return -1;
     }
-    crypto_secretstream_xchacha20poly1305_push(&cipher->push, cipher->out.data + LENGTH_BYTES,
-                                               &made, from, bytes, NULL, 0, 0);
-    cddpi_put_u32(cipher->out.data, (uint32_t)made);
+    cddpi_seal_put(&cipher->push, from, bytes, cipher->out.data + LENGTH_BYTES);
+    cddpi_put_u32(cipher->out.data, (uint32_t)(bytes + EXTRA_BYTES));
     cipher->out.begin = 0;
-    cipher->out.end = LENGTH_BYTES + (size_t)made;
+    cipher->out.end = LENGTH_BYTES + bytes + EXTRA_BYTES;
     return (ssize_t)bytes;
 }
 
@@ -278,18 +269,17 @@ static ssize_t decrypt(struct cddpi_stream *stream, const struct iovec parts[2])
     struct cddpi_cipher *cipher = stream->cipher;
     ssize_t record = fill(stream);
     bool direct = record > 0 && parts[0].iov_len >= (size_t)record - EXTRA_BYTES;
-    unsigned long long bytes = 0;
-    unsigned char kind;
+    size_t bytes;
 
     if (record <= 0) {
         return record;
     }
+    bytes = (size_t)record - EXTRA_BYTES;
     if (!direct && !ensure(&cipher->plain, (size_t)record)) {
         return -1;
     }
-    if (crypto_secretstream_xchacha20poly1305_pull(
-            &cipher->pull, direct ? parts[0].iov_base : cipher->plain.data, &bytes, &kind,
-            cipher->in.data + cipher->in.begin + LENGTH_BYTES, (size_t)record, NULL, 0) != 0) {
+    if (!cddpi_seal_get(&cipher->pull, cipher->in.data + cipher->in.begin + LENGTH_BYTES,
+                        (size_t)record, direct ? parts[0].iov_base : cipher->plain.data)) {
         errno = EBADMSG;
         return -1;
     }
@@ -298,7 +288,7 @@ static ssize_t decrypt(struct cddpi_stream *stream, const struct iovec parts[2])
         return (ssize_t)bytes;
     }
     cipher->plain.begin = 0;
-    cipher->plain.end = (size_t)bytes;
+    cipher->plain.end = bytes;
     return (ssize_t)take_plain(cipher, parts);
 }
 

@@ -3,9 +3,6 @@
 #ifndef CDDPI_STORE_STREAM_H
 #define CDDPI_STORE_STREAM_H
 
-#include "store/auth.h"
-
-#include <cddp/status.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,10 +10,10 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* Encryption by libsodium's secretstream, in records of 4 bytes that tell the length of the
- * ciphertext that follows. */
-enum { CDDPI_CIPHER_HEADER_BYTES = 24 };
+struct cddpi_session; /* session.h */
 
+/* Encryption (cipher.h), in records of 4 bytes that tell the length of the ciphertext that follows.
+ */
 struct cddpi_cipher;
 
 struct cddpi_stream {
@@ -24,22 +21,12 @@ struct cddpi_stream {
     struct cddpi_cipher *cipher; /* NULL: plain */
 };
 
-/** A cipher that sends what begins with the header it writes to @p out_header. @p side: who sends,
- *  as for cddpi_auth_make(). NULL: no memory. Release with cddpi_cipher_destroy(). */
-struct cddpi_cipher *cddpi_cipher_create(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *side,
-                                         const uint8_t server_nonce[CDDPI_NONCE_BYTES],
-                                         const uint8_t client_nonce[CDDPI_NONCE_BYTES],
-                                         uint8_t out_header[CDDPI_CIPHER_HEADER_BYTES]);
-/** Receive what the other @p side sends behind its @p header. False: the header is none. */
-bool cddpi_cipher_accept(struct cddpi_cipher *cipher, const uint8_t key[CDDPI_AUTH_KEY_BYTES],
-                         const char *side, const uint8_t server_nonce[CDDPI_NONCE_BYTES],
-                         const uint8_t client_nonce[CDDPI_NONCE_BYTES],
-                         const uint8_t header[CDDPI_CIPHER_HEADER_BYTES]);
+/** A cipher for a connection whose greeting is done. NULL: no memory. Release with
+ *  cddpi_cipher_destroy(), which accepts NULL, and forgets its keys. */
+struct cddpi_cipher *cddpi_cipher_create(const struct cddpi_session *session);
+/** Long messages will go by it: be as fast as this machine can. */
+void cddpi_cipher_bulk(struct cddpi_cipher *cipher);
 void cddpi_cipher_destroy(struct cddpi_cipher *cipher);
-
-/** Whether CDDP_ENCRYPT asks for encryption. Also starts the library that does it.
- *  @return CDDP_ERR_ARGUMENT: it does, and @p token is no secret; CDDP_ERR_UNAVAILABLE. */
-CDDP_CHECKED cddp_status cddpi_encryption(const char *token, bool *out);
 
 /** Take bytes of two parts, first those of the first. Returns how many, or -1 with errno; EAGAIN:
  * not before the socket is writable. */
@@ -50,6 +37,8 @@ bool cddpi_stream_flush(struct cddpi_stream *stream);
  * errno: EAGAIN: not before the socket is readable; EBADMSG: they were not what the peer has sent.
  */
 ssize_t cddpi_stream_recv(struct cddpi_stream *stream, const struct iovec parts[2]);
+/** Nothing more is expected for now: give memory back that messages took. */
+void cddpi_stream_rest(struct cddpi_stream *stream);
 /** Whether there are bytes to get that the socket has given already, so that it tells nothing. */
 bool cddpi_stream_has_more(const struct cddpi_stream *stream);
 

@@ -137,6 +137,7 @@ static bool take_reply(struct client *client, const struct cddpi_wire_head *head
 
     client->body = NULL;
     client->have = 0;
+    cddpi_stream_rest(&client->stream);
     if (head->id != client->id) {
         cddpi_free(body);
         return false;

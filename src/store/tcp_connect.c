@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/own_fd.h"
+#include "store/encryption.h"
+#include "store/server.h"
 #include "store/wire.h"
 
 #include <errno.h>
@@ -14,6 +16,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -33,14 +36,16 @@ struct address {
     int64_t unknown_since_ns; /* that the name has not resolved; 0: it has */
 };
 
-/* What both sides know, and whether this one wants what follows encrypted. */
+/* What this side brings to a greeting. */
 struct secret {
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
-    bool encrypts;
+    uint32_t ciphers;
 };
 
-/* How an attempt ended, and whether another may succeed. */
-enum attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_HOPELESS };
+/* How an attempt ended. Whoever listens there can say anything before it has proved the token: that
+ * may be another job's server, which soon ends, or somebody on the way. So no refusal is final, but
+ * it is told at once. */
+enum attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_REFUSED };
 
 static cddp_status parse_address(const char *text, struct address *out)
 {
@@ -156,26 +161,18 @@ static enum attempt read_exactly(int fd, uint8_t *to, size_t bytes, int64_t dead
     return ATTEMPT_OK;
 }
 
-static enum attempt check_hello(const uint8_t *hello, bool encrypts, cddp_status *out)
+static enum attempt check_hello(const uint8_t *hello)
 {
-    uint32_t state = cddpi_get_u32(hello + 12);
-
     if (cddpi_get_u64(hello) != CDDPI_WIRE_MAGIC) {
-        *out = cddpi_fail(CDDP_ERR_IO, "what listens there is not a cddp store");
-        return ATTEMPT_HOPELESS;
+        (void)cddpi_fail(CDDP_ERR_IO, "what listens there is not a cddp store");
+        return ATTEMPT_REFUSED;
     }
     if (cddpi_get_u32(hello + 8) != CDDPI_WIRE_VERSION) {
-        *out = cddpi_fail(CDDP_ERR_IO, "the server speaks version %u of the protocol, not %d",
-                          cddpi_get_u32(hello + 8), CDDPI_WIRE_VERSION);
-        return ATTEMPT_HOPELESS;
+        (void)cddpi_fail(CDDP_ERR_IO, "the server speaks version %u of the protocol, not %d",
+                         cddpi_get_u32(hello + 8), CDDPI_WIRE_VERSION);
+        return ATTEMPT_REFUSED;
     }
-    if (state == (encrypts ? CDDPI_WIRE_READY : CDDPI_WIRE_ENCRYPTS)) {
-        *out = cddpi_fail(CDDP_ERR_CONFIG,
-                          "the server has CDDP_ENCRYPT=%d, this rank CDDP_ENCRYPT=%d", !encrypts,
-                          encrypts);
-        return ATTEMPT_HOPELESS;
-    }
-    if (state != CDDPI_WIRE_READY && state != CDDPI_WIRE_ENCRYPTS) {
+    if (cddpi_get_u32(hello + 12) != CDDPI_WIRE_READY) {
         (void)cddpi_fail(CDDP_ERR_IO,
                          "the server is at its limit of open files (ulimit -n) and takes no more "
                          "clients");
@@ -184,69 +181,66 @@ static enum attempt check_hello(const uint8_t *hello, bool encrypts, cddp_status
     return ATTEMPT_OK;
 }
 
-static enum attempt check_welcome(const uint8_t *welcome, const uint8_t *wanted, cddp_status *out)
+static enum attempt check_welcome(struct cddpi_session *session, const uint8_t *welcome)
 {
-    if (cddpi_get_u32(welcome) != 0) {
-        *out = cddpi_fail(CDDP_ERR_AUTH,
-                          "the server refused the job's token; is CDDP_TOKEN that of this job?");
-        return ATTEMPT_HOPELESS;
+    uint32_t refused = cddpi_get_u32(welcome);
+
+    if (refused == CDDPI_REFUSED_CIPHER) {
+        (void)cddpi_fail(CDDP_ERR_CONFIG, "CDDP_CIPHER leaves no cipher that the server can use");
+    } else if (refused != 0) {
+        (void)cddpi_fail(CDDP_ERR_AUTH,
+                         "the server refused the job's token; is CDDP_TOKEN that of this job?");
+    } else if (!cddpi_session_confirm(session, 0, welcome + 4)) {
+        (void)cddpi_fail(CDDP_ERR_AUTH, "the server does not know the job's token itself");
+    } else {
+        return ATTEMPT_OK;
     }
-    if (!cddpi_auth_equal(welcome + 4, wanted, CDDPI_AUTH_BYTES)) {
-        *out = cddpi_fail(CDDP_ERR_AUTH, "the server does not know the job's token itself");
-        return ATTEMPT_HOPELESS;
-    }
-    return ATTEMPT_OK;
+    return ATTEMPT_REFUSED;
 }
 
-/* @p out is written for ATTEMPT_HOPELESS only; the text is there for all failures. */
-static enum attempt greet(struct cddpi_stream *stream, const struct secret *secret,
-                          int64_t deadline_ns, cddp_status *out)
+/* The text is there for all failures. */
+static enum attempt greet_with(struct cddpi_session *session, struct cddpi_stream *stream,
+                               const struct secret *secret, int64_t deadline_ns)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
-    uint8_t answer[CDDPI_WIRE_ANSWER_BYTES + CDDPI_CIPHER_HEADER_BYTES] = {0};
-    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES + CDDPI_CIPHER_HEADER_BYTES];
-    uint8_t wanted[CDDPI_AUTH_BYTES];
-    const uint8_t *server_nonce = hello + 16;
-    const uint8_t *key = secret->key;
-    size_t header_bytes = secret->encrypts ? CDDPI_CIPHER_HEADER_BYTES : 0;
-    uint8_t *nonce = answer + 16;
-    int fd = stream->fd;
-    enum attempt attempt = read_exactly(fd, hello, sizeof hello, deadline_ns);
+    uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
+    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES];
+    enum attempt attempt = read_exactly(stream->fd, hello, sizeof hello, deadline_ns);
 
     if (attempt == ATTEMPT_OK) {
-        attempt = check_hello(hello, secret->encrypts, out);
+        attempt = check_hello(hello);
     }
     if (attempt != ATTEMPT_OK) {
         return attempt;
     }
     cddpi_put_u64(answer, CDDPI_WIRE_MAGIC);
     cddpi_put_u32(answer + 8, CDDPI_WIRE_VERSION);
-    cddpi_random_bytes(nonce, CDDPI_NONCE_BYTES);
-    cddpi_auth_make(key, "client", server_nonce, nonce, nonce + CDDPI_NONCE_BYTES);
-    cddpi_auth_make(key, "server", server_nonce, nonce, wanted);
-    if (secret->encrypts) {
-        stream->cipher = cddpi_cipher_create(key, "client", server_nonce, nonce,
-                                             answer + CDDPI_WIRE_ANSWER_BYTES);
-        if (stream->cipher == NULL) {
-            (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for encryption");
-            return ATTEMPT_FAILED;
-        }
-    }
-    if (send(fd, answer, CDDPI_WIRE_ANSWER_BYTES + header_bytes, MSG_NOSIGNAL) !=
-        (ssize_t)(CDDPI_WIRE_ANSWER_BYTES + header_bytes)) {
+    cddpi_session_offer(session, secret->key, hello + 16, secret->ciphers, answer + 16);
+    if (send(stream->fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
         (void)cddpi_fail_errno(CDDP_ERR_IO, errno, "greeting");
         return ATTEMPT_FAILED;
     }
-    attempt = read_exactly(fd, welcome, CDDPI_WIRE_WELCOME_BYTES + header_bytes, deadline_ns);
+    attempt = read_exactly(stream->fd, welcome, sizeof welcome, deadline_ns);
     if (attempt == ATTEMPT_OK) {
-        attempt = check_welcome(welcome, wanted, out);
+        attempt = check_welcome(session, welcome);
     }
-    if (attempt == ATTEMPT_OK && secret->encrypts &&
-        !cddpi_cipher_accept(stream->cipher, key, "server", server_nonce, nonce,
-                             welcome + CDDPI_WIRE_WELCOME_BYTES)) {
-        *out = cddpi_fail(CDDP_ERR_IO, "the server's encryption does not begin properly");
-        attempt = ATTEMPT_HOPELESS;
+    if (attempt == ATTEMPT_OK) {
+        stream->cipher = cddpi_cipher_create(session);
+        if (stream->cipher == NULL) {
+            (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for encryption");
+            attempt = ATTEMPT_FAILED;
+        }
     }
+    return attempt;
+}
+
+static enum attempt greet(struct cddpi_stream *stream, const struct secret *secret,
+                          int64_t deadline_ns)
+{
+    struct cddpi_session session;
+    enum attempt attempt = greet_with(&session, stream, secret, deadline_ns);
+
+    cddpi_session_wipe(&session);
     return attempt;
 }
 
@@ -263,9 +257,9 @@ static enum attempt fail_name(struct address *address, int error)
     return ATTEMPT_FAILED;
 }
 
+/* All that the name stands for; a refusal counts for more than that nobody listens. */
 static enum attempt try_address(struct address *address, const struct secret *secret,
-                                int64_t deadline_ns, struct cddpi_stream *out_stream,
-                                cddp_status *out)
+                                int64_t deadline_ns, struct cddpi_stream *out_stream)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *infos = NULL;
@@ -286,7 +280,7 @@ static enum attempt try_address(struct address *address, const struct secret *se
             (void)cddpi_fail_errno(CDDP_ERR_IO, error, "connect");
             continue;
         }
-        attempt = greet(&stream, secret, deadline_ns, out);
+        attempt = greet(&stream, secret, deadline_ns);
         if (attempt == ATTEMPT_OK) {
             *out_stream = stream;
         } else {
@@ -316,40 +310,87 @@ static void pause_ms(uint32_t ms, int64_t deadline_ns)
     nanosleep(&pause, NULL);
 }
 
-cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns,
-                              struct cddpi_stream *out)
-{
-    struct address address = {0};
+/* A connection that is still looked for. */
+struct search {
+    struct address address;
     struct secret secret;
-    cddp_status status = parse_address(text, &address);
-    uint32_t pause = FIRST_PAUSE_MS;
-    int64_t log_ns = cddpi_deadline_ns(LOG_MS);
+    bool was_refused;
+    struct cddpi_failure refusal; /* the last one, if so */
+    int64_t log_ns;               /* when waiting is worth a line in the log; 0: it was said */
+};
 
-    if (status == CDDP_OK) {
-        status = cddpi_encryption(token, &secret.encrypts);
+static void note_refusal(struct search *search, const char *text, int64_t deadline_ns)
+{
+    search->refusal = *cddpi_last_failure();
+    if (!search->was_refused) {
+        cddpi_log(
+            CDDPI_LOG_WARN,
+            "store tcp://%s: %s (who says that has proved nothing, so it is tried again for %d s)",
+            text, search->refusal.text, cddpi_left_ms(deadline_ns) / 1000);
+        search->was_refused = true;
+        search->log_ns = 0;
     }
-    if (status != CDDP_OK) {
-        return status;
+}
+
+/* The deadline has come. */
+static cddp_status give_up(const struct search *search, enum attempt last)
+{
+    if (!search->was_refused) {
+        return cddpi_fail_prefix(CDDP_ERR_TIMEOUT, "not open at the deadline; last attempt");
     }
-    cddpi_store_key(token, secret.encrypts, secret.key);
+    if (last != ATTEMPT_REFUSED) {
+        (void)cddpi_fail_suffix(CDDP_ERR_TIMEOUT, "; before that: %s", search->refusal.text);
+    }
+    return cddpi_fail_prefix((cddp_status)search->refusal.status,
+                             "not open at the deadline; last attempt");
+}
+
+static cddp_status find(struct search *search, const char *text, int64_t deadline_ns,
+                        struct cddpi_stream *out)
+{
+    uint32_t pause = FIRST_PAUSE_MS;
+
     for (;;) {
-        enum attempt attempt = try_address(&address, &secret, deadline_ns, out, &status);
+        enum attempt attempt = try_address(&search->address, &search->secret, deadline_ns, out);
 
         if (attempt == ATTEMPT_OK) {
             return CDDP_OK;
         }
-        if (attempt == ATTEMPT_HOPELESS) {
-            return status;
+        if (attempt == ATTEMPT_REFUSED) {
+            note_refusal(search, text, deadline_ns);
+            pause = LONGEST_PAUSE_MS; /* it will hardly think otherwise soon */
         }
-        if (log_ns != 0 && cddpi_left_ms(log_ns) == 0) {
+        if (search->log_ns != 0 && cddpi_left_ms(search->log_ns) == 0) {
             cddpi_log(CDDPI_LOG_WARN, "store tcp://%s: waiting, %s", text, cddp_last_error());
-            log_ns = 0;
+            search->log_ns = 0;
         }
         pause_ms(pause, deadline_ns);
         if (cddpi_left_ms(deadline_ns) == 0) {
             /* another attempt would have no time, and only hide why this one failed */
-            return cddpi_fail_prefix(CDDP_ERR_TIMEOUT, "not open at the deadline; last attempt");
+            return give_up(search, attempt);
         }
         pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
     }
+}
+
+cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns,
+                              struct cddpi_stream *out)
+{
+    struct search search = {.log_ns = cddpi_deadline_ns(LOG_MS)};
+    bool encrypts_data;
+    cddp_status status = parse_address(text, &search.address);
+
+    if (status == CDDP_OK) {
+        status = cddpi_encryption(token, &encrypts_data);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_ciphers(&search.secret.ciphers);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_store_key(token, search.secret.key);
+    status = find(&search, text, deadline_ns, out);
+    sodium_memzero(&search.secret, sizeof search.secret);
+    return status;
 }

@@ -1,12 +1,12 @@
 /* wire.h - the TCP store's messages. All numbers are little-endian, every length is bounded.
  *
- *   server: hello    magic u64, version u32, state u32 (enum cddpi_wire_state), server's nonce
- *   client: answer   magic u64, version u32, 0 u32, client's nonce, proof (auth.h)
- *   server: welcome  refused u32 (0, or 1 for a wrong token), proof
+ *   server: hello    magic u64, version u32, state u32 (enum cddpi_wire_state), nonce
+ *   client: answer   magic u64, version u32, 0 u32, offer (session.h)
+ *   server: welcome  refused u32 (0, or an enum cddpi_refused), accept (session.h)
  *
- * where answer and welcome end with a cipher's header if all that follows is encrypted (stream.h),
- *
- * then any number of requests, one at a time, except that CANCEL may follow one that waits:
+ * A hello keeps its form in every version, so that an older side can say what is wrong. All that
+ * follows is encrypted (stream.h): any number of requests, one at a time, except that CANCEL may
+ * follow one that waits:
  *
  *   request  body_bytes u32, id u32, op u8, flags u8, 0 u16, body
  *   reply    body_bytes u32, id u32, minus status u8, flag u8, 0 u16, body
@@ -16,25 +16,24 @@
 #ifndef CDDPI_STORE_WIRE_H
 #define CDDPI_STORE_WIRE_H
 
-#include "store/auth.h"
 #include "store/request.h"
+#include "store/session.h"
 
 #include <string.h>
 
 #define CDDPI_WIRE_MAGIC UINT64_C(0x31726f7473706463) /* "cdpstor1" */
 
 enum {
-    CDDPI_WIRE_VERSION = 2,
+    CDDPI_WIRE_VERSION = 3,
     CDDPI_WIRE_HELLO_BYTES = 16 + CDDPI_NONCE_BYTES,
-    CDDPI_WIRE_ANSWER_BYTES = 16 + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES,
-    CDDPI_WIRE_WELCOME_BYTES = 4 + CDDPI_AUTH_BYTES,
+    CDDPI_WIRE_ANSWER_BYTES = 16 + CDDPI_OFFER_BYTES,
+    CDDPI_WIRE_WELCOME_BYTES = 4 + CDDPI_ACCEPT_BYTES,
     CDDPI_WIRE_HEAD_BYTES = 12
 };
 
 enum cddpi_wire_state {
     CDDPI_WIRE_READY,
-    CDDPI_WIRE_FULL,    /* it can take no more clients */
-    CDDPI_WIRE_ENCRYPTS /* ready, and has CDDP_ENCRYPT=1: the client must have it, too */
+    CDDPI_WIRE_FULL /* it can take no more clients */
 };
 
 struct cddpi_wire_head {
@@ -45,10 +44,9 @@ struct cddpi_wire_head {
 };
 
 /** The key with which both sides prove the token. */
-static inline void cddpi_store_key(const char *token, bool encrypts,
-                                   uint8_t out[CDDPI_AUTH_KEY_BYTES])
+static inline void cddpi_store_key(const char *token, uint8_t out[CDDPI_AUTH_KEY_BYTES])
 {
-    cddpi_auth_key(token, encrypts ? "cddp tcp store encrypted" : "cddp tcp store", out);
+    cddpi_auth_key(token, "cddp tcp store", out);
 }
 
 static inline void cddpi_put_u16(uint8_t *to, uint16_t number)

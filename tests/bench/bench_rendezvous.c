@@ -6,6 +6,7 @@
  * Usage: bench_rendezvous [ranks [processes]]. Prints one line of JSON. */
 #include "base/clock.h"
 #include "store/server.h"
+#include "store/stream.h"
 #include "store/wire.h"
 
 #include <arpa/inet.h>
@@ -46,15 +47,16 @@ enum phase {
 };
 
 struct rank {
-    int fd;
     int number;
     enum phase phase;
     int64_t again_ns; /* 0, or when it connects again */
-    uint8_t welcome[CDDPI_AUTH_BYTES];
+    struct cddpi_session session;
+    struct cddpi_stream stream; /* encrypted once both have greeted */
+    bool is_blocked;            /* not all of `out` could be sent */
     uint8_t *in;
     size_t room; /* of in: REPLY_BYTES; rank 0, which reads the list, has more */
     size_t have;
-    size_t sent; /* of what does not go at once */
+    size_t sent; /* of out */
     struct cddpi_buffer out;
 };
 
@@ -74,6 +76,7 @@ struct process {
     int epoll_fd;
     struct sockaddr_in server;
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    uint32_t ciphers;
 };
 
 static void fail(const char *what)
@@ -84,10 +87,10 @@ static void fail(const char *what)
 
 static void watch(struct process *process, struct rank *rank, int operation)
 {
-    struct epoll_event event = {
-        .events = rank->sent < rank->out.bytes ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = rank};
+    struct epoll_event event = {.events = rank->is_blocked ? EPOLLIN | EPOLLOUT : EPOLLIN,
+                                .data.ptr = rank};
 
-    if (epoll_ctl(process->epoll_fd, operation, rank->fd, &event) != 0) {
+    if (epoll_ctl(process->epoll_fd, operation, rank->stream.fd, &event) != 0) {
         fail("epoll_ctl");
     }
 }
@@ -96,16 +99,18 @@ static void begin(struct process *process, struct rank *rank)
 {
     int on = 1;
 
-    rank->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (rank->fd < 0) {
+    rank->stream.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (rank->stream.fd < 0) {
         fail("socket");
     }
-    (void)setsockopt(rank->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(rank->fd, (struct sockaddr *)&process->server, sizeof process->server) != 0 &&
+    (void)setsockopt(rank->stream.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(rank->stream.fd, (struct sockaddr *)&process->server, sizeof process->server) !=
+            0 &&
         errno != EINPROGRESS) {
         fail("connect");
     }
     rank->phase = CONNECT;
+    rank->is_blocked = false;
     rank->have = rank->sent = rank->out.bytes = 0;
     rank->again_ns = 0;
     watch(process, rank, EPOLL_CTL_ADD);
@@ -116,9 +121,11 @@ static void drop(struct rank *rank)
 {
     struct linger at_once = {.l_onoff = 1, .l_linger = 0};
 
-    (void)setsockopt(rank->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close(rank->fd);
-    rank->fd = -1;
+    (void)setsockopt(rank->stream.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    cddpi_cipher_destroy(rank->stream.cipher);
+    rank->stream.cipher = NULL;
+    close(rank->stream.fd);
+    rank->stream.fd = -1;
 }
 
 /* Refused, or pushed out by those behind it: come again after a random moment, as ranks do. */
@@ -134,25 +141,30 @@ static void retry(struct process *process, struct rank *rank)
 
 static void flush(struct process *process, struct rank *rank)
 {
-    bool waited = rank->sent > 0;
+    bool was_blocked = rank->is_blocked;
+    bool is_sent = true;
 
-    while (rank->sent < rank->out.bytes) {
-        ssize_t sent = send(rank->fd, rank->out.data + rank->sent, rank->out.bytes - rank->sent,
-                            MSG_NOSIGNAL);
+    while (is_sent && rank->sent < rank->out.bytes) {
+        struct iovec parts[2] = {{rank->out.data + rank->sent, rank->out.bytes - rank->sent},
+                                 {NULL, 0}};
+        ssize_t sent = cddpi_stream_send(&rank->stream, parts);
 
-        if (sent < 0 && errno == EAGAIN) {
-            watch(process, rank, EPOLL_CTL_MOD);
-            return;
+        is_sent = sent >= 0;
+        if (is_sent) {
+            process->totals.bytes += (uint64_t)sent;
+            rank->sent += (size_t)sent;
         }
-        if (sent < 0) {
-            retry(process, rank);
-            return;
-        }
-        process->totals.bytes += (uint64_t)sent;
-        rank->sent += (size_t)sent;
     }
-    rank->sent = rank->out.bytes = 0;
-    if (waited) {
+    is_sent = is_sent && cddpi_stream_flush(&rank->stream);
+    if (!is_sent && errno != EAGAIN) {
+        retry(process, rank);
+        return;
+    }
+    rank->is_blocked = !is_sent;
+    if (is_sent) {
+        rank->sent = rank->out.bytes = 0;
+    }
+    if (rank->is_blocked != was_blocked) {
         watch(process, rank, EPOLL_CTL_MOD);
     }
 }
@@ -176,7 +188,6 @@ static void ask(struct process *process, struct rank *rank, enum phase phase,
 static void answer(struct process *process, struct rank *rank)
 {
     uint8_t out[CDDPI_WIRE_ANSWER_BYTES] = {0};
-    uint8_t *nonce = out + 16;
 
     if (cddpi_get_u32(rank->in + 12) != 0) {
         retry(process, rank);
@@ -184,9 +195,7 @@ static void answer(struct process *process, struct rank *rank)
     }
     cddpi_put_u64(out, CDDPI_WIRE_MAGIC);
     cddpi_put_u32(out + 8, CDDPI_WIRE_VERSION);
-    cddpi_random_bytes(nonce, CDDPI_NONCE_BYTES);
-    cddpi_auth_make(process->key, "client", rank->in + 16, nonce, nonce + CDDPI_NONCE_BYTES);
-    cddpi_auth_make(process->key, "server", rank->in + 16, nonce, rank->welcome);
+    cddpi_session_offer(&rank->session, process->key, rank->in + 16, process->ciphers, out + 16);
     if (!cddpi_buffer_reserve(&rank->out, sizeof out)) {
         fail("no memory");
     }
@@ -309,8 +318,12 @@ static void take(struct process *process, struct rank *rank)
     }
     if (phase == GREET) {
         if (cddpi_get_u32(rank->in) != 0 ||
-            memcmp(rank->in + 4, rank->welcome, sizeof rank->welcome) != 0) {
+            !cddpi_session_confirm(&rank->session, 0, rank->in + 4)) {
             fail("the token was refused");
+        }
+        rank->stream.cipher = cddpi_cipher_create(&rank->session);
+        if (rank->stream.cipher == NULL) {
+            fail("no memory");
         }
     } else {
         cddpi_wire_get_head(rank->in, &head);
@@ -323,14 +336,15 @@ static void take(struct process *process, struct rank *rank)
 
 static void receive(struct process *process, struct rank *rank)
 {
-    while (rank->fd >= 0) {
+    while (rank->stream.fd >= 0) {
         size_t more = wanted(rank) - rank->have;
+        struct iovec parts[2] = {{rank->in + rank->have, more}, {NULL, 0}};
         ssize_t got;
 
         if (rank->have + more >= rank->room) {
             fail("a reply is too long");
         }
-        got = recv(rank->fd, rank->in + rank->have, more, 0);
+        got = cddpi_stream_recv(&rank->stream, parts);
         if (got < 0 && errno == EAGAIN) {
             return;
         }
@@ -352,7 +366,7 @@ static void begin_again(struct process *process)
     for (int i = 0; i < process->count; i++) {
         struct rank *rank = &process->ranks[i];
 
-        if (rank->fd < 0 && rank->again_ns != 0 && cddpi_left_ms(rank->again_ns) == 0) {
+        if (rank->stream.fd < 0 && rank->again_ns != 0 && cddpi_left_ms(rank->again_ns) == 0) {
             begin(process, rank);
         }
     }
@@ -383,7 +397,7 @@ static void join(struct process *process, int first)
         for (int i = 0; i < count; i++) {
             struct rank *rank = events[i].data.ptr;
 
-            if ((events[i].events & EPOLLOUT) != 0 && rank->fd >= 0) {
+            if ((events[i].events & EPOLLOUT) != 0 && rank->stream.fd >= 0) {
                 flush(process, rank);
             }
             receive(process, rank);
@@ -425,7 +439,10 @@ static int join_all(int ranks, int processes, uint16_t port, const char *token,
         if (pid == 0) {
             raise_file_limit();
             srand((unsigned)i);
-            cddpi_auth_key(token, "cddp tcp store", process.key);
+            cddpi_store_key(token, process.key);
+            if (cddpi_ciphers(&process.ciphers) != CDDP_OK) {
+                fail(cddp_last_error());
+            }
             join(&process, first);
             totals[i] = process.totals;
             _exit(0);

@@ -1,7 +1,9 @@
 /* fuzz_net_tcp.c - what comes to a rank from other hosts, or from strangers. The first byte says as
  * what: the greeting of one who connects (0) or listens (1), control messages (2), or messages on
- * two connections (3); bit 3: encrypted. The rest are pieces: a byte with the connection (bit 0), a
- * byte with a length, and so many bytes. */
+ * two connections (3); bit 3: data are encrypted, too. The rest are pieces: a byte with the
+ * connection (bit 0), whether the bytes go as they are where they should be encrypted (bit 1), and
+ * whether they are the head of a frame without its signature, which is put behind 32 bytes (bit 2);
+ * a byte with a length, and so many bytes. */
 #include "fuzz/fuzz.h"
 #include "group/net/tcp/attempt.h"
 #include "group/net/tcp/ops.h"
@@ -16,13 +18,17 @@
 
 #define TOKEN "token"
 enum { COMES_IN, GOES_OUT, CONTROLS, SENDS, KINDS_MASK = 3, ENCRYPTED = 8, RECVS = 5 };
+enum { RAW = 2, SIGNED = 4, HEAD_BYTES = TCP_FRAME_BYTES - TCP_SIGNATURE_BYTES };
 
 static const int host_of[] = {0, 1};
 static const int leaders[] = {0, 1};
 static struct tcp_offer offers[2];
 static struct tcp_pair *pairs[2];
 static struct cddpi_carrier tcp;
-static int peers[2]; /* the other ends */
+static struct peer {
+    struct cddpi_stream stream;
+    struct tcp_signature signature;
+} peers[2]; /* the other ends */
 static uint8_t memory[RECVS][1 << 10];
 static struct cddpi_transfer recvs[RECVS];
 
@@ -52,6 +58,7 @@ static void set_up(bool encrypts)
                                  .offers = offers,
                                  .pairs = pairs,
                                  .listener = {.listen_fd = -1}};
+    fuzz_check(cddpi_ciphers(&tcp.ciphers) == CDDP_OK, "no ciphers");
     cddpi_tcp_job("job", tcp.job);
     pthread_mutex_init(&tcp.lock, NULL);
     pthread_cond_init(&tcp.opened, NULL);
@@ -77,7 +84,8 @@ static void tear_down(void)
     close(tcp.net_wake_fd);
     close(tcp.data_wake_fd);
     for (int i = 0; i < 2; i++) {
-        close(peers[i]);
+        cddpi_cipher_destroy(peers[i].stream.cipher);
+        close(peers[i].stream.fd);
     }
     pthread_cond_destroy(&tcp.opened);
     pthread_mutex_destroy(&tcp.lock);
@@ -90,7 +98,7 @@ static int connect_end(int i)
 
     fuzz_check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
                "no sockets");
-    peers[i] = ends[1];
+    peers[i] = (struct peer){.stream = {.fd = ends[1]}};
     return ends[0];
 }
 
@@ -120,15 +128,40 @@ static void make_connection(int i, unsigned slot)
     static const uint8_t key[CDDPI_AUTH_KEY_BYTES];
     static const uint8_t nonce[CDDPI_NONCE_BYTES];
     struct cddpi_stream stream = {.fd = connect_end(i)};
-    uint8_t header[CDDPI_CIPHER_HEADER_BYTES];
+    struct cddpi_session client, server;
+    uint8_t offer[CDDPI_OFFER_BYTES];
+    uint8_t accept[CDDPI_ACCEPT_BYTES];
 
-    if (tcp.encrypts) {
-        stream.cipher = cddpi_cipher_create(key, "server", nonce, nonce, header);
-        fuzz_check(stream.cipher != NULL, "no memory");
-        fuzz_check(cddpi_cipher_accept(stream.cipher, key, "client", nonce, nonce, header),
-                   "no cipher");
+    cddpi_session_offer(&client, key, nonce, tcp.ciphers, offer);
+    fuzz_check(cddpi_session_check(&server, key, nonce, offer) &&
+                   cddpi_session_accept(&server, 0, tcp.ciphers, accept) &&
+                   cddpi_session_confirm(&client, 0, accept),
+               "no session");
+    if (tcp_is_encrypted(&tcp, slot)) {
+        stream.cipher = cddpi_cipher_create(&server);
+        peers[i].stream.cipher = cddpi_cipher_create(&client);
+        fuzz_check(stream.cipher != NULL && peers[i].stream.cipher != NULL, "no memory");
     }
-    cddpi_tcp_pair_fill(&tcp, pairs[1], slot, &stream);
+    cddpi_tcp_signature_init(&peers[i].signature, &client, true);
+    cddpi_tcp_pair_fill(&tcp, pairs[1], slot, &stream, &server);
+}
+
+static void send_piece(struct peer *peer, uint8_t how, const uint8_t *data, size_t bytes)
+{
+    uint8_t message[256 + TCP_SIGNATURE_BYTES];
+    struct cddpi_stream plain = {.fd = peer->stream.fd};
+    struct iovec parts[2] = {{message, bytes}, {NULL, 0}};
+
+    if (bytes == 0) {
+        return;
+    }
+    memcpy(message, data, bytes);
+    if ((how & SIGNED) != 0 && bytes >= HEAD_BYTES) {
+        cddpi_tcp_head_sign(data, &peer->signature, message + HEAD_BYTES);
+        memcpy(message + TCP_FRAME_BYTES, data + HEAD_BYTES, bytes - HEAD_BYTES);
+        parts[0].iov_len += TCP_SIGNATURE_BYTES;
+    }
+    (void)!cddpi_stream_send((how & RAW) != 0 ? &plain : &peer->stream, parts);
 }
 
 static void start_recvs(void)
@@ -206,12 +239,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     set_up((data[0] & ENCRYPTED) != 0);
     set_up_kind(data[0] & KINDS_MASK);
     for (size_t at = 1; at + 2 <= size;) {
-        int peer = peers[data[at] & 1];
+        uint8_t how = data[at];
         size_t bytes = data[at + 1];
 
         at += 2;
         bytes = bytes < size - at ? bytes : size - at;
-        (void)!send(peer, data + at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send_piece(&peers[how & 1], how, data + at, bytes);
         serve();
         at += bytes;
     }

@@ -1,13 +1,15 @@
 /* fuzz_store_client.c - what a store's server, or what pretends to be one, may send to a rank. If
- * the first byte is odd the rest comes instead of a greeting, else as replies after a good one, to
- * one operation of each kind. */
+ * the first byte is odd the rest comes instead of a greeting; else after a good one, as replies to
+ * one operation of each kind, or, if bit 1 is set, in the place of encrypted ones. */
 #include "fuzz/fuzz.h"
 #include "store/store.h"
+#include "store/stream.h"
 #include "store/wire.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,36 +20,60 @@ static struct {
     pthread_mutex_t lock;
     const uint8_t *data;
     size_t size;
-    bool greets;
+    bool greets, is_raw;
 } input = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uint16_t port;
 
 /* What a caller gets from now on. */
-static void offer(const uint8_t *data, size_t size, bool greets)
+static void offer(const uint8_t *data, size_t size, uint8_t how)
 {
     pthread_mutex_lock(&input.lock);
     input.data = data;
     input.size = size;
-    input.greets = greets;
+    input.greets = (how & 1) == 0;
+    input.is_raw = (how & 2) != 0;
     pthread_mutex_unlock(&input.lock);
 }
 
-static void greet(int fd)
+/* NULL: the caller has gone. */
+static struct cddpi_cipher *greet(int fd)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES] = {0};
     uint8_t answer[CDDPI_WIRE_ANSWER_BYTES];
     uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES] = {0};
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    struct cddpi_session session;
 
-    cddpi_auth_key(TOKEN, "cddp tcp store", key);
+    cddpi_store_key(TOKEN, key);
     cddpi_put_u64(hello, CDDPI_WIRE_MAGIC);
     cddpi_put_u32(hello + 8, CDDPI_WIRE_VERSION);
     (void)!send(fd, hello, sizeof hello, MSG_NOSIGNAL);
-    if (recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer) {
-        cddpi_auth_make(key, "server", hello + 16, answer + 16, welcome + 4);
-        (void)!send(fd, welcome, sizeof welcome, MSG_NOSIGNAL);
+    if (recv(fd, answer, sizeof answer, MSG_WAITALL) != sizeof answer) {
+        return NULL;
     }
+    fuzz_check(cddpi_session_check(&session, key, hello + 16, answer + 16) &&
+                   cddpi_session_accept(&session, 0, session.ciphers, welcome + 4),
+               "a client made no proper offer");
+    (void)!send(fd, welcome, sizeof welcome, MSG_NOSIGNAL);
+    return cddpi_cipher_create(&session);
+}
+
+/* Say what there is to say to one caller. */
+static void speak(int fd)
+{
+    struct cddpi_stream stream = {.fd = fd};
+    struct iovec parts[2] = {{(void *)(uintptr_t)input.data, input.size}, {NULL, 0}};
+
+    if (input.greets) {
+        stream.cipher = greet(fd);
+    }
+    if (input.size > 0 && (!input.greets || input.is_raw || stream.cipher == NULL)) {
+        (void)!send(fd, input.data, input.size, MSG_NOSIGNAL);
+    } else if (input.size > 0) {
+        (void)!cddpi_stream_send(&stream, parts);
+    }
+    cddpi_cipher_destroy(stream.cipher);
 }
 
 /* Serve one caller after the other, each with the input of the moment. */
@@ -61,10 +87,7 @@ static void *serve(void *argument)
 
         fuzz_check(fd >= 0, "no caller");
         pthread_mutex_lock(&input.lock);
-        if (input.greets) {
-            greet(fd);
-        }
-        (void)!send(fd, input.data, input.size, MSG_NOSIGNAL);
+        speak(fd);
         pthread_mutex_unlock(&input.lock);
         (void)shutdown(fd, SHUT_WR);
         while (recv(fd, bytes, sizeof bytes, 0) > 0) {
@@ -142,9 +165,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     if (port == 0) {
+        (void)setenv("CDDP_LOG", "off", 0); /* a line for each refusal */
         start_server();
     }
-    offer(data + 1, size - 1, data[0] % 2 == 0);
+    offer(data + 1, size - 1, data[0]);
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
     options.url = url;
     options.token = TOKEN;
@@ -155,6 +179,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         use(store);
     }
     cddp_store_close(store);
-    offer(NULL, 0, false); /* what is late to be served: the caller has gone */
+    offer(NULL, 0, 1); /* what is late to be served: the caller has gone */
     return 0;
 }

@@ -1,18 +1,20 @@
 /* fuzz_store_server.c - what two clients may send to the store's server, in pieces and in turns.
  * The first byte says who proves the token (bits 0 and 1); the rest are pieces: a byte with the
- * client (bit 0), whether it leaves its replies unread (bit 1) and whether the launcher sets a key
- * before (bit 2), a byte with a length, and so many bytes. */
+ * client (bit 0), whether it leaves its replies unread (bit 1), whether the launcher sets a key
+ * before (bit 2) and whether one that has proved the token sends the bytes as they are, instead of
+ * encrypted (bit 3); a byte with a length, and so many bytes. */
 #include "fuzz/fuzz.h"
 #include "store/server_client.h"
 
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CLIENTS = 2, PROVES = 1, DEAF = 2, SETS = 4 };
+enum { CLIENTS = 2, PROVES = 1, DEAF = 2, SETS = 4, RAW = 8 };
 
 static struct cddpi_client_host host;
-static int peers[CLIENTS]; /* the clients' ends */
+static struct cddpi_stream peers[CLIENTS]; /* the clients' ends */
 
 /* Serve until nothing is to be done. */
 static void run(void)
@@ -28,9 +30,14 @@ static void run(void)
     }
 }
 
-static void send_all(int fd, const uint8_t *data, size_t size)
+static void send_all(struct cddpi_stream *peer, const uint8_t *data, size_t size, bool is_raw)
 {
-    (void)!send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    struct cddpi_stream plain = {.fd = peer->fd};
+    struct iovec parts[2] = {{(void *)(uintptr_t)data, size}, {NULL, 0}};
+
+    if (size > 0) {
+        (void)!cddpi_stream_send(is_raw ? &plain : peer, parts);
+    }
     run();
 }
 
@@ -43,34 +50,42 @@ static void drain(int fd)
     }
 }
 
-static void prove(int fd)
+static void prove(struct cddpi_stream *peer)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
     uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
-    uint8_t *nonce = answer + 16;
+    uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES];
+    struct cddpi_session session;
 
-    fuzz_check(recv(fd, hello, sizeof hello, MSG_DONTWAIT) == sizeof hello, "no greeting");
+    fuzz_check(recv(peer->fd, hello, sizeof hello, MSG_DONTWAIT) == sizeof hello, "no greeting");
     cddpi_put_u64(answer, CDDPI_WIRE_MAGIC);
     cddpi_put_u32(answer + 8, CDDPI_WIRE_VERSION);
-    cddpi_auth_make(host.key, "client", hello + 16, nonce, nonce + CDDPI_NONCE_BYTES);
-    send_all(fd, answer, sizeof answer);
+    cddpi_session_offer(&session, host.key, hello + 16, host.ciphers, answer + 16);
+    send_all(peer, answer, sizeof answer, true);
+    fuzz_check(recv(peer->fd, welcome, sizeof welcome, MSG_DONTWAIT) == sizeof welcome &&
+                   cddpi_session_confirm(&session, 0, welcome + 4),
+               "no welcome");
+    peer->cipher = cddpi_cipher_create(&session);
+    fuzz_check(peer->cipher != NULL, "no memory");
 }
 
 static void set_up(uint8_t who)
 {
     host = (struct cddpi_client_host){.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
                                       .table = cddpi_table_create()};
-    cddpi_auth_key("token", "cddp tcp store", host.key);
+    (void)setenv("CDDP_LOG", "off", 0); /* a line for each stranger */
+    fuzz_check(cddpi_ciphers(&host.ciphers) == CDDP_OK, "no ciphers");
+    cddpi_store_key("token", host.key);
     fuzz_check(host.epoll_fd >= 0 && host.table != NULL, "no server");
     for (int i = 0; i < CLIENTS; i++) {
         int ends[2];
 
         fuzz_check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
                    "no sockets");
-        peers[i] = ends[1];
+        peers[i] = (struct cddpi_stream){.fd = ends[1]};
         cddpi_client_accept(&host, ends[0], INT64_MAX);
         if ((who >> i & PROVES) != 0) {
-            prove(peers[i]);
+            prove(&peers[i]);
         }
     }
     fuzz_check(host.authenticated.count == (size_t)(who & 1) + (who >> 1 & 1),
@@ -88,7 +103,8 @@ static void tear_down(void)
     cddpi_client_reap(&host);
     cddpi_table_destroy(host.table);
     for (int i = 0; i < CLIENTS; i++) {
-        close(peers[i]);
+        cddpi_cipher_destroy(peers[i].cipher);
+        close(peers[i].fd);
     }
     close(host.epoll_fd);
 }
@@ -109,9 +125,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             (void)cddpi_client_set(&host, (struct cddpi_slice){(const uint8_t *)"k", 1},
                                    (struct cddpi_slice){&how, 1});
         }
-        send_all(peers[how & 1], data + at, bytes);
+        send_all(&peers[how & 1], data + at, bytes, (how & RAW) != 0);
         if ((how & DEAF) == 0) {
-            drain(peers[how & 1]);
+            drain(peers[how & 1].fd);
         }
         at += bytes;
     }

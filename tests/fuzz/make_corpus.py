@@ -41,7 +41,10 @@ def store():
     put("store_server", "deaf", pieces((2, message(SET, key(b"k") + b"v" * 200)), (2, message(GET, key(b"k")) * 12),
                                        (0, message(GET, key(b"k")))))
     put("store_server", "stranger", pieces(
-        (0, struct.pack("<QII", 0x31726F7473706463, 2, 0) + bytes(64)), (1, b"GET / HTTP/1.1\r\n\r\n"), who=0))
+        (0, struct.pack("<QII", 0x31726F7473706463, 3, 0) + bytes(100)), (1, b"GET / HTTP/1.1\r\n\r\n"), who=0))
+    put("store_server", "older", pieces((0, struct.pack("<QII", 0x31726F7473706463, 2, 0) + bytes(64)), who=0))
+    put("store_server", "records", pieces((8, struct.pack("<I", 40) + bytes(40)), (9, struct.pack("<I", 70000)),
+                                          (0, message(GET, key(b"k")))))
     good = [message(0), message(0, b"value", 2), message(0, b"6", 3), message(0, b"w", 4, 1), message(0, b"", 5),
             message(0, b"", 6, 1), message(0, key(b"job/a") + key(b"job/b"), 7),
             message(0, key(b"job/a") + struct.pack("<I", 5) + b"value" + key(b"job/b") + struct.pack("<I", 0), 8)]
@@ -49,12 +52,14 @@ def store():
     good[1] = message(4, b"", 2)  # CDDP_ERR_TIMEOUT, and of a wait with what was missing
     good[4] = message(4, struct.pack("<I", 2) + key(b"job/a") + key(b"job/b"), 5)
     put("store_client", "late", b"\0" + message(0, b"of another", 99) + b"".join(good))
-    put("store_client", "greeting", b"\1" + struct.pack("<QII", 0x31726F7473706463, 2, 0) + bytes(32) + bytes(36))
-    put("store_client", "full", b"\1" + struct.pack("<QII", 0x31726F7473706463, 2, 1) + bytes(32))
+    put("store_client", "greeting", b"\1" + struct.pack("<QII", 0x31726F7473706463, 3, 0) + bytes(32) + bytes(72))
+    put("store_client", "full", b"\1" + struct.pack("<QII", 0x31726F7473706463, 3, 1) + bytes(32))
+    put("store_client", "older", b"\1" + struct.pack("<QII", 0x31726F7473706463, 2, 0) + bytes(32))
+    put("store_client", "records", b"\2" + struct.pack("<I", 40) + bytes(40) + struct.pack("<I", 70000))
 
 
 def net_tcp():
-    begin = b"cddpnet\n" + struct.pack("<I", 1)
+    begin = b"cddpnet\n" + struct.pack("<I", 2)
 
     def frame(tag, data, number=0, total=None, offset=0, kind=1):
         return struct.pack("<IIQQQ", kind << 24 | tag, number, len(data) if total is None else total, offset, len(data)) + data
@@ -64,17 +69,19 @@ def net_tcp():
 
     put("net_tcp", "stranger", pieces((0, b"GET / HTTP/1.1\r\n\r\n"), (1, begin + bytes(144)), who=0))
     put("net_tcp", "answer", pieces(
-        (0, begin + struct.pack("<6I", 1, 0, 1, 0, 2, 0) + bytes(120)), (1, begin[:8]), (1, begin[8:]), who=0))
-    put("net_tcp", "hello", pieces((0, begin + bytes(32)), (0, struct.pack("<I", 2) + bytes(56)),
-                                   (1, begin + bytes(32)), (1, bytes(60)), who=1))
+        (0, begin + struct.pack("<6I", 1, 0, 1, 0, 2, 0) + bytes(132)), (1, begin[:8]), (1, begin[8:]), who=0))
+    put("net_tcp", "hello", pieces((0, begin + bytes(32)), (0, struct.pack("<I", 2) + bytes(68)),
+                                   (1, begin + bytes(32)), (1, bytes(72)), who=1))
     put("net_tcp", "control", pieces((0, b"hh"), (0, abort(b"rank 1: gone")[:20]), (0, abort(b"rank 1: gone")[20:]),
-                                     (1, frame(1, b"0123456789")), (0, b"hg"), who=2))
+                                     (5, frame(1, b"0123456789")), (0, b"hg"), who=2))
+    put("net_tcp", "injected", pieces((2, abort(b"rank 1: gone")), (1, frame(0, b"", kind=2)), who=2))
     put("net_tcp", "frames", pieces(
-        (0, frame(1, b"0123456789") + frame(2, b"", 1)), (1, frame(3, bytes(100), 2, 1000, 900)),
-        (0, frame(4, b"x" * 33, 4)), (1, frame(3, bytes(200), 2, 1000, 0)), (0, frame(0, b"", kind=2)), who=3))
-    put("net_tcp", "mismatch", pieces((0, frame(1, b"012345678")), (1, frame(9, b"1", 7)), who=3))
-    put("net_tcp", "records", pieces((0, struct.pack("<I", 50) + bytes(50)), (1, struct.pack("<I", 70000)), who=11))
-    put("net_tcp", "encrypted", pieces((0, begin + struct.pack("<6I", 1, 0, 1, 1, 2, 1) + bytes(120)), who=8))
+        (4, frame(1, b"0123456789")), (4, frame(2, b"", 1)), (5, frame(3, bytes(100), 2, 1000, 900)),
+        (4, frame(4, b"x" * 33, 4)), (5, frame(3, bytes(200), 2, 1000, 0)), (4, frame(0, b"", kind=2)), who=3))
+    put("net_tcp", "mismatch", pieces((4, frame(1, b"012345678")), (5, frame(9, b"1", 7)), who=3))
+    put("net_tcp", "records", pieces((2, struct.pack("<I", 50) + bytes(50)), (3, struct.pack("<I", 70000)), who=11))
+    put("net_tcp", "secret", pieces((4, frame(1, b"0123456789")), (5, frame(2, b"", 1)), (4, frame(0, b"", kind=2)), who=11))
+    put("net_tcp", "encrypted", pieces((0, begin + struct.pack("<6I", 1, 0, 1, 1, 2, 1) + bytes(132)), who=8))
 
 
 def safetensors():

@@ -497,6 +497,16 @@ static void waits(void)
     fflush(stdout);
 }
 
+/* Which carrier it would be, for data between hosts. */
+static void chooses(void)
+{
+    const struct cddpi_carrier_ops *carrier = cddpi_carrier_choose(NULL);
+
+    MUST(carrier != NULL);
+    cddpi_carrier_warn(carrier);
+    printf("rank %d takes %s\n", cddp_group_rank(group), carrier->name);
+}
+
 static const struct action {
     const char *name;
     void (*run)(void);
@@ -507,7 +517,7 @@ static const struct action {
     {"dies", dies},           {"fails", fails},
     {"cuts", cuts},           {"misses", misses},
     {"breaks", breaks},       {"stands", stands},
-    {"waits", waits},
+    {"waits", waits},         {"chooses", chooses},
 #ifdef OWNS_MPI
     {"halves", halves},       {"both", both},
     {"refuses", refuses},     {"serializes", serializes},

@@ -10,7 +10,7 @@
  * the group's, say "joined" and stay until $GO/end is there. $HOSTS: each is on a host of its own.
  */
 #include "group/net/tcp/hello.h"
-#include "store/auth.h"
+#include "store/session.h"
 #include "store/wire.h"
 
 #include <cddp/cddp.h>
@@ -179,18 +179,21 @@ static bool carrier_lets_in(const char *host, const char *port, const char *toke
     uint8_t welcome[TCP_WELCOME_BYTES];
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
     struct tcp_welcome got = {.reply = TCP_WRONG_TOKEN};
+    struct cddpi_session session;
+    uint32_t ciphers;
     int fd = connect_to(host, port);
     bool is_in = false;
 
-    if (fd >= 0 && recv(fd, hello, sizeof hello, MSG_WAITALL) == sizeof hello) {
-        cddpi_random_bytes(answer.nonce, sizeof answer.nonce);
+    if (fd >= 0 && cddpi_ciphers(&ciphers) == CDDP_OK &&
+        recv(fd, hello, sizeof hello, MSG_WAITALL) == sizeof hello) {
         cddpi_tcp_key(token, purpose, key);
-        cddpi_auth_make(key, "client", hello + 12, answer.nonce, answer.proof);
+        cddpi_session_offer(&session, key, hello + 12, ciphers, answer.offer);
         cddpi_tcp_answer_put(&answer, message);
         (void)!send(fd, message, sizeof message, MSG_NOSIGNAL);
         is_in = recv(fd, welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome &&
                 cddpi_tcp_welcome_get(welcome, &got) &&
                 (got.reply == TCP_WELCOME || got.reply == TCP_HAVE_ONE);
+        cddpi_session_wipe(&session);
     }
     if (fd >= 0) {
         close(fd);

@@ -10,6 +10,7 @@ struct wanted {
     const char *backend;
     const char *says; /* the backend, or a part of the error */
     cddp_status status;
+    const char *encrypt; /* NULL: not set */
     bool user_told_nccl;
     int fault; /* of rank 1: 1 dies, 2 does not call, 3 calls something else */
 };
@@ -25,6 +26,9 @@ static cddp_status create(const struct meeting *meeting, int rank, int n, cddp_g
     snprintf(host, sizeof host, "test host %c", wanted->hosts[rank]);
     setenv("CDDP_HOST_ID", host, 1);
     setenv("CDDP_FAKE_CUDA_DEVICES", "3", 1);
+    if (wanted->encrypt != NULL) {
+        setenv("CDDP_ENCRYPT", wanted->encrypt, 1);
+    }
     if (wanted->user_told_nccl) {
         setenv("NCCL_SOCKET_IFNAME", "theirs", 1);
         setenv("NCCL_HOSTID", host + 5, 1);
@@ -108,6 +112,23 @@ static void nccl_and_staged_carry_it_between_hosts(void **state)
     try(state, 3, (struct wanted){.hosts = "aaa", .backend = "host", .says = "ipc"});
 }
 
+/* What NCCL sends between hosts nobody encrypts; on one host nothing goes over a network. */
+static void with_encryption_nccl_goes_between_hosts_only_if_it_is_named(void **state)
+{
+    need_emulated_module();
+    try(state, 2, (struct wanted){.hosts = "ab", .says = "staged", .encrypt = "1"});
+    try(state, 3,
+        (struct wanted){.hosts = "abb", .backend = "host", .says = "staged", .encrypt = "1"});
+    try(state, 2,
+        (struct wanted){.hosts = "ab", .backend = "nccl", .says = "nccl", .encrypt = "1"});
+    try(state, 2, (struct wanted){.hosts = "aa", .says = "nccl", .encrypt = "1"});
+    try(state, 2,
+        (struct wanted){.hosts = "aa",
+                        .status = CDDP_ERR_ARGUMENT,
+                        .says = "CDDP_ENCRYPT=true",
+                        .encrypt = "true"});
+}
+
 static void what_the_user_has_told_nccl_stays(void **state)
 {
     need_emulated_module();
@@ -184,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(nccl_and_staged_carry_it_between_hosts),
+        RANKS_TEST(with_encryption_nccl_goes_between_hosts_only_if_it_is_named),
         RANKS_TEST(what_the_user_has_told_nccl_stays),
         RANKS_TEST(ipc_says_why_it_cannot),
         RANKS_TEST(a_rank_of_another_host_that_fails_is_named),

@@ -301,6 +301,38 @@ static void without_mpirun_it_says_what_is_missing(void **state)
                                               "MPI_Init(), nor has an mpirun"));
 }
 
+/* Who wants data encrypted gets no MPI, which cannot do that, unless he has named it. */
+static void with_encryption_mpi_is_taken_only_if_it_is_named(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_MPIRUN();
+    MPIRUN(&job, 2, NULL, launcher_path("tests/net_mpi_rank"), "chooses");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "rank 1 takes mpi\n");
+    launcher_end(&job);
+    setenv("CDDP_ENCRYPT", "1", 1);
+    MPIRUN(&job, 2, NULL, launcher_path("tests/net_mpi_rank"), "chooses");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "rank 0 takes tcp\n");
+    assert_out(&job, "rank 1 takes tcp\n");
+    launcher_end(&job);
+    setenv("CDDP_CARRIER", "mpi", 1);
+    MPIRUN(&job, 2, NULL, launcher_path("tests/net_mpi_rank"), "chooses");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "rank 1 takes mpi\n");
+    assert_err(&job, "carrier mpi: cddp does not encrypt what goes between hosts by it");
+    launcher_end(&job);
+    unsetenv("CDDP_CARRIER");
+    setenv("CDDP_ENCRYPT", "true", 1);
+    MPIRUN(&job, 2, NULL, launcher_path("tests/net_mpi_rank"), "chooses");
+    assert_int_not_equal(job.exit_status, 0);
+    assert_err(&job, "CDDP_ENCRYPT=true: it must be 1");
+    launcher_end(&job);
+    unsetenv("CDDP_ENCRYPT");
+}
+
 /* Before the module is opened: it stays open. */
 static void a_module_that_is_not_there_is_named(void **state)
 {
@@ -341,6 +373,7 @@ int main(void)
         cmocka_unit_test(a_module_that_is_not_there_is_named),
         cmocka_unit_test(tcp_serves_where_mpi_cannot),
         cmocka_unit_test(an_unknown_carrier_is_an_error),
+        cmocka_unit_test(with_encryption_mpi_is_taken_only_if_it_is_named),
         cmocka_unit_test(without_mpirun_it_says_what_is_missing),
         cmocka_unit_test(messages_of_all_sizes_arrive_as_they_were_sent),
         cmocka_unit_test(long_messages_are_cut_and_put_together),

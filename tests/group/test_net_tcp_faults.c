@@ -224,6 +224,7 @@ static int answers_wrongly(const struct carrier_rank *self, int port, const char
     uint8_t message[TCP_ANSWER_BYTES];
     uint8_t welcome[TCP_WELCOME_BYTES];
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    struct cddpi_session session;
     struct tcp_answer answer;
     struct tcp_welcome got;
     int fd = connect_to(port);
@@ -238,7 +239,7 @@ static int answers_wrongly(const struct carrier_rank *self, int port, const char
     change(&answer);
     CHECK(recv(fd, hello, sizeof hello, MSG_WAITALL) == sizeof hello);
     cddpi_tcp_key(token, &answer.purpose, key);
-    cddpi_auth_make(key, "client", hello + 12, answer.nonce, answer.proof);
+    cddpi_session_offer(&session, key, hello + 12, self->carrier->ciphers, answer.offer);
     cddpi_tcp_answer_put(&answer, message);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
     CHECK(recv(fd, welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome);
@@ -435,7 +436,7 @@ static int wrong_token_rank(int rank, int world_size, void *argument)
 
     (void)world_size;
     CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank,
-                       rank == 1 ? "another secret than of these tests" : TOKEN, WAIT_MS,
+                       rank == 1 ? "another secret than of these tests" : TOKEN, 2000,
                        &self) == CDDP_ERR_AUTH);
     CHECK(strstr(cddp_last_error(), "token") != NULL);
     CHECK(self.carrier == NULL);

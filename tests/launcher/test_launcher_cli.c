@@ -236,7 +236,7 @@ static void the_informing_options_say_what_they_must(void **state)
         {"--env", {"CDDP_TIMEOUT_MS\n", "default: 300000; now: ", "CDDP_SPIN_US", "CDDP_LOG"}},
         {"--check",
          {"cddp 0.", "SIMD:", "this process may use", "/dev/shm", "memlock", "somaxconn",
-          "/proc/PID/fd", "oneDNN"}},
+          "/proc/PID/fd", "control always, data not"}},
     };
 
     (void)state;
@@ -250,6 +250,25 @@ static void the_informing_options_say_what_they_must(void **state)
         }
         launcher_end(&job);
     }
+}
+
+static void encryption_that_is_neither_0_nor_1_starts_nothing(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    setenv("CDDP_ENCRYPT", "true", 1);
+    LAUNCH(&job, "--nproc", "1", "--", "touch", "touched");
+    assert_int_not_equal(job.exit_status, 0);
+    assert_err(&job, "CDDP_ENCRYPT=true: it must be 1 (data between hosts are encrypted) or 0");
+    free(job.out);
+    job.out = launcher_read(job.dir, "touched");
+    assert_null(job.out);
+    launcher_end(&job);
+    LAUNCH(&job, "--check");
+    assert_out(&job, "no: CDDP_ENCRYPT=true");
+    launcher_end(&job);
+    unsetenv("CDDP_ENCRYPT");
 }
 
 static void a_dry_run_starts_nothing(void **state)
@@ -348,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_script_without_interpreter_is_named_once),
         cmocka_unit_test(a_wrong_command_line_gives_two_and_says_why),
         cmocka_unit_test(the_informing_options_say_what_they_must),
+        cmocka_unit_test(encryption_that_is_neither_0_nor_1_starts_nothing),
         cmocka_unit_test(a_dry_run_starts_nothing),
         cmocka_unit_test(a_train_conf_starts_cddp_train),
         cmocka_unit_test(the_number_of_ranks_is_asked_of_cddp_train),

@@ -212,7 +212,7 @@ static void a_wrong_token_is_refused_and_does_no_harm(void **state)
     begin_tcp(&fleet);
     START(&fleet, 0, "2", "0", "--nproc", "1", "--", "true");
     setenv("CDDP_TOKEN", "another", 1);
-    START(&fleet, 1, "2", "1", "--nproc", "1", "--", "true");
+    START(&fleet, 1, "2", "1", "--timeout", "3", "--nproc", "1", "--", "true");
     launcher_wait(&fleet.nodes[1]);
     assert_int_not_equal(fleet.nodes[1].exit_status, 0);
     assert_err(&fleet.nodes[1], "the server refused the job's token");

@@ -23,6 +23,13 @@ static int stranger(const struct place *place)
     return caller(cddpi_store_server_port(place->server));
 }
 
+static void come_and_go(const struct place *place)
+{
+    struct cddpi_stream stream = friend(place);
+
+    friend_leaves(&stream);
+}
+
 /* Whether the server closes @p fd, whatever it says before; much sooner than for want of a proof.
  */
 static bool is_dropped(int fd)
@@ -83,10 +90,11 @@ static void malformed_requests_drop_only_who_sends_them(void **state)
     struct place *place = *state;
 
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
-        int fd = friend(place);
+        struct cddpi_stream stream = friend(place);
 
-        say(fd, requests[i], sizeof requests[i]);
-        assert_true(is_dropped(fd));
+        say_secretly(&stream, requests[i], sizeof requests[i]);
+        cddpi_cipher_destroy(stream.cipher);
+        assert_true(is_dropped(stream.fd));
         works(place);
     }
 }
@@ -99,7 +107,7 @@ static void random_requests_drop_only_who_sends_them(void **state)
     for (int i = 0; i < 300; i++) {
         uint8_t message[CDDPI_WIRE_HEAD_BYTES + 256];
         struct cddpi_wire_head head;
-        int fd = friend(place);
+        struct cddpi_stream stream = friend(place);
         int count = 1 + i % 4;
 
         for (int k = 0; k < count; k++) {
@@ -111,9 +119,9 @@ static void random_requests_drop_only_who_sends_them(void **state)
             message[CDDPI_WIRE_HEAD_BYTES] %= 64; /* a key that may fit */
             message[CDDPI_WIRE_HEAD_BYTES + 1] = 0;
             cddpi_wire_put_head(message, &head);
-            say(fd, message, CDDPI_WIRE_HEAD_BYTES + head.body_bytes);
+            say_secretly(&stream, message, CDDPI_WIRE_HEAD_BYTES + head.body_bytes);
         }
-        close(fd);
+        friend_leaves(&stream);
     }
     works(place);
 }
@@ -199,7 +207,7 @@ static void silent_strangers_push_out_the_oldest_of_them_only(void **state)
     assert_true(is_dropped(fds[0])); /* the proof is waited for twice as long as this */
     assert_true(is_dropped(fds[1]));
     works(place);
-    close(friend(place));
+    come_and_go(place);
     assert_true(recv(fds[COUNT - 1], &byte, 1, MSG_DONTWAIT) != 0);
     for (int i = 2; i < COUNT; i++) {
         close(fds[i]);
@@ -264,7 +272,7 @@ static void strangers_leave_the_program_its_descriptors(void **state)
     for (int i = 0; i < COUNT; i++) {
         fds[i] = caller(port);
     }
-    close(friend(&place)); /* who has the token comes in, and behind all others */
+    come_and_go(&place); /* who has the token comes in, and behind all others */
     assert_int_equal(write(talk, "?", 1), 1);
     assert_int_equal(read(talk, &count, sizeof count), sizeof count);
     assert_in_range(count, RESERVED, 200);
@@ -288,7 +296,7 @@ static void nothing_stays_open(void **state)
         place = "tcp";
         assert_int_equal(place_set_up(&place), 0);
         fd = stranger(place);
-        close(friend(place));
+        come_and_go(place);
         works(place);
         place_tear_down(&place);
         close(fd);

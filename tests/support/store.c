@@ -105,3 +105,24 @@ bool opens_in_vain(const char *url, const char *text)
     }
     return last_error_has(text);
 }
+
+bool is_refused(const char *url, const char *token, cddp_status status, const char *text)
+{
+    cddp_store *store = NULL;
+    cddp_status got = CDDP_OK;
+
+    for (uint32_t timeout_ms = 200; timeout_ms < SUPPORT_TIMEOUT_MS; timeout_ms *= 4) {
+        got = open_store(url, token, "job/0/", timeout_ms, &store);
+        if (got == CDDP_OK || (got == status && last_error_has(text))) {
+            break;
+        }
+    }
+    if (got == CDDP_OK) {
+        cddp_store_close(store);
+    }
+    if (got != status || !last_error_has(text)) {
+        fprintf(stderr, "opening %s ended otherwise: %s\n", url, cddp_last_error());
+        return false;
+    }
+    return true;
+}

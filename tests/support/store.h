@@ -40,6 +40,11 @@ bool waits_in_vain(cddp_store *store, const char *const *keys, size_t count, uin
  */
 bool opens_in_vain(const char *url, const char *text);
 
+/* The same until opening ends with @p status, whose reason is not final: it is kept to the
+ * deadline.
+ */
+bool is_refused(const char *url, const char *token, cddp_status status, const char *text);
+
 #define PLACE_TEST(form, test)                                                                     \
     {                                                                                              \
         form ": " #test, test, place_set_up, place_tear_down, (char[])                             \

@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "group/agree.h"
 #include "group/transports.h"
+#include "store/encryption.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -225,8 +226,34 @@ static bool is_wanted(const struct cddpi_transport *row, const char *requested, 
            (!by_host || row->device.for_host);
 }
 
+/* Whether what goes between hosts may go by this transport: who wants it encrypted gets none that
+ * cannot do that, unless he has named it. */
+static cddp_status check_encryption(const struct cddpi_group_device *dev,
+                                    const struct cddpi_transport *row, const char *requested)
+{
+    bool encrypts = false;
+    cddp_status status = cddpi_encryption_wanted(&encrypts);
+
+    if (status != CDDP_OK || !encrypts || dev->host_count == 1 || row->device.by_carrier) {
+        return status;
+    }
+    if (requested == NULL || strcmp(requested, row->name) != 0) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "it does not encrypt, and CDDP_ENCRYPT=1 (CDDP_BACKEND=%s takes it all "
+                          "the same)",
+                          row->name);
+    }
+    if (dev->group->rank == 0) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "backend %s: cddp does not encrypt what goes between hosts by it, though "
+                  "CDDP_ENCRYPT=1, since it was asked for by name",
+                  row->name);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status try_transport(struct cddpi_group_device *dev, const struct cddpi_transport *row,
-                                 bool deterministic)
+                                 const char *requested, bool deterministic)
 {
     cddp_group *group = dev->group;
     struct cddpi_device_open_params params = {.rank = group->rank,
@@ -244,14 +271,14 @@ static cddp_status try_transport(struct cddpi_group_device *dev, const struct cd
                                               .shared = alloc_shared,
                                               .collective = collective};
     struct cddpi_device_transport *transport = NULL;
-    cddp_status status;
+    cddp_status status = check_encryption(dev, row, requested);
 
     if (dev->host_count > 1) {
         count_here(dev, &params);
         params.interfaces = dev->interfaces[0] != '\0' ? dev->interfaces : NULL;
         params.host_id = cddpi_env(CDDPI_ENV_HOST_ID);
     }
-    status = cddpi_agree(group, row->device.probe(&params));
+    status = cddpi_agree(group, status == CDDP_OK ? row->device.probe(&params) : status);
     if (status != CDDP_OK) {
         return status;
     }
@@ -280,7 +307,7 @@ static cddp_status open_transport(struct cddpi_group_device *dev, const char *re
         if (!is_wanted(row, requested, dev->group->world_size, dev->host_count)) {
             continue;
         }
-        status = try_transport(dev, row, deterministic);
+        status = try_transport(dev, row, requested, deterministic);
         if (status != CDDP_ERR_UNAVAILABLE) {
             return status;
         }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/module_loader.h"
 #include "group/net/mpi_module.h"
+#include "store/encryption.h"
 
 #include <string.h>
 
@@ -42,7 +43,8 @@ static const struct cddpi_carrier_ops *find_tcp(void)
 static const struct row {
     const char *name;
     const struct cddpi_carrier_ops *(*find)(void);
-} rows[] = {{"mpi", find_mpi}, {"tcp", find_tcp}};
+    bool encrypts; /* with CDDP_ENCRYPT=1 */
+} rows[] = {{"mpi", find_mpi, false}, {"tcp", find_tcp, true}};
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -51,6 +53,42 @@ static const struct cddpi_carrier_ops *probe(const struct row *row)
     const struct cddpi_carrier_ops *carrier = row->find();
 
     return carrier != NULL && carrier->probe() == CDDP_OK ? carrier : NULL;
+}
+
+/* The same where no carrier was asked for by name: who wants data encrypted gets no carrier that
+ * cannot do that. */
+static const struct cddpi_carrier_ops *probe_unnamed(const struct row *row)
+{
+    bool encrypts;
+
+    if (cddpi_encryption_wanted(&encrypts) != CDDP_OK) {
+        return NULL;
+    }
+    if (encrypts && !row->encrypts) {
+        (void)cddpi_fail(
+            CDDP_ERR_UNAVAILABLE,
+            "it does not encrypt, and CDDP_ENCRYPT=1 (CDDP_CARRIER=%s takes it all the "
+            "same)",
+            row->name);
+        return NULL;
+    }
+    return probe(row);
+}
+
+void cddpi_carrier_warn(const struct cddpi_carrier_ops *carrier)
+{
+    const struct row *row = rows;
+    bool encrypts;
+
+    while (strcmp(row->name, carrier->name) != 0) {
+        row++;
+    }
+    if (!row->encrypts && cddpi_encryption_wanted(&encrypts) == CDDP_OK && encrypts) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "carrier %s: cddp does not encrypt what goes between hosts by it, though "
+                  "CDDP_ENCRYPT=1, since CDDP_CARRIER names it",
+                  row->name);
+    }
 }
 
 static const struct cddpi_carrier_ops *named(const char *name)
@@ -79,7 +117,7 @@ const struct cddpi_carrier_ops *cddpi_carrier_choose(const char *name)
         return named(name);
     }
     for (int i = 0; i < ROWS; i++) {
-        const struct cddpi_carrier_ops *carrier = probe(&rows[i]);
+        const struct cddpi_carrier_ops *carrier = probe_unnamed(&rows[i]);
 
         if (carrier != NULL) {
             return carrier;
@@ -94,12 +132,19 @@ static cddp_status find_usable(const struct cddpi_carrier_ops *found[ROWS], uint
 {
     const char *name = cddpi_env(CDDPI_ENV_CARRIER);
     uint32_t usable = 0;
+    bool encrypts;
+    cddp_status status = cddpi_encryption_wanted(&encrypts);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     if (name != NULL && named(name) == NULL) {
         return (cddp_status)cddpi_last_failure()->status;
     }
     for (int i = 0; i < ROWS; i++) {
-        found[i] = name == NULL || strcmp(rows[i].name, name) == 0 ? probe(&rows[i]) : NULL;
+        found[i] = name == NULL                      ? probe_unnamed(&rows[i])
+                   : strcmp(rows[i].name, name) == 0 ? probe(&rows[i])
+                                                     : NULL;
         usable |= found[i] != NULL ? 1u << i : 0;
         if (found[i] == NULL && name == NULL) {
             cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "group/net/carriers.h"
 #include "group/net/net.h"
+#include "store/auth.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ void cddpi_net_release(struct cddpi_backend *net)
     if (net->wake_fd >= 0) {
         close(net->wake_fd);
     }
+    cddpi_wipe(net->token, sizeof net->token);
     cddpi_free(net->host_of);
     cddpi_free(net->local_of);
     cddpi_free(net->by_host);
@@ -166,6 +168,9 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
     }
     status = cddpi_carrier_agree(&exchange->base, &net->carrier_ops);
     if (status == CDDP_OK) {
+        if (net->rank == 0) {
+            cddpi_carrier_warn(net->carrier_ops);
+        }
         status = net->carrier_ops->open(&params, &carrier);
     }
     if (status == CDDP_OK) {

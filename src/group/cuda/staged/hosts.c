@@ -495,4 +495,5 @@ const struct cddpi_transport cddpi_staged_hosts_transport = {
                .probe = probe,
                .open = open_transport,
                .hosts = CDDPI_SEVERAL_HOSTS,
-               .for_host = true}};
+               .for_host = true,
+               .by_carrier = true}};

@@ -29,11 +29,13 @@ struct tcp_address {
     char interface[TCP_INTERFACE_BYTES];
 };
 
-/* What a rank tells all others before they connect; no pointers, zero where it is unused. */
+/* What a rank tells all others before they connect; no pointers, zero where it is unused. Its
+ * length is that of version 1, so that ranks of both understand why they cannot talk. */
 struct tcp_offer {
     uint32_t version;
-    uint32_t sockets; /* CDDP_SOCKETS, which must be the same everywhere */
-    uint32_t encrypts;
+    uint32_t sockets;  /* CDDP_SOCKETS, which must be the same everywhere */
+    uint16_t encrypts; /* CDDP_ENCRYPT, likewise */
+    uint16_t ciphers;  /* that it can use: a mask of which all ranks need one in common */
     uint16_t port;
     uint16_t count;
     char host[TCP_HOST_BYTES];       /* its name */

@@ -41,10 +41,14 @@ void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *at
 
     cddpi_tcp_address_text(&attempt->address, text);
     snprintf(search->last, sizeof search->last, "%s: %.120s", text, why);
-    if (is_refusal && search->refused_ns == 0) {
-        search->refused_ns = cddpi_now_ns();
-    }
     if (is_refusal) {
+        if (search->refusal[0] == '\0') {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "tcp: rank %d on host %s: %s (who says that has proved nothing, so it is "
+                      "tried again)",
+                      pair->peer, pair->offer->host, search->last);
+        }
+        memcpy(search->refusal, search->last, sizeof search->refusal);
         search->pause_ms = LONGEST_PAUSE_MS; /* it will hardly think otherwise */
     }
     if (pair->knows_address) {
@@ -168,6 +172,7 @@ void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attemp
     }
     cddpi_cipher_destroy(attempt->cipher);
     attempt->cipher = NULL;
+    cddpi_session_wipe(&attempt->session);
     if (!attempt->came_in) {
         attempt->pair->search->active--;
         if (attempt->interface[0] == '\0') {
@@ -251,6 +256,7 @@ void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp)
         } else if (!attempt->is_closed) { /* the epoll is the parent's, too */
             cddpi_own_fd_close(attempt->fd);
             cddpi_cipher_destroy(attempt->cipher);
+            cddpi_session_wipe(&attempt->session);
         }
         tcp->attempts = attempt->next;
         cddpi_free(attempt);

@@ -10,9 +10,10 @@ struct tcp_search {
     int count, next; /* which one is tried next */
     int active;      /* attempts under way */
     int64_t begin_ns, started_ns, deadline_ns;
-    int64_t refused_ns; /* 0, or when somebody said that this rank is none of its job */
     uint32_t pause_ms;
-    char last[TCP_TEXT_BYTES]; /* how the last attempt failed */
+    char last[TCP_TEXT_BYTES];    /* how the last attempt failed */
+    char refusal[TCP_TEXT_BYTES]; /* "", or how somebody refused this rank last. It may have been
+                                     anybody, so the search goes on */
 };
 
 enum tcp_attempt_state {
@@ -35,10 +36,9 @@ struct tcp_attempt {
     struct sockaddr_storage address; /* of the other side */
     char interface[TCP_INTERFACE_BYTES];
     struct tcp_purpose purpose;
-    uint8_t key[CDDPI_AUTH_KEY_BYTES];
-    uint8_t server_nonce[CDDPI_NONCE_BYTES];
-    uint8_t client_nonce[CDDPI_NONCE_BYTES];
-    struct cddpi_cipher *cipher;
+    uint8_t server_nonce[CDDPI_NONCE_BYTES]; /* of who listens, if that is this rank */
+    struct cddpi_session session;
+    struct cddpi_cipher *cipher; /* NULL: what follows is plain, but for the heads of frames */
     size_t have;
     uint8_t data[TCP_ANSWER_BYTES];
     struct tcp_attempt *next;

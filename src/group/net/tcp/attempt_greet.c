@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -43,16 +44,29 @@ static void use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     attempt->fd = -1;
     attempt->cipher = NULL;
     describe_way(attempt, attempt->pair);
-    cddpi_tcp_pair_fill(tcp, attempt->pair, attempt->slot, &stream);
+    cddpi_tcp_pair_fill(tcp, attempt->pair, attempt->slot, &stream, &attempt->session);
     cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
+}
+
+/* What is made from the greeting: keys, and a cipher where one is wanted. */
+static bool begin_cipher(const struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+{
+    if (!tcp_is_encrypted(tcp, attempt->slot)) {
+        return true;
+    }
+    attempt->cipher = cddpi_cipher_create(&attempt->session);
+    if (attempt->cipher != NULL && attempt->slot != TCP_CONTROL_SLOT) {
+        cddpi_cipher_bulk(attempt->cipher);
+    }
+    return attempt->cipher != NULL;
 }
 
 static void get_hello(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_answer answer;
     uint8_t message[TCP_ANSWER_BYTES];
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
 
-    memset(&answer, 0, sizeof answer);
     answer.purpose = (struct tcp_purpose){.from = (uint32_t)tcp->params.rank,
                                           .to = (uint32_t)attempt->pair->peer,
                                           .generation = tcp->params.generation,
@@ -61,20 +75,9 @@ static void get_hello(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
                                           .encrypts = tcp->encrypts};
     memcpy(answer.purpose.job, tcp->job, sizeof answer.purpose.job);
     attempt->purpose = answer.purpose;
-    memcpy(attempt->server_nonce, attempt->data + 12, CDDPI_NONCE_BYTES);
-    cddpi_random_bytes(attempt->client_nonce, CDDPI_NONCE_BYTES);
-    cddpi_tcp_key(tcp->params.token, &attempt->purpose, attempt->key);
-    memcpy(answer.nonce, attempt->client_nonce, CDDPI_NONCE_BYTES);
-    cddpi_auth_make(attempt->key, "client", attempt->server_nonce, attempt->client_nonce,
-                    answer.proof);
-    if (tcp->encrypts) {
-        attempt->cipher = cddpi_cipher_create(attempt->key, "client", attempt->server_nonce,
-                                              attempt->client_nonce, answer.cipher_header);
-        if (attempt->cipher == NULL) {
-            cddpi_tcp_attempt_end(tcp, attempt, "this rank has no memory for it", false);
-            return;
-        }
-    }
+    cddpi_tcp_key(tcp->params.token, &attempt->purpose, key);
+    cddpi_session_offer(&attempt->session, key, attempt->data + 12, tcp->ciphers, answer.offer);
+    sodium_memzero(key, sizeof key);
     cddpi_tcp_answer_put(&answer, message);
     if (!send_small(attempt, message, sizeof message)) {
         cddpi_tcp_attempt_end(tcp, attempt, "it closed the connection during the greeting", false);
@@ -91,16 +94,8 @@ static const char *refusal_text(enum tcp_reply reply)
     case TCP_WRONG_JOB:
         return "what listens there is another rank, or of another job or generation";
     default:
-        return "it has other settings of CDDP_SOCKETS or CDDP_ENCRYPT";
+        return "it has other settings of CDDP_SOCKETS, CDDP_ENCRYPT or CDDP_CIPHER";
     }
-}
-
-static bool accept_cipher(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, const char *side,
-                          const uint8_t *header)
-{
-    return !tcp->encrypts ||
-           cddpi_cipher_accept(attempt->cipher, attempt->key, side, attempt->server_nonce,
-                               attempt->client_nonce, header);
 }
 
 /* This address leads to the peer: other connections go there, too. */
@@ -114,7 +109,6 @@ static void get_welcome(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_pair *pair = attempt->pair;
     struct tcp_welcome welcome;
-    uint8_t wanted[CDDPI_AUTH_BYTES];
     const uint8_t used = TCP_USED;
 
     if (!cddpi_tcp_welcome_get(attempt->data, &welcome)) {
@@ -127,16 +121,15 @@ static void get_welcome(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
                               welcome.reply != TCP_WRONG_JOB);
         return;
     }
-    cddpi_auth_make(attempt->key, "server", attempt->server_nonce, attempt->client_nonce, wanted);
-    if (!cddpi_auth_equal(wanted, welcome.proof, sizeof wanted)) {
+    if (!cddpi_session_confirm(&attempt->session, welcome.reply, welcome.accept)) {
         cddpi_tcp_attempt_end(tcp, attempt, "it does not know the job's token itself", true);
         return;
     }
     remember_address(attempt);
     if (welcome.reply == TCP_HAVE_ONE || (pair->filled & 1u << attempt->slot) != 0) {
         cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
-    } else if (!accept_cipher(tcp, attempt, "server", welcome.cipher_header)) {
-        cddpi_tcp_attempt_end(tcp, attempt, "its encryption does not begin properly", false);
+    } else if (!begin_cipher(tcp, attempt)) {
+        cddpi_tcp_attempt_end(tcp, attempt, "this rank has no memory for it", false);
     } else if (tcp->params.rank < pair->peer && !send_small(attempt, &used, sizeof used)) {
         cddpi_tcp_attempt_end(tcp, attempt, "it closed the connection during the greeting", false);
     } else {
@@ -174,7 +167,8 @@ static void refuse(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, enum 
     static const char *const texts[TCP_REPLIES] = {
         [TCP_WRONG_TOKEN] = "it does not know the job's token",
         [TCP_WRONG_JOB] = "it belongs to another job or generation, or looks for another rank",
-        [TCP_WRONG_SETTINGS] = "it has other settings of CDDP_SOCKETS or CDDP_ENCRYPT"};
+        [TCP_WRONG_SETTINGS] =
+            "it has other settings of CDDP_SOCKETS, CDDP_ENCRYPT or CDDP_CIPHER"};
     struct tcp_welcome welcome = {.reply = reply};
     uint8_t message[TCP_WELCOME_BYTES];
 
@@ -184,8 +178,7 @@ static void refuse(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, enum 
 }
 
 /* The other side has proved the token: it is no stranger any more. */
-static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt,
-                  const struct tcp_answer *answer)
+static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_pair *pair = cddpi_tcp_pair(tcp, (int)attempt->purpose.from);
     struct tcp_welcome welcome = {.reply = TCP_WELCOME};
@@ -195,21 +188,19 @@ static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt,
         cddpi_tcp_attempt_end(tcp, attempt, "this rank has no memory for it", false);
         return;
     }
-    attempt->pair = pair;
     attempt->slot = attempt->purpose.slot;
     if ((pair->filled & 1u << attempt->slot) != 0) {
         welcome.reply = TCP_HAVE_ONE;
-    } else if (tcp->encrypts) {
-        attempt->cipher = cddpi_cipher_create(attempt->key, "server", attempt->server_nonce,
-                                              attempt->client_nonce, welcome.cipher_header);
-        if (attempt->cipher == NULL ||
-            !accept_cipher(tcp, attempt, "client", answer->cipher_header)) {
-            cddpi_tcp_attempt_end(tcp, attempt, "its encryption does not begin properly", false);
-            return;
-        }
     }
-    cddpi_auth_make(attempt->key, "server", attempt->server_nonce, attempt->client_nonce,
-                    welcome.proof);
+    if (!cddpi_session_accept(&attempt->session, welcome.reply, tcp->ciphers, welcome.accept)) {
+        refuse(tcp, attempt, TCP_WRONG_SETTINGS);
+        return;
+    }
+    if (welcome.reply == TCP_WELCOME && !begin_cipher(tcp, attempt)) {
+        cddpi_tcp_attempt_end(tcp, attempt, "this rank has no memory for it", false);
+        return;
+    }
+    attempt->pair = pair;
     cddpi_tcp_welcome_put(&welcome, message);
     if (!send_small(attempt, message, sizeof message) || welcome.reply == TCP_HAVE_ONE) {
         cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
@@ -225,25 +216,23 @@ static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt,
 static void get_answer(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_answer answer;
-    uint8_t wanted[CDDPI_AUTH_BYTES];
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
     enum tcp_reply reply;
 
     cddpi_tcp_answer_get(attempt->data, &answer);
     attempt->purpose = answer.purpose;
-    memcpy(attempt->client_nonce, answer.nonce, CDDPI_NONCE_BYTES);
     reply = judge(tcp, &answer.purpose);
     if (reply == TCP_WELCOME) {
-        cddpi_tcp_key(tcp->params.token, &attempt->purpose, attempt->key);
-        cddpi_auth_make(attempt->key, "client", attempt->server_nonce, attempt->client_nonce,
-                        wanted);
-        if (!cddpi_auth_equal(wanted, answer.proof, sizeof wanted)) {
+        cddpi_tcp_key(tcp->params.token, &attempt->purpose, key);
+        if (!cddpi_session_check(&attempt->session, key, attempt->server_nonce, answer.offer)) {
             reply = TCP_WRONG_TOKEN;
         }
+        sodium_memzero(key, sizeof key);
     }
     if (reply != TCP_WELCOME) {
         refuse(tcp, attempt, reply);
     } else {
-        admit(tcp, attempt, &answer);
+        admit(tcp, attempt);
     }
 }
 

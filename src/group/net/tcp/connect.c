@@ -14,8 +14,7 @@
 enum {
     HIGHER_RANK_MS = 20, /* how much later than the lower one it tries */
     STAGGER_MS = 100,    /* then the peer's next address is tried beside the first */
-    FIRST_PAUSE_MS = 20, /* when all have failed */
-    REFUSED_MS = 3000    /* how long others may still accept, after one has refused */
+    FIRST_PAUSE_MS = 20  /* when all have failed */
 };
 
 static void sooner(int64_t *next_ns, int64_t at_ns)
@@ -52,15 +51,17 @@ static struct tcp_search *search_of(struct cddpi_carrier *tcp, struct tcp_pair *
 
 static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
 {
-    char why[2 * TCP_TEXT_BYTES];
+    const struct tcp_search *search = pair->search;
+    bool was_refused = search->refusal[0] != '\0';
+    bool says_both = was_refused && strcmp(search->refusal, search->last) != 0;
+    char why[3 * TCP_TEXT_BYTES];
 
     snprintf(why, sizeof why,
-             "cannot be connected: %s. Nor has it connected to this host, %s; CDDP_SOCKET_IFNAME "
-             "chooses the interfaces",
-             pair->search->last[0] != '\0' ? pair->search->last : "it does not answer",
-             tcp->own.host);
-    cddpi_tcp_pair_failed(tcp, pair, pair->search->refused_ns != 0 ? CDDP_ERR_AUTH : CDDP_ERR_PEER,
-                          why);
+             "cannot be connected: %s%s%s. Nor has it connected to this host, %s; "
+             "CDDP_SOCKET_IFNAME chooses the interfaces",
+             search->last[0] != '\0' ? search->last : "it does not answer",
+             says_both ? "; before that, " : "", says_both ? search->refusal : "", tcp->own.host);
+    cddpi_tcp_pair_failed(tcp, pair, was_refused ? CDDP_ERR_AUTH : CDDP_ERR_PEER, why);
 }
 
 /* One address after the other, until one answers. */
@@ -101,8 +102,7 @@ static void connect_pair(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64
     if (search == NULL) {
         return;
     }
-    if (now_ns >= search->deadline_ns ||
-        (search->refused_ns != 0 && now_ns >= search->refused_ns + REFUSED_MS * INT64_C(1000000))) {
+    if (now_ns >= search->deadline_ns) {
         fail_search(tcp, pair);
         return;
     }
@@ -118,9 +118,6 @@ static void connect_pair(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64
         }
     }
     sooner(next_ns, search->deadline_ns);
-    if (search->refused_ns != 0) {
-        sooner(next_ns, search->refused_ns + REFUSED_MS * INT64_C(1000000));
-    }
     if (search->begin_ns > now_ns) {
         sooner(next_ns, search->begin_ns);
     } else if (!pair->knows_address && search->next < search->count) {

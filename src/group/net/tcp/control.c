@@ -64,6 +64,7 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
         control->out_begin = control->out_end = 0;
         cddpi_tcp_buffer_put(&tcp->control_buffers, &control->out);
     }
+    cddpi_stream_rest(&control->stream);
 }
 
 /* A message is sent whole or, when the peer has long taken nothing or there is no memory, not at
@@ -194,6 +195,7 @@ void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
     if (control->in_bytes == 0) {
         cddpi_tcp_buffer_put(&tcp->control_buffers, &control->in);
     }
+    cddpi_stream_rest(&control->stream); /* a host more costs little: see tcp_buffer */
 }
 
 static void beat(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)

@@ -7,6 +7,7 @@
 #include "base/own_fd.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -251,7 +252,7 @@ static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
     uint8_t rest[4096];
 
     if (!socket->is_dead && !tcp_sends(socket) && tcp->owner == getpid()) {
-        cddpi_tcp_frame_put(&goodbye, frame);
+        cddpi_tcp_frame_put(&goodbye, &socket->signed_out, frame);
         (void)!cddpi_stream_send(&socket->stream, parts);
         (void)shutdown(socket->stream.fd, SHUT_WR);
         /* unread data would make the kernel reset the connection, and drop what is on its way */
@@ -275,6 +276,7 @@ void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
         cddpi_cipher_destroy(socket->stream.cipher);
         cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->out_head);
         cddpi_tcp_buffer_put(&tcp->data_buffers, &socket->buffer);
+        sodium_memzero(socket, sizeof *socket);
         cddpi_free(socket);
     }
     cddpi_tcp_pool_close(&tcp->data_buffers);

@@ -4,18 +4,51 @@
 #include "group/net/carrier.h"
 #include "store/wire.h"
 
+#include <errno.h>
+#include <sodium.h>
 #include <string.h>
 
-void cddpi_tcp_frame_put(const struct tcp_frame *frame, uint8_t out[TCP_FRAME_BYTES])
+_Static_assert(TCP_SIGNATURE_KEY_BYTES == crypto_shorthash_siphashx24_KEYBYTES &&
+                   TCP_SIGNATURE_BYTES == crypto_shorthash_siphashx24_BYTES,
+               "SipHash-2-4 of 128 bits");
+
+enum { HEAD_BYTES = TCP_FRAME_BYTES - TCP_SIGNATURE_BYTES };
+
+void cddpi_tcp_signature_init(struct tcp_signature *signature, const struct cddpi_session *session,
+                              bool is_own)
+{
+    uint8_t key[CDDPI_CIPHER_KEY_BYTES];
+
+    cddpi_session_key(session, is_own, "heads", key);
+    memcpy(signature->key, key, sizeof signature->key);
+    signature->count = 0;
+    sodium_memzero(key, sizeof key);
+}
+
+/* With its number, so that each has its place. */
+void cddpi_tcp_head_sign(const uint8_t *head, struct tcp_signature *signature,
+                         uint8_t out[TCP_SIGNATURE_BYTES])
+{
+    uint8_t text[HEAD_BYTES + 8];
+
+    memcpy(text, head, HEAD_BYTES);
+    cddpi_put_u64(text + HEAD_BYTES, signature->count++);
+    crypto_shorthash_siphashx24(out, text, sizeof text, signature->key);
+}
+
+void cddpi_tcp_frame_put(const struct tcp_frame *frame, struct tcp_signature *signature,
+                         uint8_t out[TCP_FRAME_BYTES])
 {
     cddpi_put_u32(out, (uint32_t)frame->kind << CDDPI_NET_TAG_BITS | frame->tag);
     cddpi_put_u32(out + 4, frame->number);
     cddpi_put_u64(out + 8, frame->total);
     cddpi_put_u64(out + 16, frame->offset);
     cddpi_put_u64(out + 24, frame->bytes);
+    cddpi_tcp_head_sign(out, signature, out + HEAD_BYTES);
 }
 
-bool cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_frame *out)
+int cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_signature *signature,
+                        struct tcp_frame *out)
 {
     uint32_t first = cddpi_get_u32(from);
     struct tcp_frame frame = {.tag = first & ((1u << CDDPI_NET_TAG_BITS) - 1),
@@ -23,7 +56,12 @@ bool cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_frame *
                               .total = cddpi_get_u64(from + 8),
                               .offset = cddpi_get_u64(from + 16),
                               .bytes = cddpi_get_u64(from + 24)};
+    uint8_t wanted[TCP_SIGNATURE_BYTES];
 
+    cddpi_tcp_head_sign(from, signature, wanted);
+    if (!cddpi_auth_equal(wanted, from + HEAD_BYTES, sizeof wanted)) {
+        return EBADMSG;
+    }
     if (first >> CDDPI_NET_TAG_BITS == TCP_FRAME_GOODBYE) {
         frame.kind = TCP_FRAME_GOODBYE;
     } else if (first >> CDDPI_NET_TAG_BITS == TCP_FRAME_PIECE && frame.total <= TCP_MESSAGE_MAX &&
@@ -31,10 +69,10 @@ bool cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_frame *
                (frame.bytes > 0 || frame.total == 0)) {
         frame.kind = TCP_FRAME_PIECE;
     } else {
-        return false;
+        return EPROTO;
     }
     *out = frame;
-    return true;
+    return 0;
 }
 
 size_t cddpi_tcp_abort_put(const struct cddpi_failure *failure, uint8_t out[TCP_CONTROL_MAX_BYTES])

@@ -5,6 +5,7 @@
 #define CDDPI_GROUP_NET_TCP_FRAME_H
 
 #include "base/error.h"
+#include "store/session.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +13,11 @@
 
 enum tcp_frame_kind { TCP_FRAME_PIECE = 1, TCP_FRAME_GOODBYE = 2 };
 
-enum { TCP_FRAME_BYTES = 32 };
+enum {
+    TCP_SIGNATURE_KEY_BYTES = 16,
+    TCP_SIGNATURE_BYTES = 16,
+    TCP_FRAME_BYTES = 32 + TCP_SIGNATURE_BYTES
+};
 #define TCP_MESSAGE_MAX (UINT64_C(1) << 48)
 
 /* The head of a piece; a goodbye has nothing but its kind. */
@@ -25,9 +30,29 @@ struct tcp_frame {
     uint64_t offset, bytes; /* which part of it follows */
 };
 
-void cddpi_tcp_frame_put(const struct tcp_frame *frame, uint8_t out[TCP_FRAME_BYTES]);
-/** False: it makes no sense, so the connection is not to be trusted any more. */
-bool cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_frame *out);
+/* One direction of a data connection: its heads are signed, also where the data are plain, so that
+ * nobody on the way can put in messages or a goodbye, leave one out, or send one again. (What plain
+ * data are he can change, which CDDP_ENCRYPT=1 prevents.) */
+struct tcp_signature {
+    uint8_t key[TCP_SIGNATURE_KEY_BYTES];
+    uint64_t count; /* of heads so far */
+};
+
+/** For what this side, or the other, sends. */
+void cddpi_tcp_signature_init(struct tcp_signature *signature, const struct cddpi_session *session,
+                              bool is_own);
+
+/** Sign the next head, which is all of a frame's but the signature. */
+void cddpi_tcp_head_sign(const uint8_t *head, struct tcp_signature *signature,
+                         uint8_t out[TCP_SIGNATURE_BYTES]);
+
+/** Write the next head. */
+void cddpi_tcp_frame_put(const struct tcp_frame *frame, struct tcp_signature *signature,
+                         uint8_t out[TCP_FRAME_BYTES]);
+/** Read the next head. @return 0, or what the connection is lost for: EBADMSG, it is not what the
+ *  peer has sent; EPROTO, it makes no sense. */
+int cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_signature *signature,
+                        struct tcp_frame *out);
 
 /* Control messages: a byte that says which, and behind TCP_CONTROL_ABORT a failure. */
 enum { TCP_CONTROL_HEARTBEAT = 'h', TCP_CONTROL_ABORT = 'a', TCP_CONTROL_GOODBYE = 'g' };

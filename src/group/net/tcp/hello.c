@@ -52,17 +52,13 @@ void cddpi_tcp_answer_put(const struct tcp_answer *answer, uint8_t out[TCP_ANSWE
     out += 36;
     memcpy(out, purpose->job, TCP_JOB_BYTES);
     out += TCP_JOB_BYTES;
-    memcpy(out, answer->nonce, CDDPI_NONCE_BYTES);
-    out += CDDPI_NONCE_BYTES;
-    memcpy(out, answer->proof, CDDPI_AUTH_BYTES);
-    memcpy(out + CDDPI_AUTH_BYTES, answer->cipher_header, CDDPI_CIPHER_HEADER_BYTES);
+    memcpy(out, answer->offer, CDDPI_OFFER_BYTES);
 }
 
 void cddpi_tcp_welcome_put(const struct tcp_welcome *welcome, uint8_t out[TCP_WELCOME_BYTES])
 {
     cddpi_put_u32(out, welcome->reply);
-    memcpy(out + 4, welcome->proof, CDDPI_AUTH_BYTES);
-    memcpy(out + 4 + CDDPI_AUTH_BYTES, welcome->cipher_header, CDDPI_CIPHER_HEADER_BYTES);
+    memcpy(out + 4, welcome->accept, CDDPI_ACCEPT_BYTES);
 }
 
 enum tcp_greeting cddpi_tcp_greeting_check(const uint8_t *data, size_t bytes)
@@ -92,10 +88,7 @@ void cddpi_tcp_answer_get(const uint8_t from[TCP_ANSWER_BYTES], struct tcp_answe
     from += 36;
     memcpy(purpose->job, from, TCP_JOB_BYTES);
     from += TCP_JOB_BYTES;
-    memcpy(out->nonce, from, CDDPI_NONCE_BYTES);
-    from += CDDPI_NONCE_BYTES;
-    memcpy(out->proof, from, CDDPI_AUTH_BYTES);
-    memcpy(out->cipher_header, from + CDDPI_AUTH_BYTES, CDDPI_CIPHER_HEADER_BYTES);
+    memcpy(out->offer, from, CDDPI_OFFER_BYTES);
 }
 
 bool cddpi_tcp_welcome_get(const uint8_t from[TCP_WELCOME_BYTES], struct tcp_welcome *out)
@@ -106,7 +99,6 @@ bool cddpi_tcp_welcome_get(const uint8_t from[TCP_WELCOME_BYTES], struct tcp_wel
         return false;
     }
     out->reply = (enum tcp_reply)reply;
-    memcpy(out->proof, from + 4, CDDPI_AUTH_BYTES);
-    memcpy(out->cipher_header, from + 4 + CDDPI_AUTH_BYTES, CDDPI_CIPHER_HEADER_BYTES);
+    memcpy(out->accept, from + 4, CDDPI_ACCEPT_BYTES);
     return true;
 }

@@ -1,19 +1,19 @@
 /* hello.h - the first messages of every connection between hosts, by which both sides prove the
- * job's token and say what the connection is for. Numbers are little-endian, lengths are fixed:
+ * job's token, say what the connection is for, and make keys for it. Numbers are little-endian,
+ * lengths are fixed:
  *
  *   who listens    HELLO    magic, version, nonce
- *   who connects   ANSWER   magic, version, what it is for, job, nonce, proof, cipher header
- *   who listens    WELCOME  reply, proof, cipher header
+ *   who connects   ANSWER   magic, version, what it is for, job, offer (store/session.h)
+ *   who listens    WELCOME  reply, accept (store/session.h)
  *   who connects   one byte, if it is the one to decide (see connect.c): the connection is used
  *
- * The proof is store/auth.h's, with a key that stands for the token and everything that ANSWER
- * says.
+ * The key of the proofs stands for the token and everything that ANSWER says of its purpose. A
+ * HELLO keeps its form in every version. A reply that refuses is proved by nothing.
  */
 #ifndef CDDPI_GROUP_NET_TCP_HELLO_H
 #define CDDPI_GROUP_NET_TCP_HELLO_H
 
-#include "store/auth.h"
-#include "store/stream.h"
+#include "store/session.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,12 +21,11 @@
 
 #define TCP_MAGIC UINT64_C(0x0a74656e70646463) /* "cddpnet\n" */
 enum {
-    TCP_VERSION = 1,
+    TCP_VERSION = 2,
     TCP_JOB_BYTES = 32,
     TCP_HELLO_BYTES = 12 + CDDPI_NONCE_BYTES,
-    TCP_ANSWER_BYTES = 12 + 6 * 4 + TCP_JOB_BYTES + CDDPI_NONCE_BYTES + CDDPI_AUTH_BYTES +
-                       CDDPI_CIPHER_HEADER_BYTES,
-    TCP_WELCOME_BYTES = 4 + CDDPI_AUTH_BYTES + CDDPI_CIPHER_HEADER_BYTES,
+    TCP_ANSWER_BYTES = 12 + 6 * 4 + TCP_JOB_BYTES + CDDPI_OFFER_BYTES,
+    TCP_WELCOME_BYTES = 4 + CDDPI_ACCEPT_BYTES,
     TCP_USED = 'Y' /* the last byte */
 };
 
@@ -36,7 +35,7 @@ struct tcp_purpose {
     uint32_t generation;
     uint32_t slot; /* see tcp.h */
     uint32_t sockets;
-    uint32_t encrypts;
+    uint32_t encrypts;          /* CDDP_ENCRYPT */
     uint8_t job[TCP_JOB_BYTES]; /* a hash of its id */
 };
 
@@ -44,22 +43,19 @@ enum tcp_reply {
     TCP_WELCOME,
     TCP_HAVE_ONE, /* another connection for the same was quicker: this one is closed */
     TCP_WRONG_TOKEN,
-    TCP_WRONG_JOB, /* or generation, or rank */
-    TCP_WRONG_SETTINGS,
+    TCP_WRONG_JOB,      /* or generation, or rank */
+    TCP_WRONG_SETTINGS, /* or no cipher that both can use */
     TCP_REPLIES
 };
 
 struct tcp_answer {
     struct tcp_purpose purpose;
-    uint8_t nonce[CDDPI_NONCE_BYTES];
-    uint8_t proof[CDDPI_AUTH_BYTES];
-    uint8_t cipher_header[CDDPI_CIPHER_HEADER_BYTES];
+    uint8_t offer[CDDPI_OFFER_BYTES];
 };
 
 struct tcp_welcome {
     enum tcp_reply reply;
-    uint8_t proof[CDDPI_AUTH_BYTES];
-    uint8_t cipher_header[CDDPI_CIPHER_HEADER_BYTES];
+    uint8_t accept[CDDPI_ACCEPT_BYTES]; /* zeros in a refusal */
 };
 
 void cddpi_tcp_job(const char *job, uint8_t out[TCP_JOB_BYTES]);

@@ -149,7 +149,7 @@ static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
 
 /* Hand a data connection to the caller's thread. */
 static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                      struct cddpi_stream *stream)
+                      struct cddpi_stream *stream, const struct cddpi_session *session)
 {
     struct tcp_socket *socket = cddpi_zalloc(sizeof *socket);
 
@@ -158,6 +158,8 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
     }
     cddpi_tcp_congestion_choose(stream->fd);
     socket->stream = *stream;
+    cddpi_tcp_signature_init(&socket->signed_out, session, true);
+    cddpi_tcp_signature_init(&socket->signed_in, session, false);
     socket->pair = pair;
     socket->slot = slot;
     socket->next = tcp->arrived;
@@ -169,11 +171,11 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
 }
 
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct cddpi_stream *stream)
+                         struct cddpi_stream *stream, const struct cddpi_session *session)
 {
     bool is_first = pair->filled == 0;
     bool filled = slot == TCP_CONTROL_SLOT ? fill_control(tcp, pair, stream)
-                                           : fill_data(tcp, pair, slot, stream);
+                                           : fill_data(tcp, pair, slot, stream, session);
 
     if (!filled) {
         cddpi_own_fd_close(stream->fd);

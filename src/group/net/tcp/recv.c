@@ -97,6 +97,24 @@ static void get_goodbye(struct tcp_socket *socket)
     atomic_store(&socket->pair->left, true);
 }
 
+/* The next bytes of the buffer are a head. */
+static cddp_status get_frame(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+{
+    int error = cddpi_tcp_frame_get(socket->buffer->data + socket->begin, &socket->signed_in,
+                                    &socket->in_frame);
+
+    if (error != 0) {
+        cddpi_tcp_socket_lost(tcp, socket, error);
+        return CDDP_OK;
+    }
+    socket->begin += TCP_FRAME_BYTES;
+    if (socket->in_frame.kind == TCP_FRAME_GOODBYE) {
+        get_goodbye(socket);
+        return CDDP_OK;
+    }
+    return begin_piece(tcp, socket, out_any);
+}
+
 /* Use what is in the buffer, as far as it goes. */
 static cddp_status parse(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
@@ -118,15 +136,8 @@ static cddp_status parse(struct cddpi_carrier *tcp, struct tcp_socket *socket, b
             advance(socket, bytes, out_any);
         } else if (have < TCP_FRAME_BYTES) {
             break;
-        } else if (!cddpi_tcp_frame_get(socket->buffer->data + socket->begin, &socket->in_frame)) {
-            cddpi_tcp_socket_lost(tcp, socket, EPROTO);
         } else {
-            socket->begin += TCP_FRAME_BYTES;
-            if (socket->in_frame.kind == TCP_FRAME_GOODBYE) {
-                get_goodbye(socket);
-            } else {
-                status = begin_piece(tcp, socket, out_any);
-            }
+            status = get_frame(tcp, socket, out_any);
         }
     }
     return status;

@@ -33,7 +33,7 @@ static void take(struct tcp_socket *socket, struct cddpi_transfer *transfer, uin
                               .offset = progress->assigned,
                               .bytes = bytes};
 
-    cddpi_tcp_frame_put(&frame, socket->out_head->data + socket->out_head_end);
+    cddpi_tcp_frame_put(&frame, &socket->signed_out, socket->out_head->data + socket->out_head_end);
     socket->out_head_end += TCP_FRAME_BYTES;
     progress->assigned += bytes;
     if (progress->assigned == transfer->bytes) {

@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/own_fd.h"
 #include "group/net/tcp/congestion.h"
+#include "store/encryption.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -89,7 +90,10 @@ static cddp_status read_settings(struct cddpi_carrier *tcp)
         return status;
     }
     status = cddpi_tcp_congestion_check();
-    return status == CDDP_OK ? cddpi_encryption(tcp->params.token, &tcp->encrypts) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_encryption(tcp->params.token, &tcp->encrypts);
+    }
+    return status == CDDP_OK ? cddpi_ciphers(&tcp->ciphers) : status;
 }
 
 static cddp_status want_leaders(struct cddpi_carrier *tcp)
@@ -140,6 +144,7 @@ static cddp_status prepare(struct cddpi_carrier *tcp)
     tcp->own.version = TCP_VERSION;
     tcp->own.sockets = tcp->sockets;
     tcp->own.encrypts = tcp->encrypts;
+    tcp->own.ciphers = (uint16_t)tcp->ciphers;
     return status;
 }
 
@@ -162,6 +167,23 @@ static cddp_status compare_offer(const struct cddpi_carrier *tcp, int rank)
     return CDDP_OK;
 }
 
+/* The same on all ranks: looks at all offers, whoever looks. */
+static cddp_status compare_ciphers(const struct cddpi_carrier *tcp)
+{
+    uint32_t common = ~0u;
+
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        common &= tcp->offers[rank].ciphers;
+        if (common == 0) {
+            return cddpi_fail(CDDP_ERR_MISMATCH,
+                              "tcp: no cipher is left that rank %d on host %s and those before it "
+                              "can all use; CDDP_CIPHER must be the same on all ranks, or unset",
+                              rank, tcp->offers[rank].host);
+        }
+    }
+    return CDDP_OK;
+}
+
 /* Tell all ranks this one's addresses, and get theirs, if all could prepare; @p status is this
  * rank's. */
 static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_status status,
@@ -172,7 +194,7 @@ static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_s
     for (int rank = 0; status == CDDP_OK && rank < tcp->params.world_size; rank++) {
         status = compare_offer(tcp, rank);
     }
-    return status;
+    return status == CDDP_OK ? compare_ciphers(tcp) : status;
 }
 
 static bool is_connected(const struct cddpi_carrier *tcp)

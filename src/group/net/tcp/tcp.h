@@ -62,6 +62,7 @@ struct tcp_socket {
     struct tcp_link *link;
     struct tcp_socket *next; /* in carrier->arrived, then in all_sockets */
     uint32_t events;         /* that epoll waits for */
+    struct tcp_signature signed_out, signed_in;
     bool is_dead;
 
     struct cddpi_transfer *batch[TCP_BATCH_MESSAGES]; /* small messages that are being sent */
@@ -147,7 +148,8 @@ struct cddpi_carrier {
     pid_t owner;
     uint8_t job[TCP_JOB_BYTES];
     uint32_t sockets;
-    bool encrypts;
+    bool encrypts;     /* data, too; control connections always */
+    uint32_t ciphers;  /* that this rank can use */
     uint32_t limit_ms; /* CDDP_HEARTBEAT_MS */
     bool leads;        /* this rank is its host's leader */
     struct tcp_offer own;
@@ -198,6 +200,12 @@ static inline unsigned tcp_slot(const struct cddpi_carrier *tcp, enum cddpi_net_
     return 1 + (unsigned)channel * tcp->sockets + stream;
 }
 
+/* Whether all that goes over a connection is encrypted, and not only the heads are signed. */
+static inline bool tcp_is_encrypted(const struct cddpi_carrier *tcp, unsigned slot)
+{
+    return slot == TCP_CONTROL_SLOT || tcp->encrypts;
+}
+
 static inline uint32_t tcp_slots_of(const struct cddpi_carrier *tcp, enum cddpi_net_channel channel)
 {
     return ((1u << tcp->sockets) - 1) << tcp_slot(tcp, channel, 0);
@@ -218,9 +226,9 @@ void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cdd
 /** A data connection broke. The peer's control connection may say why; else it is lost soon. */
 void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
                             const char *why);
-/** Use an open connection for @p slot: this takes over @p stream. */
+/** Use an open connection for @p slot: this takes over @p stream. @p session: its greeting. */
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct cddpi_stream *stream);
+                         struct cddpi_stream *stream, const struct cddpi_session *session);
 
 /** Let the thread look at what has changed. Any thread, also without the lock. */
 void cddpi_tcp_wake(struct cddpi_carrier *tcp);
