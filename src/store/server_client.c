@@ -71,12 +71,25 @@ void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *cli
     list_add(&host->closed, client);
 }
 
+static void say_last_word(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    const struct cddpi_buffer *word = &client->last_word;
+    struct cddpi_slice key = {word->data, client->last_word_key};
+    struct cddpi_slice value = {word->data + key.bytes, word->bytes - key.bytes};
+
+    if (word->bytes > 0) {
+        (void)cddpi_client_set(host, key, value); /* without memory others find out later */
+    }
+}
+
 void cddpi_client_reap(struct cddpi_client_host *host)
 {
     while (host->closed.first != NULL) {
         struct cddpi_client *client = host->closed.first;
 
         list_remove(client);
+        say_last_word(host, client); /* this may close others */
+        cddpi_buffer_fini(&client->last_word);
         cddpi_free(client);
     }
 }
@@ -374,6 +387,25 @@ static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *c
     answer_all(host, woken);
 }
 
+/* Keep what is to be said at the end; it replaces what was. */
+static void keep_last_word(struct cddpi_client_host *host, struct cddpi_client *client,
+                           const struct cddpi_wire_head *head,
+                           const struct cddpi_store_request *request)
+{
+    struct cddpi_buffer word = {NULL, 0, 0};
+    bool is_kept = cddpi_buffer_reserve(&word, request->key.bytes + request->value.bytes);
+
+    if (is_kept) {
+        cddpi_buffer_append(&word, request->key.data, request->key.bytes);
+        cddpi_buffer_append(&word, request->value.data, request->value.bytes);
+        cddpi_buffer_fini(&client->last_word);
+        client->last_word = word;
+        client->last_word_key = request->key.bytes;
+    }
+    cddpi_buffer_drop(&client->in, message_bytes(head));
+    reply(host, client, head->id, is_kept ? CDDP_OK : CDDP_ERR_NO_MEMORY, false, NULL);
+}
+
 bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
                       struct cddpi_slice value)
 {
@@ -427,6 +459,9 @@ static void serve(struct cddpi_client_host *host, struct cddpi_client *client,
         client->cursor = 0;
         client->deletes = cddpi_table_deletes(host->table);
         serve_waiting(host, client, head);
+        break;
+    case CDDPI_STORE_LAST_WORD:
+        keep_last_word(host, client, head, &request);
         break;
     default:
         serve_at_once(host, client, head, &request);
