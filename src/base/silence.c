@@ -33,10 +33,10 @@ uint32_t cddpi_silence_look_ms(uint32_t limit_ms)
     return look_ms < LONGEST_LOOK_MS ? look_ms : LONGEST_LOOK_MS;
 }
 
-bool cddpi_silence_look(struct cddpi_silence *silence, bool is_heard, uint32_t limit_ms,
-                        int64_t now_ns)
+bool cddpi_silence_look(struct cddpi_silence *silence, bool is_heard, uint32_t step_ms,
+                        uint32_t limit_ms, int64_t now_ns)
 {
-    int64_t most_ns = 2 * (int64_t)cddpi_silence_look_ms(limit_ms) * 1000000;
+    int64_t most_ns = 2 * (int64_t)step_ms * 1000000;
     int64_t passed_ns = now_ns - silence->looked_ns;
 
     if (is_heard || silence->looked_ns == 0) {
@@ -85,7 +85,8 @@ bool cddpi_silence_look_at(struct cddpi_silence *silence, int fd, uint32_t limit
         /* the time is over already, so the kernel asks now */
         (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &ask_s, sizeof ask_s);
     }
-    return cddpi_silence_look(silence, ms <= passed_ms, limit_ms, now_ns);
+    return cddpi_silence_look(silence, ms <= passed_ms, cddpi_silence_look_ms(limit_ms), limit_ms,
+                              now_ns);
 }
 
 double cddpi_silence_seconds(int fd)

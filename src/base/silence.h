@@ -31,16 +31,17 @@ struct cddpi_silence {
     int64_t silent_ns; /* as far as it counts */
 };
 
-/** Look at @p now_ns: @p is_heard says whether there was a sign since the last look. True: the peer
- *  has been silent for longer than it may. */
-bool cddpi_silence_look(struct cddpi_silence *silence, bool is_heard, uint32_t limit_ms,
-                        int64_t now_ns);
+/** Look at @p now_ns: @p is_heard says whether there was a sign since the last look, which should
+ *  have been @p step_ms ago; twice that counts at most. True: the peer has been silent for longer
+ *  than it may. */
+bool cddpi_silence_look(struct cddpi_silence *silence, bool is_heard, uint32_t step_ms,
+                        uint32_t limit_ms, int64_t now_ns);
 
 /** Let the kernel ask over the connected socket @p fd, on which nothing else is sent as long as all
  *  is well. It gives the connection up by itself only long after the limit. */
 void cddpi_silence_watch(int fd, uint32_t limit_ms);
 
-/** Look at such a socket; as cddpi_silence_look(). */
+/** Look at such a socket, every cddpi_silence_look_ms(); as cddpi_silence_look(). */
 bool cddpi_silence_look_at(struct cddpi_silence *silence, int fd, uint32_t limit_ms,
                            int64_t now_ns);
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { LIMIT_MS = 2000, MS = 1000000 };
+enum { LIMIT_MS = 2000, STEP_MS = 100, MS = 1000000 };
 
 /* Look every @p step_ms, from @p begin_ms to @p end_ms, at a peer that says nothing. Returns when
  * it was lost, or -1. */
@@ -12,7 +12,7 @@ static int64_t lost_at(struct cddpi_silence *silence, int64_t begin_ms, int64_t 
                        int64_t step_ms)
 {
     for (int64_t ms = begin_ms; ms <= end_ms; ms += step_ms) {
-        if (cddpi_silence_look(silence, false, LIMIT_MS, ms * MS)) {
+        if (cddpi_silence_look(silence, false, STEP_MS, LIMIT_MS, ms * MS)) {
             return ms;
         }
     }
@@ -22,37 +22,34 @@ static int64_t lost_at(struct cddpi_silence *silence, int64_t begin_ms, int64_t 
 static void a_peer_is_lost_after_the_limit_and_what_a_sign_may_be_late(void **state)
 {
     struct cddpi_silence silence = {0, 0};
-    int64_t step_ms = cddpi_silence_look_ms(LIMIT_MS);
 
     (void)state;
-    assert_false(cddpi_silence_look(&silence, true, LIMIT_MS, 1000 * MS));
-    assert_int_equal(lost_at(&silence, 1000 + step_ms, 1000 + LIMIT_MS, step_ms), -1);
-    assert_in_range(lost_at(&silence, 1000 + LIMIT_MS + step_ms, 19000, step_ms),
+    assert_false(cddpi_silence_look(&silence, true, STEP_MS, LIMIT_MS, 1000 * MS));
+    assert_int_equal(lost_at(&silence, 1000 + STEP_MS, 1000 + LIMIT_MS, STEP_MS), -1);
+    assert_in_range(lost_at(&silence, 1000 + LIMIT_MS + STEP_MS, 19000, STEP_MS),
                     1000 + LIMIT_MS + CDDPI_SILENCE_SPARE_MS,
-                    1000 + LIMIT_MS + CDDPI_SILENCE_SPARE_MS + 2 * step_ms);
+                    1000 + LIMIT_MS + CDDPI_SILENCE_SPARE_MS + 2 * STEP_MS);
 }
 
 static void a_sign_begins_the_silence_anew(void **state)
 {
     struct cddpi_silence silence = {0, 0};
-    int64_t step_ms = cddpi_silence_look_ms(LIMIT_MS);
 
     (void)state;
-    assert_int_equal(lost_at(&silence, 1000, 4900, step_ms), -1);
-    assert_false(cddpi_silence_look(&silence, true, LIMIT_MS, 5000 * (int64_t)MS));
-    assert_int_equal(lost_at(&silence, 5100, 8900, step_ms), -1);
+    assert_int_equal(lost_at(&silence, 1000, 4900, STEP_MS), -1);
+    assert_false(cddpi_silence_look(&silence, true, STEP_MS, LIMIT_MS, 5000 * (int64_t)MS));
+    assert_int_equal(lost_at(&silence, 5100, 8900, STEP_MS), -1);
 }
 
 /* As when its machine was suspended: one look after an hour is one look. */
 static void who_stood_still_does_not_take_others_for_lost(void **state)
 {
     struct cddpi_silence silence = {0, 0};
-    int64_t step_ms = cddpi_silence_look_ms(LIMIT_MS);
 
     (void)state;
-    assert_int_equal(lost_at(&silence, 1000, 2000, step_ms), -1);
-    assert_false(cddpi_silence_look(&silence, false, LIMIT_MS, 3600000 * (int64_t)MS));
-    assert_int_equal(lost_at(&silence, 3600000 + step_ms, 3600000 + LIMIT_MS / 2, step_ms), -1);
+    assert_int_equal(lost_at(&silence, 1000, 2000, STEP_MS), -1);
+    assert_false(cddpi_silence_look(&silence, false, STEP_MS, LIMIT_MS, 3600000 * (int64_t)MS));
+    assert_int_equal(lost_at(&silence, 3600000 + STEP_MS, 3600000 + LIMIT_MS / 2, STEP_MS), -1);
 }
 
 static void one_looks_often_enough_for_any_limit(void **state)
