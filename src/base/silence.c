@@ -7,6 +7,10 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
 enum {
     LEAST_MS = 100, /* of CDDP_HEARTBEAT_MS */
     DEFAULT_MS = 10000,
@@ -14,7 +18,8 @@ enum {
     SHORTEST_LOOK_MS = 20,
     LONGEST_LOOK_MS = 250,
     ASK_S = 1, /* the kernel's least, after which it asks an idle peer */
-    BACKSTOP_MS = 10000
+    BACKSTOP_MS = 10000,
+    REPEAT_MS = 1000 /* the kernel's least */
 };
 
 uint32_t cddpi_silence_limit_ms(uint32_t least_ms)
@@ -59,6 +64,17 @@ void cddpi_silence_watch(int fd, uint32_t limit_ms)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &ask_s, sizeof ask_s);
     /* also instead of a count of questions, of which there may be many */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &backstop_ms, sizeof backstop_ms);
+}
+
+void cddpi_silence_repeat(int fd, uint32_t end_ms)
+{
+    int most_ms = REPEAT_MS;
+    unsigned limit_ms = end_ms;
+
+    if (setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &most_ms, sizeof most_ms) == 0) {
+        /* else it ends after as many attempts as before, which take 15 s now */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+    }
 }
 
 /* Milliseconds since anything came; -1: the kernel does not tell. */

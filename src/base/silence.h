@@ -41,6 +41,11 @@ bool cddpi_silence_look(struct cddpi_silence *silence, bool is_heard, uint32_t s
  *  is well. It gives the connection up by itself only long after the limit. */
 void cddpi_silence_watch(int fd, uint32_t limit_ms);
 
+/** Let TCP repeat what is lost at least once a second, where the kernel can do that (Linux 6.15):
+ * it would wait ever longer, and again as long once a link is back. Without an answer the kernel
+ * ends the connection after @p end_ms then. */
+void cddpi_silence_repeat(int fd, uint32_t end_ms);
+
 /** Look at such a socket, every cddpi_silence_look_ms(); as cddpi_silence_look(). */
 bool cddpi_silence_look_at(struct cddpi_silence *silence, int fd, uint32_t limit_ms,
                            int64_t now_ns);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/own_fd.h"
+#include "base/silence.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -15,7 +16,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 4096 }; /* at least that much room for a read */
+enum {
+    READ_BYTES = 4096, /* at least that much room for a read */
+    END_MS = 900000    /* of a client whose machine is gone */
+};
 
 static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woken);
 
@@ -126,6 +130,7 @@ static void prepare_socket(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    cddpi_silence_repeat(fd, END_MS);
 }
 
 void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_deadline_ns)

@@ -115,6 +115,7 @@ static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
     int priority = 6; /* before data, where queues know it */
 
+    cddpi_silence_repeat(control->stream.fd, CDDPI_SILENCE_MOST_MS);
     cddpi_silence_watch(control->stream.fd, tcp->limit_ms);
     (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
     control->is_open = true;
@@ -147,6 +148,7 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
         return false;
     }
     cddpi_tcp_congestion_choose(stream->fd);
+    cddpi_silence_repeat(stream->fd, CDDPI_SILENCE_MOST_MS);
     socket->stream = *stream;
     socket->pair = pair;
     socket->slot = slot;
