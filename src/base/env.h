@@ -51,9 +51,9 @@
     X(CIPHER, "CDDP_CIPHER", "",                                                                   \
       "the one cipher that may be used: aes256gcm or chacha20; unset: the first where both "       \
       "processors have instructions for it, else the second")                                      \
-    X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "2000",                                                   \
-      "after so many milliseconds without an answer another host is lost; for cddp-run at least "  \
-      "1000")                                                                                      \
+    X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "10000",                                                  \
+      "another host that does not answer for so many milliseconds, and up to two seconds more, "   \
+      "is lost; for cddp-run at least 1000")                                                       \
     X(STRAGGLER_MS, "CDDP_STRAGGLER_MS", "5000",                                                   \
       "a warning names the ranks for which a collective has waited so long; 0: never")             \
     X(SPIN_US, "CDDP_SPIN_US", "",                                                                 \

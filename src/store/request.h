@@ -12,6 +12,8 @@ enum { CDDPI_STORE_FULL_KEY_BYTES = 2 * CDDP_STORE_KEY_BYTES };
 /* Most bytes of a block of keys (struct cddpi_store_request, WAIT), and of a list. */
 enum { CDDPI_STORE_KEYS_BYTES = 16 << 20, CDDPI_STORE_LIST_BYTES = 64 << 20 };
 
+enum { CDDPI_STORE_LAST_WORD_BYTES = 256 }; /* of its value, at most */
+
 /* Borrowed bytes. */
 struct cddpi_slice {
     const uint8_t *data;
@@ -28,7 +30,8 @@ enum cddpi_store_op {
     CDDPI_STORE_WAIT = 6, /* waits */
     CDDPI_STORE_DELETE = 7,
     CDDPI_STORE_LIST = 8,
-    CDDPI_STORE_CANCEL = 9 /* wire only: give up the waiting request of the same id */
+    CDDPI_STORE_CANCEL = 9,    /* wire only: give up the waiting request of the same id */
+    CDDPI_STORE_LAST_WORD = 10 /* TCP only: set when the connection has ended, however it does */
 };
 
 /* Everything is borrowed. Keys are complete: the handle's prefix is in front. */
@@ -37,7 +40,8 @@ struct cddpi_store_request {
     bool want_value;             /* COMPARE_SET: whether the reply shall hold the value; LIST: the
                                     values, too */
     struct cddpi_slice key;      /* LIST: what the keys begin with */
-    struct cddpi_slice value;    /* SET, COMPARE_SET: the new value; WAIT: keys, see wire.h */
+    struct cddpi_slice value;    /* SET, COMPARE_SET, LAST_WORD: the new value; WAIT: keys, see
+                                    wire.h */
     struct cddpi_slice expected; /* COMPARE_SET */
     int64_t amount;              /* ADD */
 };

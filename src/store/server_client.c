@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/own_fd.h"
+#include "base/silence.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -15,7 +16,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 4096 }; /* at least that much room for a read */
+enum {
+    READ_BYTES = 4096, /* at least that much room for a read */
+    END_MS = 900000    /* of a client whose machine is gone */
+};
 
 static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woken);
 
@@ -71,12 +75,25 @@ void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *cli
     list_add(&host->closed, client);
 }
 
+static void say_last_word(struct cddpi_client_host *host, struct cddpi_client *client)
+{
+    const struct cddpi_buffer *word = &client->last_word;
+    struct cddpi_slice key = {word->data, client->last_word_key};
+    struct cddpi_slice value = {word->data + key.bytes, word->bytes - key.bytes};
+
+    if (word->bytes > 0) {
+        (void)cddpi_client_set(host, key, value); /* without memory others find out later */
+    }
+}
+
 void cddpi_client_reap(struct cddpi_client_host *host)
 {
     while (host->closed.first != NULL) {
         struct cddpi_client *client = host->closed.first;
 
         list_remove(client);
+        say_last_word(host, client); /* this may close others */
+        cddpi_buffer_fini(&client->last_word);
         cddpi_free(client);
     }
 }
@@ -113,6 +130,7 @@ static void prepare_socket(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    cddpi_silence_repeat(fd, END_MS);
 }
 
 void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_deadline_ns)
@@ -378,6 +396,25 @@ static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *c
     answer_all(host, woken);
 }
 
+/* Keep what is to be said at the end; it replaces what was. */
+static void keep_last_word(struct cddpi_client_host *host, struct cddpi_client *client,
+                           const struct cddpi_wire_head *head,
+                           const struct cddpi_store_request *request)
+{
+    struct cddpi_buffer word = {NULL, 0, 0};
+    bool is_kept = cddpi_buffer_reserve(&word, request->key.bytes + request->value.bytes);
+
+    if (is_kept) {
+        cddpi_buffer_append(&word, request->key.data, request->key.bytes);
+        cddpi_buffer_append(&word, request->value.data, request->value.bytes);
+        cddpi_buffer_fini(&client->last_word);
+        client->last_word = word;
+        client->last_word_key = request->key.bytes;
+    }
+    cddpi_buffer_drop(&client->in, message_bytes(head));
+    reply(host, client, head->id, is_kept ? CDDP_OK : CDDP_ERR_NO_MEMORY, false, NULL);
+}
+
 bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
                       struct cddpi_slice value)
 {
@@ -431,6 +468,9 @@ static void serve(struct cddpi_client_host *host, struct cddpi_client *client,
         client->cursor = 0;
         client->deletes = cddpi_table_deletes(host->table);
         serve_waiting(host, client, head);
+        break;
+    case CDDPI_STORE_LAST_WORD:
+        keep_last_word(host, client, head, &request);
         break;
     default:
         serve_at_once(host, client, head, &request);

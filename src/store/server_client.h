@@ -32,6 +32,9 @@ struct cddpi_client {
     size_t cursor;    /* WAIT: keys before it exist, unless they were deleted: see deletes */
     uint64_t deletes; /* the table's number when the cursor was at the first key */
     uint64_t served;  /* see struct cddpi_store_served */
+    struct cddpi_buffer last_word; /* what is to be set when the connection has ended: a key of
+                                      last_word_key bytes, and its value; empty: nothing */
+    size_t last_word_key;
 };
 
 /* A list of clients, in order of arrival. */
@@ -68,7 +71,7 @@ bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
 /** Close the connection now and free the client with cddpi_client_reap(). */
 void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *client);
 
-/** Free all closed clients; no reported event may be left. */
+/** Say the last words of all closed clients and free them; no reported event may be left. */
 void cddpi_client_reap(struct cddpi_client_host *host);
 
 /** The first message of the server. */

@@ -224,11 +224,6 @@ static cddp_status hand_over(const cddp_store *store, struct cddpi_store_reply *
     return CDDP_OK;
 }
 
-void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms)
-{
-    store->timeout_ms = timeout_ms;
-}
-
 cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *value, size_t bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_SET, .value = {value, bytes}};
@@ -240,6 +235,35 @@ cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *valu
     }
     if (status == CDDP_OK) {
         status = cddpi_store_perform(store, "set", key, &request, 0, &reply);
+    }
+    if (status == CDDP_OK) {
+        cddpi_free(reply.data);
+    }
+    return status;
+}
+
+void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms)
+{
+    store->timeout_ms = timeout_ms;
+}
+
+cddp_status cddpi_store_last_word(cddp_store *store, const char *key, const void *value,
+                                  size_t bytes)
+{
+    struct cddpi_store_request request = {.op = CDDPI_STORE_LAST_WORD, .value = {value, bytes}};
+    struct cddpi_store_reply reply;
+    cddp_status status = cddpi_store_complete_key(store, "last word", key, 1, &request.key);
+
+    if (status == CDDP_OK && bytes > CDDPI_STORE_LAST_WORD_BYTES) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "store %s: a last word of %zu bytes; at most %d",
+                            store->url, bytes, CDDPI_STORE_LAST_WORD_BYTES);
+    }
+    if (status == CDDP_OK && strncmp(store->url, "tcp://", 6) != 0) {
+        status = cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "store %s: a last word is for a store with a connection", store->url);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_store_perform(store, "last word", key, &request, 0, &reply);
     }
     if (status == CDDP_OK) {
         cddpi_free(reply.data);

@@ -20,8 +20,15 @@ cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t 
                              uint32_t timeout_ms);
 cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count);
 
-/** How long later calls of @p store wait that name no time of their own. */
+/** From now on, how long each request of this handle may take unless its call says so. */
 void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
+
+/** Let the server set @p key to @p value when this handle's connection has ended: closed, or its
+ *  process dead. No public call has this, and only a tcp store does it.
+ *  @param bytes  At most CDDPI_STORE_LAST_WORD_BYTES.
+ *  @return As cddp_store_set(). */
+CDDP_CHECKED cddp_status cddpi_store_last_word(cddp_store *store, const char *key,
+                                               const void *value, size_t bytes);
 
 /* A key, without the handle's prefix, and its value; both with a NUL behind. */
 struct cddpi_store_pair {

@@ -400,6 +400,7 @@ void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_requ
         break;
     case CDDPI_STORE_WAIT:
     case CDDPI_STORE_CANCEL:
+    case CDDPI_STORE_LAST_WORD:
         outcome->status = CDDP_ERR_ARGUMENT; /* the table does not do it */
         break;
     }

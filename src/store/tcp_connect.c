@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/own_fd.h"
+#include "base/silence.h"
 #include "store/encryption.h"
 #include "store/server.h"
 #include "store/wire.h"
@@ -132,6 +133,7 @@ static int connect_one(const struct addrinfo *info, int64_t deadline_ns, int *ou
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    cddpi_silence_repeat(fd, CDDPI_SILENCE_MOST_MS);
     *out_fd = fd;
     return 0;
 }

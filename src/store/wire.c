@@ -75,6 +75,9 @@ bool cddpi_wire_body_limit(uint8_t op, size_t *out)
     case CDDPI_STORE_SET:
         *out = key + CDDP_STORE_VALUE_BYTES;
         return true;
+    case CDDPI_STORE_LAST_WORD:
+        *out = key + CDDPI_STORE_LAST_WORD_BYTES;
+        return true;
     case CDDPI_STORE_GET:
     case CDDPI_STORE_TRY_GET:
     case CDDPI_STORE_DELETE:
@@ -164,6 +167,9 @@ static bool decode_rest(struct cddpi_slice rest, struct cddpi_store_request *req
     case CDDPI_STORE_SET:
         request->value = rest;
         break;
+    case CDDPI_STORE_LAST_WORD:
+        request->value = rest;
+        return rest.bytes <= CDDPI_STORE_LAST_WORD_BYTES;
     case CDDPI_STORE_ADD:
         if (rest.bytes != 8) {
             return false;

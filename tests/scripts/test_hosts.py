@@ -89,6 +89,8 @@ def main():
         expect("up", (up.returncode, up.stdout), (0, NAME + "\n"))
         expect("twice", hosts("up", "2").returncode, 2)
         each_host_is_itself()
+        known = subprocess.run(["ip", "-n", f"{NAME}-1", "neigh", "show", "nud", "permanent"], capture_output=True, text=True)
+        expect("neighbours are known, so that there may be many", "10.77.0.2 " in known.stdout, True)
         hosts_reach_each_other(False)
         if os.path.exists("/proc/net/if_inet6"):
             hosts_reach_each_other(True)

@@ -1,5 +1,6 @@
 /* test_store_tcp.c - what only the TCP store does: addresses, requests in pieces and ahead, and a
  * server that comes late, stops or goes away. */
+#include "store/store.h"
 #include "support/store_tcp.h"
 
 #include <arpa/inet.h>
@@ -425,6 +426,54 @@ static void a_name_that_means_loopback_does_not_keep_other_hosts_out(void **stat
     unsetenv("CDDP_LOG");
 }
 
+static int dying_rank(int rank, int world_size, void *argument)
+{
+    cddp_store *store = open_place(argument);
+
+    (void)rank;
+    (void)world_size;
+    CHECK(store != NULL);
+    CHECK(cddpi_store_last_word(store, "word", "not this", 8) == CDDP_OK);
+    CHECK(cddpi_store_last_word(store, "word", "gone", 4) == CDDP_OK);
+    CHECK(cddp_store_set(store, "word", "here", 4) == CDDP_OK);
+    raise(SIGKILL);
+    return 1;
+}
+
+static void expect_word(struct place *place, const char *wanted)
+{
+    void *value = NULL;
+
+    for (int i = 0; i < SUPPORT_TIMEOUT_MS / 10; i++) {
+        assert_int_equal(cddp_store_get(place->store, "word", 0, &value, NULL), CDDP_OK);
+        if (strcmp(value, wanted) == 0) {
+            break;
+        }
+        cddp_free(value);
+        value = NULL;
+        support_sleep_ms(10);
+    }
+    assert_non_null(value);
+    cddp_free(value);
+}
+
+static void the_last_word_of_a_connection_is_set_when_it_ends(void **state)
+{
+    struct place *place = *state;
+    cddp_store *store = open_place(place);
+    char large[CDDPI_STORE_LAST_WORD_BYTES + 1] = "";
+
+    assert_int_not_equal(run_ranks(1, dying_rank, place), 0);
+    expect_word(place, "gone");
+    assert_non_null(store);
+    assert_int_equal(cddpi_store_last_word(store, "word", large, sizeof large), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddpi_store_last_word(store, "word", "closed", 6), CDDP_OK);
+    expect_word(place, "gone");
+    cddp_store_close(store);
+    expect_word(place, "closed");
+    works(place);
+}
+
 static void tokens_are_random_text(void **state)
 {
     char a[33];
@@ -448,6 +497,7 @@ int main(void)
         WITH_SERVER(keys_are_set_by_several_threads_while_clients_are_served),
         WITH_SERVER(the_server_takes_no_key_that_a_client_could_not_send),
         WITH_SERVER(a_taken_port_is_an_error),
+        WITH_SERVER(the_last_word_of_a_connection_is_set_when_it_ends),
         cmocka_unit_test(a_client_may_come_before_its_server),
         cmocka_unit_test(where_nobody_listens_opening_ends_at_the_deadline),
         cmocka_unit_test(what_is_no_store_is_told_from_one),

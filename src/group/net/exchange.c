@@ -8,49 +8,71 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     SLICE_MS = 500,      /* between two looks at whether a rank has refused, */
     SLICE_PER_HOSTS = 4, /* and as many ms more as there are hosts, divided by this: all look */
     KEY_BYTES = 96,
     SPINS = 200,
-    PAUSE_NS = 100000,
-    CHECK_NS = 50000000
+    CHECK_NS = 50000000,
+    /* Who waits for other hosts until the deadline then knows why one of them did not answer: other
+     * leaders wait for its word for so long, also behind the deadline, and the ranks of its host
+     * for longer. */
+    LATE_MS = 3000,
+    LEADER_MS = 8000
 };
+
+/* Sleep until a rank of this host has gone on, or it is time to look at whether all live. Ranks
+ * that outnumber cores would starve their leader if they looked again and again. */
+static cddp_status sleep_inner(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+{
+    uint32_t ticket = net->inner_ops->prepare_sleep(net->inner, op);
+    cddp_status status = net->inner_ops->advance(net->inner, op, out_done);
+
+    if (status == CDDP_OK && !*out_done) {
+        (void)net->inner_ops->sleep(net->inner, ticket, CHECK_NS);
+    }
+    net->inner_ops->end_sleep(net->inner);
+    return status;
+}
+
+static cddp_status look_after_inner(struct cddpi_backend *net, struct cddpi_group_op *op,
+                                    int64_t *check_at)
+{
+    int64_t now_ns = cddpi_now_ns();
+    cddp_status status = CDDP_OK;
+
+    if (now_ns > *check_at) {
+        status = net->inner_ops->check(net->inner, op, true);
+        *check_at = cddpi_now_ns() + CHECK_NS;
+    }
+    if (status == CDDP_OK && now_ns > op->deadline_ns) {
+        status = net->inner_ops->expired(net->inner, op);
+    }
+    return status;
+}
 
 cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op)
 {
+    int64_t more_ns = net_is_leader(net) ? 0 : LEADER_MS * INT64_C(1000000);
     int64_t check_at = 0;
+    bool done = false;
+    cddp_status status = CDDP_OK;
 
     op->number = ++net->inner_collectives;
     op->start_ns = cddpi_now_ns();
-    op->deadline_ns = cddpi_deadline_ns(net->timeout_ms);
-    for (int round = 0;; round++) {
-        struct timespec pause = {0, PAUSE_NS};
-        bool done = false;
-        cddp_status status = net->inner_ops->advance(net->inner, op, &done);
-
-        if (status == CDDP_OK && done) {
-            return CDDP_OK;
-        }
-        if (status == CDDP_OK && cddpi_now_ns() > check_at) {
-            status = net->inner_ops->check(net->inner, op, true);
-            check_at = cddpi_now_ns() + CHECK_NS;
-        }
-        if (status == CDDP_OK && cddpi_now_ns() > op->deadline_ns) {
-            status = net->inner_ops->expired(net->inner, op);
-        }
-        if (status != CDDP_OK) {
-            if (net->inner_ops->drop != NULL) {
-                net->inner_ops->drop(net->inner, op);
-            }
-            return status;
-        }
-        if (round > SPINS) {
-            nanosleep(&pause, NULL);
+    op->deadline_ns = cddpi_deadline_ns(net->timeout_ms) + more_ns;
+    for (int round = 0; status == CDDP_OK && !done; round++) {
+        status = round < SPINS ? net->inner_ops->advance(net->inner, op, &done)
+                               : sleep_inner(net, op, &done);
+        if (status == CDDP_OK && !done) {
+            status = look_after_inner(net, op, &check_at);
         }
     }
+    if (status != CDDP_OK && net->inner_ops->drop != NULL) {
+        net->inner_ops->drop(net->inner, op);
+    }
+    return status;
 }
 
 void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status status)
@@ -130,11 +152,14 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
 {
     struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
     int most = SLICE_MS + exchange->net->host_count / SLICE_PER_HOSTS;
+    uint32_t timeout_ms = rendezvous->env->timeout_ms;
+    int64_t late_ns = cddpi_deadline_ns(timeout_ms < LATE_MS ? timeout_ms : LATE_MS);
+    int64_t deadline_ns = late_ns > rendezvous->deadline_ns ? late_ns : rendezvous->deadline_ns;
 
     for (;;) {
         size_t length = 0;
         void *value;
-        int left = cddpi_left_ms(rendezvous->deadline_ns);
+        int left = cddpi_left_ms(deadline_ns);
         int slice = left > most ? most : left > 0 ? left : 1;
         cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value,
                                             &length);

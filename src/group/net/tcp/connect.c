@@ -49,6 +49,18 @@ static struct tcp_search *search_of(struct cddpi_carrier *tcp, struct tcp_pair *
     return search;
 }
 
+/* No attempt has ended: all still wait for an answer. Which one was tried first? */
+static void name_silent(const struct tcp_pair *pair, struct tcp_search *search)
+{
+    struct sockaddr_storage address;
+    char text[TCP_ADDRESS_TEXT_BYTES];
+
+    (void)cddpi_tcp_sockaddr(&pair->offer->addresses[search->order[0]], pair->offer->port,
+                             &address);
+    cddpi_tcp_address_text(&address, text);
+    snprintf(search->last, sizeof search->last, "%s: it does not answer", text);
+}
+
 static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
 {
     const struct tcp_search *search = pair->search;
@@ -56,6 +68,9 @@ static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
     bool says_both = was_refused && strcmp(search->refusal, search->last) != 0;
     char why[3 * TCP_TEXT_BYTES];
 
+    if (pair->search->last[0] == '\0' && pair->search->next > 0) {
+        name_silent(pair, pair->search);
+    }
     snprintf(why, sizeof why,
              "cannot be connected: %s%s%s. Nor has it connected to this host, %s; "
              "CDDP_SOCKET_IFNAME chooses the interfaces",

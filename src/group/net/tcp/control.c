@@ -1,6 +1,7 @@
-/* control.c - the control connections between leaders: heartbeats, aborts and goodbyes. A host that
- * does not acknowledge for CDDP_HEARTBEAT_MS is lost (the kernel's TCP_USER_TIMEOUT); a process
- * that is stopped or slow on a host that does is not. The thread's, with the lock. */
+/* control.c - the control connections between leaders: aborts and goodbyes, and otherwise silence,
+ * so that kernels can ask each other whether they are there. A host that does not answer for
+ * CDDP_HEARTBEAT_MS is lost (base/silence.h); a process that is stopped or slow on a host that does
+ * is not. The thread's, with the lock. */
 #include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
@@ -15,13 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum {
-    BEATS = 8, /* within the limit */
-    SHORTEST_BEAT_MS = 20,
-    SILENT_S = 10, /* a peer that was not heard for so long is stopped, and heartbeats fill its
-                      memory: they become as rare */
-    GOODBYE_MS = 200
-};
+enum { GOODBYE_MS = 200 };
 
 static void watch(struct cddpi_carrier *tcp, struct tcp_control *control, int how, uint32_t events)
 {
@@ -131,26 +126,31 @@ static void parse(struct cddpi_carrier *tcp, struct tcp_pair *pair)
     control->in_bytes -= at;
 }
 
+static void host_is_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+{
+    cddpi_tcp_pair_lost(tcp, pair,
+                        "cannot be reached any more: its host has not answered for %.1f s, and may "
+                        "be silent for %g s (CDDP_HEARTBEAT_MS)",
+                        cddpi_silence_seconds(pair->control->stream.fd), tcp->limit_ms / 1000.0);
+}
+
 static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int error)
 {
-    close_control(tcp, pair->control);
     if (atomic_load(&pair->left)) {
+        close_control(tcp, pair->control);
         return;
     }
     if (error == 0 || error == ECONNRESET || error == EPIPE) {
         cddpi_tcp_pair_lost(tcp, pair, "has ended without leaving the group: the connection was %s",
                             error == 0 ? "closed" : "reset");
     } else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
-        cddpi_tcp_pair_lost(tcp, pair,
-                            "cannot be reached any more: its host has not answered within %u ms "
-                            "(CDDP_HEARTBEAT_MS); it was last heard of %.1f s ago",
-                            tcp->limit_ms,
-                            (double)(cddpi_now_ns() - atomic_load(&pair->heard_ns)) * 1e-9);
+        host_is_lost(tcp, pair);
     } else {
         cddpi_tcp_pair_lost(tcp, pair, "is lost: %s",
                             error == EBADMSG ? "what came was changed on the way"
                                              : strerror(error));
     }
+    close_control(tcp, pair->control);
 }
 
 /* Take what has come. False: there is no more for now. */
@@ -198,16 +198,15 @@ void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
     cddpi_stream_rest(&control->stream); /* a host more costs little: see tcp_buffer */
 }
 
-static void beat(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
+/* Whether a peer's host answers. One that has left, or whose loss is known, need not. */
+static void look_at(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
 {
-    static const uint8_t heartbeat = TCP_CONTROL_HEARTBEAT;
     struct tcp_control *control = pair->control;
-    bool is_silent = now_ns - atomic_load(&pair->heard_ns) > SILENT_S * INT64_C(1000000000);
 
-    if (control->is_open &&
-        (!is_silent || now_ns - control->beat_ns > SILENT_S * INT64_C(1000000000))) {
-        control->beat_ns = now_ns;
-        say(tcp, control, &heartbeat, 1);
+    if (control->is_open && !atomic_load(&pair->left) &&
+        cddpi_silence_look_at(&control->silence, control->stream.fd, tcp->limit_ms, now_ns)) {
+        host_is_lost(tcp, pair);
+        close_control(tcp, control);
     }
 }
 
@@ -246,8 +245,7 @@ static void send_aborts(struct cddpi_carrier *tcp)
 
 void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
 {
-    uint32_t interval_ms = tcp->limit_ms / BEATS;
-    bool is_due = tcp->leads && now_ns >= tcp->next_beat_ns;
+    bool is_due = tcp->leads && now_ns >= tcp->next_look_ns;
 
     if (is_due && !tcp->must_abort && tcp->params.host_failed != NULL) {
         tcp->must_abort = tcp->params.host_failed(tcp->params.wake_context, &tcp->own_abort);
@@ -257,18 +255,16 @@ void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *
         send_aborts(tcp);
     }
     if (is_due) {
-        tcp->next_beat_ns = now_ns + (int64_t)(interval_ms > SHORTEST_BEAT_MS ? interval_ms
-                                                                              : SHORTEST_BEAT_MS) *
-                                         1000000;
+        tcp->next_look_ns = now_ns + cddpi_silence_look_ms(tcp->limit_ms) * INT64_C(1000000);
     }
-    if (tcp->leads && tcp->next_beat_ns < *next_ns) {
-        *next_ns = tcp->next_beat_ns;
+    if (tcp->leads && tcp->next_look_ns < *next_ns) {
+        *next_ns = tcp->next_look_ns;
     }
     for (int rank = 0; rank < tcp->params.world_size; rank++) {
         struct tcp_pair *pair = tcp->pairs[rank];
 
         if (is_due && pair != NULL && pair->control != NULL) {
-            beat(tcp, pair, now_ns);
+            look_at(tcp, pair, now_ns);
         }
         if (pair != NULL && pair->suspected_ns != 0) {
             judge_suspicion(tcp, pair, now_ns, next_ns);

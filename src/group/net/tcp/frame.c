@@ -104,7 +104,7 @@ int cddpi_tcp_control_bytes(const uint8_t *data, size_t bytes)
     if (bytes == 0) {
         return 0;
     }
-    if (data[0] == TCP_CONTROL_HEARTBEAT || data[0] == TCP_CONTROL_GOODBYE) {
+    if (data[0] == TCP_CONTROL_GOODBYE) {
         return 1;
     }
     if (data[0] != TCP_CONTROL_ABORT) {

@@ -1,5 +1,5 @@
 /* frame.h - what goes over a connection that has proved the token: on data connections pieces of
- * messages, each behind a head; on control connections heartbeats, aborts and the goodbye. Numbers
+ * messages, each behind a head; on control connections aborts and the goodbye. Numbers
  * are little-endian. */
 #ifndef CDDPI_GROUP_NET_TCP_FRAME_H
 #define CDDPI_GROUP_NET_TCP_FRAME_H
@@ -55,7 +55,7 @@ int cddpi_tcp_frame_get(const uint8_t from[TCP_FRAME_BYTES], struct tcp_signatur
                         struct tcp_frame *out);
 
 /* Control messages: a byte that says which, and behind TCP_CONTROL_ABORT a failure. */
-enum { TCP_CONTROL_HEARTBEAT = 'h', TCP_CONTROL_ABORT = 'a', TCP_CONTROL_GOODBYE = 'g' };
+enum { TCP_CONTROL_ABORT = 'a', TCP_CONTROL_GOODBYE = 'g' };
 
 enum {
     TCP_FAILURE_HEAD_BYTES = 28,

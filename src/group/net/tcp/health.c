@@ -8,12 +8,30 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { ANSWERS_S = 2 }; /* it is asked once a second */
+
 cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp)
 {
     if (!atomic_load(&tcp->has_failed)) {
         return CDDP_OK;
     }
     return cddpi_fail_again((cddp_status)tcp->failure.status, &tcp->failure);
+}
+
+/* Only of a leader does this rank know. */
+static void describe_host(const struct tcp_pair *pair, char *out, size_t bytes)
+{
+    double silent_s;
+
+    if (pair->control == NULL || !pair->control->is_open) {
+        return;
+    }
+    silent_s = cddpi_silence_seconds(pair->control->stream.fd);
+    if (silent_s < ANSWERS_S) {
+        snprintf(out, bytes, "; its host answers");
+    } else {
+        snprintf(out, bytes, "; its host has not answered for %.1f s", silent_s);
+    }
 }
 
 void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes)
@@ -32,9 +50,9 @@ void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t b
                  pair != NULL && pair->search != NULL ? pair->search->last : "");
     } else {
         cddpi_tcp_pair_name(pair, name, sizeof name);
-        snprintf(out, bytes, "%s, last heard of %.1f s ago%s", name,
-                 (double)(cddpi_now_ns() - atomic_load(&pair->heard_ns)) * 1e-9,
-                 pair->control != NULL ? "; its host answers" : "");
+        snprintf(out, bytes, "%s, last heard of %.1f s ago", name,
+                 (double)(cddpi_now_ns() - atomic_load(&pair->heard_ns)) * 1e-9);
+        describe_host(pair, out + strlen(out), bytes - strlen(out));
     }
     pthread_mutex_unlock(&tcp->lock);
 }

@@ -8,13 +8,12 @@
 #include "base/own_fd.h"
 #include "group/net/tcp/congestion.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct tcp_pair *cddpi_tcp_pair(struct cddpi_carrier *tcp, int peer)
@@ -111,21 +110,13 @@ static void log_connected(const struct tcp_pair *pair)
               pair->offer->host, pair->via);
 }
 
-/* A host that does not acknowledge within the limit is lost, also while nothing is sent. */
 static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
-    int on = 1;
-    int one_s = 1;
-    /* a heartbeat comes first, the kernel counts from when it first repeats it, and looks only
-     * every half second where the cable is one of its own */
-    unsigned limit_ms = tcp->limit_ms / 2;
     int priority = 6; /* before data, where queues know it */
 
-    (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPIDLE, &one_s, sizeof one_s);
-    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_KEEPINTVL, &one_s, sizeof one_s);
-    (void)setsockopt(control->stream.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+    cddpi_silence_repeat(control->stream.fd, CDDPI_SILENCE_MOST_MS);
+    cddpi_silence_watch(control->stream.fd, tcp->limit_ms);
     (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
     control->is_open = true;
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, control->stream.fd, &event);
@@ -157,6 +148,7 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
         return false;
     }
     cddpi_tcp_congestion_choose(stream->fd);
+    cddpi_silence_repeat(stream->fd, CDDPI_SILENCE_MOST_MS);
     socket->stream = *stream;
     cddpi_tcp_signature_init(&socket->signed_out, session, true);
     cddpi_tcp_signature_init(&socket->signed_in, session, false);

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { DEFAULT_LIMIT_MS = 2000, DEFAULT_SOCKETS = 2, SLICE_MS = 500, SLICE_PER_HOSTS = 4 };
+enum { DEFAULT_SOCKETS = 2, SLICE_MS = 500, SLICE_PER_HOSTS = 4 };
 
 static cddp_status probe(void)
 {
@@ -83,8 +83,7 @@ static cddp_status read_settings(struct cddpi_carrier *tcp)
 
     tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
                                                DEFAULT_SOCKETS);
-    tcp->limit_ms = (uint32_t)cddpi_env_integer(CDDPI_ENV_HEARTBEAT_MS, 100, 86400000,
-                                                DEFAULT_LIMIT_MS);
+    tcp->limit_ms = cddpi_silence_limit_ms(0);
     status = cddpi_token_check(tcp->params.token, "tcp: the port between hosts");
     if (status != CDDP_OK) {
         return status;

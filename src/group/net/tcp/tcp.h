@@ -13,6 +13,7 @@
 #define CDDPI_GROUP_NET_TCP_TCP_H
 
 #include "base/listener.h"
+#include "base/silence.h"
 #include "group/net/carrier.h"
 #include "group/net/tcp/address.h"
 #include "group/net/tcp/buffer.h"
@@ -116,7 +117,7 @@ struct tcp_control {
     struct cddpi_stream stream;
     bool is_open;
     size_t in_bytes, out_begin, out_end;
-    int64_t beat_ns;             /* when a heartbeat was sent */
+    struct cddpi_silence silence;
     struct tcp_buffer *in, *out; /* NULL: empty */
 };
 _Static_assert(TCP_CONTROL_MAX_BYTES + 64 <= TCP_BATCH_BYTES, "a buffer has room for a message");
@@ -167,7 +168,7 @@ struct cddpi_carrier {
     struct tcp_pair **pairs;         /* by rank; NULL: nothing was between them */
     struct tcp_attempt *attempts;    /* greetings under way, of both directions */
     int strangers;                   /* attempts that came in and have not proved anything */
-    int64_t next_beat_ns;            /* when heartbeats are due */
+    int64_t next_look_ns;            /* at whether the other hosts answer, and this one is well */
     int64_t clocks_ns;               /* when anything is due */
     bool has_news;                   /* so that something may be due before */
     int64_t refusals_ns;             /* since when these are counted */
@@ -248,7 +249,7 @@ void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp);
 
 /* control.c; the thread's, with the lock */
 void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t events);
-/** Send heartbeats and aborts that are due; look after suspicions. */
+/** Look at whether hosts answer; send aborts that are due; look after suspicions. */
 void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
 void cddpi_tcp_control_goodbye(struct cddpi_carrier *tcp);
 

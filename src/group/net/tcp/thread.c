@@ -77,7 +77,7 @@ void cddpi_tcp_listener_init(struct cddpi_carrier *tcp)
 }
 
 /* What is due by the clock. Returns how long nothing else is. With many hosts this takes a while,
- * so not every heartbeat that comes in is a reason to look. */
+ * so not everything that comes in is a reason to look. */
 static int handle_clocks(struct cddpi_carrier *tcp)
 {
     int64_t now_ns = cddpi_now_ns();
