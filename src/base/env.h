@@ -74,6 +74,10 @@
     X(LAUNCH, "CDDP_LAUNCH", "",                                                                   \
       "the words before the train.conf on cddp-run's command line, as a stopped run shows them "   \
       "again; set by cddp-run")                                                                    \
+    X(INHERITED, "CDDP_INHERITED", "",                                                             \
+      "other launchers whose variables ranks have through cddp-run, with a digest of each, so "    \
+      "that "                                                                                      \
+      "they are not taken for the ranks' own; set by cddp-run")                                    \
     X(REPORT_FD, "CDDP_REPORT_FD", "",                                                             \
       "a pipe to cddp-run, in which a rank that was asked to end says that it is still saving; "   \
       "set by cddp-run")                                                                           \

@@ -1,11 +1,14 @@
-/* launch_env.c - reads who this process is: from options, or from the environment of cddp-run,
- * torchrun, Open MPI, MPICH's and Intel MPI's Hydra, Slurm or Kubernetes. */
+/* launch_env.c - reads who this process is: from options, or from the environment, in which its
+ * launcher says so (launch_judge.c finds out which one that is); and where its ranks meet. */
 #include "group/launch_env.h"
 
+#include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/struct_size.h"
 #include "group/launch_hydra.h"
+#include "group/launch_judge.h"
 #include "group/launch_kubernetes.h"
 #include "group/launch_slurm.h"
 #include "group/launch_token.h"
@@ -14,6 +17,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,48 +26,6 @@
 #include <unistd.h>
 
 enum { MAX_RANKS = 1 << 20 };
-
-/* One launcher's names. `local_*` may be missing: then all ranks are on this machine. */
-struct names {
-    const char *origin;
-    const char *rank, *world_size, *local_rank, *local_world_size;
-};
-
-static const struct names cddp_run = {"cddp-run", "CDDP_RANK", "CDDP_WORLD_SIZE", "CDDP_LOCAL_RANK",
-                                      "CDDP_LOCAL_WORLD_SIZE"};
-static const struct names torchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-                                      "LOCAL_WORLD_SIZE"};
-static const struct names open_mpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
-/* MPICH's and Intel MPI's mpirun */
-static const struct names hydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-                                   "MPI_LOCALNRANKS"};
-/* the local size is one of a list: launch_slurm.c */
-static const struct names slurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL};
-
-static cddp_status read_ranks(const struct names *names, struct cddpi_launch_env *env)
-{
-    cddp_status status = cddpi_launch_number(names->origin, names->world_size, 1, MAX_RANKS,
-                                             &env->world_size);
-
-    env->origin = names->origin;
-    if (status == CDDP_OK) {
-        status = cddpi_launch_number(names->origin, names->rank, 0, env->world_size - 1,
-                                     &env->rank);
-    }
-    env->local_rank = env->rank;
-    env->local_world_size = env->world_size;
-    if (status == CDDP_OK && names->local_world_size != NULL &&
-        cddpi_launch_variable(names->local_world_size) != NULL) {
-        status = cddpi_launch_number(names->origin, names->local_world_size, 1, env->world_size,
-                                     &env->local_world_size);
-    }
-    if (status == CDDP_OK && cddpi_launch_variable(names->local_rank) != NULL) {
-        status = cddpi_launch_number(names->origin, names->local_rank, 0, env->local_world_size - 1,
-                                     &env->local_rank);
-    }
-    return status;
-}
 
 static bool is_directory(const char *path)
 {
@@ -138,7 +100,7 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
     if (host == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: RANK and WORLD_SIZE are set, MASTER_ADDR not");
     }
-    status = cddpi_launch_number("torchrun", "MASTER_PORT", 1, 65535, &port);
+    status = cddpi_launch_port("torchrun", "MASTER_PORT", &port);
     if (status == CDDP_OK && restart != NULL) {
         status = cddpi_launch_number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX,
                                      &restarts);
@@ -174,7 +136,7 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
 /* Where the user says that ranks of an mpirun meet: rank 0 serves the store there. */
 static bool use_given_store(struct cddpi_launch_env *env)
 {
-    const char *store = cddpi_env(CDDPI_ENV_STORE);
+    const char *store = cddpi_launch_given_store();
 
     if (store == NULL) {
         return false;
@@ -215,8 +177,10 @@ static cddp_status use_open_mpi(struct cddpi_launch_env *env)
     return use_file(env, is_directory(folder) ? folder : NULL, name);
 }
 
-static cddp_status use_hydra(struct cddpi_launch_env *env)
+/* Hydra, and others that give ranks numbers and nothing by which they could meet elsewhere. */
+static cddp_status use_hydra(struct cddpi_launch_env *env, const struct cddpi_claim *claim)
 {
+    bool is_one_host = claim->local_size == claim->size || claim->nodes == 1;
     char start[32] = "";
     char name[96];
     long proxy;
@@ -224,13 +188,13 @@ static cddp_status use_hydra(struct cddpi_launch_env *env)
     if (use_given_store(env)) {
         return CDDP_OK;
     }
-    if (cddpi_launch_variable(hydra.local_world_size) == NULL ||
-        env->local_world_size < env->world_size) {
+    if (!is_one_host) {
         env->rendezvous_by_mpi = true;
         return CDDP_OK;
     }
-    proxy = cddpi_launch_hydra_proxy(start, sizeof start);
-    snprintf(name, sizeof name, "hydra-%ld-%s", proxy, start);
+    proxy = cddpi_launch_proxy(claim->by, start, sizeof start);
+    snprintf(name, sizeof name, "%s-%ld-%s",
+             claim->by == CDDPI_BY_HYDRA ? "hydra" : cddpi_launcher_name(claim->by), proxy, start);
     clean(name);
     if (env->job[0] == '\0') {
         snprintf(env->job, sizeof env->job, "%s", name);
@@ -241,7 +205,7 @@ static cddp_status use_hydra(struct cddpi_launch_env *env)
 static cddp_status use_slurm(struct cddpi_launch_env *env)
 {
     const char *job = cddpi_launch_variable("SLURM_JOB_ID");
-    const char *step = cddpi_launch_variable("SLURM_STEP_ID");
+    const char *step = cddpi_launch_slurm_step();
     char name[160];
     bool one_node;
     cddp_status status;
@@ -260,78 +224,188 @@ static cddp_status use_slurm(struct cddpi_launch_env *env)
     return status == CDDP_OK && one_node ? use_file(env, NULL, name) : status;
 }
 
-/* No launcher sets only one of a pair: the other was lost, and this process would train alone. */
-static cddp_status check_pairs(void)
+/* Flux names the job; what it runs on it does not say. */
+static cddp_status use_flux(struct cddpi_launch_env *env, const struct cddpi_claim *claim)
 {
-    static const struct names *const all[] = {&torchrun, &open_mpi, &hydra};
+    const char *job = cddpi_launch_variable("FLUX_JOB_ID");
+    char name[160];
 
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool has_rank = cddpi_launch_variable(all[i]->rank) != NULL;
-        bool has_size = cddpi_launch_variable(all[i]->world_size) != NULL;
-
-        if (has_rank != has_size) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT,
-                              "join: %s is set, but %s is not: set both, as %s does, or unset both "
-                              "to train alone",
-                              has_rank ? all[i]->rank : all[i]->world_size,
-                              has_rank ? all[i]->world_size : all[i]->rank, all[i]->origin);
-        }
+    if (job == NULL) {
+        return use_hydra(env, claim);
     }
+    snprintf(name, sizeof name, "flux-%.120s", job);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (claim->nodes != 1 && claim->local_size != claim->size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
+    return use_file(env, NULL, name);
+}
+
+static cddp_status use_cddp_run(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_env(CDDPI_ENV_STORE);
+
+    if (store == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: CDDP_RANK and CDDP_WORLD_SIZE are set, CDDP_STORE not");
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
     return CDDP_OK;
 }
 
-/* @p has_rendezvous: the options say where ranks meet, so the environment need not. */
-static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rendezvous)
+/* Where ranks meet that were started by @p claim's launcher. */
+static cddp_status meet(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
 {
-    cddp_status status;
+    switch (claim->by) {
+    case CDDPI_BY_CDDP_RUN:
+        return use_cddp_run(env);
+    case CDDPI_BY_TORCHRUN:
+        return use_torchrun(env);
+    case CDDPI_BY_OPEN_MPI:
+        return use_open_mpi(env);
+    case CDDPI_BY_FLUX:
+        return use_flux(env, claim);
+    case CDDPI_BY_SLURM:
+        return use_slurm(env);
+    case CDDPI_BY_INDEXED_JOB:
+        return cddpi_launch_meet_indexed_job(env);
+    case CDDPI_BY_KUBEFLOW:
+        return cddpi_launch_meet_kubeflow(env);
+    case CDDPI_BY_HYDRA:
+    case CDDPI_BY_MVAPICH:
+    case CDDPI_BY_JSM:
+    case CDDPI_BY_PALS:
+    case CDDPI_LAUNCHERS:
+        break;
+    }
+    return use_hydra(env, claim);
+}
 
-    if (cddpi_env(CDDPI_ENV_RANK) != NULL ||
-        (cddpi_env(CDDPI_ENV_WORLD_SIZE) != NULL && !cddpi_launch_is_indexed_job())) {
-        const char *store = cddpi_env(CDDPI_ENV_STORE);
+/* Whether @p claim's launcher says where ranks meet. */
+static bool knows_place(const struct cddpi_claim *claim)
+{
+    switch (claim->by) {
+    case CDDPI_BY_CDDP_RUN:
+        return cddpi_env(CDDPI_ENV_STORE) != NULL;
+    case CDDPI_BY_TORCHRUN:
+        return cddpi_launch_variable("MASTER_ADDR") != NULL;
+    default:
+        return true;
+    }
+}
 
-        status = read_ranks(&cddp_run, env);
-        if (status == CDDP_OK && store != NULL) {
-            snprintf(env->store, sizeof env->store, "%s", store);
-        } else if (status == CDDP_OK && env->world_size > 1 && !has_rendezvous) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT,
-                              "join: CDDP_RANK and CDDP_WORLD_SIZE are set, CDDP_STORE not");
+/* Of those that agree about who this process is, the first that says where the ranks meet. */
+static const struct cddpi_claim *choose_place(const struct cddpi_verdict *verdict)
+{
+    for (int i = 0; i < verdict->agreeing_count; i++) {
+        const struct cddpi_claim *claim = &verdict->claims[verdict->agreeing[i]];
+
+        if (knows_place(claim)) {
+            return claim;
         }
+    }
+    return &verdict->claims[verdict->chosen];
+}
+
+/* Ranks of a launcher that does not say how they are placed are all on this machine, unless it
+ * counts machines: then they are spread evenly. */
+static void place(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
+{
+    int each = claim->nodes > 1 ? (claim->size + claim->nodes - 1) / claim->nodes : claim->size;
+
+    env->local_rank = claim->local_rank >= 0 ? claim->local_rank : env->rank % each;
+    env->local_world_size = claim->local_size > 0 ? claim->local_size : each;
+    if (env->local_rank >= env->local_world_size) {
+        env->local_world_size = env->local_rank + 1;
+    }
+}
+
+cddp_status cddpi_launch_meet(const struct cddpi_verdict *verdict, struct cddpi_launch_env *env)
+{
+    const struct cddpi_claim *claim = choose_place(verdict);
+
+    snprintf(env->says, sizeof env->says, "%s", verdict->claims[verdict->chosen].says);
+    env->origin = cddpi_launcher_name(claim->by);
+    return meet(claim, env);
+}
+
+/* Each text once in a process, however many groups it makes. */
+static void warn_once(const char *text)
+{
+    static char said[CDDPI_REASON_BYTES];
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    bool is_new;
+
+    pthread_mutex_lock(&lock);
+    is_new = text[0] != '\0' && strcmp(said, text) != 0;
+    if (is_new) {
+        snprintf(said, sizeof said, "%s", text);
+    }
+    pthread_mutex_unlock(&lock);
+    if (is_new) {
+        cddpi_log(CDDPI_LOG_WARN, "%s", text);
+    }
+}
+
+/* @p has_rendezvous: the options say where ranks meet, so the environment need not. */
+static cddp_status from_verdict(const struct cddpi_verdict *verdict, bool has_rendezvous,
+                                struct cddpi_launch_env *env)
+{
+    const struct cddpi_claim *claim = &verdict->claims[verdict->chosen];
+    const struct cddpi_claim *where = choose_place(verdict);
+    cddp_status status = CDDP_OK;
+
+    env->origin = cddpi_launcher_name(claim->by);
+    snprintf(env->says, sizeof env->says, "%s", claim->says);
+    env->rank = claim->rank;
+    env->world_size = claim->size;
+    place(claim, env);
+    if (claim->alone[0] != '\0') {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "%s", claim->alone);
+    } else if (claim->is_pod) {
+        status = cddpi_launch_one_process(claim);
+    }
+    if (status != CDDP_OK || claim->size == 1 ||
+        (has_rendezvous && (!knows_place(where) || where->by == CDDPI_BY_CDDP_RUN))) {
         return status;
     }
-    if (cddpi_launch_variable("RANK") != NULL && cddpi_launch_variable("WORLD_SIZE") != NULL) {
-        status = read_ranks(&torchrun, env);
-        if (status == CDDP_OK) {
-            status = cddpi_launch_pod(env);
+    return cddpi_launch_meet(verdict, env);
+}
+
+/* @p has_job: the options name it. */
+static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rendezvous, bool has_job)
+{
+    struct cddpi_verdict *verdict = cddpi_zalloc(sizeof *verdict);
+    cddp_status status;
+
+    if (verdict == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "join: no memory to look at the environment");
+    }
+    status = cddpi_launch_judge(false, verdict);
+    if (status == CDDP_OK) {
+        warn_once(verdict->warning);
+        if (verdict->reason[0] != '\0') {
+            cddpi_log(CDDPI_LOG_INFO, "join: %s", verdict->reason);
         }
-        return status == CDDP_OK && env->world_size > 1 &&
-                       (!has_rendezvous || cddpi_launch_variable("MASTER_ADDR") != NULL)
-                   ? use_torchrun(env)
-                   : status;
     }
-    if (cddpi_launch_variable("OMPI_COMM_WORLD_RANK") != NULL) {
-        status = read_ranks(&open_mpi, env);
-        return status == CDDP_OK && env->world_size > 1 ? use_open_mpi(env) : status;
+    if (status == CDDP_OK && verdict->is_in_cddp_run && !has_job) {
+        env->job[0] = '\0'; /* that of cddp-run's own ranks */
     }
-    /* srun sets PMI's variables, too, where it serves them, but not these */
-    if (cddpi_launch_variable("PMI_RANK") != NULL && cddpi_launch_variable("PMI_SIZE") != NULL &&
-        (cddpi_launch_variable("MPI_LOCALRANKID") != NULL ||
-         cddpi_launch_variable("SLURM_PROCID") == NULL)) {
-        status = read_ranks(&hydra, env);
-        return status == CDDP_OK && env->world_size > 1 ? use_hydra(env) : status;
+    if (status == CDDP_OK && verdict->chosen < 0) {
+        env->origin = "a lone process";
+        env->world_size = env->local_world_size = 1;
+    } else if (status == CDDP_OK) {
+        status = from_verdict(verdict, has_rendezvous, env);
     }
-    if (cddpi_launch_variable("SLURM_PROCID") != NULL) {
-        status = read_ranks(&slurm, env);
-        return status == CDDP_OK && env->world_size > 1 ? use_slurm(env) : status;
-    }
-    if (cddpi_launch_is_indexed_job()) {
-        return cddpi_launch_indexed_job(env);
-    }
-    if (cddpi_launch_is_elastic_job()) {
-        return cddpi_launch_elastic_job(env);
-    }
-    env->origin = "a lone process";
-    env->world_size = env->local_world_size = 1;
-    return check_pairs();
+    cddpi_free(verdict);
+    return status;
 }
 
 /* @p by_env: the rendezvous is env://, so MASTER_ADDR and MASTER_PORT may say where ranks meet. */
@@ -339,6 +413,8 @@ static cddp_status from_options(const cddp_group_options *options, bool by_env,
                                 struct cddpi_launch_env *env)
 {
     env->origin = "options";
+    snprintf(env->says, sizeof env->says, "the options rank=%d and world_size=%d", options->rank,
+             options->world_size);
     env->world_size = options->world_size;
     env->rank = options->rank;
     env->local_world_size = options->local_world_size;
@@ -416,8 +492,9 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
                          ? options->generation
                          : (uint32_t)cddpi_env_integer(CDDPI_ENV_GENERATION, 0, UINT32_MAX, 0);
     env.timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : cddpi_env_timeout_ms();
-    status = options->world_size != 0 ? from_options(options, by_env, &env)
-                                      : from_environment(&env, options->rendezvous != NULL);
+    status = options->world_size != 0
+                 ? from_options(options, by_env, &env)
+                 : from_environment(&env, options->rendezvous != NULL, options->job != NULL);
     if (status != CDDP_OK) {
         return status;
     }
