@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/module_loader.h"
 #include "device/device.h"
+#include "group/launch_node.h"
 
 #include <cddp/status.h>
 
@@ -141,6 +142,8 @@ int cddpi_info_check(void)
     cddpi_check_limits();
     printf("processes\n");
     cddpi_check_processes();
+    printf("launcher\n");
+    cddpi_launch_describe(stdout);
     printf("libraries\n");
     for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
         print_library(&libraries[i]);
