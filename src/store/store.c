@@ -235,6 +235,11 @@ cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *valu
     return status;
 }
 
+void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms)
+{
+    store->timeout_ms = timeout_ms;
+}
+
 cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
                             size_t *out_bytes)
 {

@@ -259,6 +259,38 @@ static void a_failure_that_the_launcher_tells_ends_the_wait(void **state)
     support_rmdir(folder);
 }
 
+/* Joins as one of two ranks of @p place, in pairs: two processes for each rank. */
+static int double_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    (void)n;
+    options.rendezvous = place->url;
+    options.token = "0123456789abcdef0123456789abcdef";
+    options.rank = rank < 2 ? 0 : 1; /* the second pair would complete either job */
+    options.world_size = 3;
+    options.timeout_ms = place->timeout_ms;
+    CHECK(cddp_group_create(&options, &group) != CDDP_OK);
+    CHECK(strstr(cddp_last_error(), "came twice to ") != NULL);
+    return 0;
+}
+
+static void two_jobs_that_meet_at_one_place_are_told_so(void **state)
+{
+    char *folder = support_mkdtemp();
+    char url[4200];
+    struct place place = {url, SUPPORT_TIMEOUT_MS, -1};
+
+    (void)state;
+    snprintf(url, sizeof url, "file://%s/meet", folder);
+    assert_int_equal(run_ranks(4, double_rank, &place), 0);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", support_free_port());
+    assert_int_equal(run_ranks(2, double_rank, &place), 0);
+    support_rmdir(folder);
+}
+
 static int default_rank(int rank, int n, void *argument)
 {
     void (*environment)(int, int) = *(void (**)(int, int))argument;
@@ -557,6 +589,7 @@ int main(void)
         CASE(ranks_of_jobs_of_different_sizes_are_told_so),
         CASE(a_rank_that_does_not_come_is_named),
         CASE(a_failure_that_the_launcher_tells_ends_the_wait),
+        CASE(two_jobs_that_meet_at_one_place_are_told_so),
         CASE(every_launcher_s_variables_lead_to_one_group),
         CASE(pytorch_s_init_methods_lead_to_one_group),
         CASE(env_without_a_job_in_the_environment_is_an_error),
