@@ -81,8 +81,8 @@ static cddp_status check_one_a_node(const struct cddpi_claim *claim,
                           "these jobs",
                           claim->size, node->says);
     }
-    if (claim->is_pod || claim->local_size == 1 ||
-        (claim->local_size == 0 && (claim->nodes == 0 || claim->nodes == claim->size))) {
+    if (claim->is_pod || claim->nodes == claim->size ||
+        (claim->nodes == 0 && claim->local_size <= 1)) {
         return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_ARGUMENT,

@@ -5,7 +5,7 @@
 #include "group/launch_claim.h"
 #include "group/launch_env.h"
 #include "group/launch_node.h"
-#include "support/launcher.h"
+#include "support/mpirun.h"
 
 #include <stdbool.h>
 
@@ -369,6 +369,68 @@ static void what_a_rank_of_cddp_run_starts_by_another_launcher_is_that_one_s(voi
     }
 }
 
+/* These ranks only say who they are, so cddp needs no MPI of its own. */
+static void need_mpirun(void)
+{
+    if (system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") != 0) {
+        print_message("there is no mpirun of Open MPI here\n");
+        skip();
+    }
+}
+
+static void a_real_mpirun_is_nearer_than_what_it_inherits(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    need_mpirun();
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    MPIRUN(&job, 2, NULL, self, "who");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "rank 0 of 2 by Open MPI");
+    assert_out(&job, "rank 1 of 2 by Open MPI");
+    launcher_end(&job);
+}
+
+static void a_real_mpirun_starts_one_cddp_run_a_machine(void **state)
+{
+    const char *cddp_run = launcher_path("launcher/cddp-run");
+    struct launched job = {0};
+
+    (void)state;
+    need_mpirun();
+    MPIRUN(&job, 1, NULL, cddp_run, "-n", "2", "--", self, "who");
+    assert_mpirun_ended_well(&job);
+    assert_out(&job, "rank 0 of 2 by cddp-run");
+    assert_out(&job, "rank 1 of 2 by cddp-run");
+    launcher_end(&job);
+    MPIRUN(&job, 2, NULL, cddp_run, "-n", "2", "--", self, "who");
+    assert_err(&job, "Open MPI started 2 of this cddp-run, several on a machine");
+    assert_int_equal(launcher_count(job.out, "rank"), 0);
+    launcher_end(&job);
+}
+
+static void a_rank_of_cddp_run_may_start_a_real_mpirun(void **state)
+{
+    char script[5000];
+    struct launched job = {0};
+
+    (void)state;
+    need_mpirun();
+    snprintf(script, sizeof script,
+             "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+             "mpirun --oversubscribe -n 2 %s who",
+             self);
+    LAUNCH(&job, "-n", "1", "--", "sh", "-c", script);
+    if (job.exit_status != 0) {
+        fail_msg("%s", job.err);
+    }
+    assert_out(&job, "rank 0 of 2 by Open MPI");
+    assert_out(&job, "rank 1 of 2 by Open MPI");
+    launcher_end(&job);
+}
+
 static int print_who(void)
 {
     struct cddpi_launch_env env;
@@ -393,6 +455,9 @@ int main(int argc, char **argv)
         CASE(a_size_of_1_that_no_launcher_of_its_own_has_set_is_refused_beside_a_larger_one),
         CASE(what_ranks_inherit_through_cddp_run_says_nothing_about_them),
         CASE(what_a_rank_of_cddp_run_starts_by_another_launcher_is_that_one_s),
+        CASE(a_real_mpirun_is_nearer_than_what_it_inherits),
+        CASE(a_real_mpirun_starts_one_cddp_run_a_machine),
+        CASE(a_rank_of_cddp_run_may_start_a_real_mpirun),
     };
 
     if (argc == 2 && strcmp(argv[1], "who") == 0) {
