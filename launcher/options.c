@@ -68,7 +68,7 @@ enum { HELP_COLUMN = 26 };
       "for cddp-run --hosts alone, which starts others with it: read the token from standard "     \
       "input, and end when that ends")                                                             \
     X(CHECK, "check", 0, NULL,                                                                     \
-      "print what was found on this machine: libraries, GPUs, cores, memory, limits")              \
+      "print what was found on this machine: libraries, GPUs, cores, memory, limits, launchers")   \
     X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")

@@ -1,6 +1,6 @@
 /* env.h - every environment variable that cddp itself reads, one row each; `cddp-run --env` prints
- * the table. (Variables of torchrun, Open MPI, Slurm and Kubernetes are read in
- * src/group/launch_env.c and the files beside it.) */
+ * the table. (Other launchers' variables are read in
+ * src/group/launch_claim.c and the files beside it.) */
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 

@@ -151,7 +151,7 @@ bool cddpi_claim_number(struct cddpi_claim *claim, const char *name, int64_t low
     }
     if (!cddpi_parse_integer(cddpi_launch_variable(name), low, high, &number)) {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: %s=%.200s is not a whole number from %" PRId64 " to %" PRId64, name,
+                 "%s=%.200s is not a whole number from %" PRId64 " to %" PRId64, name,
                  cddpi_launch_variable(name), low, high);
         return false;
     }
@@ -168,8 +168,8 @@ static void need_pair(struct cddpi_claim *claim, const struct row *row, const ch
 
     claim->is_partial = true;
     snprintf(claim->wrong, sizeof claim->wrong,
-             "join: %s is set, but %s is not: set both, as %s does, or unset both to train alone",
-             there, missing, row->name);
+             "%s is set, but %s is not: set both, as %s does, or unset both to train alone", there,
+             missing, row->name);
 }
 
 /* Rank, sizes and nodes from @p row's variables. */
@@ -235,7 +235,7 @@ static void read_mpi(enum cddpi_launcher by, struct cddpi_claim *claim)
                !is_set("OMPI_COMM_WORLD_SIZE")) {
         claim->is_echo = is_served;
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: PMIX_RANK=%s says that a PMIx launcher started this process, and nothing "
+                 "PMIX_RANK=%s says that a PMIx launcher started this process, and nothing "
                  "says how many others: start it by mpirun, or set CDDP_RANK, CDDP_WORLD_SIZE and "
                  "CDDP_STORE; unset PMIX_RANK to train alone",
                  cddpi_launch_variable("PMIX_RANK"));

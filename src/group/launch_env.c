@@ -261,7 +261,7 @@ static cddp_status use_cddp_run(struct cddpi_launch_env *env)
 }
 
 /* Where ranks meet that were started by @p claim's launcher. */
-static cddp_status meet(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
+static cddp_status find_rendezvous(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
 {
     switch (claim->by) {
     case CDDPI_BY_CDDP_RUN:
@@ -302,16 +302,16 @@ static bool knows_place(const struct cddpi_claim *claim)
 }
 
 /* Of those that agree about who this process is, the first that says where the ranks meet. */
-static const struct cddpi_claim *choose_place(const struct cddpi_verdict *verdict)
+static const struct cddpi_claim *choose_place(const struct cddpi_finding *finding)
 {
-    for (int i = 0; i < verdict->agreeing_count; i++) {
-        const struct cddpi_claim *claim = &verdict->claims[verdict->agreeing[i]];
+    for (int i = 0; i < finding->agreeing_count; i++) {
+        const struct cddpi_claim *claim = &finding->claims[finding->agreeing[i]];
 
         if (knows_place(claim)) {
             return claim;
         }
     }
-    return &verdict->claims[verdict->chosen];
+    return &finding->claims[finding->chosen];
 }
 
 /* Ranks of a launcher that does not say how they are placed are all on this machine, unless it
@@ -327,13 +327,13 @@ static void place(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
     }
 }
 
-cddp_status cddpi_launch_meet(const struct cddpi_verdict *verdict, struct cddpi_launch_env *env)
+cddp_status cddpi_launch_meet(const struct cddpi_finding *finding, struct cddpi_launch_env *env)
 {
-    const struct cddpi_claim *claim = choose_place(verdict);
+    const struct cddpi_claim *claim = choose_place(finding);
 
-    snprintf(env->says, sizeof env->says, "%s", verdict->claims[verdict->chosen].says);
+    snprintf(env->says, sizeof env->says, "%s", finding->claims[finding->chosen].says);
     env->origin = cddpi_launcher_name(claim->by);
-    return meet(claim, env);
+    return find_rendezvous(claim, env);
 }
 
 /* Each text once in a process, however many groups it makes. */
@@ -355,11 +355,11 @@ static void warn_once(const char *text)
 }
 
 /* @p has_rendezvous: the options say where ranks meet, so the environment need not. */
-static cddp_status from_verdict(const struct cddpi_verdict *verdict, bool has_rendezvous,
+static cddp_status from_finding(const struct cddpi_finding *finding, bool has_rendezvous,
                                 struct cddpi_launch_env *env)
 {
-    const struct cddpi_claim *claim = &verdict->claims[verdict->chosen];
-    const struct cddpi_claim *where = choose_place(verdict);
+    const struct cddpi_claim *claim = &finding->claims[finding->chosen];
+    const struct cddpi_claim *where = choose_place(finding);
     cddp_status status = CDDP_OK;
 
     env->origin = cddpi_launcher_name(claim->by);
@@ -368,7 +368,7 @@ static cddp_status from_verdict(const struct cddpi_verdict *verdict, bool has_re
     env->world_size = claim->size;
     place(claim, env);
     if (claim->alone[0] != '\0') {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "%s", claim->alone);
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s", claim->alone);
     } else if (claim->is_pod) {
         status = cddpi_launch_one_process(claim);
     }
@@ -376,35 +376,37 @@ static cddp_status from_verdict(const struct cddpi_verdict *verdict, bool has_re
         (has_rendezvous && (!knows_place(where) || where->by == CDDPI_BY_CDDP_RUN))) {
         return status;
     }
-    return cddpi_launch_meet(verdict, env);
+    return cddpi_launch_meet(finding, env);
 }
 
 /* @p has_job: the options name it. */
 static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rendezvous, bool has_job)
 {
-    struct cddpi_verdict *verdict = cddpi_zalloc(sizeof *verdict);
+    struct cddpi_finding *finding = cddpi_zalloc(sizeof *finding);
     cddp_status status;
 
-    if (verdict == NULL) {
+    if (finding == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "join: no memory to look at the environment");
     }
-    status = cddpi_launch_judge(false, verdict);
-    if (status == CDDP_OK) {
-        warn_once(verdict->warning);
-        if (verdict->reason[0] != '\0') {
-            cddpi_log(CDDPI_LOG_INFO, "join: %s", verdict->reason);
+    status = cddpi_launch_judge(false, finding);
+    if (status != CDDP_OK) {
+        (void)cddpi_fail_prefix(status, "join");
+    } else {
+        warn_once(finding->warning);
+        if (finding->reason[0] != '\0') {
+            cddpi_log(CDDPI_LOG_INFO, "join: %s", finding->reason);
         }
     }
-    if (status == CDDP_OK && verdict->is_in_cddp_run && !has_job) {
+    if (status == CDDP_OK && finding->is_in_cddp_run && !has_job) {
         env->job[0] = '\0'; /* that of cddp-run's own ranks */
     }
-    if (status == CDDP_OK && verdict->chosen < 0) {
+    if (status == CDDP_OK && finding->chosen < 0) {
         env->origin = "a lone process";
         env->world_size = env->local_world_size = 1;
     } else if (status == CDDP_OK) {
-        status = from_verdict(verdict, has_rendezvous, env);
+        status = from_finding(finding, has_rendezvous, env);
     }
-    cddpi_free(verdict);
+    cddpi_free(finding);
     return status;
 }
 

@@ -17,7 +17,7 @@
 
 /* One cross-examination. `in` are the claims that still count. */
 struct court {
-    struct cddpi_verdict *verdict;
+    struct cddpi_finding *finding;
     struct cddpi_ancestors ancestors;
     bool is_cddp_run;
     bool has_ancestors; /* they were read: only where they are needed */
@@ -39,7 +39,7 @@ add_text(char *text, size_t bytes, const char *format, ...)
 }
 
 #define ADD_REASON(court, ...)                                                                     \
-    add_text((court)->verdict->reason, sizeof(court)->verdict->reason, __VA_ARGS__)
+    add_text((court)->finding->reason, sizeof(court)->finding->reason, __VA_ARGS__)
 
 static const char *name_of(const struct cddpi_claim *claim)
 {
@@ -50,7 +50,7 @@ static int count_in(const struct court *court)
 {
     int count = 0;
 
-    for (int i = 0; i < court->verdict->count; i++) {
+    for (int i = 0; i < court->finding->count; i++) {
         count += court->in[i];
     }
     return count;
@@ -58,9 +58,9 @@ static int count_in(const struct court *court)
 
 static struct cddpi_claim *find(const struct court *court, enum cddpi_launcher by)
 {
-    for (int i = 0; i < court->verdict->count; i++) {
-        if (court->verdict->claims[i].by == by) {
-            return court->in[i] ? &court->verdict->claims[i] : NULL;
+    for (int i = 0; i < court->finding->count; i++) {
+        if (court->finding->claims[i].by == by) {
+            return court->in[i] ? &court->finding->claims[i] : NULL;
         }
     }
     return NULL;
@@ -68,7 +68,7 @@ static struct cddpi_claim *find(const struct court *court, enum cddpi_launcher b
 
 static void strike(struct court *court, const struct cddpi_claim *claim)
 {
-    court->in[claim - court->verdict->claims] = false;
+    court->in[claim - court->finding->claims] = false;
 }
 
 static const struct cddpi_ancestors *ancestors_of(struct court *court)
@@ -98,7 +98,7 @@ static bool was_started_within(struct court *court, const struct cddpi_claim *cl
 static cddp_status fail_contradiction(const struct cddpi_claim *a, const struct cddpi_claim *b)
 {
     return cddpi_fail(CDDP_ERR_ARGUMENT,
-                      "join: %s and %s contradict each other: %s; %s. Nothing shows which of them "
+                      "%s and %s contradict each other: %s; %s. Nothing shows which of them "
                       "started this process: unset %s if that is left over or meant for another "
                       "program, or else unset %s",
                       name_of(a), name_of(b), a->says, b->says, a->unset, b->unset);
@@ -112,11 +112,11 @@ static cddp_status leave_cddp_run(struct court *court, const struct cddpi_claim 
         return fail_contradiction(own, inner);
     }
     strike(court, own);
-    court->verdict->is_in_cddp_run = true;
+    court->finding->is_in_cddp_run = true;
     ADD_REASON(court, "rank %d of %d of cddp-run (%s) has started what started this process",
                own->rank, own->size, own->says);
     if (own->size > 1) {
-        add_text(court->verdict->warning, sizeof court->verdict->warning,
+        add_text(court->finding->warning, sizeof court->finding->warning,
                  "each of the %d ranks of cddp-run starts a job of its own by %s (%s): start that "
                  "with cddp-run --nproc 1, or without cddp-run, if one was meant",
                  own->size, name_of(inner), inner->says);
@@ -135,8 +135,8 @@ static cddp_status hear_cddp_run(struct court *court)
     if (own == NULL || own->is_partial || inherited == NULL) {
         return CDDP_OK;
     }
-    for (int i = 0; i < court->verdict->count; i++) {
-        struct cddpi_claim *claim = &court->verdict->claims[i];
+    for (int i = 0; i < court->finding->count; i++) {
+        struct cddpi_claim *claim = &court->finding->claims[i];
 
         if (claim == own || !court->in[i]) {
             continue;
@@ -173,13 +173,13 @@ static void hear_daemon(struct court *court)
                    claim->says);
     } else if (claim->is_stale) {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: %s, but neither a daemon of Open MPI is a parent of this process, nor does "
+                 "%s, but neither a daemon of Open MPI is a parent of this process, nor does "
                  "its server answer: these variables are left over in this shell. unset %s to "
                  "train alone, or start the ranks by mpirun",
                  says, unset);
     } else if (!claim->is_alive) {
         add_text(
-            court->verdict->warning, sizeof court->verdict->warning,
+            court->finding->warning, sizeof court->finding->warning,
             "%s, but no daemon of Open MPI is a parent of this process: if these variables are "
             "left over, %d ranks will be waited for in vain: unset %s",
             claim->says, claim->size - 1, claim->unset);
@@ -190,13 +190,13 @@ static void hear_daemon(struct court *court)
  * beside that one. Half a claim is none beside a whole one, which it must not contradict. */
 static void dismiss_lesser(struct court *court)
 {
-    struct cddpi_verdict *verdict = court->verdict;
+    struct cddpi_finding *finding = court->finding;
 
-    for (int i = 0; i < verdict->count; i++) {
-        struct cddpi_claim *claim = &verdict->claims[i];
+    for (int i = 0; i < finding->count; i++) {
+        struct cddpi_claim *claim = &finding->claims[i];
 
-        for (int k = 0; court->in[i] && k < verdict->count; k++) {
-            const struct cddpi_claim *other = &verdict->claims[k];
+        for (int k = 0; court->in[i] && k < finding->count; k++) {
+            const struct cddpi_claim *other = &finding->claims[k];
             bool is_whole = court->in[k] && k != i && !other->is_partial && !other->is_script;
             /* pods are counted in nodes, and RANK with LOCAL_RANK in processes */
             bool counts_otherwise = claim->by == CDDPI_BY_KUBEFLOW ||
@@ -216,10 +216,10 @@ static void dismiss_lesser(struct court *court)
 /* The first pair that contradicts each other. */
 static bool find_contradiction(const struct court *court, int *out_a, int *out_b)
 {
-    for (int a = 0; a < court->verdict->count; a++) {
-        for (int b = a + 1; b < court->verdict->count; b++) {
+    for (int a = 0; a < court->finding->count; a++) {
+        for (int b = a + 1; b < court->finding->count; b++) {
             if (court->in[a] && court->in[b] &&
-                !agree(&court->verdict->claims[a], &court->verdict->claims[b])) {
+                !agree(&court->finding->claims[a], &court->finding->claims[b])) {
                 *out_a = a;
                 *out_b = b;
                 return true;
@@ -283,8 +283,8 @@ static int find_innermost(struct court *court)
     int named = -1;
     int names = 0;
 
-    for (int i = 0; i < court->verdict->count; i++) {
-        const struct cddpi_claim *claim = &court->verdict->claims[i];
+    for (int i = 0; i < court->finding->count; i++) {
+        const struct cddpi_claim *claim = &court->finding->claims[i];
         int level = court->in[i] ? level_of(ancestors, claim) : least + 1;
 
         if (level < least) {
@@ -317,7 +317,7 @@ static bool is_running(struct court *court, const struct cddpi_claim *claim)
 static cddp_status fail_lonely(const struct cddpi_claim *lonely, const struct cddpi_claim *other)
 {
     return cddpi_fail(CDDP_ERR_ARGUMENT,
-                      "join: %s and %s contradict each other: %s were set last, and each process "
+                      "%s and %s contradict each other: %s were set last, and each process "
                       "would train alone; but %s. unset %s to train together, or %s to train alone",
                       name_of(lonely), name_of(other), lonely->says, other->says, lonely->unset,
                       other->unset);
@@ -334,11 +334,11 @@ static bool starts_daemons(const struct cddpi_claim *outer, const struct cddpi_c
  * started so by a launcher, or that is an error. */
 static cddp_status let_win(struct court *court, int winner)
 {
-    struct cddpi_verdict *verdict = court->verdict;
-    const struct cddpi_claim *won = &verdict->claims[winner];
+    struct cddpi_finding *finding = court->finding;
+    const struct cddpi_claim *won = &finding->claims[winner];
 
-    for (int i = 0; i < verdict->count; i++) {
-        const struct cddpi_claim *lost = &verdict->claims[i];
+    for (int i = 0; i < finding->count; i++) {
+        const struct cddpi_claim *lost = &finding->claims[i];
 
         if (!court->in[i] || i == winner || agree(lost, won)) {
             continue;
@@ -349,7 +349,7 @@ static cddp_status let_win(struct court *court, int winner)
         ADD_REASON(court, "%s (%s) is nearer to this process than %s (%s)", name_of(won), won->says,
                    name_of(lost), lost->says);
         if (lost->size > 1 && !starts_daemons(lost, won)) {
-            add_text(verdict->warning, sizeof verdict->warning,
+            add_text(finding->warning, sizeof finding->warning,
                      "%s has started this process (%s), within what %s has started (%s): those %d "
                      "processes are jobs of their own",
                      name_of(won), won->says, name_of(lost), lost->says, lost->size);
@@ -362,13 +362,13 @@ static cddp_status let_win(struct court *court, int winner)
 /* Hold those that still count against each other. */
 static cddp_status compare(struct court *court)
 {
-    struct cddpi_verdict *verdict = court->verdict;
+    struct cddpi_finding *finding = court->finding;
     int a = -1;
     int b = -1;
 
     while (find_contradiction(court, &a, &b)) {
-        const struct cddpi_claim *first = &verdict->claims[a];
-        const struct cddpi_claim *second = &verdict->claims[b];
+        const struct cddpi_claim *first = &finding->claims[a];
+        const struct cddpi_claim *second = &finding->claims[b];
         int winner = -1;
         cddp_status status;
 
@@ -376,7 +376,7 @@ static cddp_status compare(struct court *court)
             winner = is_within(first, second) ? a : b;
             court->in[winner == a ? b : a] = false;
             ADD_REASON(court, "%s (%s) started it within %s (%s)",
-                       name_of(&verdict->claims[winner]), verdict->claims[winner].says,
+                       name_of(&finding->claims[winner]), finding->claims[winner].says,
                        name_of(winner == a ? second : first), (winner == a ? second : first)->says);
             continue;
         }
@@ -387,7 +387,7 @@ static cddp_status compare(struct court *court)
         status = let_win(court, winner);
         if (status != CDDP_OK || find_contradiction(court, &a, &b)) {
             return status != CDDP_OK ? status
-                                     : fail_contradiction(&verdict->claims[a], &verdict->claims[b]);
+                                     : fail_contradiction(&finding->claims[a], &finding->claims[b]);
         }
     }
     return CDDP_OK;
@@ -413,7 +413,7 @@ static void complete(struct cddpi_claim *claim, const struct cddpi_claim *other)
 static void warn_of_half(struct court *court, const struct cddpi_claim *claim)
 {
     if (claim->wrong[0] != '\0') {
-        add_text(court->verdict->warning, sizeof court->verdict->warning,
+        add_text(court->finding->warning, sizeof court->finding->warning,
                  "%s is set, and nothing says of how many, so cddp-run starts a job of its own",
                  claim->says);
     }
@@ -421,11 +421,11 @@ static void warn_of_half(struct court *court, const struct cddpi_claim *claim)
 
 static cddp_status choose(struct court *court)
 {
-    struct cddpi_verdict *verdict = court->verdict;
+    struct cddpi_finding *finding = court->finding;
 
     for (int pass = 0; pass < 2; pass++) { /* those that repeat others' variables come last */
-        for (int i = 0; i < verdict->count; i++) {
-            struct cddpi_claim *claim = &verdict->claims[i];
+        for (int i = 0; i < finding->count; i++) {
+            struct cddpi_claim *claim = &finding->claims[i];
 
             if (!court->in[i] || claim->is_echo != (pass == 1)) {
                 continue;
@@ -438,14 +438,14 @@ static cddp_status choose(struct court *court)
                 return cddpi_fail(CDDP_ERR_ARGUMENT, "%s", claim->wrong);
             }
             if (!claim->is_partial) {
-                verdict->agreeing[verdict->agreeing_count++] = i;
+                finding->agreeing[finding->agreeing_count++] = i;
             }
         }
     }
-    if (verdict->agreeing_count > 0) {
-        verdict->chosen = verdict->agreeing[0];
-        for (int i = 1; i < verdict->agreeing_count; i++) {
-            complete(&verdict->claims[verdict->chosen], &verdict->claims[verdict->agreeing[i]]);
+    if (finding->agreeing_count > 0) {
+        finding->chosen = finding->agreeing[0];
+        for (int i = 1; i < finding->agreeing_count; i++) {
+            complete(&finding->claims[finding->chosen], &finding->claims[finding->agreeing[i]]);
         }
     }
     return CDDP_OK;
@@ -457,9 +457,9 @@ static void warn_of_indexed_job(struct court *court)
     const struct cddpi_claim *claim = find(court, CDDPI_BY_INDEXED_JOB);
 
     if (claim != NULL && claim->size == 0 && claim->wrong[0] == '\0' &&
-        court->verdict->chosen < 0) {
+        court->finding->chosen < 0) {
         add_text(
-            court->verdict->warning, sizeof court->verdict->warning,
+            court->finding->warning, sizeof court->finding->warning,
             "%s numbers this pod, and nothing says how many there are, so it trains alone: for "
             "pods that train together set WORLD_SIZE (or CDDP_WORLD_SIZE) to the Job's "
             "completions, and MASTER_ADDR to pod 0",
@@ -467,12 +467,12 @@ static void warn_of_indexed_job(struct court *court)
     }
 }
 
-cddp_status cddpi_launch_judge(bool is_cddp_run, struct cddpi_verdict *out)
+cddp_status cddpi_launch_judge(bool is_cddp_run, struct cddpi_finding *out)
 {
-    struct court court = {.verdict = out, .is_cddp_run = is_cddp_run};
+    struct court court = {.finding = out, .is_cddp_run = is_cddp_run};
     cddp_status status;
 
-    *out = (struct cddpi_verdict){.chosen = -1};
+    *out = (struct cddpi_finding){.chosen = -1};
     for (int by = 0; by < CDDPI_LAUNCHERS; by++) {
         if (cddpi_claim_read(by, &out->claims[out->count])) {
             court.in[out->count++] = true;

@@ -7,7 +7,7 @@
 enum { CDDPI_REASON_BYTES = 1600 };
 
 /* What came of it. */
-struct cddpi_verdict {
+struct cddpi_finding {
     struct cddpi_claim claims[CDDPI_LAUNCHERS]; /* all that are there */
     int count;
     bool is_in_cddp_run; /* a rank of cddp-run has started another launcher, whose this is */
@@ -27,6 +27,6 @@ struct cddpi_verdict {
  *  @param out          What is known is written on failure, too.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the variables of both, and which to
  *          unset. */
-cddp_status cddpi_launch_judge(bool is_cddp_run, struct cddpi_verdict *out);
+cddp_status cddpi_launch_judge(bool is_cddp_run, struct cddpi_finding *out);
 
 #endif

@@ -99,7 +99,7 @@ void cddpi_launch_read_indexed_job(struct cddpi_claim *claim)
     claim->is_partial = claim->size == 0;
     if (claim->wrong[0] == '\0' && claim->size > 1 && is_later_job()) {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: JOB_COMPLETION_INDEX=%d counts the pods of one Job of the JobSet, and this "
+                 "JOB_COMPLETION_INDEX=%d counts the pods of one Job of the JobSet, and this "
                  "is not its first (JOB_INDEX=%.20s): set RANK and WORLD_SIZE to count the pods of "
                  "all its Jobs",
                  claim->rank, either("JOB_GLOBAL_INDEX", "JOB_INDEX"));
@@ -172,7 +172,7 @@ static void read_pods(struct cddpi_claim *claim)
     if (!cddpi_parse_integer(colon != NULL ? colon + 1 : text, 1, MAX_PODS, &pods) ||
         (colon != NULL && strcmp(least, colon + 1) != 0)) {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: PET_NNODES=%.100s is no fixed number of pods: give the elastic policy "
+                 "PET_NNODES=%.100s is no fixed number of pods: give the elastic policy "
                  "the same minReplicas and maxReplicas, or none",
                  text);
         return;
@@ -198,7 +198,7 @@ static void read_pod_number(struct cddpi_claim *claim)
         claim->rank = (int)number;
     } else {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: PET_NNODES=%d is set, but neither PET_NODE_RANK nor RANK is, and the host "
+                 "PET_NNODES=%d is set, but neither PET_NODE_RANK nor RANK is, and the host "
                  "name %.100s does not end in a pod's number from 0 to %d: set PET_NODE_RANK",
                  claim->size, name, claim->size - 1);
     }
@@ -227,7 +227,7 @@ static void read_first_trainer(struct cddpi_claim *claim)
         (processes != claim->size && (claim->nproc < 1 || processes / claim->nproc != claim->size ||
                                       processes % claim->nproc != 0))) {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: %s contradict each other: RANK and PET_NODE_RANK number pods, and "
+                 "%s contradict each other: RANK and PET_NODE_RANK number pods, and "
                  "WORLD_SIZE is PET_NNODES, or that times PET_NPROC_PER_NODE: unset those that are "
                  "not the job's",
                  claim->says);
@@ -257,7 +257,7 @@ void cddpi_launch_read_kubeflow(struct cddpi_claim *claim)
     claim->is_partial = claim->size == 0;
     if (claim->wrong[0] == '\0' && claim->is_partial) {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "join: %s set, but PET_NNODES is not: set it to the number of pods, 1 to train "
+                 "%s set, but PET_NNODES is not: set it to the number of pods, 1 to train "
                  "alone",
                  is_set("PET_NODE_RANK") ? "PET_NODE_RANK is" : "PET_RDZV_ENDPOINT is");
     } else if (claim->wrong[0] == '\0' && claim->rank < 0 && claim->size == 1) {

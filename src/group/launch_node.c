@@ -39,7 +39,7 @@ static cddp_status check_allocation(const struct cddpi_launch_given *given,
 }
 
 /* Where the others meet, as the launcher says; for a rank of it, which has its machine alone. */
-static cddp_status read_place(const struct cddpi_verdict *verdict, struct cddpi_launch_node *node)
+static cddp_status read_place(const struct cddpi_finding *finding, struct cddpi_launch_node *node)
 {
     struct cddpi_launch_env env = {.rank = node->node,
                                    .world_size = node->nodes,
@@ -50,10 +50,10 @@ static cddp_status read_place(const struct cddpi_verdict *verdict, struct cddpi_
     cddp_status status = CDDP_OK;
 
     if (store != NULL && strncmp(store, "tcp://", 6) == 0 &&
-        verdict->claims[verdict->chosen].by != CDDPI_BY_CDDP_RUN) {
+        finding->claims[finding->chosen].by != CDDPI_BY_CDDP_RUN) {
         snprintf(env.store, sizeof env.store, "%s", store);
     } else {
-        status = cddpi_launch_meet(verdict, &env);
+        status = cddpi_launch_meet(finding, &env);
     }
     if (status == CDDP_OK && strncmp(env.store, "tcp://", 6) == 0) {
         snprintf(node->rdzv, sizeof node->rdzv, "%s", env.store);
@@ -92,11 +92,11 @@ static cddp_status check_one_a_node(const struct cddpi_claim *claim,
                       node->origin, claim->size, node->says);
 }
 
-static cddp_status from_claim(const struct cddpi_verdict *verdict,
+static cddp_status from_claim(const struct cddpi_finding *finding,
                               const struct cddpi_launch_given *given,
                               struct cddpi_launch_node *node)
 {
-    const struct cddpi_claim *claim = &verdict->claims[verdict->chosen];
+    const struct cddpi_claim *claim = &finding->claims[finding->chosen];
     cddp_status status;
 
     snprintf(node->says, sizeof node->says, "%s", claim->says);
@@ -123,28 +123,16 @@ static cddp_status from_claim(const struct cddpi_verdict *verdict,
     if (status == CDDP_OK) {
         node->node = claim->rank;
         node->nodes = claim->size;
-        status = given->has_rdzv ? CDDP_OK : read_place(verdict, node);
+        status = given->has_rdzv ? CDDP_OK : read_place(finding, node);
     }
     return status;
-}
-
-/* What ranks are told is about joining. */
-static cddp_status reword(cddp_status status)
-{
-    static const char start[] = "join: ";
-    struct cddpi_failure failure = *cddpi_last_failure();
-
-    if (status == CDDP_OK || strncmp(failure.text, start, strlen(start)) != 0) {
-        return status;
-    }
-    return cddpi_fail(status, "%s", failure.text + strlen(start));
 }
 
 cddp_status cddpi_launch_node_read(const struct cddpi_launch_given *given,
                                    struct cddpi_launch_node *out)
 {
     const char *count = cddpi_launch_variable("PET_NPROC_PER_NODE");
-    struct cddpi_verdict *verdict;
+    struct cddpi_finding *finding;
     cddp_status status;
 
     *out = (struct cddpi_launch_node){.nodes = 1};
@@ -152,43 +140,43 @@ cddp_status cddpi_launch_node_read(const struct cddpi_launch_given *given,
     if (given->nodes == 1 || (given->nodes > 1 && given->has_rdzv && given->has_node)) {
         return CDDP_OK;
     }
-    verdict = cddpi_zalloc(sizeof *verdict);
-    if (verdict == NULL) {
+    finding = cddpi_zalloc(sizeof *finding);
+    if (finding == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look at the environment");
     }
-    status = cddpi_launch_judge(true, verdict);
+    status = cddpi_launch_judge(true, finding);
     if (status == CDDP_OK) {
-        snprintf(out->warning, sizeof out->warning, "%s", verdict->warning);
-        status = verdict->chosen < 0 ? check_allocation(given, out)
-                                     : from_claim(verdict, given, out);
+        snprintf(out->warning, sizeof out->warning, "%s", finding->warning);
+        status = finding->chosen < 0 ? check_allocation(given, out)
+                                     : from_claim(finding, given, out);
         out->per_gpu = out->nproc == 0 && count != NULL && strcmp(count, "gpu") == 0;
     }
-    cddpi_free(verdict);
-    return reword(status);
+    cddpi_free(finding);
+    return status;
 }
 
 cddp_status cddpi_launch_node_token(char *out, size_t bytes, char *out_file, size_t file_bytes)
 {
-    struct cddpi_verdict *verdict = cddpi_zalloc(sizeof *verdict);
+    struct cddpi_finding *finding = cddpi_zalloc(sizeof *finding);
     struct cddpi_launch_env *env = cddpi_zalloc(sizeof *env);
     cddp_status status = CDDP_OK;
 
     out[0] = out_file[0] = '\0';
-    if (verdict == NULL || env == NULL) {
+    if (finding == NULL || env == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look at the environment");
-    } else if (cddpi_launch_judge(true, verdict) == CDDP_OK && verdict->chosen >= 0 &&
-               verdict->claims[verdict->chosen].by == CDDPI_BY_SLURM) {
-        env->rank = verdict->claims[verdict->chosen].rank;
-        env->world_size = verdict->claims[verdict->chosen].size;
+    } else if (cddpi_launch_judge(true, finding) == CDDP_OK && finding->chosen >= 0 &&
+               finding->claims[finding->chosen].by == CDDPI_BY_SLURM) {
+        env->rank = finding->claims[finding->chosen].rank;
+        env->world_size = finding->claims[finding->chosen].size;
         env->local_world_size = 1;
         env->timeout_ms = cddpi_env_timeout_ms();
-        status = cddpi_launch_meet(verdict, env);
+        status = cddpi_launch_meet(finding, env);
         if (status == CDDP_OK) {
             snprintf(out, bytes, "%s", env->token);
             snprintf(out_file, file_bytes, "%s", env->token_file);
         }
     }
-    cddpi_free(verdict);
+    cddpi_free(finding);
     cddpi_free(env);
     return status;
 }
@@ -209,9 +197,9 @@ static void print_claim(FILE *to, const struct cddpi_claim *claim)
     fprintf(to, "\n");
 }
 
-static void print_rank(FILE *to, const struct cddpi_verdict *verdict, cddp_status status)
+static void print_rank(FILE *to, const struct cddpi_finding *finding, cddp_status status)
 {
-    const struct cddpi_claim *claim = verdict->chosen >= 0 ? &verdict->claims[verdict->chosen]
+    const struct cddpi_claim *claim = finding->chosen >= 0 ? &finding->claims[finding->chosen]
                                                            : NULL;
 
     if (status != CDDP_OK) {
@@ -224,11 +212,11 @@ static void print_rank(FILE *to, const struct cddpi_verdict *verdict, cddp_statu
         fprintf(to, "  as a rank: %d of %d, by %s\n", claim->rank, claim->size,
                 cddpi_launcher_name(claim->by));
     }
-    if (verdict->reason[0] != '\0') {
-        fprintf(to, "  because %s\n", verdict->reason);
+    if (finding->reason[0] != '\0') {
+        fprintf(to, "  because %s\n", finding->reason);
     }
-    if (verdict->warning[0] != '\0') {
-        fprintf(to, "  warning: %s\n", verdict->warning);
+    if (finding->warning[0] != '\0') {
+        fprintf(to, "  warning: %s\n", finding->warning);
     }
 }
 
@@ -236,17 +224,17 @@ void cddpi_launch_describe(FILE *to)
 {
     struct cddpi_launch_given given = {.nodes = 0};
     struct cddpi_launch_node node;
-    struct cddpi_verdict *verdict = cddpi_zalloc(sizeof *verdict);
+    struct cddpi_finding *finding = cddpi_zalloc(sizeof *finding);
     cddp_status status;
 
-    if (verdict == NULL) {
+    if (finding == NULL) {
         return;
     }
-    status = cddpi_launch_judge(false, verdict);
-    for (int i = 0; i < verdict->count; i++) {
-        print_claim(to, &verdict->claims[i]);
+    status = cddpi_launch_judge(false, finding);
+    for (int i = 0; i < finding->count; i++) {
+        print_claim(to, &finding->claims[i]);
     }
-    print_rank(to, verdict, status);
+    print_rank(to, finding, status);
     if (cddpi_launch_node_read(&given, &node) != CDDP_OK) {
         fprintf(to, "  as cddp-run: nothing is started: %s\n", cddp_last_error());
     } else if (node.nodes > 1) {
@@ -255,5 +243,5 @@ void cddpi_launch_describe(FILE *to)
     } else {
         fprintf(to, "  as cddp-run: this machine alone\n");
     }
-    cddpi_free(verdict);
+    cddpi_free(finding);
 }

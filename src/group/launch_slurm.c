@@ -122,14 +122,13 @@ static void read_script(struct cddpi_claim *claim)
     claim->rank = claim->local_rank = claim->node = 0;
     claim->size = claim->local_size = claim->nodes = 1;
     if (tasks > 1) {
-        snprintf(
-            claim->alone, sizeof claim->alone,
-            "join: %s: SLURM_PROCID is set, SLURM_STEP_ID not: this is the job's script itself, "
-            "and a batch script starts ranks by srun; unset SLURM_PROCID to train alone",
-            claim->says);
+        snprintf(claim->alone, sizeof claim->alone,
+                 "%s: SLURM_PROCID is set, SLURM_STEP_ID not: this is the job's script itself, "
+                 "and a batch script starts ranks by srun; unset SLURM_PROCID to train alone",
+                 claim->says);
     } else if (count_nodes() > 1) {
         snprintf(claim->alone, sizeof claim->alone,
-                 "join: this is the script of a job on %d nodes (SLURM_JOB_NUM_NODES, "
+                 "this is the script of a job on %d nodes (SLURM_JOB_NUM_NODES, "
                  "SLURM_STEP_ID not): a batch script starts ranks by srun; unset SLURM_PROCID to "
                  "train alone",
                  count_nodes());

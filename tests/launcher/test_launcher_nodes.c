@@ -668,7 +668,7 @@ static void check_says_who_this_is_and_who_says_so(void **state)
     LAUNCH(&job, "--check");
     assert_out(&job, "\nlauncher\n");
     assert_out(&job, "SLURM_PROCID=0, SLURM_NTASKS=2");
-    assert_out(&job, "as a rank: not known: join: torchrun and Slurm contradict each other");
+    assert_out(&job, "as a rank: not known: torchrun and Slurm contradict each other");
     launcher_end(&job);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
