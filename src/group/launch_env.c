@@ -87,11 +87,31 @@ static cddp_status use_file(struct cddpi_launch_env *env, const char *folder, co
     return CDDP_OK;
 }
 
+/* torchrun's job and generation, of one rank, too. */
+static cddp_status read_elastic(struct cddpi_launch_env *env, int *out_restarts)
+{
+    const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
+    const char *restart = cddpi_launch_variable("TORCHELASTIC_RESTART_COUNT");
+    cddp_status status = CDDP_OK;
+
+    *out_restarts = 0;
+    if (restart != NULL) {
+        status = cddpi_launch_number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX,
+                                     out_restarts);
+    }
+    if (status == CDDP_OK && env->generation == 0) {
+        env->generation = (uint32_t)*out_restarts;
+    }
+    if (status == CDDP_OK && env->job[0] == '\0' && run != NULL) {
+        snprintf(env->job, sizeof env->job, "%s", run);
+    }
+    return status;
+}
+
 static cddp_status use_torchrun(struct cddpi_launch_env *env)
 {
     const char *host = cddpi_launch_variable("MASTER_ADDR");
     const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
-    const char *restart = cddpi_launch_variable("TORCHELASTIC_RESTART_COUNT");
     const char *agent = cddpi_launch_variable("TORCHELASTIC_USE_AGENT_STORE");
     int restarts = 0;
     int port = 0;
@@ -101,18 +121,11 @@ static cddp_status use_torchrun(struct cddpi_launch_env *env)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: RANK and WORLD_SIZE are set, MASTER_ADDR not");
     }
     status = cddpi_launch_port("torchrun", "MASTER_PORT", &port);
-    if (status == CDDP_OK && restart != NULL) {
-        status = cddpi_launch_number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX,
-                                     &restarts);
+    if (status == CDDP_OK) {
+        status = read_elastic(env, &restarts);
     }
     if (status != CDDP_OK) {
         return status;
-    }
-    if (env->generation == 0) {
-        env->generation = (uint32_t)restarts;
-    }
-    if (env->job[0] == '\0' && run != NULL) {
-        snprintf(env->job, sizeof env->job, "%s", run);
     }
     if (agent != NULL && strcmp(agent, "True") == 0 && env->local_world_size < env->world_size) {
         port = port < 65535 ? port + 1 : port - 1; /* torch's own store has the port */
@@ -361,13 +374,16 @@ static cddp_status from_finding(const struct cddpi_finding *finding, bool has_re
     const struct cddpi_claim *claim = &finding->claims[finding->chosen];
     const struct cddpi_claim *where = choose_place(finding);
     cddp_status status = CDDP_OK;
+    int restarts;
 
     env->origin = cddpi_launcher_name(claim->by);
     snprintf(env->says, sizeof env->says, "%s", claim->says);
     env->rank = claim->rank;
     env->world_size = claim->size;
     place(claim, env);
-    if (claim->alone[0] != '\0') {
+    if (claim->by == CDDPI_BY_TORCHRUN && claim->size == 1) {
+        status = read_elastic(env, &restarts);
+    } else if (claim->alone[0] != '\0') {
         status = cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s", claim->alone);
     } else if (claim->is_pod) {
         status = cddpi_launch_one_process(claim);

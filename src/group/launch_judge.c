@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/launch_daemon.h"
+#include "group/launch_unknown.h"
 #include "group/launch_variable.h"
 
 #include <stdarg.h>
@@ -467,6 +468,22 @@ static void warn_of_indexed_job(struct court *court)
     }
 }
 
+/* Somebody has started several, and the table does not know who that is. */
+static void warn_of_unknown(struct court *court)
+{
+    char pair[CDDPI_SAYS_BYTES];
+
+    if (court->finding->chosen < 0 && court->finding->warning[0] == '\0' &&
+        cddpi_launch_find_unknown(pair, sizeof pair)) {
+        add_text(court->finding->warning, sizeof court->finding->warning,
+                 "%s look like those of a launcher, and cddp knows none that sets them, so this "
+                 "process %s: if it is one of several, set CDDP_RANK, CDDP_WORLD_SIZE, "
+                 "CDDP_LOCAL_RANK, CDDP_LOCAL_WORLD_SIZE and CDDP_STORE%s",
+                 pair, court->is_cddp_run ? "starts a job of its own" : "trains alone",
+                 court->is_cddp_run ? " for ranks, or give --nnodes, --node-rank and --rdzv" : "");
+    }
+}
+
 cddp_status cddpi_launch_judge(bool is_cddp_run, struct cddpi_finding *out)
 {
     struct court court = {.finding = out, .is_cddp_run = is_cddp_run};
@@ -489,6 +506,7 @@ cddp_status cddpi_launch_judge(bool is_cddp_run, struct cddpi_finding *out)
     }
     if (status == CDDP_OK) {
         warn_of_indexed_job(&court);
+        warn_of_unknown(&court);
     }
     if (court.has_ancestors) {
         cddpi_ancestors_fini(&court.ancestors);

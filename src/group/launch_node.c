@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "group/launch_env.h"
 #include "group/launch_judge.h"
 #include "group/launch_slurm.h"
@@ -12,6 +13,25 @@
 #include "group/launch_variable.h"
 
 #include <string.h>
+
+/* Other batch systems' scripts, and shells, which say how many machines they have. */
+static void warn_of_machines(struct cddpi_launch_node *node)
+{
+    static const char *const names[] = {"PBS_NUM_NODES", "NHOSTS"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = cddpi_launch_variable(names[i]);
+        int64_t count;
+
+        if (text != NULL && cddpi_parse_integer(text, 2, INT32_MAX, &count)) {
+            snprintf(node->warning, sizeof node->warning,
+                     "the batch job has %lld machines (%s), and ranks start on this one alone: "
+                     "--hosts starts them on all",
+                     (long long)count, names[i]);
+            return;
+        }
+    }
+}
 
 /* A script runs once, where ranks of several machines were meant: nobody reads what it prints until
  * it is too late. A shell has somebody before it. */
@@ -21,7 +41,11 @@ static cddp_status check_allocation(const struct cddpi_launch_given *given,
     bool is_batch = false;
     int nodes = cddpi_launch_slurm_idle_nodes(&is_batch);
 
-    if (nodes < 2 || given->nodes > 0 || given->has_rdzv || given->starts_hosts) {
+    if (given->nodes > 0 || given->has_rdzv || given->starts_hosts) {
+        return CDDP_OK;
+    }
+    if (nodes < 2) {
+        warn_of_machines(node);
         return CDDP_OK;
     }
     if (is_batch) {

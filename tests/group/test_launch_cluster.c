@@ -599,6 +599,52 @@ static void half_of_a_launcher_s_variables_is_an_error(void **state)
     }
 }
 
+static void a_launcher_that_nobody_knows_is_warned_of(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"HOROVOD_RANK", "HOROVOD_SIZE"}, {"NODE_RANK", "NNODES"}, {"X_PROCID", "X_NPROCS"}};
+    static const char *const none[][2] = {{"LOCAL_RANK", "LOCAL_SIZE"},
+                                          {"BUFFER_RANK", "OTHER_SIZE"}};
+    struct cddpi_launch_given given = {.nodes = 0};
+    struct cddpi_launch_node node;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        setenv(pairs[i][0], "0", 1);
+        setenv(pairs[i][1], "1", 1);
+        assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+        assert_string_equal(node.warning, "");
+        setenv(pairs[i][1], "2", 1);
+        assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+        assert_non_null(strstr(node.warning, pairs[i][0]));
+        assert_non_null(strstr(node.warning, pairs[i][1]));
+        unsetenv(pairs[i][0]);
+        unsetenv(pairs[i][1]);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        setenv(none[i][0], "0", 1);
+        setenv(none[i][1], "2", 1);
+        assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+        assert_string_equal(node.warning, "");
+    }
+}
+
+static void torchrun_s_job_and_generation_are_known_to_one_rank_as_well(void **state)
+{
+    struct cddpi_launch_env env;
+
+    (void)state;
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("LOCAL_WORLD_SIZE", "1", 1);
+    setenv("TORCHELASTIC_RUN_ID", "run", 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+    assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_OK);
+    assert_string_equal(env.job, "run");
+    assert_int_equal(env.generation, 2);
+}
+
 static void what_open_mpi_left_over_in_a_shell_is_told_at_once(void **state)
 {
     (void)state;
@@ -649,6 +695,8 @@ int main(void)
         CASE(salloc_s_shell_is_alone_or_what_its_step_says),
         CASE(a_service_called_master_is_named_and_not_read_by_a_lone_rank),
         CASE(half_of_a_launcher_s_variables_is_an_error),
+        CASE(a_launcher_that_nobody_knows_is_warned_of),
+        CASE(torchrun_s_job_and_generation_are_known_to_one_rank_as_well),
         CASE(what_open_mpi_left_over_in_a_shell_is_told_at_once),
         CASE(torchrun_on_several_hosts_leaves_its_port_to_itself),
     };
