@@ -29,12 +29,6 @@ struct cddpi_launch_env {
     char says[320];       /* which variables said who this is: "RANK=0, WORLD_SIZE=2" */
 };
 
-struct cddpi_finding;
-
-/** Fill in where the ranks meet that @p finding's launcher has started, and how: store, job, token.
- *  @p env has rank and sizes. */
-cddp_status cddpi_launch_meet(const struct cddpi_finding *finding, struct cddpi_launch_env *env);
-
 /** Read @p options as far as the caller knows them, the rest as defaults. CDDP_ERR_ARGUMENT: the
  *  initialiser was not used. */
 cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_group_options *out);

@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/launch_daemon.h"
+#include "group/launch_nearest.h"
 #include "group/launch_unknown.h"
 #include "group/launch_variable.h"
 
@@ -105,6 +106,16 @@ static cddp_status fail_contradiction(const struct cddpi_claim *a, const struct 
                       name_of(a), name_of(b), a->says, b->says, a->unset, b->unset);
 }
 
+/* Whether @p claim, torchrun's, is by the variables that cddp-run sets beside its own. */
+static bool is_twin(const struct cddpi_claim *claim, const struct cddpi_claim *own)
+{
+    const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
+    const char *job = cddpi_env(CDDPI_ENV_JOB);
+
+    return claim->by == CDDPI_BY_TORCHRUN && agree(claim, own) && !claim->is_partial &&
+           (run == NULL || job == NULL || strcmp(run, job) == 0);
+}
+
 /* A rank of cddp-run has started what started this process. */
 static cddp_status leave_cddp_run(struct court *court, const struct cddpi_claim *own,
                                   const struct cddpi_claim *inner)
@@ -142,13 +153,14 @@ static cddp_status hear_cddp_run(struct court *court)
         if (claim == own || !court->in[i]) {
             continue;
         }
-        if (claim->by == CDDPI_BY_TORCHRUN && agree(claim, own) && !claim->is_partial) {
+        if (is_twin(claim, own)) {
             strike(court, claim); /* cddp-run's, too */
         } else if (cddpi_launcher_is_inherited(claim->by, inherited)) {
             strike(court, claim);
             ADD_REASON(court, "%s is inherited through cddp-run (%s)", name_of(claim), claim->says);
         } else if (!claim->is_partial && !claim->is_script &&
-                   (!agree(claim, own) || was_started_within(court, claim))) {
+                   (!agree(claim, own) || claim->by == CDDPI_BY_TORCHRUN ||
+                    was_started_within(court, claim))) {
             inner = claim;
         }
     }
@@ -230,85 +242,6 @@ static bool find_contradiction(const struct court *court, int *out_a, int *out_b
     return false;
 }
 
-/* On how many machines @p claim's ranks are; 0: it does not say. */
-static int nodes_of(const struct cddpi_claim *claim)
-{
-    if (claim->nodes > 0) {
-        return claim->nodes;
-    }
-    if (claim->local_size == 0) {
-        return 0;
-    }
-    return (claim->size + claim->local_size - 1) / claim->local_size;
-}
-
-/* Whether @p outer is one that starts a process a node, in each of which @p inner has started its
- * ranks: numbers fit. */
-static bool is_within(const struct cddpi_claim *inner, const struct cddpi_claim *outer)
-{
-    bool starts_nodes = outer->is_pod || outer->by == CDDPI_BY_SLURM ||
-                        outer->by == CDDPI_BY_FLUX || outer->by == CDDPI_BY_PALS;
-    bool starts_ranks = !inner->is_pod && inner->by < CDDPI_BY_FLUX && inner->local_rank >= 0;
-
-    return starts_nodes && starts_ranks && !outer->is_partial && !inner->is_partial &&
-           inner->size >= outer->size && inner->size > 1 && outer->local_size <= 1 &&
-           nodes_of(inner) == outer->size;
-}
-
-/* How a claim stands in the environments from this process upwards. */
-static int level_of(const struct cddpi_ancestors *ancestors, const struct cddpi_claim *claim)
-{
-    const char *names[2] = {claim->rank_name, claim->size_name};
-    int level = 0;
-
-    for (; level < ancestors->count; level++) {
-        for (int i = 0; i < 2; i++) {
-            if (names[i] != NULL && !cddpi_ancestor_has(&ancestors->list[level], names[i],
-                                                        cddpi_launch_variable(names[i]))) {
-                return level;
-            }
-        }
-    }
-    return level;
-}
-
-/* The claim whose variables were set last, on the way down to this process; of several that came
- * together, the one whose launcher the process is that passed them on. -1: that is not to be seen.
- */
-static int find_innermost(struct court *court)
-{
-    const struct cddpi_ancestors *ancestors = ancestors_of(court);
-    int least = CDDPI_ANCESTORS + 1;
-    int found = -1;
-    int ties = 0;
-    int named = -1;
-    int names = 0;
-
-    for (int i = 0; i < court->finding->count; i++) {
-        const struct cddpi_claim *claim = &court->finding->claims[i];
-        int level = court->in[i] ? level_of(ancestors, claim) : least + 1;
-
-        if (level < least) {
-            least = level;
-            found = i;
-            ties = names = 0;
-            named = -1;
-        }
-        if (level == least) {
-            ties++;
-            if (level < ancestors->count && level > 0 &&
-                cddpi_launch_is_starter(&ancestors->list[level], claim->by)) {
-                named = i;
-                names++;
-            }
-        }
-    }
-    if (ties == 1) {
-        return found;
-    }
-    return names == 1 ? named : -1;
-}
-
 /* Whether @p claim's launcher runs: a process of its own is a parent of this one. */
 static bool is_running(struct court *court, const struct cddpi_claim *claim)
 {
@@ -373,15 +306,16 @@ static cddp_status compare(struct court *court)
         int winner = -1;
         cddp_status status;
 
-        if (is_within(first, second) || is_within(second, first)) {
-            winner = is_within(first, second) ? a : b;
+        if (cddpi_claim_is_within(first, second) || cddpi_claim_is_within(second, first)) {
+            winner = cddpi_claim_is_within(first, second) ? a : b;
             court->in[winner == a ? b : a] = false;
             ADD_REASON(court, "%s (%s) started it within %s (%s)",
                        name_of(&finding->claims[winner]), finding->claims[winner].says,
                        name_of(winner == a ? second : first), (winner == a ? second : first)->says);
             continue;
         }
-        winner = find_innermost(court);
+        winner = cddpi_claims_nearest(ancestors_of(court), finding->claims, court->in,
+                                      finding->count);
         if (winner < 0) {
             return fail_contradiction(first, second);
         }

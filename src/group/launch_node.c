@@ -8,8 +8,8 @@
 #include "base/number.h"
 #include "group/launch_env.h"
 #include "group/launch_judge.h"
+#include "group/launch_place.h"
 #include "group/launch_slurm.h"
-#include "group/launch_token.h"
 #include "group/launch_variable.h"
 
 #include <string.h>

@@ -164,6 +164,10 @@ void cddpi_launch_read_slurm(struct cddpi_claim *claim)
         tasks.total == claim->size) { /* else it is told when it is used */
         claim->local_size = tasks.local_size;
         claim->nodes = tasks.nodes;
+    } else if (!claim->is_script && list == NULL && claim->size > 0) {
+        tasks = spread(claim->size);
+        claim->local_size = tasks.local_size;
+        claim->nodes = tasks.nodes;
     }
 }
 

@@ -369,6 +369,25 @@ static void what_a_rank_of_cddp_run_starts_by_another_launcher_is_that_one_s(voi
     }
 }
 
+/* Its numbers may be those of the rank that started it. */
+static void torchrun_in_a_rank_of_cddp_run_is_told_by_its_run(void **state)
+{
+    char script[2 * sizeof self + 100];
+    struct launched job = {0};
+
+    (void)state;
+    snprintf(script, sizeof script,
+             "%s who; TORCHELASTIC_RUN_ID=another WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 %s who", self,
+             self);
+    LAUNCH(&job, "-n", "2", "--", "sh", "-c", script);
+    if (job.exit_status != 0) {
+        fail_msg("%s", job.err);
+    }
+    assert_int_equal(launcher_count(job.out, "of 2 by cddp-run"), 2);
+    assert_int_equal(launcher_count(job.out, "of 2 by torchrun"), 2);
+    launcher_end(&job);
+}
+
 /* These ranks only say who they are, so cddp needs no MPI of its own. */
 static void need_mpirun(void)
 {
@@ -455,6 +474,7 @@ int main(int argc, char **argv)
         CASE(a_size_of_1_that_no_launcher_of_its_own_has_set_is_refused_beside_a_larger_one),
         CASE(what_ranks_inherit_through_cddp_run_says_nothing_about_them),
         CASE(what_a_rank_of_cddp_run_starts_by_another_launcher_is_that_one_s),
+        CASE(torchrun_in_a_rank_of_cddp_run_is_told_by_its_run),
         CASE(a_real_mpirun_is_nearer_than_what_it_inherits),
         CASE(a_real_mpirun_starts_one_cddp_run_a_machine),
         CASE(a_rank_of_cddp_run_may_start_a_real_mpirun),
