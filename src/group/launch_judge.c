@@ -344,14 +344,12 @@ static void complete(struct cddpi_claim *claim, const struct cddpi_claim *other)
     claim->nproc = claim->nproc != 0 ? claim->nproc : other->nproc;
 }
 
-/* Half of a launcher's variables was left over, or lost: cddp-run's ranks get both. */
+/* RANK or WORLD_SIZE was left over, or lost: cddp-run's ranks get both. */
 static void warn_of_half(struct court *court, const struct cddpi_claim *claim)
 {
-    if (claim->wrong[0] != '\0') {
-        add_text(court->finding->warning, sizeof court->finding->warning,
-                 "%s is set, and nothing says of how many, so cddp-run starts a job of its own",
-                 claim->says);
-    }
+    add_text(court->finding->warning, sizeof court->finding->warning,
+             "%s is set, but %s is not, so cddp-run starts a job of its own", claim->says,
+             claim->rank_name != NULL ? "WORLD_SIZE" : "RANK");
 }
 
 static cddp_status choose(struct court *court)
@@ -365,7 +363,7 @@ static cddp_status choose(struct court *court)
             if (!court->in[i] || claim->is_echo != (pass == 1)) {
                 continue;
             }
-            if (court->is_cddp_run && claim->is_partial && claim->by != CDDPI_BY_KUBEFLOW) {
+            if (court->is_cddp_run && claim->is_partial && claim->by == CDDPI_BY_TORCHRUN) {
                 warn_of_half(court, claim);
                 continue;
             }

@@ -73,8 +73,10 @@ static cddp_status read_place(const struct cddpi_finding *finding, struct cddpi_
     const char *store = cddpi_launch_given_store();
     cddp_status status = CDDP_OK;
 
-    if (store != NULL && strncmp(store, "tcp://", 6) == 0 &&
-        finding->claims[finding->chosen].by != CDDPI_BY_CDDP_RUN) {
+    if (store == NULL && !cddpi_launch_knows_place(cddpi_launch_place(finding))) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "MASTER_ADDR is not set");
+    } else if (store != NULL && strncmp(store, "tcp://", 6) == 0 &&
+               finding->claims[finding->chosen].by != CDDPI_BY_CDDP_RUN) {
         snprintf(env.store, sizeof env.store, "%s", store);
     } else {
         status = cddpi_launch_meet(finding, &env);

@@ -592,10 +592,20 @@ static void half_of_a_launcher_s_variables_is_an_error(void **state)
     static const char *const names[] = {"RANK",          "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
                                         "PMI_RANK",      "PMIX_RANK",  "FLUX_TASK_RANK",
                                         "PET_NODE_RANK", "CDDP_RANK",  "MV2_COMM_WORLD_RANK"};
+    struct cddpi_launch_given given = {.nodes = 0};
+    struct cddpi_launch_node node;
 
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         refused(names[i], "1");
+        setenv(names[i], "1", 1);
+        if (strcmp(names[i], "RANK") == 0 || strcmp(names[i], "WORLD_SIZE") == 0) {
+            assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK); /* it sets both */
+            assert_non_null(strstr(node.warning, names[i]));
+        } else {
+            is_no_node(given, names[i]);
+        }
+        unsetenv(names[i]);
     }
 }
 
