@@ -380,15 +380,38 @@ cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
     return CDDP_OK;
 }
 
-void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
+static bool is_file(const struct cddpi_launch_env *env)
+{
+    return strncmp(env->store, "file://", 7) == 0;
+}
+
+/* Its key would be taken for one of the next group of the same name. */
+static void delete_member(struct cddpi_rendezvous *rendezvous)
 {
     char key[CDDPI_MEMBER_KEY_BYTES];
 
+    cddpi_rendezvous_member(rendezvous->env->rank, key);
+    cddpi_rendezvous_delete(rendezvous, key);
+}
+
+cddp_store *cddpi_rendezvous_keep(struct cddpi_rendezvous *rendezvous)
+{
+    cddp_store *store = rendezvous->store;
+
+    if (!is_file(rendezvous->env) || rendezvous->env->removes_file) {
+        return NULL;
+    }
+    delete_member(rendezvous);
+    rendezvous->store = NULL;
+    return store;
+}
+
+void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
+{
     if (rendezvous->store != NULL && complete && !rendezvous->env->hosts_store &&
         !rendezvous->env->removes_file) {
-        cddpi_rendezvous_member(rendezvous->env->rank, key);
-        cddpi_rendezvous_delete(rendezvous, key);
-        if (strncmp(rendezvous->env->store, "file://", 7) != 0) {
+        delete_member(rendezvous);
+        if (!is_file(rendezvous->env)) {
             cddpi_rendezvous_forget_rank(rendezvous); /* a file goes with its last user */
         }
     }

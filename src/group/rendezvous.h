@@ -37,6 +37,11 @@ CDDP_CHECKED cddp_status cddpi_rendezvous_open(const struct cddpi_launch_env *en
  *  come, so this one's key is needed no more. Else the thread's error text stays. */
 void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete);
 
+/** All have come. Of a file that the user named the store stays open, for the group to close: as
+ * long as one of its ranks lives, nobody else comes to the same file as a rank that it has.
+ *  @return NULL for other places. */
+cddp_store *cddpi_rendezvous_keep(struct cddpi_rendezvous *rendezvous);
+
 /** The key that @p rank writes: "member/R". */
 void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES]);
 /** Set @p key, or log that it could not be: for keys whose loss others notice by themselves. */
