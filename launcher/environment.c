@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/launch_claim.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -48,7 +49,9 @@ add(struct list *list, const char *name, const char *format, ...)
 static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
 {
     const struct cddpi_rendezvous *meet = &job->rendezvous;
+    char inherited[1024];
 
+    cddpi_launchers_inherited(meet->store, inherited, sizeof inherited);
     add(list, "CDDP_RANK", "%d", rank);
     add(list, "CDDP_WORLD_SIZE", "%d", job->world_size);
     add(list, "CDDP_LOCAL_RANK", "%d", rank - job->first_rank);
@@ -63,6 +66,7 @@ static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
         add(list, "CDDP_JOB", "(random)");
     }
     add(list, "CDDP_GENERATION", "%d", job->generation);
+    add(list, "CDDP_INHERITED", "%s", inherited);
     if (job->options.per_gpu && getenv("CDDP_DEVICE") == NULL) {
         add(list, "CDDP_DEVICE", "cuda");
     }

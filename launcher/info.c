@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/module_loader.h"
 #include "device/device.h"
+#include "group/launch_node.h"
 #include "store/cipher.h"
 #include "store/encryption.h"
 
@@ -161,6 +162,8 @@ int cddpi_info_check(void)
     cddpi_check_limits();
     printf("processes\n");
     cddpi_check_processes();
+    printf("launcher\n");
+    cddpi_launch_describe(stdout);
     printf("encryption between hosts\n");
     print_encryption();
     printf("libraries\n");

@@ -25,6 +25,7 @@ struct cddpi_job {
     int report_fd;            /* ranks say in it that they are still saving; -1: none */
     struct rlimit file_limit; /* that we were started with, and ranks get */
     char log_dir[4096];       /* "": none */
+    char token_file[600];     /* from which the token is, node 0's to remove; "": elsewhere */
     int head_fd;              /* at its end, who started this cddp-run from another machine is gone;
                                  -1: nobody did */
     const char *host;         /* what this machine is called in messages; NULL: its own name */

@@ -16,6 +16,7 @@
 #include "base/folder.h"
 #include "base/shell.h"
 #include "device/device.h"
+#include "group/launch_node.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -258,6 +259,9 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi
     cddp_status status = cddpi_nodes_meet(job, wait, output, &nodes);
     int exit_status;
 
+    if (job->token_file[0] != '\0' && job->options.node_rank == 0) {
+        (void)unlink(job->token_file); /* made for this meeting, and known to all by now */
+    }
     if (status == CDDP_OK) {
         exit_status = run_generations(job, wait, output);
         cddpi_nodes_leave(job, exit_status, wait, output);
@@ -418,6 +422,11 @@ static cddp_status read_token(struct cddpi_job *job)
                              ? cddpi_token_read(options->token_file, job->rendezvous.token)
                              : CDDP_OK;
 
+    if (status == CDDP_OK && options->rdzv != NULL && options->launcher != NULL &&
+        options->rdzv == options->launcher->rdzv && job->rendezvous.token[0] == '\0') {
+        status = cddpi_launch_node_token(job->rendezvous.token, sizeof job->rendezvous.token,
+                                         job->token_file, sizeof job->token_file);
+    }
     if (status == CDDP_OK && options->rdzv == NULL && options->token_file != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--token-file is for --rdzv: else cddp-run makes a token itself");
@@ -458,6 +467,23 @@ static void export_words(const struct cddpi_launch_options *options)
     free(text);
 }
 
+/* That the environment has made this one machine of several, and whose words that were. */
+static void say_launcher(const struct cddpi_launch_options *options)
+{
+    const struct cddpi_launch_node *node = options->launcher;
+
+    if (node == NULL) {
+        return;
+    }
+    if (node->warning[0] != '\0') {
+        fprintf(stderr, "cddp-run: warning: %s\n", node->warning);
+    }
+    if (node->nodes > 1 && options->action == CDDPI_ACTION_RUN) {
+        fprintf(stderr, "cddp-run: node %d of %d, which meet at %s (%s)\n", options->node_rank,
+                options->nnodes, options->rdzv, node->says);
+    }
+}
+
 /* A job on a list of hosts. */
 static int launch_hosts(const struct cddpi_launch_options *options)
 {
@@ -492,6 +518,7 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     cddpi_rendezvous_clear(&job.rendezvous);
     job.report_fd = -1;
     job.head_fd = -1;
+    say_launcher(options);
     if (options->hosts != NULL || options->hostfile != NULL) {
         return launch_hosts(options);
     }

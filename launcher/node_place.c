@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "group/launch_node.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -124,15 +125,27 @@ static bool is_numeric(const char *host)
     return is_numeric;
 }
 
+/* The launcher said where they meet, and who serves there: not by this machine's address, maybe. */
+static bool is_named_by_launcher(const struct cddpi_place *place)
+{
+    const struct cddpi_launch_options *options = &place->job->options;
+
+    return options->launcher != NULL && options->rdzv == options->launcher->rdzv;
+}
+
 /* Serve the store at @p address. *out_is_taken: somebody has that port already. */
 static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_address *address,
                             bool *out_is_taken)
 {
     struct cddpi_job *job = place->job;
+    struct cddpi_address own = *address;
     enum cddpi_locality locality = cddpi_address_locality(address->host, true);
-    /* a machine's own name often leads to 127.0.1.1 there, and to its address elsewhere */
-    bool binds_all = locality == CDDPI_LOCAL_LOOPBACK && !is_numeric(address->host) &&
-                     strcmp(address->host, "localhost") != 0;
+    /* a machine's own name often leads to 127.0.1.1 there, and to its address elsewhere; the name
+     * of a Service to one that no machine has, which leads here */
+    bool is_elsewhere = locality == CDDPI_LOCAL_NOT || locality == CDDPI_LOCAL_UNKNOWN;
+    bool binds_all = is_elsewhere ||
+                     (locality == CDDPI_LOCAL_LOOPBACK && !is_numeric(address->host) &&
+                      (is_named_by_launcher(place) || strcmp(address->host, "localhost") != 0));
     cddp_status status = cddpi_rendezvous_serve(binds_all ? NULL : address->host, address->port,
                                                 job->local_world_size, &job->rendezvous);
 
@@ -146,7 +159,10 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "--rdzv");
     }
-    status = connect_to(place, address, cddpi_place_timeout_ms(job));
+    if (is_elsewhere) {
+        snprintf(own.host, sizeof own.host, "127.0.0.1");
+    }
+    status = connect_to(place, &own, cddpi_place_timeout_ms(job));
     return status == CDDP_OK ? name_job(place) : status;
 }
 
@@ -179,11 +195,15 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     if (status != CDDP_OK || options->is_agent) {
         return status == CDDP_OK ? connect_any(place, list) : status;
     }
-    status = place->self == 0 ? await_name(place, address.host) : CDDP_OK;
+    status = place->self == 0 && !is_named_by_launcher(place) ? await_name(place, address.host)
+                                                              : CDDP_OK;
     if (status != CDDP_OK) {
         return status;
     }
     is_local = place->self <= 0 && cddpi_address_is_local(address.host, true);
+    if (place->self == 0 && is_named_by_launcher(place)) {
+        is_local = true;
+    }
     if (place->self == 0 && (!is_local || *rest != '\0')) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--rdzv tcp://%s: %s is not an address of this machine, and node 0 "

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/options.h"
+#include "group/launch_node.h"
 
 #include <string.h>
 
@@ -34,7 +35,8 @@ enum { HELP_COLUMN = 26 };
     X(TIMEOUT, "timeout", 0, "SECONDS",                                                            \
       "deadline of joining and of each collective, given to the ranks as CDDP_TIMEOUT_MS")         \
     X(NNODES, "nnodes", 0, "K",                                                                    \
-      "the job has K machines, on each of which cddp-run is started with this option and --rdzv")  \
+      "the job has K machines, on each of which cddp-run is started with this option and --rdzv; " \
+      "default: as Slurm, Kubernetes, Open MPI, Flux ... say that started cddp-run, else 1")       \
     X(NODE_RANK, "node-rank", 0, "I",                                                              \
       "this is machine I of K, from 0; ranks are numbered in this order; default: as they come, "  \
       "with the one that serves the store as the first")                                           \
@@ -66,7 +68,7 @@ enum { HELP_COLUMN = 26 };
       "for cddp-run --hosts alone, which starts others with it: read the token from standard "     \
       "input, and end when that ends")                                                             \
     X(CHECK, "check", 0, NULL,                                                                     \
-      "print what was found on this machine: libraries, GPUs, cores, memory, limits")              \
+      "print what was found on this machine: libraries, GPUs, cores, memory, limits, launchers")   \
     X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
@@ -124,10 +126,9 @@ static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_t
 static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
                              struct cddpi_launch_options *options)
 {
-    const char *url = values[OPTION_RDZV];
+    const char *url = options->rdzv;
     bool is_tcp = url != NULL && strncmp(url, "tcp://", 6) == 0;
 
-    options->rdzv = url;
     if (url == NULL && values[OPTION_NNODES] != NULL && options->nnodes > 1) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--nnodes %d: the machines have to meet: add --rdzv tcp://HOST:PORT, an "
@@ -144,6 +145,51 @@ static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
     if (options->node_rank >= options->nnodes) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "--node-rank %d: with --nnodes %d it is from 0 to %d",
                           options->node_rank, options->nnodes, options->nnodes - 1);
+    }
+    return CDDP_OK;
+}
+
+/* What started this cddp-run may have started others, on other machines: what no option says, its
+ * variables do. */
+static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
+                                struct cddpi_launch_options *options)
+{
+    static const int others[] = {OPTION_HELP, OPTION_VERSION, OPTION_CHECK, OPTION_ENV,
+                                 OPTION_AGENT};
+    struct cddpi_launch_given given = {.nodes = values[OPTION_NNODES] != NULL ? options->nnodes : 0,
+                                       .has_rdzv = values[OPTION_RDZV] != NULL,
+                                       .has_node = values[OPTION_NODE_RANK] != NULL,
+                                       .starts_hosts = values[OPTION_HOSTS] != NULL ||
+                                                       values[OPTION_HOSTFILE] != NULL};
+    struct cddpi_launch_node *node;
+    cddp_status status;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (values[others[i]] != NULL) {
+            return CDDP_OK;
+        }
+    }
+    node = cddpi_zalloc(sizeof *node);
+    if (node == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look at the environment");
+    }
+    options->launcher = node;
+    status = cddpi_launch_node_read(&given, node);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (node->nodes > CDDPI_MAX_NODES) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: at most %d machines can be one job", node->says,
+                          CDDPI_MAX_NODES);
+    }
+    if (values[OPTION_NPROC] == NULL) {
+        options->nproc = node->nproc;
+        options->per_gpu = node->per_gpu;
+    }
+    if (node->nodes > 1) {
+        options->nnodes = node->nodes;
+        options->node_rank = given.has_node ? options->node_rank : node->node;
+        options->rdzv = given.has_rdzv ? options->rdzv : node->rdzv;
     }
     return CDDP_OK;
 }
@@ -186,6 +232,10 @@ static cddp_status read_nodes(const char *const values[OPTION_COUNT],
 
     if (status == CDDP_OK) {
         status = read_int(values, OPTION_NODE_RANK, 0, CDDPI_MAX_NODES - 1, &options->node_rank);
+    }
+    options->rdzv = values[OPTION_RDZV];
+    if (status == CDDP_OK) {
+        status = ask_launcher(values, options);
     }
     if (status == CDDP_OK) {
         status = read_rdzv(values, options);
@@ -339,8 +389,10 @@ cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launc
 
 void cddpi_launch_options_fini(struct cddpi_launch_options *options)
 {
+    cddpi_free(options->launcher);
     cddpi_free(options->positional);
     cddpi_free(options->words);
+    options->launcher = NULL;
     options->positional = NULL;
     options->words = NULL;
 }

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+struct cddpi_launch_node;
+
 enum { CDDPI_MAX_RANKS = 4096 };
 
 enum cddpi_action {
@@ -37,6 +39,8 @@ struct cddpi_launch_options {
     int nnodes;          /* 1: this machine alone, unless rdzv is set */
     int node_rank;       /* -1: by order of arrival */
     const char *rdzv;    /* where nodes meet: "tcp://...", "file://..."; NULL: one machine */
+    /* What the launcher said that started this cddp-run; owned. NULL: it was not asked. */
+    struct cddpi_launch_node *launcher;
     const char *token_file;
     const char *hosts;    /* list of machines on which this cddp-run starts others; NULL: none */
     const char *hostfile; /* the same, in a file */

@@ -80,7 +80,18 @@ check src/data base kernels samplers device group
 check src/parallel base store kernels device group ddp checkpoint nn optim data
 check src/train base store kernels samplers device group ddp checkpoint nn optim data parallel
 check src/programs base store kernels samplers device group ddp checkpoint nn optim data parallel train
-check launcher base store device
+check launcher base store device group
+# Of groups cddp-run uses only what reads launchers' variables, as ranks do.
+for file in launcher/*.[ch]; do
+    for include in $(includes "$file"); do
+        case $include in
+        group/launch_*.h) ;;
+        group/* | cddp/group.h | cddp/exchange.h | cddp/spawn.h | cddp/mpi.h)
+            refuse "$file" "$include" "of groups only launch_*.h"
+            ;;
+        esac
+    done
+done
 # A folder that the list above forgot would not be checked at all.
 for folder in src/*/; do
     grep -q "^check ${folder%/}\( \|$\)" tests/check_layers.sh || {

@@ -1,6 +1,6 @@
 /* env.h - every environment variable that cddp itself reads, one row each; `cddp-run --env` prints
- * the table. (Variables of torchrun, Open MPI, Slurm and Kubernetes are read in
- * src/group/launch_env.c and the files beside it.) */
+ * the table. (Other launchers' variables are read in
+ * src/group/launch_claim.c and the files beside it.) */
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 
@@ -79,6 +79,10 @@
     X(LAUNCH, "CDDP_LAUNCH", "",                                                                   \
       "the words before the train.conf on cddp-run's command line, as a stopped run shows them "   \
       "again; set by cddp-run")                                                                    \
+    X(INHERITED, "CDDP_INHERITED", "",                                                             \
+      "other launchers whose variables ranks have through cddp-run, with a digest of each, so "    \
+      "that "                                                                                      \
+      "they are not taken for the ranks' own; set by cddp-run")                                    \
     X(REPORT_FD, "CDDP_REPORT_FD", "",                                                             \
       "a pipe to cddp-run, in which a rank that was asked to end says that it is still saving; "   \
       "set by cddp-run")                                                                           \

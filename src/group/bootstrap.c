@@ -41,14 +41,19 @@ struct offer {
     char job[256];
 };
 
-static cddp_status fail_with(const char *what, int code)
+static cddp_status fail_with(const cddp_bootstrap *bootstrap, const char *what, int code)
 {
     cddp_status status = (cddp_status)cddpi_last_failure()->status;
 
     if (status != CDDP_OK) { /* worded by the function that failed */
         return cddpi_fail_prefix(status, "joining");
     }
-    return cddpi_fail(CDDP_ERR_PEER, "joining: the bootstrap's %s failed with code %d", what, code);
+    return cddpi_fail(
+        CDDP_ERR_PEER,
+        "joining: the bootstrap's %s failed with code %d (%s) on rank %d of %d: it is "
+        "the caller's function, and fails where another rank has not come to this call, "
+        "or has ended: see the output of the others",
+        what, code, strerror(code), bootstrap->rank, bootstrap->world_size);
 }
 
 static cddp_status gather(void *context, const void *own, size_t bytes, void *out_all)
@@ -58,7 +63,7 @@ static cddp_status gather(void *context, const void *own, size_t bytes, void *ou
 
     cddpi_error_clear();
     code = bootstrap->all_gather(bootstrap->context, own, bytes, out_all);
-    return code == 0 ? CDDP_OK : fail_with("all_gather", code);
+    return code == 0 ? CDDP_OK : fail_with(bootstrap, "all_gather", code);
 }
 
 static struct cddpi_exchange exchange_by(const cddp_bootstrap *bootstrap)
@@ -246,7 +251,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     cddpi_error_clear();
     code = bootstrap->broadcast(bootstrap->context, &offer, sizeof offer);
     if (code != 0) {
-        return fail_with("broadcast", code);
+        return fail_with(bootstrap, "broadcast", code);
     }
     status = take(&offer, is_near(&all[0], &all[env->rank]), env);
     return cddpi_agree_by(&exchange, status);

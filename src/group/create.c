@@ -73,6 +73,9 @@ static cddp_status create(struct cddpi_launch_env *env, const struct cddpi_trans
         cddpi_members_fini(&members);
     }
     if (!alone) {
+        if (status == CDDP_OK) {
+            (*out)->place = cddpi_rendezvous_keep(&rendezvous);
+        }
         cddpi_rendezvous_close(&rendezvous, status == CDDP_OK);
     }
     return status;

@@ -59,6 +59,7 @@ static void leave(cddp_group *group)
     cddpi_queue_fini(group);
     cddpi_dump_withdraw(group); /* after its threads: a failure of theirs is written, too */
     group->ops->close(group->backend);
+    cddp_store_close(group->place);
     for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
         work->group = NULL; /* its owner will destroy it */
     }

@@ -193,6 +193,7 @@ struct cddp_group {
     int host; /* the number of this rank's host in the job: ranks of one share memory */
     uint32_t generation;
     uint32_t timeout_ms;
+    cddp_store *place; /* where its ranks met, kept so that no other job meets there; NULL: not */
     const struct cddpi_transport *transport;
     const struct cddpi_backend_ops *ops; /* the transport's */
     struct cddpi_backend *backend;

@@ -24,8 +24,9 @@ struct cddpi_launch_env {
     cddp_bootstrap bootstrap; /* by which the ranks came together; world_size 0: none */
     struct cddpi_store_server *server; /* rank 0's, for those: not the rendezvous's */
     char token_file[600]; /* where `token` is from, rank 0's to remove; "": elsewhere */
-    const char *origin; /* static: "options", "cddp-run", "torchrun", "Open MPI", "Hydra", "Slurm",
-                           "Kubernetes", "PyTorchJob", "a lone process" */
+    const char *origin;   /* static: "options", "a lone process", or a launcher's name as
+                             launch_claim.c has it */
+    char says[320];       /* which variables said who this is: "RANK=0, WORLD_SIZE=2" */
 };
 
 /** Read @p options as far as the caller knows them, the rest as defaults. CDDP_ERR_ARGUMENT: the

@@ -1,9 +1,9 @@
 /* launch_kubernetes.c - reads what Kubernetes tells a pod: JOB_COMPLETION_INDEX of an indexed Job,
- * and the variables of the training operator, RANK, MASTER_ADDR and PET_*. Each pod is one rank,
- * alone on a host of its own; several ranks a pod are cddp-run's to start. */
+ * alone or in a JobSet, and the variables of Kubeflow's Trainer: RANK, WORLD_SIZE and PET_* of the
+ * first (PyTorchJob), PET_* alone of the second (TrainJob). Each pod is one rank, alone on a host
+ * of its own, or one node of cddp-run, which starts several there. */
 #include "group/launch_kubernetes.h"
 
-#include "base/env.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "group/launch_variable.h"
@@ -22,22 +22,32 @@ static const char *either(const char *first, const char *second)
     return value != NULL ? value : cddpi_launch_variable(second);
 }
 
-bool cddpi_launch_is_indexed_job(void)
+static bool is_set(const char *name)
 {
-    return cddpi_launch_variable("JOB_COMPLETION_INDEX") != NULL &&
-           either("CDDP_WORLD_SIZE", "WORLD_SIZE") != NULL;
+    return cddpi_launch_variable(name) != NULL;
 }
 
-bool cddpi_launch_is_elastic_job(void)
+bool cddpi_launch_is_kubeflow(void)
 {
-    return cddpi_launch_variable("PET_RDZV_ENDPOINT") != NULL &&
-           cddpi_launch_variable("PET_NNODES") != NULL;
+    return is_set("PET_NNODES") || is_set("PET_NODE_RANK") || is_set("PET_RDZV_ENDPOINT");
 }
 
-static void be_alone(struct cddpi_launch_env *env)
+/* "auto" and other words leave it open. */
+int cddpi_launch_pod_nproc(void)
 {
-    env->local_rank = 0;
-    env->local_world_size = 1;
+    const char *count = either("PET_NPROC_PER_NODE", "PET_N_PROC_PER_NODE");
+    int64_t number = 0;
+
+    return count != NULL && cddpi_parse_integer(count, 1, MAX_PODS, &number) ? (int)number : 0;
+}
+
+static void be_alone(struct cddpi_claim *claim)
+{
+    claim->is_pod = true;
+    claim->local_rank = 0;
+    claim->local_size = 1;
+    claim->node = claim->rank;
+    claim->nodes = claim->size;
 }
 
 /* Rank 0 holds the store at @p host, "name", "name:port" or an address. */
@@ -61,61 +71,95 @@ static cddp_status use_host(struct cddpi_launch_env *env, const char *host, int 
     return CDDP_OK;
 }
 
-cddp_status cddpi_launch_indexed_job(struct cddpi_launch_env *env)
+/* A JobSet numbers the pods of each of its Jobs from 0. */
+static bool is_later_job(void)
 {
-    const char *size = cddpi_launch_variable("CDDP_WORLD_SIZE") != NULL ? "CDDP_WORLD_SIZE"
-                                                                        : "WORLD_SIZE";
-    const char *store = cddpi_env(CDDPI_ENV_STORE);
+    const char *index = either("JOB_GLOBAL_INDEX", "JOB_INDEX");
+    int64_t number = 0;
+
+    return index != NULL && cddpi_parse_integer(index, 1, MAX_PODS, &number);
+}
+
+void cddpi_launch_read_indexed_job(struct cddpi_claim *claim)
+{
+    const char *size = NULL;
+
+    if (is_set("CDDP_WORLD_SIZE") && !is_set("CDDP_RANK")) {
+        size = "CDDP_WORLD_SIZE";
+    } else if (is_set("WORLD_SIZE") && !is_set("RANK")) {
+        size = "WORLD_SIZE";
+    }
+    claim->rank_name = "JOB_COMPLETION_INDEX";
+    claim->size_name = size;
+    cddpi_claim_mention(claim, claim->rank_name);
+    cddpi_claim_mention(claim, size);
+    (void)cddpi_claim_number(claim, size, 1, MAX_PODS, &claim->size);
+    (void)cddpi_claim_number(claim, "JOB_COMPLETION_INDEX", 0,
+                             (claim->size > 0 ? claim->size : MAX_PODS) - 1, &claim->rank);
+    claim->is_partial = claim->size == 0;
+    if (claim->wrong[0] == '\0' && claim->size > 1 && is_later_job()) {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "JOB_COMPLETION_INDEX=%d counts the pods of one Job of the JobSet, and this "
+                 "is not its first (JOB_INDEX=%.20s): set RANK and WORLD_SIZE to count the pods of "
+                 "all its Jobs",
+                 claim->rank, either("JOB_GLOBAL_INDEX", "JOB_INDEX"));
+    }
+    be_alone(claim);
+}
+
+/* Pod 0 of a JobSet's first Job has a name that its labels make. */
+static cddp_status use_jobset(struct cddpi_launch_env *env, int port)
+{
+    const char *set = cddpi_launch_variable("JOBSET_NAME");
+    const char *job = cddpi_launch_variable("REPLICATED_JOB_NAME");
+    char host[600];
+
+    if (set == NULL || job == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: %s, but neither MASTER_ADDR nor CDDP_STORE is set: name pod 0 "
+                          "there, as JOB-0.SERVICE, SERVICE being a headless service of the Job",
+                          env->says);
+    }
+    snprintf(host, sizeof host, "%.180s-%.180s-0-0.%.180s", set, job, set);
+    return use_host(env, host, port);
+}
+
+cddp_status cddpi_launch_meet_indexed_job(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_launch_given_store();
     const char *host = cddpi_launch_variable("MASTER_ADDR");
     int port = DEFAULT_PORT;
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
-    env->origin = "Kubernetes";
-    status = cddpi_launch_number(env->origin, size, 1, MAX_PODS, &env->world_size);
-    if (status == CDDP_OK) {
-        status = cddpi_launch_number(env->origin, "JOB_COMPLETION_INDEX", 0, env->world_size - 1,
-                                     &env->rank);
-    }
-    if (status == CDDP_OK && cddpi_launch_variable("MASTER_PORT") != NULL) {
-        status = cddpi_launch_number(env->origin, "MASTER_PORT", 1, 65535, &port);
-    }
-    be_alone(env);
-    if (status != CDDP_OK || env->world_size == 1) {
-        return status;
-    }
     if (store != NULL) {
         snprintf(env->store, sizeof env->store, "%s", store);
         env->hosts_store = strncmp(store, "tcp://", 6) == 0;
         return CDDP_OK;
     }
-    if (host == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "join: JOB_COMPLETION_INDEX and %s are set, but neither MASTER_ADDR nor "
-                          "CDDP_STORE: name pod 0 there, as JOB-0.SERVICE, SERVICE being a "
-                          "headless service of the Job",
-                          size);
+    if (cddpi_launch_variable("MASTER_PORT") != NULL) {
+        status = cddpi_launch_port(env->origin, "MASTER_PORT", &port);
     }
-    return use_host(env, host, port);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return host != NULL ? use_host(env, host, port) : use_jobset(env, port);
 }
 
-/* How many processes a pod was meant for must be one: "auto" and other words leave it open. */
-static cddp_status check_processes(void)
+cddp_status cddpi_launch_one_process(const struct cddpi_claim *claim)
 {
-    const char *count = either("PET_NPROC_PER_NODE", "PET_N_PROC_PER_NODE");
-    int64_t number;
-
-    if (count != NULL && cddpi_parse_integer(count, 2, MAX_PODS, &number)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "join: the PyTorchJob wants %s processes a pod (nprocPerNode), and this "
-                          "is one without LOCAL_RANK: let the pod's command be cddp-run --nproc "
-                          "%s ..., which starts them",
-                          count, count);
+    if (claim->nproc < 2) {
+        return CDDP_OK;
     }
-    return CDDP_OK;
+    return cddpi_fail(
+        CDDP_ERR_ARGUMENT,
+        "join: the job wants %d processes a pod (PET_NPROC_PER_NODE), and this is one "
+        "without LOCAL_RANK: let the pod's command be cddp-run --nproc %d ..., which "
+        "starts them and meets the other pods by the same variables",
+        claim->nproc, claim->nproc);
 }
 
 /* "3", or "3:3"; between 1 and 3 pods, "1:3", are no number. */
-static cddp_status read_pods(int *out)
+static void read_pods(struct cddpi_claim *claim)
 {
     const char *text = cddpi_launch_variable("PET_NNODES");
     const char *colon = strchr(text, ':');
@@ -127,17 +171,17 @@ static cddp_status read_pods(int *out)
     }
     if (!cddpi_parse_integer(colon != NULL ? colon + 1 : text, 1, MAX_PODS, &pods) ||
         (colon != NULL && strcmp(least, colon + 1) != 0)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "join: PET_NNODES=%s is no fixed number of pods: give the elastic policy "
-                          "the same minReplicas and maxReplicas, or none",
-                          text);
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "PET_NNODES=%.100s is no fixed number of pods: give the elastic policy "
+                 "the same minReplicas and maxReplicas, or none",
+                 text);
+        return;
     }
-    *out = (int)pods;
-    return CDDP_OK;
+    claim->size = (int)pods;
 }
 
 /* The number at the end of the pod's host name, as the operator names pods: JOB-worker-2. */
-static cddp_status read_pod_number(int pods, int *out)
+static void read_pod_number(struct cddpi_claim *claim)
 {
     char name[256] = "";
     size_t begin;
@@ -149,44 +193,107 @@ static cddp_status read_pod_number(int pods, int *out)
     while (begin > 0 && isdigit((unsigned char)name[begin - 1])) {
         begin--;
     }
-    if (begin == 0 || name[begin - 1] != '-' ||
-        !cddpi_parse_integer(name + begin, 0, pods - 1, &number)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "join: the PyTorchJob's elastic policy sets no RANK, and the host name "
-                          "%s does not end in a pod's number from 0 to %d: set PET_NODE_RANK",
-                          name, pods - 1);
+    if (begin > 0 && name[begin - 1] == '-' &&
+        cddpi_parse_integer(name + begin, 0, claim->size - 1, &number)) {
+        claim->rank = (int)number;
+    } else {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "PET_NNODES=%d is set, but neither PET_NODE_RANK nor RANK is, and the host "
+                 "name %.100s does not end in a pod's number from 0 to %d: set PET_NODE_RANK",
+                 claim->size, name, claim->size - 1);
     }
-    *out = (int)number;
-    return CDDP_OK;
 }
 
-cddp_status cddpi_launch_elastic_job(struct cddpi_launch_env *env)
+/* The first Trainer says the same by RANK, of the pod, and WORLD_SIZE: pods times nprocPerNode
+ * where that is a number (before version 1.6, pods). */
+static void read_first_trainer(struct cddpi_claim *claim)
 {
-    cddp_status status;
+    int processes = 0;
+    int rank = 0;
 
-    env->origin = "PyTorchJob";
-    status = check_processes();
-    if (status == CDDP_OK) {
-        status = read_pods(&env->world_size);
+    cddpi_claim_mention(claim, "RANK");
+    cddpi_claim_mention(claim, "WORLD_SIZE");
+    if (!cddpi_claim_number(claim, "WORLD_SIZE", 1, MAX_PODS, &processes) ||
+        !cddpi_claim_number(claim, "RANK", 0, processes - 1, &rank)) {
+        return;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_launch_variable("PET_NODE_RANK") != NULL
-                     ? cddpi_launch_number(env->origin, "PET_NODE_RANK", 0, env->world_size - 1,
-                                           &env->rank)
-                     : read_pod_number(env->world_size, &env->rank);
+    if (claim->size == 0) {
+        claim->size = processes;
     }
-    be_alone(env);
-    return status == CDDP_OK && env->world_size > 1
-               ? use_host(env, cddpi_launch_variable("PET_RDZV_ENDPOINT"), DEFAULT_PORT)
-               : status;
+    if (claim->rank < 0) {
+        claim->rank = rank;
+    }
+    if (claim->rank != rank || rank >= claim->size ||
+        (processes != claim->size && (claim->nproc < 1 || processes / claim->nproc != claim->size ||
+                                      processes % claim->nproc != 0))) {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "%s contradict each other: RANK and PET_NODE_RANK number pods, and "
+                 "WORLD_SIZE is PET_NNODES, or that times PET_NPROC_PER_NODE: unset those that are "
+                 "not the job's",
+                 claim->says);
+    }
 }
 
-cddp_status cddpi_launch_pod(struct cddpi_launch_env *env)
+void cddpi_launch_read_kubeflow(struct cddpi_claim *claim)
 {
-    if (either("LOCAL_RANK", "LOCAL_WORLD_SIZE") != NULL ||
-        either("KUBERNETES_SERVICE_HOST", "PET_NNODES") == NULL) {
+    bool is_first = is_set("RANK") && is_set("WORLD_SIZE") && !is_set("LOCAL_RANK") &&
+                    !is_set("LOCAL_WORLD_SIZE");
+
+    claim->nproc = cddpi_launch_pod_nproc();
+    claim->rank_name = is_set("PET_NODE_RANK") ? "PET_NODE_RANK" : is_first ? "RANK" : NULL;
+    claim->size_name = is_set("PET_NNODES") ? "PET_NNODES" : is_first ? "WORLD_SIZE" : NULL;
+    cddpi_claim_mention(claim, "PET_NODE_RANK");
+    cddpi_claim_mention(claim, "PET_NNODES");
+    if (is_set("PET_NNODES")) {
+        read_pods(claim);
+    }
+    if (is_set("PET_NODE_RANK")) {
+        (void)cddpi_claim_number(claim, "PET_NODE_RANK", 0,
+                                 (claim->size > 0 ? claim->size : MAX_PODS) - 1, &claim->rank);
+    }
+    if (is_first && claim->wrong[0] == '\0') {
+        read_first_trainer(claim);
+    }
+    claim->is_partial = claim->size == 0;
+    if (claim->wrong[0] == '\0' && claim->is_partial) {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "%s set, but PET_NNODES is not: set it to the number of pods, 1 to train "
+                 "alone",
+                 is_set("PET_NODE_RANK") ? "PET_NODE_RANK is" : "PET_RDZV_ENDPOINT is");
+    } else if (claim->wrong[0] == '\0' && claim->rank < 0 && claim->size == 1) {
+        claim->rank = 0;
+    } else if (claim->wrong[0] == '\0' && claim->rank < 0) {
+        read_pod_number(claim);
+    }
+    be_alone(claim);
+}
+
+cddp_status cddpi_launch_meet_kubeflow(struct cddpi_launch_env *env)
+{
+    const char *endpoint = cddpi_launch_variable("PET_RDZV_ENDPOINT");
+    const char *store = cddpi_launch_given_store();
+    const char *prefix = is_set("PET_MASTER_ADDR") ? "PET_MASTER_PORT" : "MASTER_PORT";
+    const char *host = either("PET_MASTER_ADDR", "MASTER_ADDR");
+    int port = DEFAULT_PORT;
+    cddp_status status = CDDP_OK;
+
+    if (store != NULL) {
+        snprintf(env->store, sizeof env->store, "%s", store);
+        env->hosts_store = strncmp(store, "tcp://", 6) == 0;
         return CDDP_OK;
     }
-    be_alone(env);
-    return check_processes();
+    if (endpoint != NULL) {
+        return use_host(env, endpoint, DEFAULT_PORT);
+    }
+    if (host == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: %s, but none of PET_RDZV_ENDPOINT, PET_MASTER_ADDR, MASTER_ADDR "
+                          "and CDDP_STORE says where the pods meet: set PET_MASTER_ADDR and "
+                          "PET_MASTER_PORT to an address of pod 0",
+                          env->says);
+    }
+    if (is_set(prefix)) {
+        status = cddpi_launch_port(env->origin, prefix, &port);
+    }
+    return status == CDDP_OK ? use_host(env, host, port) : status;
 }

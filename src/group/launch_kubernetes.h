@@ -1,24 +1,28 @@
-/* launch_kubernetes.h - pods as ranks: of an indexed Job, or of the training operator's PyTorchJob.
- */
+/* launch_kubernetes.h - pods as ranks, or as nodes of cddp-run: of an indexed Job, or of Kubeflow's
+ * Trainer, old and new. */
 #ifndef CDDPI_GROUP_LAUNCH_KUBERNETES_H
 #define CDDPI_GROUP_LAUNCH_KUBERNETES_H
 
+#include "group/launch_claim.h"
 #include "group/launch_env.h"
 
 #include <stdbool.h>
 
-/** Whether this is a pod of an indexed Job that has been told its number of pods. */
-bool cddpi_launch_is_indexed_job(void);
+/** Whether variables of Kubeflow's Trainer say that this is a pod of its. */
+bool cddpi_launch_is_kubeflow(void);
 
-/** Whether this is a pod of a PyTorchJob with an elastic policy, which sets no RANK. */
-bool cddpi_launch_is_elastic_job(void);
+/** How many processes each pod is to have; 0: that is left open. */
+int cddpi_launch_pod_nproc(void);
 
-/** Read who this pod is, for the two above: rank, sizes and store. */
-cddp_status cddpi_launch_indexed_job(struct cddpi_launch_env *env);
-cddp_status cddpi_launch_elastic_job(struct cddpi_launch_env *env);
+/** What an indexed Job's variables say, without a size if none is set, and what Kubeflow's do. */
+void cddpi_launch_read_indexed_job(struct cddpi_claim *claim);
+void cddpi_launch_read_kubeflow(struct cddpi_claim *claim);
 
-/** @p env was read from torchrun's variables. Where it is the operator that set them, for pods and
- *  not for processes, this rank is the only one on its host. */
-cddp_status cddpi_launch_pod(struct cddpi_launch_env *env);
+/** Where pods meet, into @p env, which has rank and sizes. */
+cddp_status cddpi_launch_meet_indexed_job(struct cddpi_launch_env *env);
+cddp_status cddpi_launch_meet_kubeflow(struct cddpi_launch_env *env);
+
+/** This process wants to be the only rank of its pod: CDDP_ERR_ARGUMENT if the job wants more. */
+cddp_status cddpi_launch_one_process(const struct cddpi_claim *claim);
 
 #endif

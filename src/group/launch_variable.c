@@ -4,7 +4,10 @@
 #include "base/error.h"
 #include "base/number.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *cddpi_launch_variable(const char *name)
 {
@@ -29,4 +32,29 @@ cddp_status cddpi_launch_number(const char *origin, const char *name, int64_t lo
     }
     *out = (int)value;
     return CDDP_OK;
+}
+
+/* Kubernetes gives every pod NAME_PORT=tcp://ADDRESS:PORT for each Service of the namespace. */
+static void name_service(const char *variable, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%.*s", (int)(strlen(variable) - strlen("_PORT")), variable);
+    for (; *out != '\0'; out++) {
+        *out = (char)(*out == '_' ? '-' : tolower((unsigned char)*out));
+    }
+}
+
+cddp_status cddpi_launch_port(const char *origin, const char *name, int *out)
+{
+    const char *text = cddpi_launch_variable(name);
+    char service[64];
+
+    if (text == NULL || strncmp(text, "tcp://", 6) != 0) {
+        return cddpi_launch_number(origin, name, 1, 65535, out);
+    }
+    name_service(name, service, sizeof service);
+    return cddpi_fail(CDDP_ERR_ARGUMENT,
+                      "join: %s=%.200s is no port: Kubernetes sets it so for a Service called %s. "
+                      "Put enableServiceLinks: false into the pod's spec, or give that Service "
+                      "another name",
+                      name, text, service);
 }

@@ -12,4 +12,8 @@ const char *cddpi_launch_variable(const char *name);
 cddp_status cddpi_launch_number(const char *origin, const char *name, int64_t low, int64_t high,
                                 int *out);
 
+/** The same as a port. A Service's URL, as Kubernetes sets it, is named as such. @p name ends with
+ *  "_PORT". */
+cddp_status cddpi_launch_port(const char *origin, const char *name, int *out);
+
 #endif

@@ -247,8 +247,11 @@ static cddp_status exchange_hosts(struct cddpi_members *members)
     char host_id[HOST_ID_BYTES];
     char mine[HOST_ID_BYTES + 16];
     char key[CDDPI_MEMBER_KEY_BYTES];
-    cddp_status status;
+    cddp_status status = cddpi_rendezvous_be_rank(members->rendezvous);
 
+    if (status != CDDP_OK) {
+        return status;
+    }
     write_host_id(host_id);
     snprintf(mine, sizeof mine, "%d|%s", env->world_size, host_id);
     cddpi_rendezvous_member(env->rank, key);

@@ -2,6 +2,9 @@
  */
 #include "group/rendezvous.h"
 
+#include "group/rendezvous_news.h"
+#include "group/rendezvous_rank.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -11,6 +14,7 @@
 #include "store/server.h"
 #include "store/store.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +31,36 @@ enum {
 /* What keys begin with: see rendezvous.h. */
 #define MEMBER "member/"
 #define ENDED "ended/"
+#define FAILURE "failure"
+
+/* Connect. Where that takes long, say who waits for whom. */
+static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_store_options *options)
+{
+    const struct cddpi_launch_env *env = rendezvous->env;
+    uint32_t first_ms = env->timeout_ms < CDDPI_FIRST_NEWS_MS ? env->timeout_ms
+                                                              : CDDPI_FIRST_NEWS_MS;
+    cddp_status status;
+
+    options->timeout_ms = first_ms;
+    status = cddp_store_open(options, &rendezvous->store);
+    if (status == CDDP_ERR_TIMEOUT && first_ms < env->timeout_ms) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "joining job %s: rank %d of %d has waited %u s for rank 0, or cddp-run, to serve "
+                  "%s (%s): %s",
+                  env->job, env->rank, env->world_size, first_ms / 1000, env->store, env->says,
+                  cddp_last_error());
+        options->timeout_ms = env->timeout_ms - first_ms;
+        status = cddp_store_open(options, &rendezvous->store);
+    }
+    if (status == CDDP_ERR_TIMEOUT && env->says[0] != '\0') {
+        return cddpi_fail_suffix(status, " (this is rank %d of %d: %s)", env->rank, env->world_size,
+                                 env->says);
+    }
+    if (status == CDDP_OK) {
+        cddpi_store_set_timeout(rendezvous->store, env->timeout_ms);
+    }
+    return status;
+}
 
 /* Rank 0's server, at the address of the store's URL. */
 static cddp_status serve(struct cddpi_rendezvous *rendezvous)
@@ -52,15 +86,20 @@ static cddp_status serve(struct cddpi_rendezvous *rendezvous)
     return cddpi_store_server_create(&server, &rendezvous->server);
 }
 
+void cddpi_rendezvous_prefix(const struct cddpi_launch_env *env, char out[CDDPI_PREFIX_BYTES])
+{
+    snprintf(out, CDDPI_PREFIX_BYTES, "%s/%u/", env->job, env->generation);
+}
+
 static cddp_status connect_to(struct cddpi_rendezvous *rendezvous, struct cddpi_launch_env *env,
                               bool reads_token)
 {
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
-    char prefix[320];
+    char prefix[CDDPI_PREFIX_BYTES];
     char own[40];
     cddp_status status;
 
-    snprintf(prefix, sizeof prefix, "%s/%u/", env->job, env->generation);
+    cddpi_rendezvous_prefix(env, prefix);
     options.url = env->store;
     if (rendezvous->server != NULL && cddpi_store_server_is_everywhere(rendezvous->server)) {
         snprintf(own, sizeof own, "tcp://127.0.0.1:%u",
@@ -69,11 +108,11 @@ static cddp_status connect_to(struct cddpi_rendezvous *rendezvous, struct cddpi_
     }
     options.token = env->token;
     options.prefix = prefix;
-    options.timeout_ms = env->timeout_ms;
     if (reads_token) {
+        options.timeout_ms = env->timeout_ms;
         return cddpi_local_token_open(env, &options, rendezvous->deadline_ns, &rendezvous->store);
     }
-    status = cddp_store_open(&options, &rendezvous->store);
+    status = connect_slowly(rendezvous, &options);
     if (status == CDDP_ERR_AUTH && env->token_file[0] != '\0') {
         return cddpi_fail_suffix(status,
                                  "; it is from %s, which the nodes do not share: set CDDP_TOKEN to "
@@ -95,6 +134,12 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous, struct cddpi_
     if (serves) {
         status = serve(rendezvous);
     }
+    if (status != CDDP_OK && cddpi_last_errno() == EADDRINUSE) {
+        if (is_local) {
+            env->token[0] = '\0'; /* the rival's is in the file */
+        }
+        return cddpi_rendezvous_name_rival(rendezvous, env, status);
+    }
     if (status == CDDP_OK && is_local && serves) {
         status = cddpi_local_token_write(env);
     }
@@ -108,7 +153,10 @@ cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env, struct cddpi_ren
 {
     cddp_status status;
 
-    *out = (struct cddpi_rendezvous){.env = env, .deadline_ns = cddpi_deadline_ns(env->timeout_ms)};
+    *out = (struct cddpi_rendezvous){.env = env,
+                                     .deadline_ns = cddpi_deadline_ns(env->timeout_ms),
+                                     .news_ns = cddpi_deadline_ns(CDDPI_FIRST_NEWS_MS),
+                                     .news_ms = 2 * CDDPI_FIRST_NEWS_MS};
     cddpi_log(CDDPI_LOG_INFO, "joining job %s as rank %d of %d (%s), through %s", env->job,
               env->rank, env->world_size, env->origin, env->store);
     status = open_store(out, env);
@@ -138,18 +186,25 @@ void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES])
     snprintf(out, CDDPI_MEMBER_KEY_BYTES, MEMBER "%d", rank);
 }
 
-/* CDDP_ERR_PEER once the launcher has said that a rank failed. */
+/* CDDP_ERR_PEER once the launcher, or a rank, has said that a rank failed; CDDP_ERR_MISMATCH if
+ * another process has come as this rank. */
 static cddp_status check_failure(struct cddpi_rendezvous *rendezvous)
 {
-    void *value;
+    struct cddpi_store_pair *said = NULL;
+    size_t count = 0;
+    cddp_status status = CDDP_OK;
 
-    if (cddp_store_try_get(rendezvous->store, "failure", &value, NULL) != CDDP_OK) {
+    if (cddpi_store_list_values(rendezvous->store, FAILURE, &said, &count) != CDDP_OK) {
         return CDDP_OK;
     }
-    (void)cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", rendezvous->env->job,
-                     (const char *)value);
-    cddp_free(value);
-    return CDDP_ERR_PEER;
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        status = strcmp(said[i].key, FAILURE) == 0
+                     ? cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", rendezvous->env->job,
+                                  said[i].value)
+                     : cddpi_rendezvous_contest(rendezvous, said[i].key, said[i].value);
+    }
+    cddpi_free(said);
+    return status;
 }
 
 static cddp_status fail_ended(const struct cddpi_rendezvous *rendezvous, int rank)
@@ -165,8 +220,10 @@ static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const cha
     char ended[32];
     void *value;
 
-    if (check_failure(rendezvous) != CDDP_OK) {
-        return CDDP_ERR_PEER;
+    cddp_status status = check_failure(rendezvous);
+
+    if (status != CDDP_OK) {
+        return status;
     }
     snprintf(ended, sizeof ended, ENDED "%d", rank);
     if (cddp_store_try_get(rendezvous->store, ended, &value, NULL) != CDDP_OK) {
@@ -207,6 +264,7 @@ cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const ch
         if (status != CDDP_OK) {
             return status;
         }
+        cddpi_rendezvous_tell_for_0(rendezvous);
         if (left <= slice) {
             return CDDP_ERR_TIMEOUT;
         }
@@ -344,6 +402,9 @@ cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
             status = read_again(rendezvous, &values);
         } else if (status == CDDP_ERR_TIMEOUT) {
             status = look_again(rendezvous, &values);
+            if (status == CDDP_OK) {
+                cddpi_rendezvous_tell(rendezvous, &values);
+            }
         }
         slice = 2 * slice < look_ms(rendezvous) ? 2 * slice : look_ms(rendezvous);
     }
@@ -355,38 +416,40 @@ cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
     return CDDP_OK;
 }
 
-/* "rank 1, 3 did not come": those without a member key. */
-cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous)
+static bool is_file(const struct cddpi_launch_env *env)
 {
-    struct cddpi_member_values values = {.count = 0};
-    char missing[256] = "";
-    size_t used = 0;
-    cddp_status status = cddpi_rendezvous_members(rendezvous, &values);
+    return strncmp(env->store, "file://", 7) == 0;
+}
 
-    if (status != CDDP_OK) {
-        return status;
+/* Its key would be taken for one of the next group of the same name. */
+static void delete_member(struct cddpi_rendezvous *rendezvous)
+{
+    char key[CDDPI_MEMBER_KEY_BYTES];
+
+    cddpi_rendezvous_member(rendezvous->env->rank, key);
+    cddpi_rendezvous_delete(rendezvous, key);
+}
+
+cddp_store *cddpi_rendezvous_keep(struct cddpi_rendezvous *rendezvous)
+{
+    cddp_store *store = rendezvous->store;
+
+    if (!is_file(rendezvous->env) || rendezvous->env->removes_file) {
+        return NULL;
     }
-    for (int r = 0; r < rendezvous->env->world_size && used < sizeof missing - 32; r++) {
-        if (values.of[r] == NULL) {
-            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
-                                     used > 0 ? ", " : "", r);
-        }
-    }
-    cddpi_rendezvous_members_fini(&values);
-    return cddpi_fail(CDDP_ERR_TIMEOUT, "joining job %s: %s %s did not come to %s within %u ms",
-                      rendezvous->env->job, strchr(missing, ',') != NULL ? "ranks" : "rank",
-                      used > 0 ? missing : "0 to answer", rendezvous->env->store,
-                      rendezvous->env->timeout_ms);
+    delete_member(rendezvous);
+    rendezvous->store = NULL;
+    return store;
 }
 
 void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
 {
-    char key[CDDPI_MEMBER_KEY_BYTES];
-
     if (rendezvous->store != NULL && complete && !rendezvous->env->hosts_store &&
         !rendezvous->env->removes_file) {
-        cddpi_rendezvous_member(rendezvous->env->rank, key);
-        cddpi_rendezvous_delete(rendezvous, key);
+        delete_member(rendezvous);
+        if (!is_file(rendezvous->env)) {
+            cddpi_rendezvous_forget_rank(rendezvous); /* a file goes with its last user */
+        }
     }
     cddp_store_close(rendezvous->store);
     cddpi_local_token_remove(rendezvous->env); /* while the port is ours */

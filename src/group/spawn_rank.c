@@ -2,6 +2,7 @@
 #include "group/spawn.h"
 
 #include "base/child.h"
+#include "group/launch_claim.h"
 #include "store/server.h"
 
 #include <errno.h>
@@ -32,6 +33,7 @@ static void set_environment(const struct cddpi_spawn_job *job, int rank)
                                         "ROLE_RANK"};
     static const char *const sizes[] = {"CDDP_WORLD_SIZE", "CDDP_LOCAL_WORLD_SIZE", "WORLD_SIZE",
                                         "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
+    char inherited[1024];
     char store[64];
 
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
@@ -39,6 +41,8 @@ static void set_environment(const struct cddpi_spawn_job *job, int rank)
         set_number(sizes[i], job->world_size);
     }
     snprintf(store, sizeof store, "tcp://127.0.0.1:%u", cddpi_store_server_port(job->server));
+    cddpi_launchers_inherited(store, inherited, sizeof inherited); /* through the caller */
+    set_text("CDDP_INHERITED", inherited);
     set_text("CDDP_STORE", store);
     set_text("CDDP_TOKEN", job->token);
     set_text("CDDP_JOB", job->name);

@@ -45,4 +45,7 @@ struct cddpi_store_pair {
 CDDP_CHECKED cddp_status cddpi_store_list_values(cddp_store *store, const char *start,
                                                  struct cddpi_store_pair **out, size_t *out_count);
 
+/** From now on calls without a deadline of their own have this one, as an option of the opening. */
+void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
+
 #endif

@@ -3,7 +3,9 @@
 #include "support/test.h"
 
 #include <dirent.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 
 static const char *const variables[] = {"CDDP_RANK",
                                         "CDDP_WORLD_SIZE",
@@ -256,6 +258,100 @@ static void a_failure_that_the_launcher_tells_ends_the_wait(void **state)
         assert_int_equal(run_ranks(3, bereaved_rank, &place), 0);
         cddp_store_close(store);
     }
+    support_rmdir(folder);
+}
+
+/* Joins as one of two ranks of @p place, in pairs: two processes for each rank. */
+static int double_rank(int rank, int n, void *argument)
+{
+    const struct place *place = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+
+    (void)n;
+    options.rendezvous = place->url;
+    options.token = "0123456789abcdef0123456789abcdef";
+    options.rank = rank < 2 ? 0 : 1; /* the second pair would complete either job */
+    options.world_size = 3;
+    options.timeout_ms = place->timeout_ms;
+    CHECK(cddp_group_create(&options, &group) != CDDP_OK);
+    CHECK(strstr(cddp_last_error(), "came twice to ") != NULL);
+    return 0;
+}
+
+static void two_jobs_that_meet_at_one_place_are_told_so(void **state)
+{
+    char *folder = support_mkdtemp();
+    char url[4200];
+    struct place place = {url, SUPPORT_TIMEOUT_MS, -1};
+
+    (void)state;
+    snprintf(url, sizeof url, "file://%s/meet", folder);
+    assert_int_equal(run_ranks(4, double_rank, &place), 0);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", support_free_port());
+    assert_int_equal(run_ranks(2, double_rank, &place), 0);
+    support_rmdir(folder);
+}
+
+/* What ranks of two jobs tell each other. */
+struct jobs {
+    const char *url;
+    atomic_int joined; /* ranks of the first */
+    atomic_int refused;
+};
+
+/* Ranks 0 and 1 are a job, 2 and 3 another one at the same place, later. */
+static int later_rank(int rank, int n, void *argument)
+{
+    struct jobs *jobs = argument;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_group *group;
+    int failed = 0;
+
+    (void)n;
+    options.rendezvous = jobs->url;
+    options.rank = rank % 2;
+    options.world_size = 2;
+    options.timeout_ms = SUPPORT_TIMEOUT_MS;
+    if (rank < 2) {
+        CHECK(cddp_group_create(&options, &group) == CDDP_OK);
+        atomic_fetch_add(&jobs->joined, 1);
+        while (atomic_load(&jobs->refused) < 2) {
+            support_sleep_ms(1);
+        }
+        failed = use(group, rank, 2);
+        cddp_group_destroy(group);
+        return failed;
+    }
+    while (atomic_load(&jobs->joined) < 2) {
+        support_sleep_ms(1);
+    }
+    failed = cddp_group_create(&options, &group) != CDDP_OK &&
+                     strstr(cddp_last_error(), "came twice to file://") != NULL
+                 ? 0
+                 : 1;
+    atomic_fetch_add(&jobs->refused, 1);
+    CHECK(failed == 0);
+    return 0;
+}
+
+static void a_job_at_the_file_of_one_that_runs_is_refused(void **state)
+{
+    struct jobs *jobs = mmap(NULL, sizeof *jobs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                             -1, 0);
+    char *folder = support_mkdtemp();
+    char url[4200];
+
+    (void)state;
+    assert_true(jobs != MAP_FAILED);
+    snprintf(url, sizeof url, "file://%s/meet", folder);
+    for (int i = 0; i < 2; i++) { /* and once it has ended, the next one is not */
+        memset(jobs, 0, sizeof *jobs);
+        jobs->url = url;
+        assert_int_equal(run_ranks(4, later_rank, jobs), 0);
+        assert_true(is_empty(folder));
+    }
+    munmap(jobs, sizeof *jobs);
     support_rmdir(folder);
 }
 
@@ -557,6 +653,8 @@ int main(void)
         CASE(ranks_of_jobs_of_different_sizes_are_told_so),
         CASE(a_rank_that_does_not_come_is_named),
         CASE(a_failure_that_the_launcher_tells_ends_the_wait),
+        CASE(two_jobs_that_meet_at_one_place_are_told_so),
+        CASE(a_job_at_the_file_of_one_that_runs_is_refused),
         CASE(every_launcher_s_variables_lead_to_one_group),
         CASE(pytorch_s_init_methods_lead_to_one_group),
         CASE(env_without_a_job_in_the_environment_is_an_error),

@@ -1,6 +1,7 @@
 /* test_launch_cluster.c - who a rank is by exactly the variables that Slurm, the training operator
  * and an indexed Job set, read without other hosts. */
 #include "group/launch_env.h"
+#include "group/launch_node.h"
 #include "support/test.h"
 
 #include <stdatomic.h>
@@ -404,6 +405,299 @@ static void a_pod_of_an_indexed_job_has_its_index_for_a_rank(void **state)
     }
 }
 
+/* As Kubeflow's second Trainer sets them; it gives Jobs indices, too. */
+static void set_train_job(void)
+{
+    static const char *const variables[][2] = {{"PET_NNODES", "2"},
+                                               {"PET_NPROC_PER_NODE", "1"},
+                                               {"PET_NODE_RANK", "1"},
+                                               {"PET_MASTER_ADDR", "job-node-0-0.job"},
+                                               {"PET_MASTER_PORT", "29511"},
+                                               {"JOB_COMPLETION_INDEX", "1"},
+                                               {"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {NULL, NULL}};
+
+    set_all(variables);
+}
+
+static void a_pod_of_a_train_job_is_a_rank(void **state)
+{
+    (void)state;
+    set_train_job();
+    is(1, 2, 0, 1, "tcp://job-node-0-0.job:29511");
+    unsetenv("JOB_COMPLETION_INDEX");
+    unsetenv("KUBERNETES_SERVICE_HOST");
+    is(1, 2, 0, 1, "tcp://job-node-0-0.job:29511");
+    setenv("PET_NPROC_PER_NODE", "auto", 1);
+    unsetenv("PET_MASTER_PORT");
+    is(1, 2, 0, 1, "tcp://job-node-0-0.job:29500");
+    refused("PET_MASTER_ADDR", NULL); /* not alone */
+    refused("PET_NNODES", NULL);
+    refused("PET_NODE_RANK", NULL); /* this host's name has no number */
+    refused("PET_MASTER_PORT", "tcp://10.0.0.1:29500");
+    refused("PET_NPROC_PER_NODE", "2"); /* that is for cddp-run to start */
+    setenv("PET_RDZV_ENDPOINT", "job-node-0-0.job:29400", 1);
+    is(1, 2, 0, 1, "tcp://job-node-0-0.job:29400");
+}
+
+/* Node, nodes, ranks of each, and where they meet. */
+static void is_node(int node, int nodes, int nproc, const char *rdzv)
+{
+    struct cddpi_launch_given given = {.nodes = 0};
+    struct cddpi_launch_node read;
+
+    if (cddpi_launch_node_read(&given, &read) != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+    assert_int_equal(read.node, node);
+    assert_int_equal(read.nodes, nodes);
+    assert_int_equal(read.nproc, nproc);
+    assert_string_equal(read.rdzv, rdzv);
+}
+
+static void is_no_node(struct cddpi_launch_given given, const char *text)
+{
+    struct cddpi_launch_node node;
+
+    if (cddpi_launch_node_read(&given, &node) != CDDP_ERR_ARGUMENT ||
+        strstr(cddp_last_error(), text) == NULL) {
+        fail_msg("%s is not in: %s", text, cddp_last_error());
+    }
+}
+
+static void a_pod_s_cddp_run_is_a_machine_of_as_many_as_there_are_pods(void **state)
+{
+    struct cddpi_launch_given none = {.nodes = 0};
+
+    (void)state;
+    set_train_job();
+    setenv("PET_NPROC_PER_NODE", "4", 1);
+    is_node(1, 2, 4, "tcp://job-node-0-0.job:29511");
+    is_no_node((struct cddpi_launch_given){.nodes = 3}, "--nnodes 3 and Kubeflow (PET_NODE_RANK=1");
+    (void)clear_environment(NULL);
+    set_pytorch_job();
+    is_node(2, 3, 0, "tcp://job-master-0:23456");
+    setenv("PET_NPROC_PER_NODE", "2", 1);
+    setenv("WORLD_SIZE", "6", 1); /* it counts processes, RANK and PET_NNODES count pods */
+    is_node(2, 3, 2, "tcp://job-master-0:23456");
+    setenv("WORLD_SIZE", "5", 1);
+    is_no_node(none, "WORLD_SIZE=5 contradict each other");
+    (void)clear_environment(NULL);
+    set_elastic_job();
+    is_node(1, 3, 0, "tcp://job-worker-0:23456");
+    (void)clear_environment(NULL);
+    set_indexed_job();
+    is_node(1, 4, 0, "tcp://train-0.train:29500");
+    (void)clear_environment(NULL);
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    is_no_node(none, "MASTER_ADDR");
+    setenv("MASTER_ADDR", "a", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    is_node(1, 2, 0, "tcp://a:29500");
+}
+
+static void pods_of_a_job_set_meet_by_its_names(void **state)
+{
+    (void)state;
+    setenv("JOB_COMPLETION_INDEX", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("CDDP_TOKEN", "from the Secret", 1);
+    setenv("JOBSET_NAME", "train", 1);
+    refused("MASTER_ADDR", NULL);
+    setenv("REPLICATED_JOB_NAME", "worker", 1);
+    is(1, 2, 0, 1, "tcp://train-worker-0-0.train:29500");
+    refused("JOB_INDEX", "1"); /* whose pods count from 0, too */
+}
+
+static void a_slurm_step_s_cddp_run_is_one_of_its_nodes(void **state)
+{
+    struct cddpi_launch_given none = {.nodes = 0};
+    char token[256];
+    char file[600];
+
+    (void)state;
+    set_slurm();
+    is_no_node(none, "several on a machine");
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1(x3)", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "3", 1); /* the job's SLURM_NTASKS stays 5 */
+    setenv("SLURM_PROCID", "2", 1);
+    is_node(2, 3, 0, "tcp://node03:29746");
+    assert_int_equal(cddpi_launch_node_token(token, sizeof token, file, sizeof file), CDDP_OK);
+    assert_int_equal(strlen(token), 32);
+    assert_int_equal(unlink(file), 0);
+}
+
+static void a_slurm_script_that_would_leave_nodes_idle_is_told_so(void **state)
+{
+    struct cddpi_launch_given none = {.nodes = 0};
+    struct cddpi_launch_node node;
+
+    (void)state;
+    set_slurm();
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NODEID", "0", 1);
+    unsetenv("SLURM_STEP_ID");
+    is_no_node(none, "Slurm's job has 3 nodes");
+    setenv("SLURM_STEP_ID", "4294967291", 1);
+    is_no_node(none, "Slurm's job has 3 nodes");
+    assert_int_equal(cddpi_launch_node_read(&(struct cddpi_launch_given){.nodes = 1}, &node),
+                     CDDP_OK);
+    assert_int_equal(
+        cddpi_launch_node_read(&(struct cddpi_launch_given){.starts_hosts = true}, &node), CDDP_OK);
+    setenv("SLURM_STEP_ID", "4294967290", 1); /* salloc's shell has a reader */
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    assert_int_equal(cddpi_launch_node_read(&none, &node), CDDP_OK);
+    assert_non_null(strstr(node.warning, "Slurm's job has 3 nodes"));
+    setenv("SLURM_JOB_NUM_NODES", "1", 1);
+    setenv("SLURM_STEP_ID", "4294967291", 1);
+    assert_int_equal(cddpi_launch_node_read(&none, &node), CDDP_OK); /* many tasks, one node */
+    assert_int_equal(node.nodes, 1);
+    assert_string_equal(node.warning, "");
+}
+
+/* That this process trains alone. */
+static void is_alone(void)
+{
+    struct cddpi_launch_env env;
+
+    if (cddpi_launch_env_read(NULL, &env) != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+    assert_int_equal(env.world_size, 1);
+}
+
+static void salloc_s_shell_is_alone_or_what_its_step_says(void **state)
+{
+    (void)state;
+    set_slurm();
+    setenv("SLURM_STEP_ID", "4294967290", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1", 1);
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NODEID", "0", 1);
+    is_alone();
+    unsetenv("SLURM_STEP_NUM_TASKS"); /* NTASKS is the job's */
+    is_alone();
+    setenv("SLURM_STEP_NUM_TASKS", "3", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1(x3)", 1);
+    setenv("SLURM_PROCID", "2", 1);
+    setenv("SLURM_NODEID", "2", 1);
+    is(2, 3, 0, 1, "tcp://node03:27034");
+    unsetenv("SLURM_PROCID"); /* salloc without an interactive step */
+    is_alone();
+}
+
+static void a_service_called_master_is_named_and_not_read_by_a_lone_rank(void **state)
+{
+    (void)state;
+    set_pytorch_job();
+    unsetenv("PET_NNODES");
+    unsetenv("PET_NODE_RANK");
+    unsetenv("PET_MASTER_ADDR");
+    unsetenv("PET_NPROC_PER_NODE");
+    setenv("MASTER_PORT", "tcp://10.0.0.1:29500", 1);
+    refused("MASTER_PORT", "tcp://10.0.0.1:29500");
+    assert_non_null(strstr(cddp_last_error(), "a Service called master"));
+    assert_non_null(strstr(cddp_last_error(), "enableServiceLinks: false"));
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    is_alone();
+    (void)clear_environment(NULL);
+    set_indexed_job();
+    refused("MASTER_PORT", "tcp://10.0.0.1:29500");
+    setenv("MASTER_PORT", "tcp://10.0.0.1:29500", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("JOB_COMPLETION_INDEX", "0", 1);
+    is_alone();
+}
+
+static void half_of_a_launcher_s_variables_is_an_error(void **state)
+{
+    static const char *const names[] = {"RANK",          "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_RANK",      "PMIX_RANK",  "FLUX_TASK_RANK",
+                                        "PET_NODE_RANK", "CDDP_RANK",  "MV2_COMM_WORLD_RANK"};
+    struct cddpi_launch_given given = {.nodes = 0};
+    struct cddpi_launch_node node;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        refused(names[i], "1");
+        setenv(names[i], "1", 1);
+        if (strcmp(names[i], "RANK") == 0 || strcmp(names[i], "WORLD_SIZE") == 0) {
+            assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK); /* it sets both */
+            assert_non_null(strstr(node.warning, names[i]));
+        } else {
+            is_no_node(given, names[i]);
+        }
+        unsetenv(names[i]);
+    }
+}
+
+static void a_launcher_that_nobody_knows_is_warned_of(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"HOROVOD_RANK", "HOROVOD_SIZE"}, {"NODE_RANK", "NNODES"}, {"X_PROCID", "X_NPROCS"}};
+    static const char *const none[][2] = {{"LOCAL_RANK", "LOCAL_SIZE"},
+                                          {"BUFFER_RANK", "OTHER_SIZE"}};
+    struct cddpi_launch_given given = {.nodes = 0};
+    struct cddpi_launch_node node;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        setenv(pairs[i][0], "0", 1);
+        setenv(pairs[i][1], "1", 1);
+        assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+        assert_string_equal(node.warning, "");
+        setenv(pairs[i][1], "2", 1);
+        assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+        assert_non_null(strstr(node.warning, pairs[i][0]));
+        assert_non_null(strstr(node.warning, pairs[i][1]));
+        unsetenv(pairs[i][0]);
+        unsetenv(pairs[i][1]);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        setenv(none[i][0], "0", 1);
+        setenv(none[i][1], "2", 1);
+        assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+        assert_string_equal(node.warning, "");
+    }
+}
+
+static void torchrun_s_job_and_generation_are_known_to_one_rank_as_well(void **state)
+{
+    struct cddpi_launch_env env;
+
+    (void)state;
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("LOCAL_WORLD_SIZE", "1", 1);
+    setenv("TORCHELASTIC_RUN_ID", "run", 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+    assert_int_equal(cddpi_launch_env_read(NULL, &env), CDDP_OK);
+    assert_string_equal(env.job, "run");
+    assert_int_equal(env.generation, 2);
+}
+
+static void what_open_mpi_left_over_in_a_shell_is_told_at_once(void **state)
+{
+    (void)state;
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("PMIX_NAMESPACE", "1234", 1);
+    refused("OMPI_COMM_WORLD_SIZE", "4");
+    assert_non_null(strstr(cddp_last_error(), "left over"));
+    setenv("PMIX_SERVER_TMPDIR", getenv("HOME"), 1); /* the folder is there, nobody listens */
+    setenv("PMIX_SERVER_URI4", "12.0;tcp4://127.0.0.1:9", 1);
+    refused("OMPI_COMM_WORLD_SIZE", "4");
+    assert_non_null(strstr(cddp_last_error(), "left over"));
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1); /* what is left over is no launcher beside another */
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    is_alone();
+}
+
 static void torchrun_on_several_hosts_leaves_its_port_to_itself(void **state)
 {
     (void)state;
@@ -430,6 +724,17 @@ int main(void)
         CASE(a_pod_of_a_pytorch_job_is_alone_on_its_host),
         CASE(a_pod_of_an_elastic_job_has_no_rank_but_a_number),
         CASE(a_pod_of_an_indexed_job_has_its_index_for_a_rank),
+        CASE(a_pod_of_a_train_job_is_a_rank),
+        CASE(a_pod_s_cddp_run_is_a_machine_of_as_many_as_there_are_pods),
+        CASE(pods_of_a_job_set_meet_by_its_names),
+        CASE(a_slurm_step_s_cddp_run_is_one_of_its_nodes),
+        CASE(a_slurm_script_that_would_leave_nodes_idle_is_told_so),
+        CASE(salloc_s_shell_is_alone_or_what_its_step_says),
+        CASE(a_service_called_master_is_named_and_not_read_by_a_lone_rank),
+        CASE(half_of_a_launcher_s_variables_is_an_error),
+        CASE(a_launcher_that_nobody_knows_is_warned_of),
+        CASE(torchrun_s_job_and_generation_are_known_to_one_rank_as_well),
+        CASE(what_open_mpi_left_over_in_a_shell_is_told_at_once),
         CASE(torchrun_on_several_hosts_leaves_its_port_to_itself),
     };
 

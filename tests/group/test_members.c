@@ -4,6 +4,8 @@
 #include "store/server.h"
 #include "support/test.h"
 
+#include <stdbool.h>
+
 #define TOKEN SUPPORT_TOKEN
 
 struct layout {
@@ -189,6 +191,126 @@ static void members_that_do_not_come_are_named(void **state)
     close_rank_0(&job);
 }
 
+/* What is logged meanwhile goes to a file, whose text this gives: the caller's. */
+static char *logged_while_waiting(struct rank_0 *job, int64_t news_ns)
+{
+    char *folder = support_mkdtemp();
+    struct cddpi_members members;
+    char path[4200];
+    char *text = calloc(1, 4000);
+    int before = dup(2);
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/log", folder);
+    file = fopen(path, "w+e");
+    assert_non_null(file);
+    fflush(stderr);
+    assert_int_equal(dup2(fileno(file), 2), 2);
+    job->rendezvous.deadline_ns = cddpi_deadline_ns(1000);
+    job->rendezvous.news_ns = news_ns;
+    assert_int_equal(cddpi_members_gather(&job->env, &job->rendezvous, &members), CDDP_ERR_TIMEOUT);
+    fflush(stderr);
+    assert_int_equal(dup2(before, 2), 2);
+    close(before);
+    rewind(file);
+    (void)!fread(text, 1, 3999, file);
+    fclose(file);
+    support_rmdir(folder);
+    return text;
+}
+
+static void who_is_missing_is_said_while_others_wait_and_whose_words_that_is(void **state)
+{
+    struct rank_0 job;
+    char *text;
+
+    (void)state;
+    open_rank_0(5, &job);
+    snprintf(job.env.says, sizeof job.env.says, "RANK=0, WORLD_SIZE=5");
+    write_member(&job, 2, 5, "host");
+    text = logged_while_waiting(&job, cddpi_now_ns());
+    if (strstr(text, "of 5 ranks these have not come to tcp://") == NULL ||
+        strstr(text, "1, 3, 4; that there are 5 is what the test says: RANK=0, WORLD_SIZE=5") ==
+            NULL) {
+        fail_msg("%s", text);
+    }
+    assert_null(strstr(strstr(text, "these have") + 1, "these have")); /* once */
+    assert_non_null(strstr(cddp_last_error(), "is what the test says: RANK=0, WORLD_SIZE=5"));
+    free(text);
+    text = logged_while_waiting(&job, cddpi_deadline_ns(CDDPI_FIRST_NEWS_MS));
+    assert_null(strstr(text, "these have not come"));
+    free(text);
+    close_rank_0(&job);
+}
+
+/* Comes as rank 0, too, says so, and stays. */
+static void come_as_well(const struct rank_0 *job, int to)
+{
+    struct cddpi_launch_env env = job->env;
+    struct cddpi_rendezvous rendezvous;
+    bool is_there = cddpi_rendezvous_open(&env, &rendezvous) == CDDP_OK &&
+                    cddpi_rendezvous_be_rank(&rendezvous) == CDDP_OK;
+
+    (void)!write(to, is_there ? "y" : "n", 1);
+    for (;;) {
+        pause();
+    }
+}
+
+static void a_second_process_of_one_rank_is_refused_at_once_and_both_are_named(void **state)
+{
+    struct cddpi_members members;
+    struct rank_0 job;
+    int pipes[2];
+    char said = '?';
+    char name[64];
+    pid_t pid;
+
+    (void)state;
+    open_rank_0(2, &job);
+    assert_int_equal(pipe(pipes), 0);
+    pid = fork();
+    if (pid == 0) {
+        come_as_well(&job, pipes[1]);
+    }
+    assert_int_equal(read(pipes[0], &said, 1), 1);
+    assert_int_equal(said, 'y');
+    assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members), CDDP_ERR_MISMATCH);
+    assert_non_null(strstr(cddp_last_error(), "rank 0 came twice"));
+    snprintf(name, sizeof name, "process %d on host ", (int)pid);
+    assert_non_null(strstr(cddp_last_error(), name));
+    snprintf(name, sizeof name, "process %d on host ", (int)getpid());
+    assert_non_null(strstr(cddp_last_error(), name));
+    /* all others hear of it */
+    assert_int_equal(cddp_store_wait(job.others, (const char *const[]){"failure"}, 1, 1000),
+                     CDDP_OK);
+    assert_int_equal(cddp_store_delete(job.others, "failure", NULL), CDDP_OK);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    /* a process that is gone is in nobody's way */
+    assert_int_equal(cddpi_rendezvous_be_rank(&job.rendezvous), CDDP_OK);
+    close(pipes[0]);
+    close(pipes[1]);
+    close_rank_0(&job);
+}
+
+static void a_process_of_another_host_that_takes_a_rank_is_found_by_the_one_that_waits(void **state)
+{
+    static const char far[] = "77 1 far elsewhere";
+    struct cddpi_members members;
+    struct rank_0 job;
+
+    (void)state;
+    open_rank_0(2, &job);
+    assert_int_equal(cddp_store_set(job.others, "who/0", far, sizeof far - 1), CDDP_OK);
+    assert_int_equal(cddpi_rendezvous_be_rank(&job.rendezvous), CDDP_OK); /* it may be gone */
+    assert_int_equal(cddp_store_set(job.others, "failure/0", far, sizeof far - 1), CDDP_OK);
+    assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members), CDDP_ERR_MISMATCH);
+    assert_non_null(strstr(cddp_last_error(), "rank 0 came twice"));
+    assert_non_null(strstr(cddp_last_error(), "process 77 on host far"));
+    close_rank_0(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +319,10 @@ int main(void)
         cmocka_unit_test(a_member_of_another_size_is_named_while_others_are_awaited),
         cmocka_unit_test(a_member_that_ended_without_coming_is_named_while_others_are_awaited),
         cmocka_unit_test(members_that_do_not_come_are_named),
+        cmocka_unit_test(who_is_missing_is_said_while_others_wait_and_whose_words_that_is),
+        cmocka_unit_test(a_second_process_of_one_rank_is_refused_at_once_and_both_are_named),
+        cmocka_unit_test(
+            a_process_of_another_host_that_takes_a_rank_is_found_by_the_one_that_waits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

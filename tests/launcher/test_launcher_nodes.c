@@ -54,6 +54,22 @@ static void start(struct fleet *fleet, int i, const char *nnodes, const char *ra
 #define START(fleet, i, nnodes, rank, ...)                                                         \
     start((fleet), (i), (nnodes), (rank), (const char *const[]){__VA_ARGS__, NULL})
 
+/* Start node @p i as a pod of Kubeflow's second Trainer would, by its variables alone. */
+static void start_pod(struct fleet *fleet, int i, const char *port, const char *const *words)
+{
+    support_setenv_number("PET_NODE_RANK", i);
+    setenv("PET_NNODES", "2", 1);
+    setenv("PET_NPROC_PER_NODE", "2", 1);
+    setenv("PET_MASTER_ADDR", "127.0.0.1", 1);
+    setenv("PET_MASTER_PORT", port, 1);
+    launcher_start(&fleet->nodes[i], words);
+    unsetenv("PET_NODE_RANK");
+    unsetenv("PET_NNODES");
+    unsetenv("PET_NPROC_PER_NODE");
+    unsetenv("PET_MASTER_ADDR");
+    unsetenv("PET_MASTER_PORT");
+}
+
 static void end(struct fleet *fleet)
 {
     for (int i = 0; i < MAX_NODES; i++) {
@@ -637,9 +653,61 @@ static void wrong_words_are_said(void **state)
     }
 }
 
+static void pods_of_several_ranks_are_one_job_by_their_variables(void **state)
+{
+    static const char *const words[] = {
+        "--", "sh", "-c", "echo $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE",
+        NULL};
+    struct fleet fleet;
+
+    (void)state;
+    begin_tcp(&fleet);
+    start_pod(&fleet, 0, strrchr(fleet.url, ':') + 1, words);
+    start_pod(&fleet, 1, strrchr(fleet.url, ':') + 1, words);
+    assert_all_end_with(&fleet, 2, 0);
+    assert_out(&fleet.nodes[0], "0 of 4, local 0 of 2");
+    assert_out(&fleet.nodes[0], "1 of 4, local 1 of 2");
+    assert_out(&fleet.nodes[1], "2 of 4, local 0 of 2");
+    assert_out(&fleet.nodes[1], "3 of 4, local 1 of 2");
+    assert_err(&fleet.nodes[1], "node 1 of 2, which meet at tcp://127.0.0.1:");
+    assert_err(&fleet.nodes[1], "(PET_NODE_RANK=1, PET_NNODES=2)");
+    end(&fleet);
+}
+
+static void check_says_who_this_is_and_who_says_so(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "2", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    LAUNCH(&job, "--check");
+    assert_out(&job, "\nlauncher\n");
+    assert_out(&job, "SLURM_PROCID=0, SLURM_NTASKS=2");
+    assert_out(&job, "as a rank: not known: torchrun and Slurm contradict each other");
+    launcher_end(&job);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    LAUNCH(&job, "--check");
+    assert_out(&job, "as a rank: 0 of 2, by Slurm");
+    launcher_end(&job);
+    unsetenv("SLURM_PROCID");
+    unsetenv("SLURM_NTASKS");
+    unsetenv("SLURM_STEP_ID");
+    LAUNCH(&job, "--check");
+    assert_out(&job, "as a rank: alone");
+    assert_out(&job, "as cddp-run: this machine alone");
+    launcher_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pods_of_several_ranks_are_one_job_by_their_variables),
+        cmocka_unit_test(check_says_who_this_is_and_who_says_so),
         cmocka_unit_test(every_rank_knows_its_place_with_unequal_numbers),
         cmocka_unit_test(nodes_without_a_rank_are_numbered_as_they_come),
         cmocka_unit_test(ranks_of_a_later_node_write_to_stderr_like_those_of_the_first),

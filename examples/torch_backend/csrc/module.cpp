@@ -15,7 +15,29 @@ struct Meeting {
     int rank;
     int world_size;
     int calls = 0;
+    std::string why; /* the last call failed; "": it did not, or nothing is known */
 
+    /* Keep what the store said, and who of the first awaited ranks has not come to this call. */
+    void explain(const std::exception &error, int awaited)
+    {
+        std::string absent;
+
+        why = error.what();
+        why = why.substr(0, why.find('\n')); /* PyTorch adds where it happened */
+        for (int from = 0; from < awaited; from++) {
+            try {
+                if (!store->check({key(from)})) {
+                    absent += (absent.empty() ? "" : ", ") + std::to_string(from);
+                }
+            } catch (const std::exception &) {
+                return;
+            }
+        }
+        if (!absent.empty()) {
+            why = "of " + std::to_string(world_size) + " ranks these did not come: " + absent +
+                  ". " + why;
+        }
+    }
     std::string key(int of_rank)
     {
         return "cddp/" + std::to_string(calls) + "/" + std::to_string(of_rank);
@@ -39,11 +61,12 @@ struct Meeting {
 };
 
 /* No exception may pass through C. */
-template <class F> static int guarded(F function)
+template <class F> static int guarded(Meeting *meeting, int awaited, F function)
 {
     try {
         return function();
-    } catch (const std::exception &) {
+    } catch (const std::exception &error) {
+        meeting->explain(error, awaited);
         return EIO;
     }
 }
@@ -52,7 +75,7 @@ static int meet_broadcast(void *context, void *data, size_t bytes)
 {
     auto *meeting = static_cast<Meeting *>(context);
 
-    return guarded([&] {
+    return guarded(meeting, 1, [&] {
         meeting->calls++;
         if (meeting->rank == 0) {
             meeting->put(data, bytes);
@@ -66,7 +89,7 @@ static int meet_all_gather(void *context, const void *own, size_t bytes, void *o
 {
     auto *meeting = static_cast<Meeting *>(context);
 
-    return guarded([&] {
+    return guarded(meeting, meeting->world_size, [&] {
         int error = 0;
 
         meeting->calls++;
@@ -99,7 +122,7 @@ static c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::S
         return c10::make_intrusive<Backend>(cddp::group(by, how),
                                             Arrivals(store, rank, size, timeout));
     } catch (const cddp::error &error) {
-        TORCH_CHECK(false, error.what());
+        TORCH_CHECK(false, error.what(), meeting.why.empty() ? "" : ". The store: ", meeting.why);
     }
 }
 
