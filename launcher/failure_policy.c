@@ -321,6 +321,7 @@ void cddpi_supervision_alive(struct cddpi_supervision *run)
 {
     if (run->phase == CDDPI_ASKED || run->phase == CDDPI_FAILED) {
         run->deadline_ns = cddpi_deadline_ns((uint32_t)limit_of(run));
+        cddpi_supervision_publish_saving(run);
     }
 }
 

@@ -31,6 +31,7 @@ enum {
     LOOKS = 8,                   /* within the limit */
     LOST_LOOKS = LOOKS - 1,      /* without a new sign; the one before may have been late */
     FILE_ANSWER_MS = 5000,       /* a shared file may be locked by others, one after the other */
+    OWN_ANSWER_MS = 60000,
     CLOSE_MS = 3000,
     KEY_BYTES = 128
 };
@@ -213,7 +214,7 @@ static void lose(struct cddpi_node_link *link, int node)
              "no sign of life for %g s: its cddp-run was killed, or "
              "the machine or the network is gone",
              link->limit_ms / 1000.0);
-    if (node == 0) {
+    if (node == 0 && link->self > 0) {
         deliver(link, &event);
     } else {
         cddpi_node_link_publish(link, &event);
@@ -235,6 +236,9 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
     if (status != CDDP_OK && status != CDDP_ERR_NOT_FOUND) {
         return status;
     }
+    if (status == CDDP_ERR_NOT_FOUND && link->self < 0) {
+        return CDDP_OK; /* the nodes have not met yet, for which there is another deadline */
+    }
     if (status == CDDP_OK && strcmp(beat, peer->beat) != 0) {
         snprintf(peer->beat, sizeof peer->beat, "%s", (char *)beat);
         peer->looks = 0;
@@ -245,11 +249,11 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
     return CDDP_OK;
 }
 
-/* Node 0 looks after the others, and they after node 0. */
+/* Node 0 looks after the others, and they after node 0; who started them, after all. */
 static cddp_status look_after_peers(struct cddpi_node_link *link)
 {
     int begin = link->self == 0 ? 1 : 0;
-    int end = link->self == 0 ? link->count : link->self > 0 ? 1 : 0;
+    int end = link->self > 0 ? 1 : link->count;
     cddp_status status = CDDP_OK;
 
     for (int node = begin; node < end && status == CDDP_OK; node++) {
@@ -272,8 +276,10 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t w
     status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
     *out_came = status == CDDP_OK;
     if (status == CDDP_OK && cddpi_node_event_take(value, bytes, link->count, &event)) {
-        if (event.node >= 0 && event.kind == CDDPI_EVENT_BYE) {
-            link->peers[event.node].is_gone = true;
+        for (int node = 0; node < link->count; node++) { /* after the job's end all leave */
+            link->peers[node].is_gone = link->peers[node].is_gone ||
+                                        event.kind == CDDPI_EVENT_END ||
+                                        (event.kind == CDDPI_EVENT_BYE && event.node == node);
         }
         deliver(link, &event);
     } else if (status == CDDP_OK) {
@@ -336,7 +342,9 @@ static cddp_status open_stores(struct cddpi_node_link *link,
     store.url = options->store;
     store.token = options->token;
     store.timeout_ms = FILE_ANSWER_MS;
-    if (link->limit_ms > FILE_ANSWER_MS || strncmp(options->store, "tcp://", 6) == 0) {
+    if (link->self < 0) {
+        store.timeout_ms = OWN_ANSWER_MS; /* its server is in this very process */
+    } else if (link->limit_ms > FILE_ANSWER_MS || strncmp(options->store, "tcp://", 6) == 0) {
         store.timeout_ms = link->limit_ms; /* a server that takes longer for anything is gone */
     }
     status = cddp_store_open(&store, &link->teller);

@@ -237,7 +237,7 @@ static void refuse_missing(struct gathering *all)
     snprintf(all->plan.refusal, sizeof all->plan.refusal,
              "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
              "there, with this --rdzv and this token?",
-             all->plan.count, cddpi_place_timeout_ms(all->place->job) / 1000.0, missing, there);
+             all->plan.count, cddpi_place_timeout_ms(&all->place->job->options) / 1000.0, missing, there);
 }
 
 static void tell_missing(struct gathering *all)
@@ -385,7 +385,7 @@ static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out
     while ((status = cddp_store_try_get(place->store, key, &value, &bytes)) == CDDP_ERR_NOT_FOUND) {
         if (cddpi_left_ms(place->deadline_ns) == 0) {
             return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s",
-                              cddpi_place_timeout_ms(place->job) / 1000.0);
+                              cddpi_place_timeout_ms(&place->job->options) / 1000.0);
         }
         if (!cddpi_wait_for(place->wait, -1, LOOK_MS)) {
             return cddpi_wait_fail(place->wait);
@@ -457,7 +457,7 @@ cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
     struct cddpi_place place = {.job = job,
                                 .wait = wait,
                                 .output = output,
-                                .deadline_ns = cddpi_deadline_ns(cddpi_place_timeout_ms(job))};
+                                .deadline_ns = cddpi_deadline_ns(cddpi_place_timeout_ms(&job->options))};
     struct cddpi_node_record own;
     struct cddpi_node_plan plan = {.count = 0};
     cddp_status status = cddpi_place_open(&place);

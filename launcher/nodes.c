@@ -37,6 +37,9 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
 
     nodes->is_cut = nodes->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (event->kind == CDDPI_EVENT_LOST && event->node >= 0) {
+        if (nodes->list[event->node].is_lost) {
+            return; /* several look after it */
+        }
         nodes->list[event->node].is_lost = true;
     }
     if (nodes->end.kind != CDDPI_EVENT_NONE) {
@@ -118,6 +121,7 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
             nodes->list[event->node].has_left = true;
         }
         break;
+    case CDDPI_EVENT_SAVING:
     case CDDPI_EVENT_NONE:
         break;
     }

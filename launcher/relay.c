@@ -188,6 +188,7 @@ bool cddpi_relay_read(struct cddpi_relay *relay)
             relay->deduplicator->poll_reports(relay->deduplicator->context);
         }
         if (got > 0) {
+            relay->has_come = true;
             pass_hidden(relay, bytes, (size_t)got);
         } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
             cddpi_relay_finish(relay);
