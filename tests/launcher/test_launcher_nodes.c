@@ -183,6 +183,29 @@ static void ranks_of_a_later_node_write_to_stderr_like_those_of_the_first(void *
     end(&fleet);
 }
 
+/* While its output waits, only the ranks of this node are no longer read: there are no others here.
+ */
+static void a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another(void **state)
+{
+    static const char rank[] = "[ $RANK != 0 ] || head -c 9000000 /dev/zero";
+    struct fleet fleet;
+    char script[512];
+
+    (void)state;
+    begin(&fleet);
+    START(&fleet, 1, "2", "1", "--nproc", "60", "--", "sh", "-c", rank);
+    snprintf(script, sizeof script,
+             "{ \"$0\" --nnodes 2 --node-rank 0 --rdzv %s --nproc 1 -- sh -c '%s'; echo $? >got; } "
+             "| { sleep 1; wc -c; }; exit $(cat got)",
+             fleet.url, rank);
+    launcher_start_program(
+        &fleet.nodes[0], "sh",
+        (const char *const[]){"-c", script, launcher_path("launcher/cddp-run"), NULL});
+    assert_all_end_with(&fleet, 2, 0);
+    assert_out(&fleet.nodes[0], "9000000\n");
+    end(&fleet);
+}
+
 static void the_nodes_that_did_not_come_are_named(void **state)
 {
     struct fleet fleet;
@@ -624,6 +647,7 @@ int main(void)
         cmocka_unit_test(every_rank_knows_its_place_with_unequal_numbers),
         cmocka_unit_test(nodes_without_a_rank_are_numbered_as_they_come),
         cmocka_unit_test(ranks_of_a_later_node_write_to_stderr_like_those_of_the_first),
+        cmocka_unit_test(a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another),
         cmocka_unit_test(the_nodes_that_did_not_come_are_named),
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
