@@ -212,6 +212,9 @@ static void judge(struct cddpi_nodes *nodes, struct cddpi_outcome *outcome)
     for (int i = 0; i < nodes->count; i++) {
         outcome->may_restart = outcome->may_restart && !nodes->list[i].is_lost;
     }
+    if (outcome->exit_status == 0 && !have_all_ended(nodes)) {
+        outcome->exit_status = 1; /* who started us is gone, and others still run */
+    }
 }
 
 void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
