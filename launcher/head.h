@@ -5,6 +5,7 @@
 
 #include "hosts.h"
 #include "nodes.h"
+#include "refused.h"
 #include "relay.h"
 
 /* One host's cddp-run, or the ssh that leads to it. */
@@ -46,7 +47,8 @@ struct cddpi_head {
     int steps;              /* of ending what is left: see cddpi_head_end_agents() */
     int asked_signal;       /* the first sent to us that asked the job to end; 0: none */
     int64_t asked_ns;
-    int exit_status; /* of the first agent that ended badly */
+    char refused[CDDPI_REFUSED_BYTES]; /* clients, by the store */
+    int exit_status;                   /* of the first agent that ended badly */
 };
 
 /** Read the list of hosts. Release with cddpi_head_fini(), also after a failure. */

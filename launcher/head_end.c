@@ -22,6 +22,7 @@ enum {
     SAME_REQUEST_NS = 200000000, /* as supervisors have it */
     FIRST_NEWS_MS = 10000,       /* then who has not come is said, as node 0 does once it has */
     NEWS_MS = 60000,
+    LOOK_MS = 500,
     ANSWER_MS = 2000, /* of our own store */
     NAMED = 20        /* at most */
 };
@@ -302,6 +303,10 @@ void cddpi_head_await(struct cddpi_head *head)
     bool first_is_there;
     char missing[2048];
 
+    if (head->begin_ns == INT64_MAX) {
+        return;
+    }
+    cddpi_refused_publish(&head->rendezvous, head->refused);
     if (!is_late && cddpi_left_ms(head->news_ns) > 0) {
         return;
     }
@@ -314,9 +319,11 @@ void cddpi_head_await(struct cddpi_head *head)
         cddpi_output_say(head->output,
                          missing[0] != '\0'
                              ? "of %d hosts these did not come within %g s: %s. Does %.200s reach "
-                               "them, and start there what it is told to?"
+                               "them, and start there what it is told to?%s%s"
                              : "%d hosts have come within %g s, but the job did not begin%s",
-                         head->hosts.count, head->timeout_ms / 1000.0, missing, head->options->ssh);
+                         head->hosts.count, head->timeout_ms / 1000.0, missing, head->options->ssh,
+                         head->refused[0] != '\0' ? " The job's store has refused " : "",
+                         head->refused);
         head->exit_status = head->exit_status != 0 ? head->exit_status : 1;
         (void)cddpi_head_end_agents(head);
     } else if (!first_is_there) {
@@ -338,7 +345,11 @@ int64_t cddpi_head_next_ns(const struct cddpi_head *head)
 {
     int64_t end_ns = head->patience_ns < head->deadline_ns ? head->patience_ns : head->deadline_ns;
     int64_t begin_ns = head->begin_ns < head->news_ns ? head->begin_ns : head->news_ns;
+    int64_t look_ns = after(LOOK_MS); /* at who was refused */
 
+    if (head->begin_ns != INT64_MAX && look_ns < begin_ns) {
+        begin_ns = look_ns;
+    }
     return end_ns < begin_ns ? end_ns : begin_ns;
 }
 

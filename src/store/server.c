@@ -454,6 +454,18 @@ void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_s
     pthread_mutex_unlock(&server->lock);
 }
 
+int cddpi_store_server_refusals(struct cddpi_store_server *server,
+                                struct cddpi_store_refusal out[CDDPI_STORE_REFUSALS])
+{
+    int count;
+
+    pthread_mutex_lock(&server->lock);
+    count = server->host.refusals.count;
+    memcpy(out, server->host.refusals.rows, (size_t)count * sizeof *out);
+    pthread_mutex_unlock(&server->lock);
+    return count;
+}
+
 bool cddpi_store_server_is_everywhere(const struct cddpi_store_server *server)
 {
     return server->everywhere;

@@ -53,6 +53,25 @@ struct cddpi_store_served {
 /** Read that. Any thread of the process that created the server. */
 void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_store_served *out);
 
+/* Whom it has refused, and why. */
+enum cddpi_refused { CDDPI_REFUSED_TOKEN = 1, CDDPI_REFUSED_CIPHER, CDDPI_REFUSED_VERSION };
+
+enum { CDDPI_STORE_REFUSALS = 8 };
+struct cddpi_store_refusal {
+    char address[64]; /* without a port */
+    enum cddpi_refused why;
+    uint64_t count;
+    int64_t last_ns; /* by cddpi_now_ns() */
+};
+
+/** The latest refusals, newest first, one for each address and reason: a client that tries again is
+ *  counted in its row. (Anybody who reaches the port can make some: they prove nothing.) Returns
+ * how many rows there are. Any thread of the process that created the server. */
+int cddpi_store_server_refusals(struct cddpi_store_server *server,
+                                struct cddpi_store_refusal out[CDDPI_STORE_REFUSALS]);
+/** "it does not know the job's token" */
+const char *cddpi_refused_text(enum cddpi_refused why);
+
 /** The port that it listens on. */
 uint16_t cddpi_store_server_port(const struct cddpi_store_server *server);
 

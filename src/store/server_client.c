@@ -169,6 +169,9 @@ static void check_auth(struct cddpi_client_host *host, struct cddpi_client *clie
     cddpi_auth_make(host->key, "client", client->nonce, nonce, wanted);
     right = cddpi_auth_equal(wanted, nonce + CDDPI_NONCE_BYTES, sizeof wanted);
     cddpi_put_u32(welcome, right ? 0 : 1);
+    if (!right) {
+        cddpi_refusals_add(&host->refusals, client->stream.fd, CDDPI_REFUSED_TOKEN);
+    }
     if (right) {
         cddpi_auth_make(host->key, "server", client->nonce, nonce, welcome + 4);
     }
@@ -186,19 +189,26 @@ static void check_auth(struct cddpi_client_host *host, struct cddpi_client *clie
     list_add(&host->authenticated, client);
 }
 
-/* Whether the @p bytes bytes at hand may be the beginning of an answer. */
-static bool may_be_answer(const uint8_t *data, size_t bytes)
+/* Whether the bytes at hand may be the beginning of an answer. */
+static bool may_be_answer(struct cddpi_client_host *host, const struct cddpi_client *client)
 {
     uint8_t begin[12];
+    size_t bytes = client->in.bytes < sizeof begin ? client->in.bytes : sizeof begin;
 
     cddpi_put_u64(begin, CDDPI_WIRE_MAGIC);
     cddpi_put_u32(begin + 8, CDDPI_WIRE_VERSION);
-    return memcmp(data, begin, bytes < sizeof begin ? bytes : sizeof begin) == 0;
+    if (memcmp(client->in.data, begin, bytes) == 0) {
+        return true;
+    }
+    if (bytes == sizeof begin && memcmp(client->in.data, begin, 8) == 0) {
+        cddpi_refusals_add(&host->refusals, client->stream.fd, CDDPI_REFUSED_VERSION);
+    }
+    return false;
 }
 
 static void continue_auth(struct cddpi_client_host *host, struct cddpi_client *client)
 {
-    if (!may_be_answer(client->in.data, client->in.bytes)) {
+    if (!may_be_answer(host, client)) {
         cddpi_client_close(host, client);
     } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES + header_bytes(host)) {
         check_auth(host, client);

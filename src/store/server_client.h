@@ -4,6 +4,7 @@
 #define CDDPI_STORE_SERVER_CLIENT_H
 
 #include "store/server.h"
+#include "store/server_refusals.h"
 #include "store/stream.h"
 #include "store/table.h"
 #include "store/wire.h"
@@ -50,6 +51,7 @@ struct cddpi_client_host {
     struct cddpi_clients authenticated;
     struct cddpi_clients closed;
     struct cddpi_store_served served;
+    struct cddpi_refusals refusals;
 };
 
 /** Take over the connected socket @p fd, and greet. On failure @p fd is closed. */

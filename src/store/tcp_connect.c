@@ -198,6 +198,16 @@ static enum attempt check_welcome(const uint8_t *welcome, const uint8_t *wanted,
     return ATTEMPT_OK;
 }
 
+/* The server cannot know otherwise why this client goes away. */
+static void tell_version(int fd)
+{
+    uint8_t begin[12];
+
+    cddpi_put_u64(begin, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(begin + 8, CDDPI_WIRE_VERSION);
+    (void)!send(fd, begin, sizeof begin, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* @p out is written for ATTEMPT_HOPELESS only; the text is there for all failures. */
 static enum attempt greet(struct cddpi_stream *stream, const struct secret *secret,
                           int64_t deadline_ns, cddp_status *out)
@@ -215,6 +225,9 @@ static enum attempt greet(struct cddpi_stream *stream, const struct secret *secr
 
     if (attempt == ATTEMPT_OK) {
         attempt = check_hello(hello, secret->encrypts, out);
+    }
+    if (attempt == ATTEMPT_HOPELESS) {
+        tell_version(fd);
     }
     if (attempt != ATTEMPT_OK) {
         return attempt;

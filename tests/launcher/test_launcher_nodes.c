@@ -189,7 +189,7 @@ static void a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another(vo
 {
     static const char rank[] = "[ $RANK != 0 ] || head -c 9000000 /dev/zero";
     struct fleet fleet;
-    char script[512];
+    char script[5000];
 
     (void)state;
     begin(&fleet);
@@ -203,6 +203,30 @@ static void a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another(vo
         (const char *const[]){"-c", script, launcher_path("launcher/cddp-run"), NULL});
     assert_all_end_with(&fleet, 2, 0);
     assert_out(&fleet.nodes[0], "9000000\n");
+    end(&fleet);
+}
+
+/* Only the node itself would know, and who refused it. */
+static void a_node_with_another_token_is_told_of_on_all(void **state)
+{
+    static const char refused[] = "127.0.0.1 (it does not know the job's token)";
+    struct fleet fleet;
+
+    (void)state;
+    begin_tcp(&fleet);
+    START(&fleet, 0, "3", "0", "--timeout", "6", "--nproc", "1", "--", "true");
+    START(&fleet, 1, "3", "1", "--timeout", "6", "--nproc", "1", "--", "true");
+    setenv("CDDP_TOKEN", "fedcba9876543210", 1);
+    START(&fleet, 2, "3", "2", "--timeout", "6", "--nproc", "1", "--", "true");
+    launcher_await_text(fleet.nodes[1].dir, "err", refused);
+    launcher_need_absence(launcher_read(fleet.nodes[1].dir, "err"), "did not come", "stderr");
+    wait_all(&fleet, 3);
+    for (int i = 0; i < 2; i++) {
+        assert_err(&fleet.nodes[i], "of 3 nodes these did not come within 6 s: 2 (these did: ");
+        assert_err(&fleet.nodes[i], "this token? The job's store has refused ");
+        assert_err(&fleet.nodes[i], refused);
+    }
+    assert_err(&fleet.nodes[2], "token");
     end(&fleet);
 }
 
@@ -500,7 +524,6 @@ static void a_node_that_gives_no_sign_of_life_is_named(void **state)
     }
 }
 
-/* Longer than it may be by default, so that this also shows which limit counts. */
 static void a_node_that_is_frozen_for_less_than_the_limit_goes_on(void **state)
 {
     for (int frozen = 0; frozen < 2; frozen++) {
@@ -648,6 +671,7 @@ int main(void)
         cmocka_unit_test(nodes_without_a_rank_are_numbered_as_they_come),
         cmocka_unit_test(ranks_of_a_later_node_write_to_stderr_like_those_of_the_first),
         cmocka_unit_test(a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another),
+        cmocka_unit_test(a_node_with_another_token_is_told_of_on_all),
         cmocka_unit_test(the_nodes_that_did_not_come_are_named),
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
