@@ -84,6 +84,7 @@ void cddpi_check_processors(void)
     struct cddpi_cores cores;
     struct cddpi_core_share all;
     char text[512];
+    char usable[640];
 
     if (find_line("/proc/cpuinfo", "model name", text, sizeof text)) {
         printf("  %s\n", text);
@@ -93,11 +94,12 @@ void cddpi_check_processors(void)
         printf("  affinity: %s\n", cddp_last_error());
         return;
     }
+    cddpi_cores_limit(&cores);
     all = cddpi_cores_share(&cores, 0, 1, true);
     cddpi_cores_text(&cores, &all, text, sizeof text);
-    printf("  this process may use %d cores (%d hardware threads) on %d NUMA node%s: %s\n",
-           cores.core_count, cores.cpu_count, cores.node_count, cores.node_count == 1 ? "" : "s",
-           text);
+    cddpi_cores_print_usable(&cores, usable, sizeof usable);
+    printf("  this process may use %s, %d hardware threads on %d NUMA node%s: %s\n", usable,
+           cores.cpu_count, cores.node_count, cores.node_count == 1 ? "" : "s", text);
     cddpi_cores_fini(&cores);
 }
 

@@ -78,6 +78,7 @@ static cddp_status prepare(struct cddpi_job *job)
     if (status != CDDP_OK) {
         return status;
     }
+    cddpi_cores_limit(&job->cores);
     job->local_world_size = job->options.nproc;
     if (job->options.per_gpu) {
         job->local_world_size = cddpi_device_count();
@@ -87,8 +88,9 @@ static cddp_status prepare(struct cddpi_job *job)
     }
     if (job->local_world_size == 0) {
         job->local_world_size = job->options.config != NULL
-                                    ? cddpi_command_nproc(&job->command, job->cores.core_count)
-                                    : job->cores.core_count;
+                                    ? cddpi_command_nproc(&job->command,
+                                                          cddpi_cores_usable(&job->cores))
+                                    : cddpi_cores_usable(&job->cores);
     }
     job->world_size = job->local_world_size; /* all there are, until other nodes have come */
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
@@ -390,6 +392,12 @@ static int print_dry_run(const struct cddpi_job *job)
     }
     if (job->options.rdzv != NULL) {
         print_node(&job->options, job->local_world_size);
+    }
+    if (job->cores.usable > 0) {
+        char usable[640];
+
+        cddpi_cores_print_usable(&job->cores, usable, sizeof usable);
+        printf("this machine gives %s\n", usable);
     }
     for (int rank = 0; rank < job->local_world_size; rank++) {
         char **own = NULL;

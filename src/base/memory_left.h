@@ -36,7 +36,4 @@ struct cddpi_memory_kills {
 
 void cddpi_memory_kills(struct cddpi_memory_kills *out);
 
-/** Tests only: look for /proc and /sys below @p root (borrowed); NULL ends it. */
-void cddpi_memory_set_root(const char *root);
-
 #endif
