@@ -55,7 +55,13 @@ void cddpi_supervision_describe(const struct cddpi_supervision *run,
     char cause[640];
 
     explain_kill(run, status, cause, sizeof cause);
-    if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL) {
+    if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL &&
+        run->job->nodes != NULL && run->job->nodes->is_expelled) {
+        snprintf(out, bytes,
+                 "the job stopped early here, with a checkpoint, as the others did "
+                 "(rank %d, pid %d, exited with status %d)",
+                 worker->rank, (int)worker->pid, STOPPED_EARLY);
+    } else if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL) {
         snprintf(out, bytes,
                  "the job stopped early, with a checkpoint: a signal asked a rank to end "
                  "(rank %d, pid %d, exited with status %d)",
@@ -129,13 +135,16 @@ void cddpi_supervision_end(struct cddpi_supervision *run, int exit_status, bool 
 /* The first failure: say it, tell the others, and give them the grace period. */
 static void fail(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
+    struct cddpi_nodes *nodes = run->job->nodes;
+    bool is_gone = nodes != NULL && run->asked_signal == 0 && nodes->asked_signal == 0 &&
+                   cddpi_nodes_are_gone(nodes, run->output);
     char text[1024];
 
     cddpi_supervision_describe(run, worker, text, sizeof text);
     cddpi_output_say(run->output, "%s", text);
     cddpi_tail_print(&worker->tail, worker->rank, run->output);
-    run->outcome.exit_status = exit_status_of(worker->status);
-    run->outcome.may_restart = run->asked_signal == 0;
+    run->outcome.exit_status = is_gone ? 1 : exit_status_of(worker->status);
+    run->outcome.may_restart = run->asked_signal == 0 && !is_gone;
     run->phase = CDDPI_FAILED;
     cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, worker->rank, text);
     if (run->alive > 0 || run->job->nodes != NULL) {

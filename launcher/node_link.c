@@ -33,6 +33,7 @@ enum {
     FILE_ANSWER_MS = 5000,       /* a shared file may be locked by others, one after the other */
     OWN_ANSWER_MS = 60000,
     CLOSE_MS = 3000,
+    RECENT_MS = 120000, /* what a failure may come of that is seen now */
     KEY_BYTES = 128
 };
 
@@ -66,8 +67,10 @@ struct cddpi_node_link {
     struct item *last;
     bool is_ending;
     bool is_cut;
-    int64_t end_ns;     /* when what is still queued is given up, once is_ending */
-    struct peer *peers; /* of the thread that hears */
+    int64_t end_ns;           /* when what is still queued is given up, once is_ending */
+    struct peer *peers;       /* of the thread that hears */
+    _Atomic int64_t slept_ms; /* how long this process last stood still for longer than the limit */
+    _Atomic int64_t woke_ns;
 };
 
 static void deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event)
@@ -166,10 +169,39 @@ static struct item *next_item(struct cddpi_node_link *link, int64_t beat_ns, boo
     return item;
 }
 
+/* On a clock that goes on while the machine sleeps. */
+static int64_t boot_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* A wait that was to end at @p due_ns is over. What takes longer than others wait for a sign of
+ * life was no wait: this process, or its machine, stood still. */
+static void notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+{
+    int64_t late_ms = (boot_ns() - due_ns) / 1000000 + link->beat_ms;
+
+    if (late_ms >= (int64_t)LOST_LOOKS * link->look_ms) {
+        link->slept_ms = late_ms;
+        link->woke_ns = cddpi_now_ns();
+    }
+}
+
+int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link)
+{
+    bool is_recent = cddpi_now_ns() - link->woke_ns < (int64_t)RECENT_MS * 1000000;
+
+    return is_recent ? link->slept_ms : 0;
+}
+
 static void *run_teller(void *argument)
 {
     struct cddpi_node_link *link = argument;
     int64_t beat_ns = cddpi_now_ns();
+    int64_t due_ns = boot_ns();
     int64_t number = 0;
     int64_t beats = 0;
     cddp_status status = CDDP_OK;
@@ -180,6 +212,7 @@ static void *run_teller(void *argument)
         bool is_over;
         struct item *item = next_item(link, beat_ns, &is_over);
 
+        notice_sleep(link, due_ns);
         if (item != NULL && !is_over) {
             status = tell(link, item, &number);
         }
@@ -198,6 +231,7 @@ static void *run_teller(void *argument)
         if (cddpi_now_ns() >= beat_ns) {
             beat_ns = cddpi_deadline_ns(link->beat_ms);
         }
+        due_ns = boot_ns() + beat_ns - cddpi_now_ns();
     }
     cut(link, cddp_last_error());
     return NULL;

@@ -400,13 +400,15 @@ static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out
     char key[KEY_BYTES];
     char refused[CDDPI_REFUSED_BYTES] = "";
     int64_t refused_ns = 0;
+    /* node 0's time ends a little later where it began later, and then it says more than we know */
+    int64_t deadline_ns = place->deadline_ns + (int64_t)READ_MS * 1000000;
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;
 
     make_key(place, "plan", -1, key);
     while ((status = cddp_store_try_get(place->store, key, &value, &bytes)) == CDDP_ERR_NOT_FOUND) {
-        if (cddpi_left_ms(place->deadline_ns) == 0) {
+        if (cddpi_left_ms(deadline_ns) == 0) {
             return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s%s",
                               cddpi_place_timeout_ms(&place->job->options) / 1000.0,
                               refused[0] != '\0' ? "; the job's store has refused " : "", refused);

@@ -524,6 +524,37 @@ static void a_node_that_gives_no_sign_of_life_is_named(void **state)
     }
 }
 
+/* Its rank ends as cddp-train does after a request to stop, which came from the ranks elsewhere. */
+static void a_node_that_slept_says_that_the_others_went_on(void **state)
+{
+    static const char rank[] = "echo $PPID >$SHARED/parent$RANK; while [ ! -e $SHARED/go ]; do "
+                               "sleep 0.02; done; exit 3";
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct fleet fleet;
+        pid_t supervisor;
+
+        begin(&fleet);
+        setenv("CDDP_HEARTBEAT_MS", "2000", 1);
+        START(&fleet, 0, "2", "0", "--nproc", "1", "--grace", "0.2", "--", "sh", "-c", rank);
+        START(&fleet, 1, "2", "1", "--nproc", "1", "--grace", "0.2", "--", "sh", "-c", rank);
+        (void)supervisor_of(&fleet, 1 - i);
+        supervisor = supervisor_of(&fleet, i);
+        kill(supervisor, SIGSTOP);
+        launcher_await_text(fleet.nodes[1 - i].dir, "err", " is lost: ");
+        launcher_write(fleet.folder, "go", "");
+        kill(supervisor, SIGCONT);
+        wait_all(&fleet, 2);
+        assert_int_equal(fleet.nodes[i].exit_status, 1);
+        assert_err(&fleet.nodes[i], "cddp-run: this host did not answer for ");
+        assert_err(&fleet.nodes[i], " s, so the others went on without it\n");
+        assert_no_err(&fleet.nodes[1 - i], "so the others went on");
+        end(&fleet);
+    }
+}
+
+/* Longer than it may be by default, so that this also shows which limit counts. */
 static void a_node_that_is_frozen_for_less_than_the_limit_goes_on(void **state)
 {
     for (int frozen = 0; frozen < 2; frozen++) {
@@ -685,6 +716,7 @@ int main(void)
         cmocka_unit_test(the_cause_is_named_also_where_it_is_another_nodes),
         cmocka_unit_test(a_node_whose_supervisor_is_killed_is_named),
         cmocka_unit_test(a_node_that_gives_no_sign_of_life_is_named),
+        cmocka_unit_test(a_node_that_slept_says_that_the_others_went_on),
         cmocka_unit_test(a_node_that_is_frozen_for_less_than_the_limit_goes_on),
         cmocka_unit_test(a_signal_to_one_node_reaches_the_ranks_of_all),
         cmocka_unit_test(all_nodes_restart_together),
