@@ -32,8 +32,12 @@ static const char *signal_name(int number)
 static void explain_kill(const struct cddpi_supervision *run, int status, char *out, size_t bytes)
 {
     struct cddpi_memory_kills kills;
+    int number = exit_status_of(status) - 128;
 
-    out[0] = '\0';
+    snprintf(out, bytes, "%s",
+             number == SIGXFSZ   ? ": a file was to grow beyond ulimit -f"
+             : number == SIGXCPU ? ": its processor time is over (ulimit -t)"
+                                 : "");
     if (exit_status_of(status) != 128 + SIGKILL) {
         return;
     }

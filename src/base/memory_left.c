@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #define NO_LIMIT (UINT64_C(1) << 62) /* version 1 writes almost 2^63 for no limit */
 
@@ -132,6 +134,38 @@ cddp_status cddpi_memory_need(uint64_t bytes, const char *format, ...)
     return cddpi_fail(
         CDDP_ERR_NO_MEMORY, "%s: %s of memory are needed, but only %s can be had (%s)", text,
         cddpi_print_size(bytes, needed), cddpi_print_size(left.bytes, there), left.limit);
+}
+
+static rlim_t address_limit(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_AS, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+bool cddpi_address_space_is_limited(void)
+{
+    return address_limit() != RLIM_INFINITY;
+}
+
+cddp_status cddpi_address_space_need(uint64_t bytes, const char *what)
+{
+    char needed[CDDPI_SIZE_TEXT];
+    void *room;
+
+    if (!cddpi_address_space_is_limited()) {
+        return CDDP_OK;
+    }
+    room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY,
+                          "%s needs %s of addresses, and ulimit -v (%llu KiB, RLIMIT_AS) leaves "
+                          "less: raise it",
+                          what, cddpi_print_size(bytes, needed),
+                          (unsigned long long)(address_limit() >> 10));
+    }
+    munmap(room, bytes);
+    return CDDP_OK;
 }
 
 void cddpi_memory_kills(struct cddpi_memory_kills *out)
