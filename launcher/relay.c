@@ -3,6 +3,7 @@
 #include "relay.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,10 +28,12 @@ static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
             continue;
         }
         if (written < 0) {
+            int error = errno;
+
             if (!log->is_failing) {
                 log->is_failing = true;
-                cddpi_output_say(relay->output, "cannot write %s: %s; the run goes on without it",
-                                 log->path, strerror(errno));
+                cddpi_output_say(relay->output, "cannot write %s: %s%s; the run goes on without it",
+                                 log->path, strerror(error), cddpi_limit_text(error));
             }
             return; /* later output is tried again: a disk may get room */
         }

@@ -128,6 +128,15 @@ bool cddpi_process_is_stopped(int pid)
     return read_state(pid, &state, &started) && (state == 'T' || state == 't');
 }
 
+cddp_status cddpi_process_check_proc(void)
+{
+    return access("/proc/self/stat", R_OK) == 0
+               ? CDDP_OK
+               : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                  "/proc is not mounted here, through which the ranks of a machine "
+                                  "open each other's memory (mount -t proc proc /proc)");
+}
+
 cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, int *out_fd)
 {
     char path[64];
@@ -136,6 +145,11 @@ cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, int *out
     int opened;
 
     if (!read_state(pid, &state, &started) || started != start_time) {
+        cddp_status status = cddpi_process_check_proc();
+
+        if (status != CDDP_OK) {
+            return status;
+        }
         return cddpi_fail(CDDP_ERR_PEER, "process %d, which shares its memory, is gone", pid);
     }
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);

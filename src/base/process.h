@@ -21,6 +21,10 @@ bool cddpi_process_is_alive(int pid, uint64_t start_time);
 /** Whether @p pid is stopped, by a signal or a debugger. False: also if there is none. */
 bool cddpi_process_is_stopped(int pid);
 
+/** Whether /proc is there: without it no process knows of others.
+ *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE: the text says so. */
+CDDP_CHECKED cddp_status cddpi_process_check_proc(void);
+
 /** Open file @p fd of process @p pid, which started at @p start_time: how processes share memory
  *  without a name.
  *  @param out_fd  The caller's, closed on exec.

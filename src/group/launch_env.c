@@ -96,7 +96,10 @@ static cddp_status own_folder(const char *name, char *out, size_t bytes)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: TMPDIR is too long");
     }
     if (mkdir(out, 0700) != 0 && errno != EEXIST) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s", out);
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s (%s)", out,
+                                cddpi_launch_variable("TMPDIR") != NULL
+                                    ? "below TMPDIR, which has to be there"
+                                    : "TMPDIR can name another place than /tmp");
     }
     if (lstat(out, &stat_of) != 0 || !S_ISDIR(stat_of.st_mode) || stat_of.st_uid != getuid() ||
         (stat_of.st_mode & 0077) != 0) {

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/interface.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/own_fd.h"
@@ -338,6 +339,9 @@ cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadl
     uint32_t pause = FIRST_PAUSE_MS;
     int64_t log_ns = cddpi_deadline_ns(LOG_MS);
 
+    if (status == CDDP_OK) {
+        status = cddpi_interface_check_loopback(address.host);
+    }
     if (status == CDDP_OK) {
         status = cddpi_encryption(token, &secret.encrypts);
     }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "group/agree.h"
@@ -31,7 +32,7 @@ static cddp_status make_shared(size_t bytes, int *out_fd)
 {
     int fd = memfd_create("cddp-device", MFD_CLOEXEC);
 
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+    if (fd < 0 || cddpi_file_resize(fd, bytes) != 0) {
         cddp_status status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
                                               "%zu bytes that ranks share", bytes);
 

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "base/processors.h"
 #include "group/link.h"
@@ -89,7 +90,7 @@ cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out
     bytes = fixed_bytes(world_size) +
             send_buffers_bytes(world_size, send_buffers_allowed(world_size));
     fd = memfd_create("cddp-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 ||
+    if (fd < 0 || cddpi_file_resize(fd, bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         goto fail;
     }

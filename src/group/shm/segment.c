@@ -1,6 +1,7 @@
 /* segment.c - owns memory of cddp_group_alloc(): a memfd of each rank, mapped by all of them. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "group/shm/shm.h"
 
@@ -124,7 +125,7 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
     }
     allocation->fd = memfd_create("cddp-memory", MFD_CLOEXEC);
-    if (allocation->fd < 0 || ftruncate(allocation->fd, (off_t)bytes) != 0) {
+    if (allocation->fd < 0 || cddpi_file_resize(allocation->fd, bytes) != 0) {
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "group_alloc of %zu bytes", op->count);
     }
     segment->at[shm->rank] = map(allocation->fd, bytes);
