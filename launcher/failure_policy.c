@@ -13,6 +13,8 @@ enum {
     SAME_REQUEST_MS = 200
 }; /* timeout(1) and service managers send two signals for one request */
 
+enum { KILL_MS = 30000 }; /* what the kernel has to end a process that is killed */
+
 enum { STOPPED_EARLY = 3 }; /* as cddp-train ends once it was asked to and has saved */
 
 static int exit_status_of(int status)
@@ -91,7 +93,7 @@ void cddpi_supervision_kill(struct cddpi_supervision *run)
 {
     run->phase = CDDPI_KILLED;
     run->secondary = NULL;
-    run->deadline_ns = CDDPI_NEVER;
+    run->deadline_ns = cddpi_deadline_ns(KILL_MS);
     signal_all(run, SIGKILL);
 }
 
@@ -338,9 +340,38 @@ void cddpi_supervision_alive(struct cddpi_supervision *run)
     }
 }
 
+/* What waits in the kernel, for a file system that is gone, say, cannot be killed: we do not wait
+ * with it. */
+static void leave_unkillable(struct cddpi_supervision *run)
+{
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        struct cddpi_worker *worker = &run->workers[i];
+
+        if (worker->pid > 0 && !worker->has_ended) {
+            cddpi_output_say(run->output,
+                             "rank %d (pid %d) was killed %d s ago and has not ended: the kernel "
+                             "keeps it (a file system or a device that does not answer?)",
+                             worker->rank, (int)worker->pid, KILL_MS / 1000);
+            worker->has_ended = true;
+            worker->status = SIGKILL;
+            run->alive--;
+        }
+    }
+    run->has_unkillable = true;
+    run->outcome.may_restart = false;
+    if (run->outcome.exit_status == 0) {
+        run->outcome.exit_status = 128 + SIGKILL;
+    }
+}
+
 void cddpi_supervision_overdue(struct cddpi_supervision *run)
 {
     int64_t limit_ms = limit_of(run);
+
+    if (run->phase == CDDPI_KILLED) {
+        leave_unkillable(run);
+        return;
+    }
 
     if (run->secondary != NULL) {
         name_secondary(run);

@@ -305,7 +305,8 @@ static void finish(struct cddpi_supervision *run)
 {
     int number = 0;
 
-    if (!cddpi_reaper_kill_all(KILL_TIMEOUT_MS, &run->monitor->ending, &number)) {
+    if (!cddpi_reaper_kill_all(run->has_unkillable ? 0 : KILL_TIMEOUT_MS, &run->monitor->ending,
+                               &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
     if (number != 0 && run->outcome.may_restart) {

@@ -50,6 +50,7 @@ struct cddpi_supervision {
                                       end is waited for. NULL: none */
     unsigned char report[CDDPI_REPORT_BYTES]; /* that is coming in */
     size_t report_bytes;                      /* that are there of it */
+    bool has_unkillable;                      /* ranks that the kernel keeps */
     bool has_told;                            /* other nodes know that ranks here have failed */
     int asked_signal;                         /* the first that asked us to end; 0: none */
     int asked_node;                           /* to which that was sent; -1: to us, the only one */

@@ -1,5 +1,6 @@
 /* test_launcher_limits.c - what a machine does not give is said by its name: system calls that a
  * filter refuses, limits of ulimit, /proc, the loopback interface. */
+#include "support/control_group.h"
 #include "support/launcher.h"
 
 #include <stdbool.h>
@@ -112,6 +113,34 @@ static void a_limit_of_file_sizes_is_named(void **state)
                 ": a file was to grow beyond ulimit -f\n");
 }
 
+/* As one that waits for a file system that is gone: here, a frozen control group of version 1. */
+static void a_rank_that_the_kernel_keeps_does_not_keep_the_launcher(void **state)
+{
+    const char *group = support_control_group("freezer", "freezer.state");
+    struct launched job = {0};
+    char number[32];
+
+    (void)state;
+    if (group == NULL) {
+        print_message("no control group that freezes can be made here\n");
+        skip();
+    }
+    launcher_start(&job, (const char *const[]){"--nproc", "1", "--grace", "0.1", "--", "sh", "-c",
+                                               "echo $$ >pid; exec sleep 1000", NULL});
+    snprintf(number, sizeof number, "%ld", launcher_number(&job, "pid"));
+    assert_true(support_control(group, "cgroup.procs", number));
+    assert_true(support_control(group, "freezer.state", "FROZEN"));
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    assert_true(support_control(group, "freezer.state", "THAWED"));
+    assert_true(launcher_is_gone((pid_t)atoi(number)));
+    rmdir(group);
+    assert_err(&job, ") was killed 30 s ago and has not ended: the kernel keeps it");
+    assert_err(&job, "some processes of the job cannot be killed");
+    assert_int_equal(job.exit_status, 128 + SIGKILL);
+    launcher_end(&job);
+}
+
 /* Whatever the limit is: a library that generates code would end in SIGSEGV at some of them. */
 static void no_limit_of_addresses_ends_in_a_crash(void **state)
 {
@@ -152,6 +181,7 @@ int main(void)
         cmocka_unit_test(a_loopback_that_is_down_is_named_at_once),
         cmocka_unit_test(a_machine_without_proc_is_named),
         cmocka_unit_test(a_limit_of_file_sizes_is_named),
+        cmocka_unit_test(a_rank_that_the_kernel_keeps_does_not_keep_the_launcher),
         cmocka_unit_test(no_limit_of_addresses_ends_in_a_crash),
         cmocka_unit_test(a_folder_for_temporary_files_that_is_missing_is_named),
     };
