@@ -81,8 +81,6 @@ void cddpi_head_await(struct cddpi_head *head);
 void cddpi_head_await_last(struct cddpi_head *head);
 void cddpi_head_take_signal(struct cddpi_head *head, int number);
 void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_event *event);
-/** Agent @p i has ended, and all that was told before is heard: whether it was to. */
-void cddpi_head_lose_agent(struct cddpi_head *head, int i);
 /** The next step of ending what is left: first its input ends, then it is killed. False: there is
  *  none. */
 bool cddpi_head_end_agents(struct cddpi_head *head);

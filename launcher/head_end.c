@@ -165,13 +165,14 @@ static void lose_beginner(struct cddpi_head *head, int i, const char *text)
     end_within(head, SETTLE_MS);
 }
 
-void cddpi_head_lose_agent(struct cddpi_head *head, int i)
+/* Agent @p i has ended, and all that was told before is heard: whether it was to. */
+static void lose_agent(struct cddpi_head *head, int i)
 {
     const struct cddpi_agent *agent = &head->agents[i];
     bool is_over = head->nodes.end.kind != CDDPI_EVENT_NONE;
     char text[512];
 
-    if (head->steps > 0 || (is_over && agent->status == 0)) {
+    if (is_over && agent->status == 0) {
         return; /* as it was to */
     }
     describe_end(agent, text, sizeof text);
@@ -215,12 +216,16 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
     bool is_news = event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
                    !head->nodes.list[event->node].is_lost;
 
+    if (head->steps > 0) { /* what comes now comes of our ending them */
+        head->unexplained -= event->kind == CDDPI_EVENT_BYE && event->node < 0;
+        return;
+    }
     cddpi_nodes_take(&head->nodes, event, head->output);
     switch (event->kind) {
     case CDDPI_EVENT_BYE: /* ours, of an agent that has ended */
         if (event->node < 0 && event->number < head->hosts.count) {
             head->unexplained--;
-            cddpi_head_lose_agent(head, event->number);
+            lose_agent(head, event->number);
         }
         break;
     case CDDPI_EVENT_LOST:

@@ -296,8 +296,10 @@ static int finish_output(struct cddpi_output *output, const struct cddpi_monitor
 {
     flush_output(output, monitor, signal_fd);
     if (output->out->error != 0 || output->out->lost > 0) {
-        cddpi_output_say(output, "standard output: %s: some output of the ranks is lost",
-                         strerror(output->out->error != 0 ? output->out->error : ENOMEM));
+        int error = output->out->error != 0 ? output->out->error : ENOMEM;
+
+        cddpi_output_say(output, "standard output: %s%s: some output of the ranks is lost",
+                         strerror(error), cddpi_limit_text(error));
         exit_status = exit_status != 0 ? exit_status : 1;
         flush_output(output, monitor, signal_fd);
     }

@@ -68,7 +68,8 @@ struct cddpi_node_link {
     bool is_ending;
     bool is_cut;
     int64_t end_ns;           /* when what is still queued is given up, once is_ending */
-    struct peer *peers;       /* of the thread that hears */
+    struct peer *peers;       /* of the thread that hears, as has_begun */
+    bool has_begun;           /* a generation has: all nodes are there */
     _Atomic int64_t slept_ms; /* how long this process last stood still for longer than the limit */
     _Atomic int64_t woke_ns;
 };
@@ -270,7 +271,7 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
     if (status != CDDP_OK && status != CDDP_ERR_NOT_FOUND) {
         return status;
     }
-    if (status == CDDP_ERR_NOT_FOUND && link->self < 0) {
+    if (status == CDDP_ERR_NOT_FOUND && link->self < 0 && !link->has_begun) {
         return CDDP_OK; /* the nodes have not met yet, for which there is another deadline */
     }
     if (status == CDDP_OK && strcmp(beat, peer->beat) != 0) {
@@ -310,6 +311,7 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t w
     status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
     *out_came = status == CDDP_OK;
     if (status == CDDP_OK && cddpi_node_event_take(value, bytes, link->count, &event)) {
+        link->has_begun = link->has_begun || event.kind == CDDPI_EVENT_START;
         for (int node = 0; node < link->count; node++) { /* after the job's end all leave */
             link->peers[node].is_gone = link->peers[node].is_gone ||
                                         event.kind == CDDPI_EVENT_END ||
