@@ -4,7 +4,9 @@
 #include "cores.h"
 
 #include "base/child.h"
+#include "base/interface.h"
 #include "base/memory_left.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -166,6 +168,8 @@ void cddpi_check_limits(void)
     print_limit("memlock", RLIMIT_MEMLOCK, 1024, " KiB");
     print_limit("nofile", RLIMIT_NOFILE, 1, " files");
     print_limit("nproc", RLIMIT_NPROC, 1, " processes");
+    print_limit("addresses", RLIMIT_AS, 1024, " KiB");
+    print_limit("file size", RLIMIT_FSIZE, 1024, " KiB");
     print_setting("somaxconn", "/proc/sys/net/core/somaxconn");
 }
 
@@ -223,6 +227,12 @@ void cddpi_check_processes(void)
 {
     int error = try_shared_memory();
 
+    if (cddpi_process_check_proc() != CDDP_OK) {
+        printf("  %s\n", cddp_last_error());
+    }
+    if (cddpi_interface_check_loopback("127.0.0.1") != CDDP_OK) {
+        printf("  %s\n", cddp_last_error());
+    }
     printf("  ranks can open each other's memory through /proc/PID/fd: %s%s\n",
            error == 0 ? "yes" : "no: ", error == 0 ? "" : strerror(error));
     print_setting("ptrace_scope", "/proc/sys/kernel/yama/ptrace_scope");

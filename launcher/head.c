@@ -59,8 +59,7 @@ static void reap(struct cddpi_head *head)
             continue;
         }
         agent->has_ended = true;
-        head->alive--;
-        cddpi_head_close_input(agent);
+        head->alive--; /* its input stays open until all know why it ended */
         (void)cddpi_relay_read(&agent->out);
         (void)cddpi_relay_read(&agent->err);
         head->unexplained++;

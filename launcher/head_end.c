@@ -172,6 +172,9 @@ static void lose_agent(struct cddpi_head *head, int i)
     bool is_over = head->nodes.end.kind != CDDPI_EVENT_NONE;
     char text[512];
 
+    if (is_over || !cddpi_head_has_begun(head)) {
+        cddpi_head_close_input(&head->agents[i]);
+    }
     if (is_over && agent->status == 0) {
         return; /* as it was to */
     }
@@ -216,6 +219,11 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
     bool is_news = event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
                    !head->nodes.list[event->node].is_lost;
 
+    if (event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
+        head->agents[event->node]
+            .has_ended) { /* what it leads to may still be there: it ends now */
+        cddpi_head_close_input(&head->agents[event->node]);
+    }
     if (head->steps > 0) { /* what comes now comes of our ending them */
         head->unexplained -= event->kind == CDDPI_EVENT_BYE && event->node < 0;
         return;

@@ -2,7 +2,10 @@
  * all machines are this one. */
 #include "support/launcher.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 enum { MAX_NODES = 3 };
 
@@ -227,6 +230,50 @@ static void a_node_with_another_token_is_told_of_on_all(void **state)
         assert_err(&fleet.nodes[i], refused);
     }
     assert_err(&fleet.nodes[2], "token");
+    end(&fleet);
+}
+
+/* As another version's cddp-run: it sees that the store's is not its own, says its own, and goes.
+ */
+static void come_with_another_version(uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    unsigned char hello[12]; /* a magic number, and the version */
+    int fd = -1;
+
+    for (int waited_ms = 0; waited_ms < SUPPORT_TIMEOUT_MS; waited_ms += 10) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) {
+            break;
+        }
+        close(fd);
+        support_sleep_ms(10);
+    }
+    assert_int_equal(recv(fd, hello, sizeof hello, MSG_WAITALL), sizeof hello);
+    hello[8] ^= 64;
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    while (recv(fd, hello, sizeof hello, 0) > 0) { /* to its end: what is not read is a reset */
+    }
+    close(fd);
+}
+
+static void a_node_of_another_version_is_told_of_on_all(void **state)
+{
+    static const char refused[] = "127.0.0.1 (it speaks another version of the protocol)";
+    struct fleet fleet;
+
+    (void)state;
+    begin_tcp(&fleet);
+    START(&fleet, 0, "3", "0", "--timeout", "4", "--nproc", "1", "--", "true");
+    START(&fleet, 1, "3", "1", "--timeout", "4", "--nproc", "1", "--", "true");
+    come_with_another_version((uint16_t)atoi(strrchr(fleet.url, ':') + 1));
+    launcher_await_text(fleet.nodes[1].dir, "err", refused);
+    wait_all(&fleet, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_err(&fleet.nodes[i], "this token? The job's store has refused ");
+        assert_err(&fleet.nodes[i], refused);
+    }
     end(&fleet);
 }
 
@@ -703,6 +750,7 @@ int main(void)
         cmocka_unit_test(ranks_of_a_later_node_write_to_stderr_like_those_of_the_first),
         cmocka_unit_test(a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another),
         cmocka_unit_test(a_node_with_another_token_is_told_of_on_all),
+        cmocka_unit_test(a_node_of_another_version_is_told_of_on_all),
         cmocka_unit_test(the_nodes_that_did_not_come_are_named),
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
