@@ -4,7 +4,9 @@
 #include "cores.h"
 
 #include "base/child.h"
+#include "base/interface.h"
 #include "base/memory_left.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,6 +86,7 @@ void cddpi_check_processors(void)
     struct cddpi_cores cores;
     struct cddpi_core_share all;
     char text[512];
+    char usable[640];
 
     if (find_line("/proc/cpuinfo", "model name", text, sizeof text)) {
         printf("  %s\n", text);
@@ -93,11 +96,12 @@ void cddpi_check_processors(void)
         printf("  affinity: %s\n", cddp_last_error());
         return;
     }
+    cddpi_cores_limit(&cores);
     all = cddpi_cores_share(&cores, 0, 1, true);
     cddpi_cores_text(&cores, &all, text, sizeof text);
-    printf("  this process may use %d cores (%d hardware threads) on %d NUMA node%s: %s\n",
-           cores.core_count, cores.cpu_count, cores.node_count, cores.node_count == 1 ? "" : "s",
-           text);
+    cddpi_cores_print_usable(&cores, usable, sizeof usable);
+    printf("  this process may use %s, %d hardware threads on %d NUMA node%s: %s\n", usable,
+           cores.cpu_count, cores.node_count, cores.node_count == 1 ? "" : "s", text);
     cddpi_cores_fini(&cores);
 }
 
@@ -164,6 +168,8 @@ void cddpi_check_limits(void)
     print_limit("memlock", RLIMIT_MEMLOCK, 1024, " KiB");
     print_limit("nofile", RLIMIT_NOFILE, 1, " files");
     print_limit("nproc", RLIMIT_NPROC, 1, " processes");
+    print_limit("addresses", RLIMIT_AS, 1024, " KiB");
+    print_limit("file size", RLIMIT_FSIZE, 1024, " KiB");
     print_setting("somaxconn", "/proc/sys/net/core/somaxconn");
 }
 
@@ -221,6 +227,12 @@ void cddpi_check_processes(void)
 {
     int error = try_shared_memory();
 
+    if (cddpi_process_check_proc() != CDDP_OK) {
+        printf("  %s\n", cddp_last_error());
+    }
+    if (cddpi_interface_check_loopback("127.0.0.1") != CDDP_OK) {
+        printf("  %s\n", cddp_last_error());
+    }
     printf("  ranks can open each other's memory through /proc/PID/fd: %s%s\n",
            error == 0 ? "yes" : "no: ", error == 0 ? "" : strerror(error));
     print_setting("ptrace_scope", "/proc/sys/kernel/yama/ptrace_scope");

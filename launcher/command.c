@@ -100,6 +100,7 @@ static cddp_status find_train(char **out)
     char self[PATH_MAX];
     char path[PATH_MAX + 32];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    int error = errno;
 
     if (length > 0) {
         self[length] = '\0';
@@ -113,6 +114,12 @@ static cddp_status find_train(char **out)
     }
     if (find_in_path("cddp-train", out) == CDDP_OK) {
         return CDDP_OK;
+    }
+    if (length < 0) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND,
+                          "cddp-train is not in $PATH, and /proc/self/exe does not say where "
+                          "cddp-run lies: %s (is /proc mounted?)",
+                          strerror(error));
     }
     return cddpi_fail(CDDP_ERR_NOT_FOUND, "cddp-train is neither beside cddp-run nor in $PATH");
 }
@@ -230,6 +237,7 @@ static pid_t start_with_option(const struct cddpi_command *command, const char *
     pid = fork();
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        const char *why;
 
         if (!cddpi_child_begin(self, seconds)) {
             _exit(127);
@@ -244,6 +252,12 @@ static pid_t start_with_option(const struct cddpi_command *command, const char *
             dup2(null, STDERR_FILENO);
         }
         execv(command->path, argv);
+        why = strerrordesc_np(errno);
+        (void)!write(STDERR_FILENO, "cddp-run: ", 10);
+        (void)!write(STDERR_FILENO, command->path, strlen(command->path));
+        (void)!write(STDERR_FILENO, " cannot be executed: ", 21);
+        (void)!write(STDERR_FILENO, why != NULL ? why : "?", why != NULL ? strlen(why) : 1);
+        (void)!write(STDERR_FILENO, "\n", 1);
         _exit(127);
     }
     if (pid < 0) {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/processors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -161,6 +162,35 @@ void cddpi_cores_fini(struct cddpi_cores *cores)
     *cores = (struct cddpi_cores){0};
 }
 
+void cddpi_cores_limit(struct cddpi_cores *cores)
+{
+    struct cddpi_processors processors;
+
+    cddpi_processors(&processors);
+    cores->quota = processors.quota;
+    cores->usable = 0;
+    cores->limit[0] = '\0';
+    if (processors.quota > 0 && processors.quota < cores->core_count) {
+        cores->usable = cddpi_processors_within(cores->core_count, processors.quota);
+        memcpy(cores->limit, processors.limit, sizeof cores->limit);
+    }
+}
+
+int cddpi_cores_usable(const struct cddpi_cores *cores)
+{
+    return cores->usable > 0 ? cores->usable : cores->core_count;
+}
+
+void cddpi_cores_print_usable(const struct cddpi_cores *cores, char *out, size_t bytes)
+{
+    if (cores->usable > 0) {
+        snprintf(out, bytes, "%d of %d core%s (%s)", cores->usable, cores->core_count,
+                 cores->core_count == 1 ? "" : "s", cores->limit);
+    } else {
+        snprintf(out, bytes, "%d core%s", cores->core_count, cores->core_count == 1 ? "" : "s");
+    }
+}
+
 struct cddpi_core_share cddpi_cores_share(const struct cddpi_cores *cores, int rank, int ranks,
                                           bool bind)
 {
@@ -176,6 +206,9 @@ struct cddpi_core_share cddpi_cores_share(const struct cddpi_cores *cores, int r
         share.end = share.begin + 1;
     } else if (count >= ranks) {
         share.threads = cores->core_count / ranks;
+    }
+    if (cores->usable > 0 && share.threads > cores->usable / ranks) {
+        share.threads = cores->usable > ranks ? cores->usable / ranks : 1;
     }
     return share;
 }

@@ -12,7 +12,10 @@ struct cddpi_cores {
     int cpu_count; /* hardware threads */
     int *first;    /* core_count + 1 indices into cpus */
     int core_count;
-    int node_count; /* NUMA nodes that hold at least one of them */
+    int node_count;  /* NUMA nodes that hold at least one of them */
+    int usable;      /* of the cores, as many as control groups give time for; 0: all */
+    double quota;    /* that time, in processors; 0: no limit */
+    char limit[512]; /* what gives it; "": nothing */
 };
 
 /* Cores [begin, end) of a rank; all of them when it is not bound. */
@@ -35,6 +38,15 @@ void cddpi_cores_fini(struct cddpi_cores *cores);
  *  than cores, rank r gets core r modulo their number. */
 struct cddpi_core_share cddpi_cores_share(const struct cddpi_cores *cores, int rank, int ranks,
                                           bool bind);
+
+/** Take the quotas of this process's control groups into account. */
+void cddpi_cores_limit(struct cddpi_cores *cores);
+
+/** "2 of 64 cores (cpu.max 2.0 of /sys/fs/cgroup/a)", or "64 cores". */
+void cddpi_cores_print_usable(const struct cddpi_cores *cores, char *out, size_t bytes);
+
+/** How many of the cores can be used at a time. */
+int cddpi_cores_usable(const struct cddpi_cores *cores);
 
 /** The processors of @p share as text, such as "0-3,8-11", cut to @p bytes. */
 void cddpi_cores_text(const struct cddpi_cores *cores, const struct cddpi_core_share *share,

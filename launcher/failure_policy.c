@@ -13,6 +13,8 @@ enum {
     SAME_REQUEST_MS = 200
 }; /* timeout(1) and service managers send two signals for one request */
 
+enum { KILL_MS = 30000 }; /* what the kernel has to end a process that is killed */
+
 enum { STOPPED_EARLY = 3 }; /* as cddp-train ends once it was asked to and has saved */
 
 static int exit_status_of(int status)
@@ -32,8 +34,12 @@ static const char *signal_name(int number)
 static void explain_kill(const struct cddpi_supervision *run, int status, char *out, size_t bytes)
 {
     struct cddpi_memory_kills kills;
+    int number = exit_status_of(status) - 128;
 
-    out[0] = '\0';
+    snprintf(out, bytes, "%s",
+             number == SIGXFSZ   ? ": a file was to grow beyond ulimit -f"
+             : number == SIGXCPU ? ": its processor time is over (ulimit -t)"
+                                 : "");
     if (exit_status_of(status) != 128 + SIGKILL) {
         return;
     }
@@ -55,7 +61,13 @@ void cddpi_supervision_describe(const struct cddpi_supervision *run,
     char cause[640];
 
     explain_kill(run, status, cause, sizeof cause);
-    if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL) {
+    if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL &&
+        run->job->nodes != NULL && run->job->nodes->is_expelled) {
+        snprintf(out, bytes,
+                 "the job stopped early here, with a checkpoint, as the others did "
+                 "(rank %d, pid %d, exited with status %d)",
+                 worker->rank, (int)worker->pid, STOPPED_EARLY);
+    } else if (exit_status_of(status) == STOPPED_EARLY && run->job->options.config != NULL) {
         snprintf(out, bytes,
                  "the job stopped early, with a checkpoint: a signal asked a rank to end "
                  "(rank %d, pid %d, exited with status %d)",
@@ -81,7 +93,7 @@ void cddpi_supervision_kill(struct cddpi_supervision *run)
 {
     run->phase = CDDPI_KILLED;
     run->secondary = NULL;
-    run->deadline_ns = CDDPI_NEVER;
+    run->deadline_ns = cddpi_deadline_ns(KILL_MS);
     signal_all(run, SIGKILL);
 }
 
@@ -129,13 +141,16 @@ void cddpi_supervision_end(struct cddpi_supervision *run, int exit_status, bool 
 /* The first failure: say it, tell the others, and give them the grace period. */
 static void fail(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
+    struct cddpi_nodes *nodes = run->job->nodes;
+    bool is_gone = nodes != NULL && run->asked_signal == 0 && nodes->asked_signal == 0 &&
+                   cddpi_nodes_are_gone(nodes, run->output);
     char text[1024];
 
     cddpi_supervision_describe(run, worker, text, sizeof text);
     cddpi_output_say(run->output, "%s", text);
     cddpi_tail_print(&worker->tail, worker->rank, run->output);
-    run->outcome.exit_status = exit_status_of(worker->status);
-    run->outcome.may_restart = run->asked_signal == 0;
+    run->outcome.exit_status = is_gone ? 1 : exit_status_of(worker->status);
+    run->outcome.may_restart = run->asked_signal == 0 && !is_gone;
     run->phase = CDDPI_FAILED;
     cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, worker->rank, text);
     if (run->alive > 0 || run->job->nodes != NULL) {
@@ -321,12 +336,42 @@ void cddpi_supervision_alive(struct cddpi_supervision *run)
 {
     if (run->phase == CDDPI_ASKED || run->phase == CDDPI_FAILED) {
         run->deadline_ns = cddpi_deadline_ns((uint32_t)limit_of(run));
+        cddpi_supervision_publish_saving(run);
+    }
+}
+
+/* What waits in the kernel, for a file system that is gone, say, cannot be killed: we do not wait
+ * with it. */
+static void leave_unkillable(struct cddpi_supervision *run)
+{
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        struct cddpi_worker *worker = &run->workers[i];
+
+        if (worker->pid > 0 && !worker->has_ended) {
+            cddpi_output_say(run->output,
+                             "rank %d (pid %d) was killed %d s ago and has not ended: the kernel "
+                             "keeps it (a file system or a device that does not answer?)",
+                             worker->rank, (int)worker->pid, KILL_MS / 1000);
+            worker->has_ended = true;
+            worker->status = SIGKILL;
+            run->alive--;
+        }
+    }
+    run->has_unkillable = true;
+    run->outcome.may_restart = false;
+    if (run->outcome.exit_status == 0) {
+        run->outcome.exit_status = 128 + SIGKILL;
     }
 }
 
 void cddpi_supervision_overdue(struct cddpi_supervision *run)
 {
     int64_t limit_ms = limit_of(run);
+
+    if (run->phase == CDDPI_KILLED) {
+        leave_unkillable(run);
+        return;
+    }
 
     if (run->secondary != NULL) {
         name_secondary(run);

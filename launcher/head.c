@@ -1,9 +1,8 @@
-/* head.c - owns the cddp-run that starts others on a list of hosts: their output, their ends, and
- * what it tells them of signals and of hosts that are gone. The ranks are theirs. */
+/* head.c - owns the cddp-run that starts others on a list of hosts: the loop over their output and
+ * what they tell. How it ends is in head_end.c. The ranks are theirs. */
 #include "head.h"
 
 #include "node_place.h"
-#include "supervision.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,86 +16,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    SETTLE_MS = 2000,  /* when one has ended badly, others may be ending for the same reason */
-    LAST_MS = 5000,    /* after the job's end */
-    MARGIN_MS = 10000, /* besides the grace period */
-    FIXED_FDS = 5,
-    AGENT_FDS = 3
-};
+enum { FIXED_FDS = 5, AGENT_FDS = 3 };
 
-static bool has_begun(const struct cddpi_head *head)
-{
-    return head->nodes.start.kind != CDDPI_EVENT_NONE;
-}
-
-static void close_input(struct cddpi_agent *agent)
+void cddpi_head_close_input(struct cddpi_agent *agent)
 {
     if (agent->input >= 0) {
         close(agent->input);
     }
     agent->input = -1;
-}
-
-/* Let @p milliseconds be the most that is left until all agents are ended. */
-static void end_within(struct cddpi_head *head, int64_t milliseconds)
-{
-    int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
-
-    if (head->deadline_ns == CDDPI_NEVER || deadline_ns < head->deadline_ns) {
-        head->deadline_ns = deadline_ns;
-    }
-}
-
-/* End all agents: each ends when its input does. Whatever stands between us and it (ssh) is killed
- * a while later. */
-static void end_agents(struct cddpi_head *head)
-{
-    bool was_told = true;
-
-    for (int i = 0; i < head->hosts.count; i++) {
-        was_told = was_told && head->agents[i].input < 0;
-        close_input(&head->agents[i]);
-    }
-    for (int i = 0; was_told && i < head->hosts.count; i++) {
-        if (head->agents[i].pid > 0 && !head->agents[i].has_ended) {
-            kill(-head->agents[i].pid, SIGKILL);
-        }
-    }
-    head->deadline_ns = cddpi_deadline_ns(LAST_MS);
-}
-
-static void publish(struct cddpi_head *head, enum cddpi_node_event_kind kind, int node, int number,
-                    const char *text)
-{
-    struct cddpi_node_event event = {
-        .kind = kind, .node = node, .rank = -1, .number = number, .exit_status = 1};
-
-    snprintf(event.text, sizeof event.text, "%s", text);
-    cddpi_node_link_publish(head->nodes.link, &event);
-}
-
-static void take_signal(struct cddpi_head *head, int number)
-{
-    bool is_ending = sigismember(&head->monitor->ending, number) == 1;
-
-    if (!has_begun(head)) {
-        if (is_ending) {
-            cddpi_output_say(head->output, "SIG%s: ending before all hosts had come",
-                             sigabbrev_np(number));
-            head->exit_status = 128 + number;
-            end_agents(head);
-        }
-        return;
-    }
-    if (is_ending && head->nodes.asked_signal == 0) {
-        cddpi_output_say(head->output,
-                         "SIG%s: asking all ranks on %d hosts to end; in %g s, or at a second "
-                         "signal, they are killed",
-                         sigabbrev_np(number), head->hosts.count,
-                         (double)head->options->grace_ms * 3 / 1000);
-    }
-    publish(head, CDDPI_EVENT_SIGNAL, -1, number, "");
 }
 
 static void read_signals(struct cddpi_head *head)
@@ -105,63 +32,8 @@ static void read_signals(struct cddpi_head *head)
 
     while (read(head->signal_fd, &got, sizeof got) == (ssize_t)sizeof got) {
         if (got.ssi_signo != SIGCHLD) {
-            take_signal(head, (int)got.ssi_signo);
+            cddpi_head_take_signal(head, (int)got.ssi_signo);
         }
-    }
-}
-
-static int exit_status_of(int status)
-{
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* An agent has ended in another way than all together do. */
-static void lose_agent(struct cddpi_head *head, int i)
-{
-    const struct cddpi_agent *agent = &head->agents[i];
-    char text[512];
-
-    snprintf(text, sizeof text, "cddp-run there, or %.200s on the way to it, %s %d", agent->argv[0],
-             WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
-             WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
-    if (head->exit_status == 0) {
-        head->exit_status = exit_status_of(agent->status);
-    }
-    if (!has_begun(head)) {
-        if (WIFSIGNALED(agent->status) || WEXITSTATUS(agent->status) > 127) { /* else it said why */
-            cddpi_output_say(head->output, "%s did not begin: %s", cddpi_node_name(&head->nodes, i),
-                             text);
-        }
-        end_within(head, SETTLE_MS);
-        return;
-    }
-    if (head->nodes.failure.kind == CDDPI_EVENT_NONE) {
-        cddpi_output_say(head->output, "%s is lost: %s", cddpi_node_name(&head->nodes, i), text);
-    }
-    publish(head, CDDPI_EVENT_LOST, i, 0, text);
-    end_within(head, head->options->grace_ms + MARGIN_MS);
-}
-
-static void take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
-{
-    bool is_first = head->nodes.failure.kind == CDDPI_EVENT_NONE;
-
-    cddpi_nodes_take(&head->nodes, event, head->output);
-    if (event->kind == CDDPI_EVENT_BYE && event->node < 0 && event->number < head->hosts.count) {
-        head->unexplained--;
-        if (head->agents[event->number].status != 0 && head->nodes.end.kind == CDDPI_EVENT_NONE) {
-            lose_agent(head, event->number);
-        }
-    }
-    if (is_first && head->nodes.failure.kind != CDDPI_EVENT_NONE && head->alive > 0) {
-        cddpi_output_say(head->output,
-                         "asking the other ranks on %d hosts to end; in %g s they are killed",
-                         head->hosts.count, (double)head->options->grace_ms / 1000);
-    }
-    if (event->kind == CDDPI_EVENT_LOST) {
-        end_within(head, head->options->grace_ms + MARGIN_MS);
-    } else if (event->kind == CDDPI_EVENT_END) {
-        end_within(head, LAST_MS);
     }
 }
 
@@ -170,7 +42,7 @@ static void take_events(struct cddpi_head *head)
     struct cddpi_node_event event;
 
     while (cddpi_node_link_next(head->nodes.link, &event)) {
-        take_event(head, &event);
+        cddpi_head_take_event(head, &event);
     }
 }
 
@@ -187,12 +59,14 @@ static void reap(struct cddpi_head *head)
             continue;
         }
         agent->has_ended = true;
-        head->alive--;
-        close_input(agent);
+        head->alive--; /* its input stays open until all know why it ended */
         (void)cddpi_relay_read(&agent->out);
         (void)cddpi_relay_read(&agent->err);
         head->unexplained++;
-        publish(head, CDDPI_EVENT_BYE, -1, i, "");
+        cddpi_node_link_publish(
+            head->nodes.link,
+            &(struct cddpi_node_event){
+                .kind = CDDPI_EVENT_BYE, .node = -1, .rank = -1, .number = i, .exit_status = 1});
     }
 }
 
@@ -257,7 +131,8 @@ static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
 /* False once the monitor is gone, or nothing more can come. */
 static bool turn(struct cddpi_head *head, struct pollfd *polls)
 {
-    int timeout = head->deadline_ns == CDDPI_NEVER ? -1 : cddpi_left_ms(head->deadline_ns);
+    int64_t next_ns = cddpi_head_next_ns(head);
+    int timeout = next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
 
     fill_polls(head, polls);
     if (poll(polls, (nfds_t)(FIXED_FDS + AGENT_FDS * head->hosts.count), timeout) > 0) {
@@ -279,15 +154,13 @@ static bool turn(struct cddpi_head *head, struct pollfd *polls)
     }
     reap(head);
     if (head->alive == 0) {
-        end_within(head, LAST_MS);
+        cddpi_head_await_last(head);
     }
-    if (head->deadline_ns != CDDPI_NEVER && cddpi_left_ms(head->deadline_ns) == 0) {
-        if (head->alive == 0) {
-            return false;
-        }
-        end_agents(head);
+    if (!cddpi_head_is_overdue(head)) {
+        cddpi_head_await(head);
+        return true;
     }
-    return true;
+    return head->alive > 0 && cddpi_head_end_agents(head);
 }
 
 static void init_agent(struct cddpi_head *head, int i)
@@ -395,7 +268,7 @@ static void release(struct cddpi_head *head)
     for (int i = 0; head->agents != NULL && i < head->hosts.count; i++) {
         struct cddpi_agent *agent = &head->agents[i];
 
-        close_input(agent);
+        cddpi_head_close_input(agent);
         cddpi_relay_finish(&agent->out);
         cddpi_relay_finish(&agent->err);
         cddpi_buffer_fini(&agent->parcel.buffer);
@@ -407,26 +280,6 @@ static void release(struct cddpi_head *head)
     head->agents = NULL;
 }
 
-/* The job's end: which host and rank was the first to fail, after all output. */
-static int report(struct cddpi_head *head)
-{
-    const struct cddpi_nodes *nodes = &head->nodes;
-    const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
-                                                 ? &nodes->failure
-                                                 : &nodes->follow;
-    int exit_status = nodes->end.kind != CDDPI_EVENT_NONE ? nodes->end.exit_status
-                                                          : head->exit_status;
-
-    if (failure->kind != CDDPI_EVENT_NONE) {
-        cddpi_output_say(head->output, "the first to fail was %s: %s",
-                         cddpi_node_name(nodes, failure->node), failure->text);
-        exit_status = failure->kind == CDDPI_EVENT_LOST ? 1
-                      : exit_status != 0                ? exit_status
-                                                        : failure->exit_status;
-    }
-    return exit_status != 0 ? exit_status : head->exit_status;
-}
-
 /* The supervising process. */
 int cddpi_head_supervise(struct cddpi_head *head)
 {
@@ -434,13 +287,13 @@ int cddpi_head_supervise(struct cddpi_head *head)
                                               sizeof *polls);
     int exit_status = 1;
 
-    head->deadline_ns = CDDPI_NEVER;
+    cddpi_head_begin_waiting(head);
     if (polls == NULL) {
         cddpi_output_say(head->output, "no memory for %d hosts", head->hosts.count);
     } else if (start_agents(head) != CDDP_OK) {
         cddpi_output_say(head->output, "%s", cddp_last_error());
-        end_agents(head);
         head->exit_status = 1;
+        (void)cddpi_head_end_agents(head);
     }
     while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn(head, polls)) {
     }
@@ -449,7 +302,7 @@ int cddpi_head_supervise(struct cddpi_head *head)
             cddpi_relay_finish(&head->agents[i].out);
             cddpi_relay_finish(&head->agents[i].err);
         }
-        exit_status = head->nodes.link != NULL ? report(head) : 1;
+        exit_status = head->nodes.link != NULL ? cddpi_head_report(head) : 1;
     }
     release(head);
     cddpi_free(polls);

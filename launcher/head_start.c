@@ -269,6 +269,7 @@ become_agent(const struct cddpi_agent *agent, const int fds[3], pid_t parent,
              const sigset_t *unblocked)
 {
     static const char text[] = "cddp-run: cannot be executed: ";
+    const char *why;
 
     setpgid(0, 0);
     if (!cddpi_child_begin(parent, 0)) {
@@ -282,8 +283,13 @@ become_agent(const struct cddpi_agent *agent, const int fds[3], pid_t parent,
         dup2(fds[2], STDERR_FILENO) >= 0) {
         execvp(agent->argv[0], agent->argv);
     }
+    why = strerrordesc_np(errno);
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     (void)!write(STDERR_FILENO, agent->argv[0], strlen(agent->argv[0]));
+    if (why != NULL) {
+        (void)!write(STDERR_FILENO, ": ", 2);
+        (void)!write(STDERR_FILENO, why, strlen(why));
+    }
     (void)!write(STDERR_FILENO, "\n", 1);
     _exit(127);
 }

@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/machine.h"
+#include "base/process.h"
 #include "base/shell.h"
 #include "device/device.h"
 #include "group/launch_node.h"
@@ -79,6 +81,7 @@ static cddp_status prepare(struct cddpi_job *job)
     if (status != CDDP_OK) {
         return status;
     }
+    cddpi_cores_limit(&job->cores);
     job->local_world_size = job->options.nproc;
     if (job->options.per_gpu) {
         job->local_world_size = cddpi_device_count();
@@ -88,8 +91,20 @@ static cddp_status prepare(struct cddpi_job *job)
     }
     if (job->local_world_size == 0) {
         job->local_world_size = job->options.config != NULL
-                                    ? cddpi_command_nproc(&job->command, job->cores.core_count)
-                                    : job->cores.core_count;
+                                    ? cddpi_command_nproc(&job->command,
+                                                          cddpi_cores_usable(&job->cores))
+                                    : cddpi_cores_usable(&job->cores);
+    }
+    if (job->options.config != NULL && job->local_world_size > CDDPI_MACHINE_RANKS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--nproc %d: with a train.conf 1 to %d ranks can share a machine",
+                          job->local_world_size, CDDPI_MACHINE_RANKS);
+    }
+    if (job->options.config != NULL && job->local_world_size > 1) {
+        status = cddpi_process_check_proc();
+        if (status != CDDP_OK) {
+            return status;
+        }
     }
     job->world_size = job->local_world_size; /* all there are, until other nodes have come */
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
@@ -285,8 +300,10 @@ static int finish_output(struct cddpi_output *output, const struct cddpi_monitor
 {
     flush_output(output, monitor, signal_fd);
     if (output->out->error != 0 || output->out->lost > 0) {
-        cddpi_output_say(output, "standard output: %s: some output of the ranks is lost",
-                         strerror(output->out->error != 0 ? output->out->error : ENOMEM));
+        int error = output->out->error != 0 ? output->out->error : ENOMEM;
+
+        cddpi_output_say(output, "standard output: %s%s: some output of the ranks is lost",
+                         strerror(error), cddpi_limit_text(error));
         exit_status = exit_status != 0 ? exit_status : 1;
         flush_output(output, monitor, signal_fd);
     }
@@ -294,18 +311,28 @@ static int finish_output(struct cddpi_output *output, const struct cddpi_monitor
     return exit_status;
 }
 
+/* All that is sent to us is read there. */
+static cddp_status open_signals(const struct cddpi_monitor *monitor, int *out)
+{
+    *out = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *out >= 0 ? CDDP_OK
+                     : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                        "signalfd, by which cddp-run hears of signals and of ranks "
+                                        "that end (does a seccomp filter refuse it?)");
+}
+
 /* The supervising process. */
 static int supervise(const struct cddpi_monitor *monitor, void *argument)
 {
     struct cddpi_job *job = argument;
     struct cddpi_output output;
-    int signal_fd = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    int signal_fd;
+    cddp_status status = open_signals(monitor, &signal_fd);
     struct cddpi_wait wait = {.monitor = monitor,
                               .signal_fd = signal_fd,
                               .head_fd = job->head_fd,
                               .began_ns = cddpi_now_ns()};
     int exit_status = 1;
-    cddp_status status;
 
     cddpi_output_init(&output);
     output.host = job->options.is_agent ? job->host : NULL;
@@ -314,8 +341,9 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
         output.err->is_terminal = true; /* which shows, far away, what comes here */
     }
     raise_file_limit(job);
-    status = signal_fd >= 0 ? cddpi_folder_make(job->log_dir)
-                            : cddpi_fail_errno(CDDP_ERR_IO, errno, "opening a signalfd");
+    if (status == CDDP_OK) {
+        status = cddpi_folder_make(job->log_dir);
+    }
     if (status != CDDP_OK) {
         cddpi_output_say(&output, "%s", cddp_last_error());
     } else {
@@ -330,15 +358,16 @@ static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
 {
     struct cddpi_head *head = argument;
     struct cddpi_output output;
-    int signal_fd = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    int signal_fd;
+    cddp_status status = open_signals(monitor, &signal_fd);
     int exit_status = 1;
 
     cddpi_output_init(&output);
     head->monitor = monitor;
     head->output = &output;
     head->signal_fd = signal_fd;
-    if (signal_fd < 0) {
-        cddpi_output_say(&output, "opening a signalfd: %s", strerror(errno));
+    if (status != CDDP_OK) {
+        cddpi_output_say(&output, "%s", cddp_last_error());
     } else {
         exit_status = cddpi_head_supervise(head);
     }
@@ -394,6 +423,12 @@ static int print_dry_run(const struct cddpi_job *job)
     }
     if (job->options.rdzv != NULL) {
         print_node(&job->options, job->local_world_size);
+    }
+    if (job->cores.usable > 0) {
+        char usable[640];
+
+        cddpi_cores_print_usable(&job->cores, usable, sizeof usable);
+        printf("this machine gives %s\n", usable);
     }
     for (int rank = 0; rank < job->local_world_size; rank++) {
         char **own = NULL;

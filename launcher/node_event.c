@@ -20,7 +20,7 @@ bool cddpi_node_event_take(const uint8_t *data, size_t bytes, int count,
     struct cddpi_message_reader reader = {data, bytes, false};
 
     out->kind = (enum cddpi_node_event_kind)cddpi_message_number(&reader, CDDPI_EVENT_START,
-                                                                 CDDPI_EVENT_BYE);
+                                                                 CDDPI_EVENT_SAVING);
     out->generation = (int)cddpi_message_number(&reader, 0, INT32_MAX);
     out->node = (int)cddpi_message_number(&reader, -1, count - 1);
     out->rank = (int)cddpi_message_number(&reader, -1, CDDPI_MAX_WORLD_SIZE - 1);

@@ -17,6 +17,7 @@ enum cddpi_node_event_kind {
     CDDPI_EVENT_DONE,    /* its ranks have ended */
     CDDPI_EVENT_END,     /* the job has */
     CDDPI_EVENT_BYE,     /* the node has heard so and needs the store no more */
+    CDDPI_EVENT_SAVING,  /* ranks of the node that were asked to end still save */
     CDDPI_EVENT_CUT      /* in no store: this process has lost the connection to it */
 };
 

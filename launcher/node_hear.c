@@ -41,7 +41,7 @@ static void lose(struct cddpi_node_link *link, int node)
                  "the machine stands still, or it or the network is gone",
                  (double)link->peers[node].silence.silent_ns * 1e-9, link->limit_ms / 1000.0);
     }
-    if (node == 0) {
+    if (node == 0 && link->self > 0) {
         cddpi_node_link_deliver(link, &event);
     } else {
         cddpi_node_link_publish(link, &event);
@@ -64,6 +64,9 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
     if (status != CDDP_OK && status != CDDP_ERR_NOT_FOUND) {
         return status;
     }
+    if (status == CDDP_ERR_NOT_FOUND && link->self < 0 && !link->has_begun) {
+        return CDDP_OK; /* the nodes have not met yet, for which there is another deadline */
+    }
     if (status == CDDP_OK && strcmp(beat, peer->beat) != 0) {
         snprintf(peer->beat, sizeof peer->beat, "%s", (char *)beat);
         is_heard = strcmp(peer->beat, CDDPI_NODE_GONE) != 0;
@@ -78,11 +81,11 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
     return CDDP_OK;
 }
 
-/* Node 0 looks after the others, and they after node 0. */
+/* Node 0 looks after the others, and they after node 0; who started them, after all. */
 static cddp_status look_after_peers(struct cddpi_node_link *link)
 {
     int begin = link->self == 0 ? 1 : 0;
-    int end = link->self == 0 ? link->count : link->self > 0 ? 1 : 0;
+    int end = link->self > 0 ? 1 : link->count;
     cddp_status status = CDDP_OK;
 
     for (int node = begin; node < end && status == CDDP_OK; node++) {
@@ -105,8 +108,11 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t w
     status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
     *out_came = status == CDDP_OK;
     if (status == CDDP_OK && cddpi_node_event_take(value, bytes, link->count, &event)) {
-        if (event.node >= 0 && event.kind == CDDPI_EVENT_BYE) {
-            link->peers[event.node].is_gone = true;
+        link->has_begun = link->has_begun || event.kind == CDDPI_EVENT_START;
+        for (int node = 0; node < link->count; node++) { /* after the job's end all leave */
+            link->peers[node].is_gone = link->peers[node].is_gone ||
+                                        event.kind == CDDPI_EVENT_END ||
+                                        (event.kind == CDDPI_EVENT_BYE && event.node == node);
         }
         cddpi_node_link_deliver(link, &event);
     } else if (status == CDDP_OK) {

@@ -2,7 +2,8 @@
  *
  * Event N of the job is the value of the key "JOB/event/N". Who tells one writes it under the first
  * number that nobody has used yet: what is known to have failed is told at once. Node I writes its
- * sign of life under "JOB/beat/I"; node 0 looks after all others, and they after node 0. How long
+ * sign of life under "JOB/beat/I"; node 0 looks after all others, they after node 0, and the
+ * cddp-run that started them after all. How long
  * one may be silent base/silence.h says, as for ranks. When a cddp-run dies the store finds its
  * connection closed, and writes so in the place of its sign.
  *
@@ -29,7 +30,9 @@ enum {
     LEAST_ANSWER_MS = 500, /* a request has so long, */
     MOST_ANSWER_MS = 1500, /* and so has a new connection */
     FILE_ANSWER_MS = 5000, /* a shared file may be locked by others, one after the other */
-    CLOSE_MS = 3000
+    OWN_ANSWER_MS = 60000, /* the server is in this very process */
+    CLOSE_MS = 3000,
+    RECENT_MS = 120000 /* what a failure may come of that is seen now */
 };
 
 void cddpi_node_link_deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event)
@@ -100,6 +103,9 @@ static uint32_t answer_ms(const struct cddpi_node_link *link)
 {
     uint32_t ms = link->limit_ms / ANSWERS;
 
+    if (link->self < 0) {
+        return OWN_ANSWER_MS;
+    }
     if (strncmp(link->url, "tcp://", 6) != 0) {
         return FILE_ANSWER_MS;
     }
@@ -239,6 +245,13 @@ void cddpi_node_link_close(struct cddpi_node_link *link)
     pthread_mutex_destroy(&link->lock);
     cddpi_free(link->peers);
     cddpi_free(link);
+}
+
+int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link)
+{
+    bool is_recent = cddpi_now_ns() - link->woke_ns < (int64_t)RECENT_MS * 1000000;
+
+    return is_recent ? link->slept_ms : 0;
 }
 
 int cddpi_node_link_fd(const struct cddpi_node_link *link)

@@ -24,6 +24,10 @@ CDDP_CHECKED cddp_status cddpi_node_link_open(const struct cddpi_node_link_optio
 /** Tell what is still to be told, as far as that takes no more than a few seconds, and end. */
 void cddpi_node_link_close(struct cddpi_node_link *link);
 
+/** How long this process stood still, if that was lately and for longer than others wait for a sign
+ *  of life; else 0. */
+int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link);
+
 /** Readable once there is an event. */
 int cddpi_node_link_fd(const struct cddpi_node_link *link);
 

@@ -50,8 +50,11 @@ struct cddpi_node_link {
     struct node_item *last;
     bool is_ending;
     bool is_cut;
-    int64_t end_ns;          /* when what is still queued is given up, once is_ending */
-    struct node_peer *peers; /* of the thread that hears */
+    int64_t end_ns;           /* when what is still queued is given up, once is_ending */
+    struct node_peer *peers;  /* of the thread that hears, as has_begun */
+    bool has_begun;           /* a generation has: all nodes are there */
+    _Atomic int64_t slept_ms; /* how long this process last stood still for longer than the limit */
+    _Atomic int64_t woke_ns;
 };
 
 /* node_link.c */

@@ -3,6 +3,7 @@
 #include "node_place.h"
 #include "node_record.h"
 #include "nodes.h"
+#include "refused.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,7 +18,8 @@ enum {
     LOOK_MS = 50,
     FIRST_NEWS_MS = 10000, /* then who is still missing is said */
     NEWS_MS = 60000,
-    READ_MS = 3000, /* what the others have to read a refusal */
+    REFUSED_MS = 500, /* between two looks at who was refused */
+    READ_MS = 3000,   /* what the others have to read a refusal */
     KEY_BYTES = 128
 };
 
@@ -28,6 +30,7 @@ struct gathering {
     struct cddpi_node_plan plan;
     int came;
     int64_t news_ns;
+    char refused[CDDPI_REFUSED_BYTES]; /* clients, by the store */
 };
 
 static void make_key(const struct cddpi_place *place, const char *name, int node,
@@ -231,13 +234,15 @@ static void refuse_missing(struct gathering *all)
 {
     char missing[512];
     char there[512];
+    bool was_refused = all->refused[0] != '\0';
 
     list_nodes(all, false, missing, sizeof missing);
     list_nodes(all, true, there, sizeof there);
     snprintf(all->plan.refusal, sizeof all->plan.refusal,
              "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
-             "there, with this --rdzv and this token?",
-             all->plan.count, cddpi_place_timeout_ms(all->place->job) / 1000.0, missing, there);
+             "there, with this --rdzv and this token?%s%s",
+             all->plan.count, cddpi_place_timeout_ms(&all->place->job->options) / 1000.0, missing,
+             there, was_refused ? " The job's store has refused " : "", all->refused);
 }
 
 static void tell_missing(struct gathering *all)
@@ -260,10 +265,13 @@ static cddp_status gather(struct gathering *all)
     for (;;) {
         cddp_status status = look(all);
 
+        cddpi_refused_publish(&all->place->job->rendezvous, all->refused);
         if (status != CDDP_OK || all->plan.refusal[0] != '\0' || all->came == all->plan.count) {
             return status;
         }
         if (cddpi_left_ms(all->place->deadline_ns) == 0) {
+            (void)cddpi_refused_read(all->place->store, all->place->job->rendezvous.job,
+                                     all->refused);
             refuse_missing(all);
             return CDDP_OK;
         }
@@ -373,20 +381,39 @@ static cddp_status lead(struct cddpi_place *place, const struct cddpi_node_recor
     return status;
 }
 
+/* Other nodes: say, once a second, whom the store has refused: who serves it says so itself. */
+static void tell_refused(struct cddpi_place *place, int64_t *next_ns,
+                         char refused[CDDPI_REFUSED_BYTES])
+{
+    if (place->job->options.is_agent || cddpi_left_ms(*next_ns) > 0) {
+        return;
+    }
+    *next_ns = cddpi_deadline_ns(REFUSED_MS);
+    if (cddpi_refused_read(place->store, place->job->rendezvous.job, refused)) {
+        cddpi_output_say(place->output, "the job's store has refused %s", refused);
+    }
+}
+
 /* Other nodes: wait for the answer. */
 static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out)
 {
     char key[KEY_BYTES];
+    char refused[CDDPI_REFUSED_BYTES] = "";
+    int64_t refused_ns = 0;
+    /* node 0's time ends a little later where it began later, and then it says more than we know */
+    int64_t deadline_ns = place->deadline_ns + (int64_t)READ_MS * 1000000;
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;
 
     make_key(place, "plan", -1, key);
     while ((status = cddp_store_try_get(place->store, key, &value, &bytes)) == CDDP_ERR_NOT_FOUND) {
-        if (cddpi_left_ms(place->deadline_ns) == 0) {
-            return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s",
-                              cddpi_place_timeout_ms(place->job) / 1000.0);
+        if (cddpi_left_ms(deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s%s",
+                              cddpi_place_timeout_ms(&place->job->options) / 1000.0,
+                              refused[0] != '\0' ? "; the job's store has refused " : "", refused);
         }
+        tell_refused(place, &refused_ns, refused);
         if (!cddpi_wait_for(place->wait, -1, LOOK_MS)) {
             return cddpi_wait_fail(place->wait);
         }
@@ -454,10 +481,11 @@ static cddp_status open_link(struct cddpi_job *job, struct cddpi_nodes *nodes)
 cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
                              struct cddpi_output *output, struct cddpi_nodes *out)
 {
-    struct cddpi_place place = {.job = job,
-                                .wait = wait,
-                                .output = output,
-                                .deadline_ns = cddpi_deadline_ns(cddpi_place_timeout_ms(job))};
+    struct cddpi_place place = {
+        .job = job,
+        .wait = wait,
+        .output = output,
+        .deadline_ns = cddpi_deadline_ns(cddpi_place_timeout_ms(&job->options))};
     struct cddpi_node_record own;
     struct cddpi_node_plan plan = {.count = 0};
     cddp_status status = cddpi_place_open(&place);

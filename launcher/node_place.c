@@ -20,11 +20,11 @@ enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, ANSWER_MS = 5000 
 
 static const char board_key[] = "rendezvous";
 
-uint32_t cddpi_place_timeout_ms(const struct cddpi_job *job)
+uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options)
 {
     int64_t timeout_ms = TIMEOUT_MS;
 
-    (void)cddpi_parse_integer(job->options.timeout_ms, 1, INT32_MAX, &timeout_ms);
+    (void)cddpi_parse_integer(options->timeout_ms, 1, INT32_MAX, &timeout_ms);
     return (uint32_t)timeout_ms;
 }
 
@@ -97,7 +97,7 @@ static cddp_status connect_any(struct cddpi_place *place, const char *list)
         if (cddpi_left_ms(place->deadline_ns) == 0) {
             return cddpi_fail_prefix(CDDP_ERR_TIMEOUT,
                                      "node 0 did not come, or cannot be reached, within %g s",
-                                     cddpi_place_timeout_ms(place->job) / 1000.0);
+                                     cddpi_place_timeout_ms(&place->job->options) / 1000.0);
         }
         if (!cddpi_wait_for(place->wait, -1, PAUSE_MS)) {
             return cddpi_wait_fail(place->wait);
@@ -162,7 +162,7 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
     if (is_elsewhere) {
         snprintf(own.host, sizeof own.host, "127.0.0.1");
     }
-    status = connect_to(place, &own, cddpi_place_timeout_ms(job));
+    status = connect_to(place, &own, cddpi_place_timeout_ms(&job->options));
     return status == CDDP_OK ? name_job(place) : status;
 }
 
@@ -174,7 +174,7 @@ static cddp_status await_name(struct cddpi_place *place, const char *host)
             return cddpi_fail(CDDP_ERR_TIMEOUT,
                               "--rdzv: the name %s was not known within %g s, and it is not this "
                               "machine's own",
-                              host, cddpi_place_timeout_ms(place->job) / 1000.0);
+                              host, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
         }
         if (!cddpi_wait_for(place->wait, -1, ATTEMPT_MS)) {
             return cddpi_wait_fail(place->wait);
@@ -273,7 +273,7 @@ static cddp_status follow_file(struct cddpi_place *place, const char *shown)
             return cddpi_fail(CDDP_ERR_TIMEOUT,
                               "--rdzv %s: node 0 did not come within %g s (does it see this "
                               "folder?)",
-                              shown, cddpi_place_timeout_ms(place->job) / 1000.0);
+                              shown, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
         }
         if (!cddpi_wait_for(place->wait, -1, PAUSE_MS)) {
             return cddpi_wait_fail(place->wait);

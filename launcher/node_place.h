@@ -17,7 +17,7 @@ struct cddpi_place {
 };
 
 /** How long nodes wait for each other. */
-uint32_t cddpi_place_timeout_ms(const struct cddpi_job *job);
+uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options);
 
 /** Serve the store, on node 0, or connect to it: place->store, job->rendezvous.
  *  @param place  Its first four members are set. Release with cddpi_place_fini(), also after a
@@ -27,6 +27,10 @@ void cddpi_place_fini(struct cddpi_place *place);
 
 /** The key under which whoever serves the store puts the job's id. */
 #define CDDPI_PLACE_JOB_KEY "cddp-run/job"
+
+/** Where a node says who it is: printf() with the job's id and the node's number. */
+#define CDDPI_PLACE_NODE_KEY "%s/0/node/%d"
+enum { CDDPI_PLACE_KEY_BYTES = 128 };
 
 /** Open the store at @p url with the job's token. */
 CDDP_CHECKED cddp_status cddpi_place_open_store(const char *url, const char *token,

@@ -126,10 +126,32 @@ static struct node_item *next_item(struct cddpi_node_link *link, int64_t beat_ns
     return item;
 }
 
+/* On a clock that goes on while the machine sleeps. */
+static int64_t boot_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* A wait that was to end at @p due_ns is over. What takes longer than a machine may be silent was
+ * no wait: this process, or its machine, stood still. */
+static void notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+{
+    int64_t late_ms = (boot_ns() - due_ns) / 1000000 + link->look_ms;
+
+    if (late_ms >= (int64_t)link->limit_ms) {
+        link->slept_ms = late_ms;
+        link->woke_ns = cddpi_now_ns();
+    }
+}
+
 void *cddpi_node_tell(void *argument)
 {
     struct cddpi_node_link *link = argument;
     int64_t beat_ns = cddpi_now_ns();
+    int64_t due_ns = boot_ns();
     int64_t number = 0;
     int64_t beats = 0;
     cddp_status status = CDDP_OK;
@@ -140,6 +162,7 @@ void *cddpi_node_tell(void *argument)
         bool is_over;
         struct node_item *item = next_item(link, beat_ns, &is_over);
 
+        notice_sleep(link, due_ns);
         if (item != NULL && !is_over) {
             status = tell(link, item, &number);
         }
@@ -158,6 +181,7 @@ void *cddpi_node_tell(void *argument)
         if (cddpi_now_ns() >= beat_ns) {
             beat_ns = cddpi_deadline_ns(link->look_ms);
         }
+        due_ns = boot_ns() + beat_ns - cddpi_now_ns();
     }
     if (status != CDDP_ERR_TIMEOUT) { /* else the link is over, or the other thread says so */
         cddpi_node_link_cut(link, cddp_last_error());

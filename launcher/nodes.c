@@ -29,6 +29,28 @@ void cddpi_nodes_fini(struct cddpi_nodes *nodes)
     *nodes = (struct cddpi_nodes){.self = nodes->self};
 }
 
+bool cddpi_nodes_are_gone(struct cddpi_nodes *nodes, struct cddpi_output *output)
+{
+    int64_t slept_ms = nodes->self >= 0 ? cddpi_node_link_slept_ms(nodes->link) : 0;
+
+    if (slept_ms == 0 || nodes->is_expelled) {
+        return nodes->is_expelled;
+    }
+    nodes->is_expelled = true;
+    cddpi_output_say(output,
+                     "this host did not answer for %.1f s, so the others went on without it",
+                     (double)slept_ms / 1000);
+    return true;
+}
+
+/* What this node hears when the others have given it up: that, or that they have left. */
+static bool may_be_gone(const struct cddpi_nodes *nodes, const struct cddpi_node_event *event)
+{
+    return event->kind == CDDPI_EVENT_CUT ||
+           (event->kind == CDDPI_EVENT_LOST &&
+            (event->node == nodes->self || nodes->self == 0 || event->node == 0));
+}
+
 static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_event *event,
                          struct cddpi_output *output)
 {
@@ -37,6 +59,9 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
 
     nodes->is_cut = nodes->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (event->kind == CDDPI_EVENT_LOST && event->node >= 0) {
+        if (nodes->list[event->node].is_lost) {
+            return; /* several look after it */
+        }
         nodes->list[event->node].is_lost = true;
     }
     if (nodes->end.kind != CDDPI_EVENT_NONE) {
@@ -44,6 +69,9 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
     }
     if (is_first) {
         nodes->failure = *event;
+    }
+    if (may_be_gone(nodes, event) && cddpi_nodes_are_gone(nodes, output)) {
+        return;
     }
     if (nodes->is_silent || event->node == nodes->self ||
         (!is_first && event->kind != CDDPI_EVENT_LOST)) {
@@ -118,6 +146,7 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
             nodes->list[event->node].has_left = true;
         }
         break;
+    case CDDPI_EVENT_SAVING:
     case CDDPI_EVENT_NONE:
         break;
     }
@@ -207,6 +236,9 @@ static void judge(struct cddpi_nodes *nodes, struct cddpi_outcome *outcome)
                                                              : nodes->exit_status;
     for (int i = 0; i < nodes->count; i++) {
         outcome->may_restart = outcome->may_restart && !nodes->list[i].is_lost;
+    }
+    if (outcome->exit_status == 0 && !have_all_ended(nodes)) {
+        outcome->exit_status = 1; /* who started us is gone, and others still run */
     }
 }
 

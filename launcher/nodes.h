@@ -30,8 +30,9 @@ struct cddpi_nodes {
     struct cddpi_node_event follow;  /* the first */
     struct cddpi_node_event start;   /* of the generation that begins next */
     struct cddpi_node_event end;
-    bool is_cut;     /* nothing more will be heard */
-    int exit_status; /* the first of the nodes' that is not 0; of a job without a failure */
+    bool is_expelled; /* this node stood still, which was said: the others went on without it */
+    bool is_cut;      /* nothing more will be heard */
+    int exit_status;  /* the first of the nodes' that is not 0; of a job without a failure */
     int asked_signal;
     bool has_saved;
 };
@@ -45,6 +46,10 @@ void cddpi_nodes_fini(struct cddpi_nodes *nodes);
 
 /** "node 1 (alpha)". */
 const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node);
+
+/** Whether this node stood still for so long that the others have given it up: then that is said,
+ *  once. What its ranks do after that is no answer to a signal. */
+bool cddpi_nodes_are_gone(struct cddpi_nodes *nodes, struct cddpi_output *output);
 
 /** Keep what @p event says, and tell the user if it is news about another node. */
 void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *event,

@@ -101,6 +101,9 @@ static cddp_status read_all(uint8_t *to, size_t bytes, int64_t deadline_ns)
                           ? read(STDIN_FILENO, to + have, bytes - have)
                           : -1;
 
+        if (got < 0 && input.revents != 0 && errno != EAGAIN && errno != EINTR) {
+            return cddpi_fail_errno(CDDP_ERR_IO, errno, "--agent: standard input");
+        }
         if (got == 0 || cddpi_left_ms(deadline_ns) == 0) {
             return cddpi_fail(CDDP_ERR_IO,
                               "--agent: the token did not come on standard input: this option is "

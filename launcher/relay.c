@@ -3,6 +3,7 @@
 #include "relay.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,10 +28,12 @@ static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
             continue;
         }
         if (written < 0) {
+            int error = errno;
+
             if (!log->is_failing) {
                 log->is_failing = true;
-                cddpi_output_say(relay->output, "cannot write %s: %s; the run goes on without it",
-                                 log->path, strerror(errno));
+                cddpi_output_say(relay->output, "cannot write %s: %s%s; the run goes on without it",
+                                 log->path, strerror(error), cddpi_limit_text(error));
             }
             return; /* later output is tried again: a disk may get room */
         }
@@ -188,6 +191,7 @@ bool cddpi_relay_read(struct cddpi_relay *relay)
             relay->deduplicator->poll_reports(relay->deduplicator->context);
         }
         if (got > 0) {
+            relay->has_come = true;
             pass_hidden(relay, bytes, (size_t)got);
         } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
             cddpi_relay_finish(relay);

@@ -44,6 +44,7 @@ struct cddpi_relay {
     struct cddpi_tail *tail;                 /* NULL: not kept */
     struct cddpi_deduplicator *deduplicator; /* NULL: show what another rank has told, too */
     bool has_duplicates;                     /* something of it was not shown */
+    bool has_come;                           /* something of it, whatever */
     bool is_mid_line;                        /* raw: what came last was no whole line */
     char *line;                              /* unfinished line */
     size_t line_bytes;

@@ -240,18 +240,18 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
 /* Stop or go on reading what ranks write. */
 static void pause_reading(struct cddpi_supervision *run, bool paused)
 {
-    for (int rank = 0; rank < run->job->world_size; rank++) {
-        struct cddpi_relay *relays[] = {&run->workers[rank].out, &run->workers[rank].err};
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        struct cddpi_relay *relays[] = {&run->workers[i].out, &run->workers[i].err};
 
-        for (int i = 0; i < 2; i++) {
-            if (relays[i]->fd < 0) {
+        for (int k = 0; k < 2; k++) {
+            if (relays[k]->fd < 0) {
                 continue;
             }
             if (paused) {
-                epoll_ctl(run->epoll, EPOLL_CTL_DEL, relays[i]->fd, NULL);
+                epoll_ctl(run->epoll, EPOLL_CTL_DEL, relays[k]->fd, NULL);
             } else {
-                cddpi_supervision_watch(run, relays[i]->fd, EPOLLIN,
-                                        i == 0 ? CDDPI_FROM_STDOUT : CDDPI_FROM_STDERR, rank);
+                cddpi_supervision_watch(run, relays[k]->fd, EPOLLIN,
+                                        k == 0 ? CDDPI_FROM_STDOUT : CDDPI_FROM_STDERR, i);
             }
         }
     }
@@ -305,7 +305,8 @@ static void finish(struct cddpi_supervision *run)
 {
     int number = 0;
 
-    if (!cddpi_reaper_kill_all(KILL_TIMEOUT_MS, &run->monitor->ending, &number)) {
+    if (!cddpi_reaper_kill_all(run->has_unkillable ? 0 : KILL_TIMEOUT_MS, &run->monitor->ending,
+                               &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
     if (number != 0 && run->outcome.may_restart) {

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { SAVING_MS = 1000 }; /* between two such events: each stays in the store */
+
 /* A rank elsewhere failed only because another did, which has as long to end as a rank that was
  * asked to. */
 static void take_follow(struct cddpi_supervision *run)
@@ -126,6 +128,20 @@ static void add_cause(const struct cddpi_supervision *run, int rank, char *text,
     for (used = strlen(text); used > 0 && text[used - 1] == ' '; used--) {
         text[used - 1] = '\0';
     }
+}
+
+void cddpi_supervision_publish_saving(struct cddpi_supervision *run)
+{
+    struct cddpi_nodes *nodes = run->job->nodes;
+    struct cddpi_node_event event = {.kind = CDDPI_EVENT_SAVING, .rank = -1};
+
+    if (nodes == NULL || !nodes->is_silent || cddpi_left_ms(run->saving_ns) > 0) {
+        return;
+    }
+    run->saving_ns = cddpi_deadline_ns(SAVING_MS);
+    event.node = nodes->self;
+    event.generation = run->job->generation;
+    cddpi_node_link_publish(nodes->link, &event);
 }
 
 void cddpi_supervision_publish(struct cddpi_supervision *run, enum cddpi_node_event_kind kind,

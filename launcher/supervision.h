@@ -50,10 +50,12 @@ struct cddpi_supervision {
                                       end is waited for. NULL: none */
     unsigned char report[CDDPI_REPORT_BYTES]; /* that is coming in */
     size_t report_bytes;                      /* that are there of it */
+    bool has_unkillable;                      /* ranks that the kernel keeps */
     bool has_told;                            /* other nodes know that ranks here have failed */
     int asked_signal;                         /* the first that asked us to end; 0: none */
     int asked_node;                           /* to which that was sent; -1: to us, the only one */
     int64_t asked_ns;
+    int64_t saving_ns;               /* when it may be told again that ranks save */
     bool is_paused;                  /* our reader is slow: ranks' pipes are not read */
     bool is_sink_watched[2];         /* as output->sinks */
     struct cddpi_memory_kills kills; /* before the ranks were started */
@@ -96,6 +98,8 @@ void cddpi_supervision_catch_up(struct cddpi_supervision *run);
 void cddpi_supervision_follow(struct cddpi_supervision *run);
 /** A signal was sent to us: tell all nodes. */
 void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
+/** Tell the cddp-run that started this one that ranks here still save. */
+void cddpi_supervision_publish_saving(struct cddpi_supervision *run);
 /** Tell all nodes of a failure here: @p kind is FAILURE or FOLLOW; @p rank -1: of none. Once; with
  *  one machine nothing happens. */
 void cddpi_supervision_publish(struct cddpi_supervision *run, enum cddpi_node_event_kind kind,

@@ -51,8 +51,9 @@ enum { CDDP_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
  *  @param arg      Given to @p fn; what ranks write there the caller does not see.
  *  @param options  NULL for all defaults.
  *  @return CDDP_OK if every rank returned 0. Else what the first rank to fail failed with, the text
- *          beginning with "rank R: "; CDDP_ERR_PEER if that rank was ended by a signal (named) or
- *          without an error of cddp; CDDP_ERR_TIMEOUT: ranks (named) were ended at the deadline;
+ *          beginning with "rank R: "; CDDP_ERR_PEER if that rank was ended by a signal (named),
+ *          without an error of cddp, or before @p fn returned (exit(), pthread_exit(), also with
+ *          status 0); CDDP_ERR_TIMEOUT: ranks (named) were ended at the deadline;
  *          CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_IO (a fork, a port): none has run fn. */
 CDDP_CHECKED cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg,
                                     const cddp_spawn_options *options);

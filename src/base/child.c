@@ -5,15 +5,36 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+/* After a fork of a process with threads: only what is safe there. */
+static void say_refused(int error_number)
+{
+    static const char begin[] = "cddp: prctl(PR_SET_PDEATHSIG): ";
+    static const char end[] =
+        ": a process that may outlive its parent is not started (does a seccomp "
+        "filter refuse prctl?)\n";
+    const char *why = strerrordesc_np(error_number);
+
+    (void)!write(STDERR_FILENO, begin, sizeof begin - 1);
+    if (why != NULL) {
+        (void)!write(STDERR_FILENO, why, strlen(why));
+    }
+    (void)!write(STDERR_FILENO, end, sizeof end - 1);
+}
 
 bool cddpi_child_begin(pid_t parent, unsigned seconds)
 {
     sigset_t alarms;
 
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+        say_refused(errno);
+        return false;
+    }
     /* The parent may have died before this request was made: then no signal would ever come. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) {
+    if (getppid() != parent) {
         return false;
     }
     if (seconds > 0) {

@@ -3,9 +3,11 @@
 
 #include "cddp_config.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { TEXT_BYTES = CDDPI_FAILURE_TEXT_BYTES };
 
@@ -105,6 +107,27 @@ cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ..
     return status;
 }
 
+const char *cddpi_limit_text(int error_number)
+{
+    static const struct {
+        int error_number;
+        int resource;
+        const char *text;
+    } rows[] = {{EFBIG, RLIMIT_FSIZE, " (ulimit -f)"},
+                {ENOMEM, RLIMIT_AS, " (ulimit -v)"},
+                {EMFILE, RLIMIT_NOFILE, " (ulimit -n)"}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct rlimit limit;
+
+        if (rows[i].error_number == error_number && getrlimit(rows[i].resource, &limit) == 0 &&
+            limit.rlim_cur != RLIM_INFINITY) {
+            return rows[i].text;
+        }
+    }
+    return "";
+}
+
 cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format, ...)
 {
     char text[TEXT_BYTES];
@@ -115,7 +138,8 @@ cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *f
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     /* the GNU form: the text may or may not lie in the buffer */
-    (void)cddpi_fail(status, "%s: %s", text, strerror_r(error_number, buffer, sizeof buffer));
+    (void)cddpi_fail(status, "%s: %s%s", text, strerror_r(error_number, buffer, sizeof buffer),
+                     cddpi_limit_text(error_number));
     last.error_number = error_number;
     return status;
 }

@@ -43,6 +43,10 @@ cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *f
  *  prefix; 0: it was worded otherwise. */
 int cddpi_last_errno(void);
 
+/** " (ulimit -f)" and the like where a limit of this process is what makes calls fail with
+ *  @p error_number; else "". */
+const char *cddpi_limit_text(int error_number);
+
 /** Put "what: " before the stored text, for a caller that knows where it happened. Returns
  *  @p status. The arguments may not point into the stored text. */
 cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)

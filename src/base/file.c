@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -262,4 +263,16 @@ void cddpi_writer_close(struct cddpi_writer *writer)
 {
     close(writer->fd); /* fsync has reported what close could */
     cddpi_free(writer->buffer);
+}
+
+int cddpi_file_resize(int fd, uint64_t bytes)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        bytes > limit.rlim_cur) {
+        errno = EFBIG;
+        return -1;
+    }
+    return ftruncate(fd, (off_t)bytes);
 }

@@ -43,6 +43,10 @@ struct cddpi_writer {
     int fd;
 };
 
+/** ftruncate(), but for a limit of files' sizes (ulimit -f), which counts for shared memory too:
+ * then it fails with EFBIG, where ftruncate() would also end a program by SIGXFSZ. */
+int cddpi_file_resize(int fd, uint64_t bytes);
+
 /** Create @p name in @p dir, which must not exist. On failure nothing stays open; what was created
  * is the caller's to remove. */
 CDDP_CHECKED cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *name,

@@ -22,6 +22,14 @@ void cddpi_memory_left(struct cddpi_memory_left *out);
 CDDP_CHECKED cddp_status cddpi_memory_need(uint64_t bytes, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/** Whether there is room for @p bytes of addresses below the limit of ulimit -v (RLIMIT_AS);
+ * without a limit there always is. For what is not ours and does not check.
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY: the text names the limit. */
+CDDP_CHECKED cddp_status cddpi_address_space_need(uint64_t bytes, const char *what);
+
+/** Whether ulimit -v (RLIMIT_AS) is set. */
+bool cddpi_address_space_is_limited(void);
+
 enum { CDDPI_SIZE_TEXT = 32 };
 
 /** "1.5 GiB", "21.0 MiB", "12 bytes" into @p out of CDDPI_SIZE_TEXT bytes, which is returned. */
@@ -35,8 +43,5 @@ struct cddpi_memory_kills {
 };
 
 void cddpi_memory_kills(struct cddpi_memory_kills *out);
-
-/** Tests only: look for /proc and /sys below @p root (borrowed); NULL ends it. */
-void cddpi_memory_set_root(const char *root);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/process.h"
 
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,11 +133,20 @@ bool cddpi_process_is_stopped(int pid)
     return read_state(pid, &state, &started) && (state == 'T' || state == 't');
 }
 
+cddp_status cddpi_process_check_proc(void)
+{
+    return access("/proc/self/stat", R_OK) == 0
+               ? CDDP_OK
+               : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                  "/proc is not mounted here, through which the ranks of a machine "
+                                  "open each other's memory (mount -t proc proc /proc)");
+}
+
 cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+    if (fd < 0 || cddpi_file_resize(fd, bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
         cddp_status status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
                                               "%zu bytes that processes share", bytes);
 
@@ -172,6 +182,11 @@ cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t b
     int opened;
 
     if (!read_state(pid, &state, &started) || started != start_time) {
+        cddp_status status = cddpi_process_check_proc();
+
+        if (status != CDDP_OK) {
+            return status;
+        }
         return cddpi_fail(CDDP_ERR_PEER, "process %d, which shares its memory, is gone", pid);
     }
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);

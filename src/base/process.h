@@ -21,6 +21,10 @@ bool cddpi_process_is_alive(int pid, uint64_t start_time);
 /** Whether @p pid is stopped, by a signal or a debugger. False: also if there is none. */
 bool cddpi_process_is_stopped(int pid);
 
+/** Whether /proc is there: without it no process knows of others.
+ *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE: the text says so. */
+CDDP_CHECKED cddp_status cddpi_process_check_proc(void);
+
 /** Memory without a name for other processes of this user, of @p bytes bytes for good: who maps it
  *  meets no end of it. @p name is what /proc shows.
  *  @param out_fd  The caller's, closed on exec.

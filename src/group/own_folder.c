@@ -44,7 +44,10 @@ cddp_status cddpi_own_folder_make(const char *name, char *out, size_t bytes)
         return status;
     }
     if (mkdir(out, 0700) != 0 && errno != EEXIST) {
-        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s", out);
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s (%s)", out,
+                                cddpi_launch_variable("TMPDIR") != NULL
+                                    ? "below TMPDIR, which has to be there"
+                                    : "TMPDIR can name another place than /tmp");
     }
     if (!cddpi_own_folder_is(out, &is_missing)) {
         return cddpi_fail(CDDP_ERR_IO, "join: %s is not a folder of this user alone (mode 0700)",

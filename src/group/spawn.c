@@ -49,10 +49,9 @@ static bool has_failed(const struct spawn *spawn, int r)
 {
     const struct rank *rank = &spawn->ranks[r];
 
-    if (atomic_load(&spawn->job.ends[r].returned) && spawn->job.ends[r].result != 0) {
-        return true;
-    }
-    return rank->is_known ? rank->status != 0 : !atomic_load(&spawn->job.ends[r].returned);
+    /* a program that calls exit(0) half way has not done its part, whatever its status says */
+    return !atomic_load(&spawn->job.ends[r].returned) || spawn->job.ends[r].result != 0 ||
+           (rank->is_known && rank->status != 0);
 }
 
 /* Whether rank @p r failed by itself, and not because it was asked to end. */
@@ -62,6 +61,10 @@ static bool failed_by_itself(const struct spawn *spawn, int r)
 
     if (!rank->has_ended || !has_failed(spawn, r)) {
         return false;
+    }
+    if (rank->was_ended && rank->is_known && rank->status == 0 &&
+        !atomic_load(&spawn->job.ends[r].returned)) {
+        return false; /* it takes SIGTERM, and ends well */
     }
     return !rank->was_ended || !rank->is_known || !WIFSIGNALED(rank->status) ||
            (WTERMSIG(rank->status) != SIGTERM && WTERMSIG(rank->status) != SIGKILL);

@@ -6,6 +6,7 @@
 #include "store/server.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -73,6 +74,26 @@ static bool pass_gate(const struct cddpi_spawn_job *job)
     return got == 1;
 }
 
+/* pthread_exit() in the rank's function: other threads, a group's among them, would keep the
+ * process for ever, and then its status would be 0. */
+static void leave_thread(void *argument)
+{
+    (void)argument;
+    fprintf(stderr, "the thread of the rank's function ended before the function returned\n");
+    fflush(NULL);
+    _exit(1);
+}
+
+static int run_function(const struct cddpi_spawn_job *job, int rank)
+{
+    int result;
+
+    pthread_cleanup_push(leave_thread, NULL);
+    result = job->fn(rank, job->arg);
+    pthread_cleanup_pop(0);
+    return result;
+}
+
 void cddpi_spawn_rank(const struct cddpi_spawn_job *job, int rank)
 {
     struct cddpi_spawn_end *end = &job->ends[rank];
@@ -85,7 +106,7 @@ void cddpi_spawn_rank(const struct cddpi_spawn_job *job, int rank)
     set_environment(job, rank);
     cddpi_store_server_destroy(job->server); /* closes this fork's copies */
     cddpi_error_clear();
-    result = job->fn(rank, job->arg);
+    result = run_function(job, rank);
     end->result = result;
     end->failure = *cddpi_last_failure();
     atomic_store(&end->returned, true);

@@ -10,10 +10,10 @@
 #include "base/env.h"
 #include "base/normal.h"
 #include "base/philox.h"
+#include "base/processors.h"
 #include "nn/model_state.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -119,17 +119,17 @@ static void *make_blocks(void *argument)
 static int threads_of_rank(const struct cddpi_model *model)
 {
     int64_t ranks = model->group != NULL ? cddp_group_local_world_size(model->group) : 1;
-    int64_t share = sysconf(_SC_NPROCESSORS_ONLN) / ranks;
+    int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     int64_t given = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 0);
-    cpu_set_t own;
+    struct cddpi_processors own;
+    int64_t share;
 
     if (given > 0) {
         return (int)given;
     }
-    if (sched_getaffinity(0, sizeof own, &own) != 0) {
-        return 1;
-    }
-    share = share < CPU_COUNT(&own) ? share : CPU_COUNT(&own);
+    cddpi_processors(&own);
+    share = cddpi_processors_within(online, own.quota) / ranks;
+    share = share < own.allowed ? share : own.allowed;
     return share > 1 ? (int)share : 1;
 }
 

@@ -1,11 +1,11 @@
 /* model.c - owns the model's life: creation from a description, the cache of plans, the arena they
  * share, and the smaller calls of model.h. */
 #include "nn/model.h"
+#include "nn/cpu/dnnl.h"
 
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "nn/cpu/dnnl.h"
 #include "nn/model_state.h"
 
 #include <string.h>
@@ -157,12 +157,13 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     if (status == CDDP_OK) {
         status = cddpi_model_create_outputs(model);
     }
+    if (status == CDDP_OK) {
+        status = cddpi_compute_begin();
+    }
     if (status != CDDP_OK) {
         cddpi_model_destroy(model);
         return status;
     }
-    cddpi_compute_threads();
-    cddpi_dnnl_limit();
     *out = model;
     return CDDP_OK;
 }

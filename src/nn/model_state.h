@@ -236,6 +236,9 @@ CDDP_CHECKED cddp_status cddpi_check_batch_kind(const struct cddpi_model *model,
 
 /** Products run on as many threads as $CDDP_THREADS says, else one. */
 void cddpi_compute_threads(void);
+/** That, and where addresses are limited the first product, while there is room: libraries that
+ *  generate code do not check. */
+CDDP_CHECKED cddp_status cddpi_compute_begin(void);
 /** C (m x n) = op(A) op(B) + beta C, row-major and dense, float32; @p beta is 0 or 1, and m or k
  * may be 0. */
 CDDP_CHECKED cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n,

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/number.h"
+#include "base/processors.h"
 #include "base/shell.h"
 #include "base/stack.h"
 #include "base/streams.h"
@@ -19,7 +20,6 @@
 
 #include <cddp/process.h>
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -151,19 +151,16 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
 }
 
 /* No more ranks than cores that this process may use (cddp-run has counted them: hardware threads
- * of one core are one), nor than samples in a batch. */
+ * of one core are one, and quotas count), nor than samples in a batch. */
 static int print_nproc(const struct cddpi_config *config)
 {
     int64_t count = cddpi_env_integer(CDDPI_ENV_AVAILABLE_CORES, 1, INT32_MAX, 0);
-    cpu_set_t cores;
+    struct cddpi_processors processors;
 
-    CPU_ZERO(&cores);
-    if (count == 0 && sched_getaffinity(0, sizeof cores, &cores) == 0) {
-        count = CPU_COUNT(&cores);
-    } else if (count == 0) {
-        count = sysconf(_SC_NPROCESSORS_ONLN);
+    if (count == 0) {
+        cddpi_processors(&processors);
+        count = processors.count;
     }
-    count = count > 0 ? count : 1;
     printf("%lld\n",
            (long long)(count < config->train.batch_size ? count : config->train.batch_size));
     return 0;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/interface.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/own_fd.h"
@@ -200,6 +201,16 @@ static enum attempt check_welcome(struct cddpi_session *session, const uint8_t *
     return ATTEMPT_REFUSED;
 }
 
+/* The server cannot know otherwise why this client goes away. */
+static void tell_version(int fd)
+{
+    uint8_t begin[12];
+
+    cddpi_put_u64(begin, CDDPI_WIRE_MAGIC);
+    cddpi_put_u32(begin + 8, CDDPI_WIRE_VERSION);
+    (void)!send(fd, begin, sizeof begin, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* The text is there for all failures. */
 static enum attempt greet_with(struct cddpi_session *session, struct cddpi_stream *stream,
                                const struct secret *secret, int64_t deadline_ns)
@@ -211,6 +222,9 @@ static enum attempt greet_with(struct cddpi_session *session, struct cddpi_strea
 
     if (attempt == ATTEMPT_OK) {
         attempt = check_hello(hello);
+    }
+    if (attempt == ATTEMPT_REFUSED && cddpi_get_u64(hello) == CDDPI_WIRE_MAGIC) {
+        tell_version(stream->fd);
     }
     if (attempt != ATTEMPT_OK) {
         return attempt;
@@ -382,6 +396,9 @@ cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadl
     bool encrypts_data;
     cddp_status status = parse_address(text, &search.address);
 
+    if (status == CDDP_OK) {
+        status = cddpi_interface_check_loopback(search.address.host);
+    }
     if (status == CDDP_OK) {
         status = cddpi_encryption(token, &encrypts_data);
     }

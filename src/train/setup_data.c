@@ -4,13 +4,13 @@
 
 #include "base/error.h"
 #include "base/memory_left.h"
+#include "base/processors.h"
 #include "data/files/paths.h"
 #include "data/tokenizer/tokenizer.h"
 #include "group/agree.h"
 #include "train/batch_sizes.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -447,14 +447,15 @@ void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cd
 }
 
 /* A thread that shares its only core with compute costs more than it hides. */
-static int loader_threads(int wanted)
+static int loader_threads(int wanted, int ranks)
 {
-    cpu_set_t cores;
+    struct cddpi_processors processors;
 
     if (wanted >= 0) {
         return wanted;
     }
-    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1 ? 0 : 1;
+    cddpi_processors(&processors);
+    return processors.allowed == 1 || (processors.quota > 0 && processors.count <= ranks) ? 0 : 1;
 }
 
 /* The shorter side before the middle is cut out. */
@@ -479,7 +480,9 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
         .seed = (uint64_t)config->train.seed,
         .max_count = (int)most,
-        .threads = loader_threads(config->data.threads),
+        .threads = loader_threads(
+            config->data.threads,
+            trainer->group != NULL ? cddp_group_local_world_size(trainer->group) : 1),
         .prefetch = config->data.prefetch,
         .device = trainer->device,
     };

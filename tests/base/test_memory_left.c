@@ -1,5 +1,6 @@
 /* test_memory_left.c - what the kernel's files say about memory that is left, in all forms in which
  * machines and containers show them. */
+#include "base/control_group.h"
 #include "base/memory_left.h"
 #include "support/folder.h"
 
@@ -26,13 +27,13 @@ static int make_machine(void **state)
     put("/proc/meminfo", "MemTotal:       33554432 kB\nMemFree:  1000 kB\n"
                          "MemAvailable:   16777216 kB\nSwapFree:              0 kB\n");
     put("/proc/vmstat", "nr_free_pages 5\noom_kill 7\n");
-    cddpi_memory_set_root(folder);
+    cddpi_kernel_files_set_root(folder);
     return result;
 }
 
 static int remove_machine(void **state)
 {
-    cddpi_memory_set_root(NULL);
+    cddpi_kernel_files_set_root(NULL);
     return remove_folder(state);
 }
 
@@ -58,7 +59,7 @@ static void what_cannot_be_read_limits_nothing(void **state)
     struct cddpi_memory_left left;
 
     (void)state;
-    cddpi_memory_set_root("nowhere at all");
+    cddpi_kernel_files_set_root("nowhere at all");
     cddpi_memory_left(&left);
     assert_true(left.bytes == UINT64_MAX);
     assert_int_equal(cddpi_memory_need(UINT64_MAX, "all"), CDDP_OK);

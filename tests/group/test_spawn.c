@@ -5,6 +5,7 @@
 #include <cddp/cddp.h>
 
 #include <poll.h>
+#include <pthread.h>
 
 static int sum_rank(int rank, void *argument)
 {
@@ -98,6 +99,65 @@ static void a_rank_that_exits_is_named_and_the_others_are_ended(void **state)
     assert_int_equal(cddp_spawn(exiting_rank, 3, NULL, NULL), CDDP_ERR_PEER);
     assert_string_equal(cddp_last_error(),
                         "rank 2: ended with exit status 9 before its function returned");
+}
+
+static int quiet_rank(int rank, void *argument)
+{
+    cddp_group *group;
+
+    CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
+    if (rank == 2) {
+        if (*(int *)argument == 0) {
+            _exit(0);
+        }
+        pthread_exit(NULL);
+    }
+    return pause_for_ever();
+}
+
+static void a_rank_that_ends_with_0_half_way_is_no_success(void **state)
+{
+    static const char *const texts[] = {
+        "rank 2: ended with exit status 0 before its function returned",
+        "rank 2: ended with exit status 1 before its function returned"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cddp_spawn(quiet_rank, 3, &i, NULL), CDDP_ERR_PEER);
+        assert_string_equal(cddp_last_error(), texts[i]);
+    }
+}
+
+/* It takes SIGTERM and ends well, which is not why the job failed. */
+static void leave_well(int number)
+{
+    (void)number;
+    _exit(0);
+}
+
+static int obeying_rank(int rank, void *argument)
+{
+    char byte;
+
+    if (rank == 1) {
+        CHECK(read(((int *)argument)[0], &byte, 1) == 1); /* when rank 0 listens */
+        return 5;
+    }
+    signal(SIGTERM, leave_well);
+    CHECK(write(((int *)argument)[1], "x", 1) == 1);
+    return pause_for_ever();
+}
+
+static void a_rank_that_ends_with_0_when_asked_is_not_to_blame(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(cddp_spawn(obeying_rank, 2, ends, NULL), CDDP_ERR_PEER);
+    assert_string_equal(cddp_last_error(), "rank 1: its function returned 5");
+    close(ends[0]);
+    close(ends[1]);
 }
 
 /* Rank 1 is killed in the middle of a job; its peers fail because of it, perhaps first. */
@@ -260,6 +320,8 @@ int main(void)
         cmocka_unit_test(a_rank_that_fails_gives_its_text_and_status),
         cmocka_unit_test(a_rank_that_fails_without_a_word_is_named),
         cmocka_unit_test(a_rank_that_exits_is_named_and_the_others_are_ended),
+        cmocka_unit_test(a_rank_that_ends_with_0_half_way_is_no_success),
+        cmocka_unit_test(a_rank_that_ends_with_0_when_asked_is_not_to_blame),
         cmocka_unit_test(a_rank_that_a_signal_kills_is_the_one_that_is_named),
         cmocka_unit_test(a_rank_that_does_not_listen_is_killed_after_the_grace_period),
         cmocka_unit_test(ranks_that_hang_are_ended_at_the_deadline),

@@ -1,7 +1,9 @@
 /* launcher_rank.c - what test_launcher starts where a shell will not do.
  *
  *     launcher_rank failure          wait in the job's store for the text of a failure, print it
- *     launcher_rank no-pidfd CMD...  run CMD as on a kernel without pidfd_open() */
+ *     launcher_rank no-pidfd CMD...    run CMD as on a kernel without pidfd_open()
+ *     launcher_rank no-prctl CMD...    run CMD where no process can bind its life to its parent's
+ *     launcher_rank no-signalfd CMD... run CMD without signalfd() */
 #include <cddp/store.h>
 
 #include <errno.h>
@@ -45,12 +47,16 @@ static int print_failure(void)
     return status == CDDP_OK ? 0 : 1;
 }
 
-static int run_without_pidfd(char **command)
+/* The call @p number with the first argument @p first; -1: with any. */
+static int run_without(char **command, unsigned number, long first, unsigned error)
 {
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | (first < 0 ? BPF_JGE : BPF_JEQ) | BPF_K,
+                 (unsigned)(first < 0 ? 0 : first), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
@@ -76,7 +82,13 @@ int main(int argc, char **argv)
         _exit(status);
     }
     if (argc > 2 && strcmp(argv[1], "no-pidfd") == 0) {
-        return run_without_pidfd(argv + 2);
+        return run_without(argv + 2, SYS_pidfd_open, -1, ENOSYS);
+    }
+    if (argc > 2 && strcmp(argv[1], "no-prctl") == 0) {
+        return run_without(argv + 2, SYS_prctl, PR_SET_PDEATHSIG, EPERM);
+    }
+    if (argc > 2 && strcmp(argv[1], "no-signalfd") == 0) {
+        return run_without(argv + 2, SYS_signalfd4, -1, EPERM);
     }
     return 2;
 }

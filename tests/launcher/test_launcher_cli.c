@@ -1,4 +1,5 @@
 /* test_launcher_cli.c - cddp-run's command line, and what ranks are given. */
+#include "support/control_group.h"
 #include "support/launcher.h"
 
 #include <sched.h>
@@ -112,6 +113,52 @@ static void ranks_may_outnumber_cores(void **state)
 
         snprintf(line, sizeof line, "[%d] rank %d of 7\n", rank, rank);
         assert_out(&job, line);
+    }
+    launcher_end(&job);
+}
+
+/* One processor's time of two or more. */
+static void a_quota_of_the_control_group_counts_for_ranks_threads_and_check(void **state)
+{
+    static const char script[] =
+        "echo 0 >$1/cgroup.procs; $0 -- sh -c 'echo $WORLD_SIZE $OMP_NUM_THREADS' >ranks; "
+        "$0 --nproc 1 --dry-run -- true >dry; $0 --check >check; "
+        "env -u CDDP_AVAILABLE_CORES $2 --print-nproc $CDDP_TEST_SOURCE/examples/lenet.conf >nproc";
+    static const char *const files[] = {"ranks", "dry", "check", "nproc"};
+    const char *group = NULL;
+    struct launched job = {0};
+    char train[4096];
+    char *texts[4];
+    cpu_set_t mask;
+
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
+    if (CPU_COUNT(&mask) > 1) {
+        group = support_control_group("cpu", "cpu.cfs_quota_us");
+    }
+    if (group == NULL) {
+        print_message("one processor only, or no control group can be made here\n");
+        skip();
+    }
+    support_set_quota(group, "100000");
+    snprintf(train, sizeof train, "%s", launcher_path("src/cddp-train"));
+    job.dir = support_mkdtemp();
+    launcher_start_program(&job, "sh",
+                           (const char *const[]){"-c", script, launcher_path("launcher/cddp-run"),
+                                                 group, train, NULL});
+    launcher_wait(&job);
+    rmdir(group);
+    for (int i = 0; i < 4; i++) {
+        texts[i] = launcher_read(job.dir, files[i]);
+    }
+    assert_string_equal(texts[0], "1 1\n");
+    launcher_need_text(texts[1], "this machine gives 1 of ", "--dry-run");
+    launcher_need_text(texts[1], " 1.0 of ", "--dry-run");
+    launcher_need_text(texts[2], "this process may use 1 of ", "--check");
+    launcher_need_text(texts[2], group, "--check");
+    assert_string_equal(texts[3], "1\n");
+    for (int i = 0; i < 4; i++) {
+        free(texts[i]);
     }
     launcher_end(&job);
 }
@@ -362,6 +409,7 @@ int main(void)
         cmocka_unit_test(threads_that_the_user_set_are_kept),
         cmocka_unit_test(ranks_read_nothing_and_share_no_descriptor_but_the_pipe_for_reports),
         cmocka_unit_test(ranks_may_outnumber_cores),
+        cmocka_unit_test(a_quota_of_the_control_group_counts_for_ranks_threads_and_check),
         cmocka_unit_test(ranks_are_bound_to_cores_of_their_own),
         cmocka_unit_test(a_program_that_is_missing_is_named_once),
         cmocka_unit_test(a_script_without_interpreter_is_named_once),

@@ -2,7 +2,10 @@
  * all machines are this one. */
 #include "support/launcher.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 enum { MAX_NODES = 3 };
 
@@ -196,6 +199,97 @@ static void ranks_of_a_later_node_write_to_stderr_like_those_of_the_first(void *
     assert_err(&fleet.nodes[1], "[3] up 3\n");
     assert_int_equal(launcher_count(fleet.nodes[1].err, "] the disk\n"), 1);
     assert_err(&fleet.nodes[1], "1 other rank said the same");
+    end(&fleet);
+}
+
+/* While its output waits, only the ranks of this node are no longer read: there are no others here.
+ */
+static void a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another(void **state)
+{
+    static const char rank[] = "[ $RANK != 0 ] || head -c 9000000 /dev/zero";
+    struct fleet fleet;
+    char script[5000];
+
+    (void)state;
+    begin(&fleet);
+    START(&fleet, 1, "2", "1", "--nproc", "60", "--", "sh", "-c", rank);
+    snprintf(script, sizeof script,
+             "{ \"$0\" --nnodes 2 --node-rank 0 --rdzv %s --nproc 1 -- sh -c '%s'; echo $? >got; } "
+             "| { sleep 1; wc -c; }; exit $(cat got)",
+             fleet.url, rank);
+    launcher_start_program(
+        &fleet.nodes[0], "sh",
+        (const char *const[]){"-c", script, launcher_path("launcher/cddp-run"), NULL});
+    assert_all_end_with(&fleet, 2, 0);
+    assert_out(&fleet.nodes[0], "9000000\n");
+    end(&fleet);
+}
+
+/* Only the node itself would know, and who refused it. */
+static void a_node_with_another_token_is_told_of_on_all(void **state)
+{
+    static const char refused[] = "127.0.0.1 (it does not know the job's token)";
+    struct fleet fleet;
+
+    (void)state;
+    begin_tcp(&fleet);
+    START(&fleet, 0, "3", "0", "--timeout", "6", "--nproc", "1", "--", "true");
+    START(&fleet, 1, "3", "1", "--timeout", "6", "--nproc", "1", "--", "true");
+    setenv("CDDP_TOKEN", "fedcba9876543210", 1);
+    START(&fleet, 2, "3", "2", "--timeout", "6", "--nproc", "1", "--", "true");
+    launcher_await_text(fleet.nodes[1].dir, "err", refused);
+    launcher_need_absence(launcher_read(fleet.nodes[1].dir, "err"), "did not come", "stderr");
+    wait_all(&fleet, 3);
+    for (int i = 0; i < 2; i++) {
+        assert_err(&fleet.nodes[i], "of 3 nodes these did not come within 6 s: 2 (these did: ");
+        assert_err(&fleet.nodes[i], "this token? The job's store has refused ");
+        assert_err(&fleet.nodes[i], refused);
+    }
+    assert_err(&fleet.nodes[2], "token");
+    end(&fleet);
+}
+
+/* As another version's cddp-run: it sees that the store's is not its own, says its own, and goes.
+ */
+static void come_with_another_version(uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    unsigned char hello[12]; /* a magic number, and the version */
+    int fd = -1;
+
+    for (int waited_ms = 0; waited_ms < SUPPORT_TIMEOUT_MS; waited_ms += 10) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) {
+            break;
+        }
+        close(fd);
+        support_sleep_ms(10);
+    }
+    assert_int_equal(recv(fd, hello, sizeof hello, MSG_WAITALL), sizeof hello);
+    hello[8] ^= 64;
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    while (recv(fd, hello, sizeof hello, 0) > 0) { /* to its end: what is not read is a reset */
+    }
+    close(fd);
+}
+
+static void a_node_of_another_version_is_told_of_on_all(void **state)
+{
+    static const char refused[] = "127.0.0.1 (it speaks another version of the protocol)";
+    struct fleet fleet;
+
+    (void)state;
+    begin_tcp(&fleet);
+    START(&fleet, 0, "3", "0", "--timeout", "4", "--nproc", "1", "--", "true");
+    START(&fleet, 1, "3", "1", "--timeout", "4", "--nproc", "1", "--", "true");
+    come_with_another_version((uint16_t)atoi(strrchr(fleet.url, ':') + 1));
+    launcher_await_text(fleet.nodes[1].dir, "err", refused);
+    wait_all(&fleet, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_err(&fleet.nodes[i], "this token? The job's store has refused ");
+        assert_err(&fleet.nodes[i], refused);
+    }
     end(&fleet);
 }
 
@@ -512,6 +606,36 @@ static void a_node_that_gives_no_sign_of_life_is_named(void **state)
     }
 }
 
+/* Its rank ends as cddp-train does after a request to stop, which came from the ranks elsewhere. */
+static void a_node_that_slept_says_that_the_others_went_on(void **state)
+{
+    static const char rank[] = "echo $PPID >$SHARED/parent$RANK; while [ ! -e $SHARED/go ]; do "
+                               "sleep 0.02; done; exit 3";
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct fleet fleet;
+        pid_t supervisor;
+
+        begin(&fleet);
+        setenv("CDDP_HEARTBEAT_MS", "2000", 1);
+        START(&fleet, 0, "2", "0", "--nproc", "1", "--grace", "0.2", "--", "sh", "-c", rank);
+        START(&fleet, 1, "2", "1", "--nproc", "1", "--grace", "0.2", "--", "sh", "-c", rank);
+        (void)supervisor_of(&fleet, 1 - i);
+        supervisor = supervisor_of(&fleet, i);
+        kill(supervisor, SIGSTOP);
+        launcher_await_text(fleet.nodes[1 - i].dir, "err", " is lost: ");
+        launcher_write(fleet.folder, "go", "");
+        kill(supervisor, SIGCONT);
+        wait_all(&fleet, 2);
+        assert_int_equal(fleet.nodes[i].exit_status, 1);
+        assert_err(&fleet.nodes[i], "cddp-run: this host did not answer for ");
+        assert_err(&fleet.nodes[i], " s, so the others went on without it\n");
+        assert_no_err(&fleet.nodes[1 - i], "so the others went on");
+        end(&fleet);
+    }
+}
+
 /* Longer than with the shortest limit, so that this also shows which one counts. */
 static void a_node_that_is_frozen_for_less_than_the_limit_goes_on(void **state)
 {
@@ -711,6 +835,9 @@ int main(void)
         cmocka_unit_test(every_rank_knows_its_place_with_unequal_numbers),
         cmocka_unit_test(nodes_without_a_rank_are_numbered_as_they_come),
         cmocka_unit_test(ranks_of_a_later_node_write_to_stderr_like_those_of_the_first),
+        cmocka_unit_test(a_slow_reader_of_one_node_does_no_harm_with_many_ranks_on_another),
+        cmocka_unit_test(a_node_with_another_token_is_told_of_on_all),
+        cmocka_unit_test(a_node_of_another_version_is_told_of_on_all),
         cmocka_unit_test(the_nodes_that_did_not_come_are_named),
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
@@ -725,6 +852,7 @@ int main(void)
         cmocka_unit_test(the_cause_is_named_also_where_it_is_another_nodes),
         cmocka_unit_test(a_node_whose_supervisor_is_killed_is_named),
         cmocka_unit_test(a_node_that_gives_no_sign_of_life_is_named),
+        cmocka_unit_test(a_node_that_slept_says_that_the_others_went_on),
         cmocka_unit_test(a_node_that_is_frozen_for_less_than_the_limit_goes_on),
         cmocka_unit_test(a_signal_to_one_node_reaches_the_ranks_of_all),
         cmocka_unit_test(all_nodes_restart_together),

@@ -44,9 +44,9 @@ static void a_full_disk_under_a_log_is_said_once(void **state)
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     assert_string_equal(job.out, "a\nb\nc\n");
-    assert_string_equal(job.err,
-                        "cddp-run: cannot write ./rank-0.log: File too large; the run goes "
-                        "on without it\n");
+    assert_string_equal(
+        job.err, "cddp-run: cannot write ./rank-0.log: File too large (ulimit -f); the run goes "
+                 "on without it\n");
     launcher_end(&job);
 }
 

@@ -11,10 +11,10 @@ void support_set_memory(const char *machine, unsigned kilobytes)
     snprintf(path, sizeof path, "%s/proc/meminfo", machine);
     snprintf(text, sizeof text, "MemAvailable: %u kB\n", kilobytes);
     support_write_file(path, text, strlen(text));
-    cddpi_memory_set_root(machine);
+    cddpi_kernel_files_set_root(machine);
 }
 
 void support_end_memory(void)
 {
-    cddpi_memory_set_root(NULL);
+    cddpi_kernel_files_set_root(NULL);
 }

@@ -304,7 +304,7 @@ static void a_full_disk_costs_the_run_but_no_older_checkpoint(void **state)
     assert_says(&run, "err", 0, "warning: checkpoint of step 15");
     assert_says(&run, "err", 0, "training goes on");
     assert_says(&run, "err", 0, "cddp-train: rank 0: checkpoint of step 20");
-    assert_says(&run, "err", 0, "File too large");
+    assert_says(&run, "err", 0, "File too large (ulimit -f)");
     options.file_bytes = 0;
     run = run_well(&options);
     assert_says(&run, "err", 0, "step-00000010: step 10");

@@ -2,6 +2,7 @@
 #include "data/files/growable_mapping.h"
 
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -34,7 +35,7 @@ cddp_status cddpi_growable_mapping_create(const char *path, size_t bytes, bool s
     if (shareable) {
         mapping.fd = memfd_create("cddp-data", MFD_CLOEXEC | MFD_ALLOW_SEALING); /* or private */
     }
-    if (mapping.fd >= 0 && ftruncate(mapping.fd, (off_t)bytes) != 0) {
+    if (mapping.fd >= 0 && cddpi_file_resize(mapping.fd, bytes) != 0) {
         goto fail;
     }
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -62,7 +63,7 @@ cddp_status cddpi_growable_mapping_resize(const char *path, size_t bytes,
     if (bytes == mapping->bytes) {
         return CDDP_OK;
     }
-    if (mapping->fd >= 0 && ftruncate(mapping->fd, (off_t)bytes) != 0) {
+    if (mapping->fd >= 0 && cddpi_file_resize(mapping->fd, bytes) != 0) {
         return no_mapping(path, bytes);
     }
     memory = mremap(mapping->data, mapping->bytes, bytes, MREMAP_MAYMOVE);

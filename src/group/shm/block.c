@@ -2,7 +2,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
+#include "base/processors.h"
 #include "group/link.h"
 #include "group/shm/shm.h"
 
@@ -255,6 +257,7 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
 
 void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out)
 {
+    struct cddpi_processors processors;
     cpu_set_t all;
 
     CPU_ZERO(&all);
@@ -264,6 +267,10 @@ void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out)
     out->ranks = shm->size;
     out->all = CPU_COUNT(&all);
     out->own = CPU_COUNT(&shm->me->cores);
+    /* ranks of one machine share the quota of a container or a service */
+    cddpi_processors(&processors);
+    out->all = cddpi_processors_within(out->all, processors.quota);
+    out->own = out->own < out->all ? out->own : out->all;
 }
 
 static void exits(struct cddpi_backend *shm)

@@ -1,6 +1,7 @@
 /* segment.c - owns memory of cddp_group_alloc(): a memfd of each rank, mapped by all of them. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "group/shm/shm.h"
 

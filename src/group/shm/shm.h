@@ -8,6 +8,7 @@
 #define CDDPI_GROUP_SHM_SHM_H
 
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "group/call.h"
 #include "group/transports.h"
 #include "kernels/cpu/reduce.h"
@@ -21,7 +22,7 @@ enum {
     SHM_RING_BYTES = 256 << 10,  /* of messages that are under way from a rank to another */
     SHM_SEND_BUFFERS = 256,      /* of each rank at most, of SHM_CHUNK_BYTES */
     SHM_PAGE_BYTES = 4096,
-    SHM_MAX_RANKS = 512,
+    SHM_MAX_RANKS = CDDPI_MACHINE_RANKS,
     SHM_TEXT_BYTES = 1024
 };
 

@@ -4,12 +4,15 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory_left.h"
 #include "kernels/cpu/isa.h"
 #include "nn/model_state.h"
 
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
+
+enum { CODE_BYTES = 8 << 20 }; /* for the code that oneDNN generates, which it does not check */
 
 cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what)
 {
@@ -242,6 +245,9 @@ cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi
     told.reference = cddpi_dnnl_is_reference(cddpi_dnnl_name(desc));
     status = part->what != NULL ? cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told) : CDDP_OK;
     if (status == CDDP_OK) {
+        status = cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN");
+    }
+    if (status == CDDP_OK) {
         status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive");
     }
     if (status == CDDP_OK && bytes > 0) {
@@ -266,6 +272,9 @@ cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cd
     if (status == CDDP_OK && cddpi_dnnl_is_reference(cddpi_dnnl_name(primitive->desc))) {
         cddpi_primitive_fini(primitive);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "reorder: oneDNN has no kernel for it");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN");
     }
     if (status == CDDP_OK) {
         status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, primitive->desc),
