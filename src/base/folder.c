@@ -1,4 +1,5 @@
-/* folder.c - makes folders. (Those of checkpoints are made and flushed in src/checkpoint/file.c.)
+/* folder.c - makes folders, and reads their names. (Those of checkpoints are made and flushed in
+ * src/checkpoint/file.c.)
  */
 #include "base/folder.h"
 
@@ -30,4 +31,29 @@ cddp_status cddpi_folder_make(const char *path)
     }
     cddpi_free(part);
     return status;
+}
+
+cddp_status cddpi_folder_open(const char *path, DIR **out)
+{
+    *out = opendir(path);
+    return *out != NULL ? CDDP_OK
+                        : cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND
+                                                                               : CDDP_ERR_IO,
+                                           errno, "%s", path);
+}
+
+cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out)
+{
+    const struct dirent *entry;
+
+    do {
+        errno = 0;
+        entry = readdir(folder);
+    } while (entry != NULL &&
+             (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    if (entry == NULL && errno != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "list the folder %s", path);
+    }
+    *out = entry != NULL ? entry->d_name : NULL;
+    return CDDP_OK;
 }

@@ -1,11 +1,22 @@
-/* folder.h - making folders. Any thread. */
+/* folder.h - making and reading folders. Any thread. */
 #ifndef CDDPI_FOLDER_H
 #define CDDPI_FOLDER_H
 
 #include <cddp/status.h>
 
+#include <dirent.h>
+
 /** Make @p path and what is missing above it, as mkdir -p does; "" is nothing to make.
  *  @return CDDP_OK, CDDP_ERR_IO (names the folder), CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_folder_make(const char *path);
+
+/** Open the folder @p path to read its names. Only CDDP_ERR_NOT_FOUND means that there is none (it
+ * is missing, or no folder); all else, CDDP_ERR_IO, says that there may be one. */
+CDDP_CHECKED cddp_status cddpi_folder_open(const char *path, DIR **out);
+
+/** The next name in @p folder, which errors call @p path, but not "." and ".."; NULL: there are no
+ *  more. The name is valid until the next call. A name that cannot be read is an error: it is not
+ *  the end. */
+CDDP_CHECKED cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out);
 
 #endif

@@ -114,6 +114,18 @@ static cddp_status note_skipped(char **skipped)
     return CDDP_OK;
 }
 
+/* Whether the last failure says that a snapshot is broken: its contents are wrong, or its disk is.
+ * Others, such as no right to read it or no descriptors left, may pass: taking an older snapshot
+ * for them would throw work away. */
+static bool is_broken(cddp_status status)
+{
+    int error_number = cddpi_last_errno();
+
+    return status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND ||
+           (status == CDDP_ERR_IO && (error_number == EIO || error_number == ENOTDIR ||
+                                      error_number == ELOOP || error_number == EISDIR));
+}
+
 /* Try @p entries in turn. Broken ones are noted in @p skipped; other failures end the search. */
 static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry *entries,
                               size_t count, char **out_path, char **skipped)
@@ -135,7 +147,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
             return CDDP_OK;
         }
         cddpi_free(path);
-        if (status == CDDP_ERR_NO_MEMORY) {
+        if (!is_broken(status)) {
             return status;
         }
         status = note_skipped(skipped);

@@ -6,31 +6,16 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "checkpoint/snapshot.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/run_dir.h"
 #include "train/stages/stages.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static bool holds_snapshots(const char *dir)
-{
-    DIR *folder = opendir(dir);
-    struct dirent *entry;
-    bool found = false;
-
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        found = found || strncmp(entry->d_name, "step-", 5) == 0;
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return found;
-}
 
 /* Whether @p dir is where this run's checkpoints go, and no other run's. */
 static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
@@ -41,18 +26,18 @@ static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
            stat(dir, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
-/* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken
- * is an error: starting anew would hide it. */
+/* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken,
+ * or cannot be read now, is an error: starting anew would hide it. */
 static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
 {
     char *skipped = NULL;
-    cddp_status status;
+    bool has_some = false;
+    cddp_status status = cddpi_snapshot_any(dir, &has_some);
 
     *out = NULL;
-    status = is_held(trainer, dir) ? cddp_snapshot_recover(dir, out, &skipped)
-                                   : cddp_snapshot_find(dir, out, &skipped);
-    if ((status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO) && !holds_snapshots(dir)) {
-        return CDDP_OK; /* also what is no folder */
+    if (status == CDDP_OK && has_some) {
+        status = is_held(trainer, dir) ? cddp_snapshot_recover(dir, out, &skipped)
+                                       : cddp_snapshot_find(dir, out, &skipped);
     }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "train.resume");
@@ -135,26 +120,30 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
 
 /* Whether cddp-run has started this job again after it had begun to train: then what the run's
  * folder holds is its own, and beginning anew would throw that away. */
-static bool is_restarted(const struct cddpi_trainer *trainer)
+static cddp_status find_restart(const struct cddpi_trainer *trainer, bool *out)
 {
     const char *job = cddpi_env(CDDPI_ENV_JOB);
 
-    return cddp_group_generation(trainer->group) > 0 && job != NULL &&
-           cddpi_metrics_has_job(trainer->config->train.run_dir, job);
+    *out = false;
+    return cddp_group_generation(trainer->group) > 0 && job != NULL
+               ? cddpi_metrics_has_job(trainer->config->train.run_dir, job, out)
+               : CDDP_OK;
 }
 
 /* Rank 0: find, check, load. @p out_found  Whether there was one. */
 static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 {
     const struct cddpi_config *config = trainer->config;
-    bool automatic = strcmp(config->train.resume, "auto") == 0 || is_restarted(trainer);
+    bool automatic = strcmp(config->train.resume, "auto") == 0;
+    bool is_restart = false;
     char *path = NULL;
     cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held);
 
-    if (status != CDDP_OK) {
-        return status;
+    if (status == CDDP_OK) {
+        status = find_restart(trainer, &is_restart);
     }
-    if (automatic) {
+    automatic = automatic || is_restart;
+    if (status == CDDP_OK && automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
     }
     if (status == CDDP_OK && path == NULL && strcmp(config->train.resume, "auto") != 0 &&

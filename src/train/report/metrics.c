@@ -50,30 +50,47 @@ static bool keep_line(struct cut *cut, const char *line, size_t bytes)
     return keep;
 }
 
-bool cddpi_metrics_has_job(const char *dir, const char *job)
+static bool is_of_job(const char *line, size_t bytes, const char *job)
+{
+    json_t *object = json_loadb(line, bytes, 0, NULL);
+    const char *text = json_string_value(json_object_get(object, "job"));
+    bool found = text != NULL && strcmp(text, job) == 0;
+
+    json_decref(object);
+    return found;
+}
+
+cddp_status cddpi_metrics_has_job(const char *dir, const char *job, bool *out)
 {
     char *path = cddpi_format("%s/metrics.jsonl", dir);
     FILE *file = path != NULL ? fopen(path, "re") : NULL;
     char *line = NULL;
     size_t room = 0;
     ssize_t bytes;
-    bool found = false;
+    cddp_status status = CDDP_OK;
 
-    while (file != NULL && !found && (bytes = getline(&line, &room, file)) > 0) {
-        if (strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0) {
-            json_t *object = json_loadb(line, (size_t)bytes, 0, NULL);
-            const char *text = json_string_value(json_object_get(object, "job"));
-
-            found = text != NULL && strcmp(text, job) == 0;
-            json_decref(object);
+    *out = false;
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    }
+    if (file == NULL) {
+        if (errno != ENOENT && errno != ENOTDIR) {
+            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
         }
+        cddpi_free(path);
+        return status;
+    }
+    while (!*out && (bytes = getline(&line, &room, file)) > 0) {
+        *out = strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0 &&
+               is_of_job(line, (size_t)bytes, job);
+    }
+    if (!*out && !feof(file)) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
     }
     free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
+    fclose(file);
     cddpi_free(path);
-    return found;
+    return status;
 }
 
 static cddp_status put_kept(void *context, struct cddpi_writer *writer)

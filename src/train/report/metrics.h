@@ -19,8 +19,9 @@ CDDP_CHECKED cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool
                                             struct cddpi_metrics **out);
 /** Whether there was an evaluation of the very step that the file was cut after. */
 bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics);
-/** Whether the metrics in @p dir have the line of a run that @p job (CDDP_JOB) began. */
-bool cddpi_metrics_has_job(const char *dir, const char *job);
+/** Whether the metrics in @p dir have the line of a run that @p job (CDDP_JOB) began. That they
+ *  cannot be read is an error, not "no". */
+CDDP_CHECKED cddp_status cddpi_metrics_has_job(const char *dir, const char *job, bool *out);
 /** Whether the file is still there under its name. */
 bool cddpi_metrics_is_there(const struct cddpi_metrics *metrics);
 /** Let the same numbers go to @p prometheus, which is the metrics' from now on. */

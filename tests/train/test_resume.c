@@ -1,0 +1,222 @@
+/* test_resume.c - a run begins anew only where there is none to go on with: what cannot be read, is
+ * another's or is through already is told, and nothing is moved aside. */
+#include "support/launcher.h"
+#include "support/train.h"
+
+#include <errno.h>
+
+static struct run_options steps(const char *run_dir, const char *most)
+{
+    return (struct run_options){.ranks = 1,
+                                .arguments = {run_dir_argument(run_dir), most, "train.resume=auto",
+                                              "train.tensorboard=false"}};
+}
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define NEED_FAILING_CALLS()                                                                       \
+    print_message("a sanitizer wants to be loaded before the calls that fail\n");                  \
+    skip()
+#else
+#define NEED_FAILING_CALLS()
+#endif
+
+/* From now on programs meet @p error_number at paths that end with @p path. */
+static void let_fail(const char *path, int error_number, const char *lists)
+{
+    setenv("LD_PRELOAD", launcher_path("tests/libfailing_calls.so"), 1);
+    setenv("FAILING_PATH", path, 1);
+    support_setenv_number("FAILING_ERRNO", error_number);
+    if (lists != NULL) {
+        setenv("FAILING_LISTS", lists, 1);
+    }
+}
+
+static void let_be(void)
+{
+    unsetenv("LD_PRELOAD");
+    unsetenv("FAILING_PATH");
+    unsetenv("FAILING_LISTS");
+}
+
+/* The run in @p run_dir is untouched, and goes on from step 2. */
+static void assert_untouched(const char *run_dir)
+{
+    struct run_options options = steps(run_dir, "train.max_steps=3");
+    struct run run;
+
+    assert_int_not_equal(access(in_work("%s/earlier-1", run_dir), F_OK), 0);
+    assert_int_equal(access(in_work("%s/metrics.jsonl", run_dir), F_OK), 0);
+    assert_int_equal(access(in_work("%s/report.html", run_dir), F_OK), 0);
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "step-00000002: step 2");
+}
+
+static void checkpoints_that_cannot_be_read_are_not_taken_for_none(void **state)
+{
+    static const int errors[] = {EACCES, EIO, ESTALE, EMFILE, ENFILE, ENOMEM, ETIMEDOUT};
+    char text[128];
+
+    (void)state;
+    NEED_FAILING_CALLS();
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        for (int lists = 0; lists < 2; lists++) {
+            char *name = argument("unread-%d-%d", (int)i, lists);
+            struct run_options options = steps(name, "train.max_steps=2");
+            struct run run;
+
+            run_well(&options);
+            let_fail("/checkpoints", errors[i], lists != 0 ? "1" : NULL);
+            run = run_badly(&options);
+            let_be();
+            assert_says(&run, "err", 0, strerror_r(errors[i], text, sizeof text));
+            assert_says(&run, "err", 0, "checkpoints");
+            assert_untouched(name);
+        }
+    }
+}
+
+static void a_folder_of_a_run_that_cannot_be_read_is_left_alone(void **state)
+{
+    struct run_options options = steps("shut", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    NEED_FAILING_CALLS();
+    run_well(&options);
+    options.arguments[2] = "train.resume=none";
+    let_fail("/shut", EACCES, NULL);
+    run = run_badly(&options);
+    let_be();
+    assert_says(&run, "err", 0, "/shut: Permission denied");
+    assert_untouched("shut");
+}
+
+static void a_whole_checkpoint_that_cannot_be_opened_is_not_passed_over(void **state)
+{
+    struct run_options options = steps("newest", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    NEED_FAILING_CALLS();
+    options.arguments[4] = "train.checkpoint_steps=1";
+    run_well(&options);
+    let_fail("step-00000002/model.safetensors", ESTALE, NULL);
+    run = run_badly(&options);
+    let_be();
+    assert_says(&run, "err", 0, "step-00000002/model.safetensors: Stale file handle");
+    assert_untouched("newest");
+}
+
+static void what_cannot_be_put_aside_stays_whole(void **state)
+{
+    struct run_options options = steps("kept", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    NEED_FAILING_CALLS();
+    run_well(&options);
+    options.arguments[2] = "train.resume=none";
+    let_fail("/kept", EIO, "1");
+    run = run_badly(&options);
+    let_be();
+    assert_says(&run, "err", 0, "/kept: Input/output error");
+    assert_untouched("kept");
+}
+
+static void list_begins_with(const char *path, const char *name, bool is_there)
+{
+    char *whole = argument("%s/%s", path, name);
+
+    if ((access(whole, F_OK) == 0) != is_there) {
+        fail_msg("%s %s", whole, is_there ? "is missing" : "is there");
+    }
+}
+
+/* What is made beforehand for checkpoints, by a user whose large disk is elsewhere. */
+static void checkpoints_made_beforehand_as_a_link_are_used(void **state)
+{
+    struct run_options options = steps("linked", "train.max_steps=2");
+    char *disk = argument("%s", in_work("large-disk"));
+    struct run run;
+
+    (void)state;
+    options.arguments[2] = "train.resume=none";
+    assert_int_equal(mkdir(disk, 0700), 0);
+    assert_int_equal(mkdir(in_work("linked"), 0700), 0);
+    assert_int_equal(symlink(disk, in_work("linked/checkpoints")), 0);
+    run_well(&options);
+    list_begins_with(disk, "step-00000002", true);
+    list_begins_with(in_work("linked"), "earlier-1", false);
+    /* a second run puts the first aside, on its disk, and uses the disk, too */
+    support_write_file(argument("%s/notes", disk), "mine", 4);
+    options.arguments[1] = "train.max_steps=3";
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "the earlier run in ");
+    list_begins_with(disk, "step-00000002", false);
+    list_begins_with(disk, "step-00000003", true);
+    list_begins_with(disk, "notes", true);
+    list_begins_with(in_work("linked/earlier-1/checkpoints"), "step-00000002", true);
+    list_begins_with(in_work("linked/earlier-1"), "metrics.jsonl", true);
+    /* and the first can be gone on with */
+    options.arguments[0] = run_dir_argument("from-linked");
+    options.arguments[2] = argument("train.resume=%s", in_work("linked/earlier-1"));
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "step-00000002: step 2");
+}
+
+static void an_empty_folder_of_checkpoints_is_no_earlier_run(void **state)
+{
+    struct run_options options = steps("empty", "train.max_steps=2");
+
+    (void)state;
+    assert_int_equal(mkdir(in_work("empty"), 0700), 0);
+    assert_int_equal(mkdir(in_work("empty/checkpoints"), 0700), 0);
+    run_well(&options);
+    list_begins_with(in_work("empty"), "earlier-1", false);
+}
+
+static void a_link_to_a_disk_that_is_away_ends_the_run_before_it_trains(void **state)
+{
+    struct run_options options = steps("away", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    assert_int_equal(mkdir(in_work("away"), 0700), 0);
+    assert_int_equal(symlink(in_work("no-such-disk"), in_work("away/checkpoints")), 0);
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "away/checkpoints is a link to what is not there");
+}
+
+static void a_run_that_cannot_be_put_aside_whole_stays_where_it_was(void **state)
+{
+    struct run_options options = steps("halfway", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    NEED_FAILING_CALLS();
+    run_well(&options);
+    options.arguments[2] = "train.resume=none";
+    for (int i = 0; i < 2; i++) { /* whichever is moved last */
+        let_fail(i == 0 ? "earlier-1/checkpoints" : "earlier-1/metrics.jsonl", EBUSY, NULL);
+        run = run_badly(&options);
+        let_be();
+        assert_says(&run, "err", 0, "Device or resource busy");
+    }
+    assert_untouched("halfway");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checkpoints_that_cannot_be_read_are_not_taken_for_none),
+        cmocka_unit_test(a_folder_of_a_run_that_cannot_be_read_is_left_alone),
+        cmocka_unit_test(a_whole_checkpoint_that_cannot_be_opened_is_not_passed_over),
+        cmocka_unit_test(what_cannot_be_put_aside_stays_whole),
+        cmocka_unit_test(checkpoints_made_beforehand_as_a_link_are_used),
+        cmocka_unit_test(an_empty_folder_of_checkpoints_is_no_earlier_run),
+        cmocka_unit_test(a_link_to_a_disk_that_is_away_ends_the_run_before_it_trains),
+        cmocka_unit_test(a_run_that_cannot_be_put_aside_whole_stays_where_it_was),
+    };
+
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}
