@@ -3,13 +3,13 @@
 #include "train/resume.h"
 
 #include "base/alloc.h"
-#include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
+#include "train/job_names.h"
 #include "train/run_dir.h"
 #include "train/stages/stages.h"
 
@@ -118,16 +118,24 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
                : status;
 }
 
-/* Whether cddp-run has started this job again after it had begun to train: then what the run's
+/* Whether a launcher has started this job again after it had begun to train: then what the run's
  * folder holds is its own, and beginning anew would throw that away. */
-static cddp_status find_restart(const struct cddpi_trainer *trainer, bool *out)
+static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
 {
-    const char *job = cddpi_env(CDDPI_ENV_JOB);
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_job_name names[CDDPI_JOB_NAMES];
+    int count = cddpi_job_names(names);
+    const struct cddpi_job_name *found = NULL;
+    cddp_status status = cddpi_metrics_find_job(config->train.run_dir, names, count, &found);
 
-    *out = false;
-    return cddp_group_generation(trainer->group) > 0 && job != NULL
-               ? cddpi_metrics_has_job(trainer->config->train.run_dir, job, out)
-               : CDDP_OK;
+    *out = found != NULL;
+    if (found != NULL && strcmp(config->train.resume, "auto") != 0) {
+        cddpi_progress_line(&trainer->progress,
+                            "the job that began the run in %s (%s) is started again, so the run "
+                            "goes on",
+                            config->train.run_dir, found->text);
+    }
+    return status;
 }
 
 /* Rank 0: find, check, load. @p out_found  Whether there was one. */

@@ -205,6 +205,103 @@ static void a_run_that_cannot_be_put_aside_whole_stays_where_it_was(void **state
     assert_untouched("halfway");
 }
 
+/* Run one rank in @p run_dir to @p most steps as a launcher would that sets @p a, @p b and @p c. */
+static void run_as(const char *run_dir, int most, const char *a, const char *b, const char *c)
+{
+    struct launched job = {0};
+
+    launcher_start_program(&job, "env",
+                           (const char *const[]){a, b, c,
+                                                 argument("%s", launcher_path("src/cddp-train")),
+                                                 in_work("small.conf"), run_dir_argument(run_dir),
+                                                 "train.tensorboard=false", "train.resume=none",
+                                                 argument("train.max_steps=%d", most), NULL});
+    launcher_wait(&job);
+    if (job.exit_status != 0) {
+        fail_msg("exit status %d: %s", job.exit_status, job.err);
+    }
+    launcher_end(&job);
+}
+
+/* Steps that were done before the last start, or -1: it began anew and put the rest aside. */
+static int begun_at(const char *run_dir)
+{
+    char *text = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);
+    const char *last = NULL;
+    int step = -1;
+
+    assert_non_null(text);
+    for (const char *at = text; (at = strstr(at, "{\"kind\":\"run\"")) != NULL; at++) {
+        last = at;
+    }
+    assert_non_null(last);
+    (void)sscanf(last, "{\"kind\":\"run\",\"step\":%d,", &step);
+    free(text);
+    return step == 0 && access(in_work("%s/earlier-1", run_dir), F_OK) == 0 ? -1 : step;
+}
+
+static void a_job_that_its_launcher_starts_again_goes_on(void **state)
+{
+    static const struct {
+        const char *a, *b, *b_again, *c;
+    } launchers[] = {
+        {"TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_RESTART_COUNT=1",
+         "X=1"},
+        {"TORCHELASTIC_RUN_ID=100",
+         "TORCHELASTIC_ERROR_FILE=/tmp/te_x/100_y/attempt_0/0/error.json",
+         "TORCHELASTIC_ERROR_FILE=/tmp/te_x/100_y/attempt_1/0/error.json", "X=1"},
+        {"SLURM_JOB_ID=77", "SLURM_RESTART_COUNT=0", "SLURM_RESTART_COUNT=2", "SLURM_STEP_ID=0"},
+        {"CDDP_JOB=4f2a-11", "X=1", "X=2", "X=3"},
+        /* cddp-run in a batch script, which has an id of its own each time */
+        {"SLURM_JOB_ID=78", "CDDP_JOB=first", "CDDP_JOB=second", "CDDP_GENERATION=0"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        char *name = argument("again-%zu", i);
+
+        run_as(name, 2, launchers[i].a, launchers[i].b, launchers[i].c);
+        if (i == 4) {
+            setenv("SLURM_RESTART_COUNT", "1", 1);
+        }
+        run_as(name, 3, launchers[i].a, launchers[i].b_again, launchers[i].c);
+        unsetenv("SLURM_RESTART_COUNT");
+        if (begun_at(name) != 2) {
+            fail_msg("%s, %s began at %d", launchers[i].a, launchers[i].b_again, begun_at(name));
+        }
+    }
+}
+
+static void another_job_in_the_same_folder_begins_anew(void **state)
+{
+    static const struct {
+        const char *a, *b, *a_again, *b_again;
+    } launchers[] = {
+        {"TORCHELASTIC_RUN_ID=none", "X=1", "TORCHELASTIC_RUN_ID=none",
+         "TORCHELASTIC_RESTART_COUNT=0"},
+        {"TORCHELASTIC_RUN_ID=1", "X=1", "TORCHELASTIC_RUN_ID=2", "TORCHELASTIC_RESTART_COUNT=1"},
+        {"TORCHELASTIC_RUN_ID=100",
+         "TORCHELASTIC_ERROR_FILE=/tmp/te_x/100_y/attempt_0/0/error.json",
+         "TORCHELASTIC_RUN_ID=100",
+         "TORCHELASTIC_ERROR_FILE=/tmp/te_z/100_y/attempt_0/0/error.json"},
+        {"SLURM_JOB_ID=77", "SLURM_RESTART_COUNT=0", "SLURM_JOB_ID=78", "SLURM_RESTART_COUNT=1"},
+        {"SLURM_JOB_ID=77", "X=1", "SLURM_JOB_ID=77", "X=2"},
+        {"CDDP_JOB=one", "X=1", "CDDP_JOB=two", "X=1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        char *name = argument("other-%zu", i);
+
+        run_as(name, 2, launchers[i].a, launchers[i].b, "X=0");
+        run_as(name, 2, launchers[i].a_again, launchers[i].b_again, "X=0");
+        if (begun_at(name) != -1) {
+            fail_msg("%s, %s began at %d", launchers[i].a_again, launchers[i].b_again,
+                     begun_at(name));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +313,8 @@ int main(void)
         cmocka_unit_test(an_empty_folder_of_checkpoints_is_no_earlier_run),
         cmocka_unit_test(a_link_to_a_disk_that_is_away_ends_the_run_before_it_trains),
         cmocka_unit_test(a_run_that_cannot_be_put_aside_whole_stays_where_it_was),
+        cmocka_unit_test(a_job_that_its_launcher_starts_again_goes_on),
+        cmocka_unit_test(another_job_in_the_same_folder_begins_anew),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -191,8 +191,9 @@ const struct cddpi_key cddpi_config_keys[] = {
              "$CDDP_RUN_DIR (cddp-run --run-dir) comes before it."},
     {KEY(train.resume), CDDPI_KEY_TEXT, "\"none\"",
      .text = "*none*; *auto*: go on from the newest whole checkpoint of *train.run_dir*, if there "
-             "is one; else the folder of a checkpoint to go on from, or of a run: its newest whole "
-             "one."},
+             "is one (what cannot be read is an error, not none); else the folder of a checkpoint "
+             "to go on from, or of a run: its newest whole one. A job that its launcher starts "
+             "again always goes on with what it has saved itself."},
     {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Write a checkpoint every so many steps; 0: not by steps."},
     {KEY(train.checkpoint_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,

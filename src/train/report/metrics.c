@@ -50,17 +50,38 @@ static bool keep_line(struct cut *cut, const char *line, size_t bytes)
     return keep;
 }
 
-static bool is_of_job(const char *line, size_t bytes, const char *job)
+/* Whether @p object, the line of a run, has @p name: as its only job, or as one of several. */
+static bool has_name(const json_t *object, const char *name)
 {
-    json_t *object = json_loadb(line, bytes, 0, NULL);
     const char *text = json_string_value(json_object_get(object, "job"));
-    bool found = text != NULL && strcmp(text, job) == 0;
+    const json_t *all = json_object_get(object, "jobs");
+    bool found = text != NULL && strcmp(text, name) == 0;
 
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        text = json_string_value(json_array_get(all, i));
+        found = found || (text != NULL && strcmp(text, name) == 0);
+    }
+    return found;
+}
+
+static const struct cddpi_job_name *find_name(const char *line, size_t bytes,
+                                              const struct cddpi_job_name *names, int count)
+{
+    const struct cddpi_job_name *found = NULL;
+    json_t *object = NULL;
+
+    if (strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0) {
+        object = json_loadb(line, bytes, 0, NULL);
+    }
+    for (int i = 0; found == NULL && i < count; i++) {
+        found = names[i].is_restart && has_name(object, names[i].text) ? &names[i] : NULL;
+    }
     json_decref(object);
     return found;
 }
 
-cddp_status cddpi_metrics_has_job(const char *dir, const char *job, bool *out)
+cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names, int count,
+                                   const struct cddpi_job_name **out)
 {
     char *path = cddpi_format("%s/metrics.jsonl", dir);
     FILE *file = path != NULL ? fopen(path, "re") : NULL;
@@ -69,7 +90,7 @@ cddp_status cddpi_metrics_has_job(const char *dir, const char *job, bool *out)
     ssize_t bytes;
     cddp_status status = CDDP_OK;
 
-    *out = false;
+    *out = NULL;
     if (path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
     }
@@ -80,11 +101,10 @@ cddp_status cddpi_metrics_has_job(const char *dir, const char *job, bool *out)
         cddpi_free(path);
         return status;
     }
-    while (!*out && (bytes = getline(&line, &room, file)) > 0) {
-        *out = strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0 &&
-               is_of_job(line, (size_t)bytes, job);
+    while (*out == NULL && (bytes = getline(&line, &room, file)) > 0) {
+        *out = find_name(line, (size_t)bytes, names, count);
     }
-    if (!*out && !feof(file)) {
+    if (*out == NULL && !feof(file)) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
     }
     free(line);
