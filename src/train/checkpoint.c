@@ -17,6 +17,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What tells the data that are trained on from others, and for tokens how they are cut. */
+static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
+{
+    json_t *digests = json_array();
+    bool done = digests != NULL;
+
+    for (int i = 0; done && i < CDDPI_DATA_DIGESTS && trainer->data_digests[i] != 0; i++) {
+        done = json_array_append_new(
+                   digests,
+                   json_sprintf("%016llx", (unsigned long long)trainer->data_digests[i])) == 0;
+    }
+    if (done && json_array_size(digests) > 0) {
+        done = json_object_set(state, "data", digests) == 0;
+    }
+    json_decref(digests);
+    return done &&
+           (!cddpi_trainer_is_text(trainer) ||
+            json_object_set_new(state, "context", json_integer(trainer->train_data.context)) == 0);
+}
+
 /* The same text in every run of the same configuration: no times, no names. */
 static char *state_text(const struct cddpi_trainer *trainer)
 {
@@ -30,8 +50,9 @@ static char *state_text(const struct cddpi_trainer *trainer)
     char *text = NULL;
 
     /* no shape tells how many heads there are, and other readers of the parameters need it */
-    if (state != NULL && (trainer->heads == 0 ||
-                          json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
+    if (state != NULL && add_data(trainer, state) &&
+        (trainer->heads == 0 ||
+         json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
         text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
     }
     json_decref(state);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
+#include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
@@ -138,6 +139,25 @@ static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
     return status;
 }
 
+static void say_where(struct cddpi_trainer *trainer, const char *path)
+{
+    const struct cddpi_config *config = trainer->config;
+    unsigned long long step = trainer->cursor.step;
+    uint64_t most = (uint64_t)config->train.max_steps;
+    uint64_t left = cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+
+    if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
+        cddpi_progress_line(&trainer->progress,
+                            "the run is complete already: %s is of step %llu of %llu; a larger %s "
+                            "would train on",
+                            path, step, left == 0 ? step : (unsigned long long)most,
+                            left == 0 ? "train.epochs" : "train.max_steps");
+        return;
+    }
+    cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path, step,
+                        (unsigned long long)trainer->cursor.epoch + 1);
+}
+
 /* Rank 0: find, check, load. @p out_found  Whether there was one. */
 static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 {
@@ -151,6 +171,9 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
         status = find_restart(trainer, &is_restart);
     }
     automatic = automatic || is_restart;
+    if (config->data.type != CDDPI_DATA_SYNTHETIC) {
+        cddpi_dataset_digest(&trainer->train_data, trainer->data_digests);
+    }
     if (status == CDDP_OK && automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
     }
@@ -173,9 +196,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
                                        &trainer->folder.held, &trainer->progress);
     }
     if (status == CDDP_OK && path != NULL) {
-        cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path,
-                            (unsigned long long)trainer->cursor.step,
-                            (unsigned long long)trainer->cursor.epoch + 1);
+        say_where(trainer, path);
         trainer->folder.saved_step = is_own(trainer, path) ? trainer->cursor.step
                                                            : trainer->folder.saved_step;
     }

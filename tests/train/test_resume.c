@@ -1,5 +1,6 @@
 /* test_resume.c - a run begins anew only where there is none to go on with: what cannot be read, is
  * another's or is through already is told, and nothing is moved aside. */
+#include "checkpoint/snapshot.h"
 #include "support/launcher.h"
 #include "support/train.h"
 
@@ -302,6 +303,147 @@ static void another_job_in_the_same_folder_begins_anew(void **state)
     }
 }
 
+/* Reverse the @p bytes at @p at of a file below the folder. */
+static void reverse(const char *name, size_t at, size_t bytes)
+{
+    size_t all = 0;
+    char *data = get_file(in_work("%s", name), &all);
+
+    assert_true(at + bytes <= all);
+    for (size_t i = 0; i < bytes / 2; i++) {
+        char first = data[at + i];
+
+        data[at + i] = data[at + bytes - 1 - i];
+        data[at + bytes - 1 - i] = first;
+    }
+    support_write_file(in_work("%s", name), data, all);
+    free(data);
+}
+
+/* The run in @p run_dir must not go on, and says @p says; with train.resume_data=any it does. */
+static void assert_noticed(struct run_options *options, const char *says)
+{
+    struct run run;
+
+    options->arguments[1] = "train.max_steps=3";
+    run = run_badly(options);
+    assert_says(&run, "err", 0, says);
+    assert_says(&run, "err", 0, "with train.resume_data = \"any\" with these");
+    options->arguments[4] = "train.resume_data=any";
+    run = run_well(options);
+    assert_says(&run, "err", 0, says);
+    assert_says(&run, "err", 0, "warning: ");
+    options->arguments[1] = "train.max_steps=4"; /* the new checkpoint is of the new data */
+    options->arguments[4] = NULL;
+    run = run_well(options);
+    assert_says(&run, "err", 0, "step-00000003: step 3");
+}
+
+static void data_of_other_contents_are_noticed(void **state)
+{
+    struct run_options options = steps("labels", "train.max_steps=2");
+
+    (void)state;
+    run_well(&options);
+    reverse("train-labels", 8, TRAIN_SAMPLES);
+    assert_noticed(&options, "data.train_labels: the data have other contents");
+    options.arguments[0] = run_dir_argument("pixels");
+    options.arguments[1] = "train.max_steps=2";
+    run_well(&options);
+    reverse("train-images", 16 + 3 * SIDE * SIDE, (size_t)SIDE * SIDE);
+    assert_noticed(&options, "data.train_images: the data have other contents");
+    options.arguments[0] = run_dir_argument("texts");
+    options.arguments[1] = "train.max_steps=2";
+    options.conf = "text.conf";
+    run_well(&options);
+    reverse("words.txt", 1000, 200);
+    assert_noticed(&options, "data.train: the data have other contents");
+}
+
+static void the_same_data_packed_otherwise_and_elsewhere_are_the_same(void **state)
+{
+    struct run_options options = steps("packed", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    run_well(&options);
+    assert_int_equal(system(argument("gzip -c '%s' >'%s'", in_work("train-labels"),
+                                     in_work("packed-labels.gz"))),
+                     0);
+    options.ranks = 2;
+    options.arguments[1] = "train.max_steps=3";
+    options.arguments[4] = argument("data.train_labels=%s", in_work("packed-labels.gz"));
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "step-00000002: step 2");
+}
+
+/* Take what versions before 0.3 did not write from a checkpoint. */
+static void make_old(const char *path)
+{
+    json_t *document = json_load_file(path, 0, NULL);
+
+    assert_non_null(document);
+    assert_int_equal(json_object_del(json_object_get(document, "state"), "data"), 0);
+    (void)json_object_del(json_object_get(document, "state"), "context");
+    assert_true(cddpi_state_seal(document));
+    assert_int_equal(json_dump_file(document, path, 0), 0);
+    json_decref(document);
+}
+
+static void a_checkpoint_of_an_earlier_version_goes_on(void **state)
+{
+    struct run_options options = steps("old", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    run_well(&options);
+    make_old(in_work("old/checkpoints/step-00000002/state.json"));
+    options.arguments[1] = "train.max_steps=3";
+    run = run_well(&options);
+    assert_says(&run, "err", 0, "step-00000002: step 2");
+}
+
+static void another_context_is_named_by_its_key(void **state)
+{
+    struct run_options options = steps("context", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    options.conf = "text.conf";
+    run_well(&options);
+    options.arguments[1] = "train.max_steps=3";
+    options.arguments[4] = "model.context=7";
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "model.context: is 7, but ");
+    assert_says(&run, "err", 0, " was made with 15");
+    make_old(in_work("context/checkpoints/step-00000002/state.json"));
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "or another model.context, ");
+}
+
+static void a_run_that_is_through_says_so(void **state)
+{
+    struct run_options options = steps("through", "train.max_steps=2");
+    struct run run;
+    char *text;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        run_well(&options);
+        run = run_well(&options);
+        text = output(&run, "err", 0);
+        assert_null(strstr(text, "going on from"));
+        assert_null(strstr(text, ", epoch"));
+        free(text);
+        assert_says(&run, "err", 0, "the run is complete already: ");
+        assert_says(&run, "err", 0,
+                    i == 0
+                        ? "step-00000002 is of step 2 of 2; a larger train.max_steps would train on"
+                        : " is of step 30 of 30; a larger train.epochs would train on");
+        options.arguments[1] = "train.epochs=3";
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,7 +457,12 @@ int main(void)
         cmocka_unit_test(a_run_that_cannot_be_put_aside_whole_stays_where_it_was),
         cmocka_unit_test(a_job_that_its_launcher_starts_again_goes_on),
         cmocka_unit_test(another_job_in_the_same_folder_begins_anew),
+        cmocka_unit_test(data_of_other_contents_are_noticed),
+        cmocka_unit_test(the_same_data_packed_otherwise_and_elsewhere_are_the_same),
+        cmocka_unit_test(a_checkpoint_of_an_earlier_version_goes_on),
+        cmocka_unit_test(another_context_is_named_by_its_key),
+        cmocka_unit_test(a_run_that_is_through_says_so),
     };
 
-    return cmocka_run_group_tests(tests, make_work, remove_work);
+    return cmocka_run_group_tests(tests, make_text_work, remove_work);
 }

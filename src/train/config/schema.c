@@ -194,6 +194,11 @@ const struct cddpi_key cddpi_config_keys[] = {
              "is one (what cannot be read is an error, not none); else the folder of a checkpoint "
              "to go on from, or of a run: its newest whole one. A job that its launcher starts "
              "again always goes on with what it has saved itself."},
+    {KEY(train.resume_data), CDDPI_KEY_ENUM, "\"same\"", .choices = "same|any",
+     .text =
+         "Whether a run may go on with data of other contents, but as many samples: *same*: "
+         "that is an error; *any*: it is a warning, and checkpoints from then on are of the new "
+         "data."},
     {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Write a checkpoint every so many steps; 0: not by steps."},
     {KEY(train.checkpoint_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
