@@ -14,6 +14,7 @@
 #include "train/finite.h"
 #include "train/stages/stages.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,13 +227,37 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
     return status;
 }
 
-cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *out_is_full)
+/* Servers come back, descriptors are given back, tickets are renewed, disks are mounted again: only
+ * what cannot change while the run waits is final. */
+static enum cddpi_save_again why_again(cddp_status status, bool wants_room)
+{
+    static const int final[] = {0,     ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP,
+                                EFBIG, EINVAL,  ENOSYS, EOPNOTSUPP,   ENODEV};
+    int error_number = cddpi_last_errno();
+
+    if (wants_room) {
+        return CDDPI_SAVE_WITH_ROOM;
+    }
+    if (status == CDDP_ERR_NO_MEMORY) {
+        return CDDPI_SAVE_LATER;
+    }
+    for (size_t i = 0; i < sizeof final / sizeof *final; i++) {
+        if (error_number == final[i]) {
+            return CDDPI_SAVE_NEVER;
+        }
+    }
+    return status == CDDP_ERR_IO || status == CDDP_ERR_NOT_FOUND ? CDDPI_SAVE_LATER
+                                                                 : CDDPI_SAVE_NEVER;
+}
+
+cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
+                               enum cddpi_save_again *out_why_again)
 {
     struct cddpi_snapshot_room room = {.is_missing = false};
     char *text = state_text(trainer);
     cddp_status status;
 
-    *out_is_full = false;
+    *out_why_again = CDDPI_SAVE_NEVER;
     trainer->folder.saved_ns = cddpi_now_ns();
     if (text == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
@@ -241,12 +266,12 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *o
     trainer->folder.lost = false; /* if this one fails, the next regular one replaces it */
     if (status == CDDP_OK) {
         status = write_checkpoint(trainer, text, last, &room);
-        *out_is_full = status != CDDP_OK && room.is_missing;
     }
     if (status == CDDP_OK) {
         trainer->folder.saved_step = trainer->cursor.step;
         cddpi_launcher_report_saved();
     } else {
+        *out_why_again = why_again(status, room.is_missing);
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
                                 (unsigned long long)trainer->cursor.step);
     }

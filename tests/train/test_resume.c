@@ -37,6 +37,7 @@ static void let_be(void)
     unsetenv("LD_PRELOAD");
     unsetenv("FAILING_PATH");
     unsetenv("FAILING_LISTS");
+    unsetenv("FAILING_CALLS");
 }
 
 /* The run in @p run_dir is untouched, and goes on from step 2. */
@@ -444,6 +445,40 @@ static void a_run_that_is_through_says_so(void **state)
     }
 }
 
+static void a_last_checkpoint_that_fails_for_a_passing_reason_is_tried_again(void **state)
+{
+    static const int errors[] = {EMFILE, ENFILE, EIO, ESTALE, ETIMEDOUT, EDQUOT, EACCES, EROFS};
+    char text[128];
+
+    (void)state;
+    NEED_FAILING_CALLS();
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        struct run_options options = steps(argument("passing-%zu", i), "train.max_steps=2");
+        struct run run;
+
+        setenv("FAILING_CALLS", "1", 1);
+        let_fail("model.safetensors", errors[i], NULL);
+        run = run_well(&options);
+        let_be();
+        assert_says(&run, "err", 0, strerror_r(errors[i], text, sizeof text));
+        assert_says(&run, "err", 0, "is tried again for 600 s (train.full_disk_seconds)");
+        list_begins_with(in_work("passing-%zu/checkpoints", i), "step-00000002", true);
+    }
+}
+
+static void a_last_checkpoint_whose_name_is_wrong_fails_at_once(void **state)
+{
+    struct run_options options = steps("final", "train.max_steps=2");
+    struct run run;
+
+    (void)state;
+    NEED_FAILING_CALLS();
+    let_fail("model.safetensors", ENAMETOOLONG, NULL);
+    run = run_badly(&options);
+    let_be();
+    assert_says(&run, "err", 0, "checkpoint of step 2: ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +497,8 @@ int main(void)
         cmocka_unit_test(a_checkpoint_of_an_earlier_version_goes_on),
         cmocka_unit_test(another_context_is_named_by_its_key),
         cmocka_unit_test(a_run_that_is_through_says_so),
+        cmocka_unit_test(a_last_checkpoint_that_fails_for_a_passing_reason_is_tried_again),
+        cmocka_unit_test(a_last_checkpoint_whose_name_is_wrong_fails_at_once),
     };
 
     return cmocka_run_group_tests(tests, make_text_work, remove_work);

@@ -210,7 +210,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "whole one, where the disk has no room for the next one otherwise."},
     {KEY(train.full_disk_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
      .text = "How long the last checkpoint is tried again and again when the disk is full, so that "
-             "room can be made; 0: once."},
+             "room can be made, or when it fails for another reason that may pass, such as an "
+             "error of the disk or its server, or too many open files; 0: once."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
     {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|cpu|cuda",
