@@ -76,10 +76,13 @@ static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience,
         return false;
     }
     if (!patience->has_reported) {
-        cddpi_trainer_warn(trainer, "%s. %s is tried again for %g s (train.full_disk_seconds)%s",
-                           cddp_last_error(), why == CDDPI_SAVE_WITH_ROOM ? "Make room: it" : "It",
-                           trainer->config->train.full_disk_seconds,
-                           patience->was_stopped ? "" : ", or until the run is asked to stop");
+        cddpi_trainer_warn(
+            trainer,
+            why == CDDPI_SAVE_WITH_ROOM
+                ? "%s. Make room: it is tried again for %g s (train.full_disk_seconds)%s"
+                : "%s. It is tried again for %g s (train.full_disk_seconds)%s",
+            cddp_last_error(), trainer->config->train.full_disk_seconds,
+            patience->was_stopped ? "" : ", or until the run is asked to stop");
     }
     patience->has_reported = true;
     return true;
