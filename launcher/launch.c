@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/shell.h"
+#include "base/streams.h"
 #include "device/device.h"
 
 #include <errno.h>
@@ -357,7 +358,7 @@ static void print_rank(const struct cddpi_job *job, int rank)
         printf(", store tcp://127.0.0.1:(chosen at the start)");
     }
     if (job->log_dir[0] != '\0' && job->options.rdzv == NULL) {
-        printf(", log %s/rank-%d.log", job->log_dir, rank);
+        cddpi_say(stdout, ", log %s/rank-%d.log", job->log_dir, rank);
     }
 }
 
@@ -368,9 +369,11 @@ static void print_node(const struct cddpi_launch_options *options, int nproc)
     if (options->node_rank >= 0) {
         snprintf(node, sizeof node, "%d", options->node_rank);
     }
-    printf("node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
-           "before it\n",
-           node, options->nnodes, options->rdzv, nproc);
+    cddpi_say(
+        stdout,
+        "node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
+        "before it\n",
+        node, options->nnodes, options->rdzv, nproc);
 }
 
 static int print_dry_run(const struct cddpi_job *job)
@@ -382,9 +385,9 @@ static int print_dry_run(const struct cddpi_job *job)
             return exit_status;
         }
     } else {
-        printf("%s", job->command.path);
+        cddpi_say(stdout, "%s", job->command.path);
         for (char **argument = job->command.argv + 1; *argument != NULL; argument++) {
-            printf(" %s", *argument);
+            cddpi_say(stdout, " %s", *argument);
         }
         putchar('\n');
     }
@@ -401,7 +404,7 @@ static int print_dry_run(const struct cddpi_job *job)
                 return 1;
             }
             for (char **variable = own; *variable != NULL; variable++) {
-                printf("%s %s", variable == own ? ":" : "", *variable);
+                cddpi_say(stdout, "%s %s", variable == own ? ":" : "", *variable);
             }
             cddp_free(own);
         }
