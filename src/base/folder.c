@@ -5,10 +5,28 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* Whether making @p path failed because the folder is there. @p last: nothing is made below it,
+ * which would show what it is. */
+static cddp_status check_there(const char *path, int error_number, bool last)
+{
+    struct stat info;
+
+    if (error_number != EEXIST) {
+        return cddpi_fail_errno(CDDP_ERR_IO, error_number, "make the folder %s", path);
+    }
+    if (last && stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) {
+        return cddpi_fail_errno(CDDP_ERR_IO, ENOTDIR, "make the folder %s: it is %s", path,
+                                cddpi_file_kind_text(info.st_mode));
+    }
+    return CDDP_OK; /* what cannot be looked at shows when it is used */
+}
 
 cddp_status cddpi_folder_make(const char *path)
 {
@@ -24,8 +42,8 @@ cddp_status cddpi_folder_make(const char *path)
             continue;
         }
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s", part);
+        if (mkdir(part, 0777) != 0) {
+            status = check_there(part, errno, i == length);
         }
         part[i] = path[i];
     }

@@ -84,22 +84,20 @@ cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name 
                                    const struct cddpi_job_name **out)
 {
     char *path = cddpi_format("%s/metrics.jsonl", dir);
-    FILE *file = path != NULL ? fopen(path, "re") : NULL;
+    FILE *file = NULL;
     char *line = NULL;
     size_t room = 0;
     ssize_t bytes;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     *out = NULL;
     if (path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
     }
-    if (file == NULL) {
-        if (errno != ENOENT && errno != ENOTDIR) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
-        }
+    status = cddpi_file_stream(path, "r", &file);
+    if (status != CDDP_OK) {
         cddpi_free(path);
-        return status;
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
     }
     while (*out == NULL && (bytes = getline(&line, &room, file)) > 0) {
         *out = find_name(line, (size_t)bytes, names, count);
@@ -141,11 +139,11 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
 /* Replace the file, if there is one, by its lines up to @p step. */
 static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_evaluation)
 {
-    struct cut cut = {fopen(path, "re"), step, false};
-    cddp_status status;
+    struct cut cut = {NULL, step, false};
+    cddp_status status = cddpi_file_stream(path, "r", &cut.from);
 
-    if (cut.from == NULL) {
-        return errno == ENOENT ? CDDP_OK : cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
     }
     status = cddpi_file_replace(path, put_kept, &cut);
     fclose(cut.from);
@@ -172,9 +170,10 @@ cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
     if (status != CDDP_OK) {
         goto fail;
     }
-    metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (metrics->fd < 0) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", metrics->path);
+    status = cddpi_file_open_regular(metrics->path, O_WRONLY | O_CREAT | O_APPEND, 0666,
+                                     &metrics->fd);
+    if (status != CDDP_OK) {
+        (void)cddpi_fail_prefix(status, "%s", metrics->path);
         goto fail;
     }
     if (tensorboard) {
