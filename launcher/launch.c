@@ -352,8 +352,8 @@ static void print_rank(const struct cddpi_job *job, int rank)
     if (job->options.rdzv == NULL) {
         printf("rank %d: ", rank);
     }
-    printf("local rank %d, %s %s, threads %d", rank, share.bound ? "cores" : "not bound: any of",
-           cores, share.threads);
+    cddpi_say(stdout, "local rank %d, %s %s, threads %d", rank,
+              share.bound ? "cores" : "not bound: any of", cores, share.threads);
     if (job->options.rdzv == NULL) {
         printf(", store tcp://127.0.0.1:(chosen at the start)");
     }
@@ -509,8 +509,8 @@ int cddpi_launch(const struct cddpi_launch_options *options)
         status = read_token(&job);
     }
     if (status != CDDP_OK) {
-        fprintf(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
-                job.host != NULL ? job.host : "", cddp_last_error());
+        cddpi_say(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
+                  job.host != NULL ? job.host : "", cddp_last_error());
         exit_status = exit_status_of(status);
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
         exit_status = print_dry_run(&job);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,6 +59,11 @@ cddp_status cddpi_folder_open(const char *path, DIR **out)
                         : cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND
                                                                                : CDDP_ERR_IO,
                                            errno, "%s", path);
+}
+
+int cddpi_folder_open_fd(int dir, const char *name, bool follow)
+{
+    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
 }
 
 cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out)

@@ -1,6 +1,7 @@
 /* snapshot_dir.c - owns the names in a folder of snapshots: listing, deleting, sweeping. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "checkpoint/snapshot.h"
@@ -124,7 +125,7 @@ static int compare_entries(const void *left, const void *right)
 /* A stream over @p name in @p dir that follows no link. */
 static DIR *open_stream(int dir, const char *name)
 {
-    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = cddpi_folder_open_fd(dir, name, false);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
 
     if (stream == NULL && fd >= 0) {
@@ -185,7 +186,7 @@ cddp_status cddpi_snapshot_any(const char *dir, bool *out)
 {
     struct cddpi_snapshot_entry *entries = NULL;
     size_t count = 0;
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = cddpi_folder_open_fd(AT_FDCWD, dir, true);
     cddp_status status;
 
     *out = false;

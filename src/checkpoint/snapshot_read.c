@@ -1,6 +1,7 @@
 /* snapshot_read.c - owns finding the newest whole snapshot, and loading one. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/snapshot.h"
 
@@ -173,7 +174,7 @@ cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skip
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_find: %s is NULL",
                           dir == NULL ? "dir" : "out_path");
     }
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd = cddpi_folder_open_fd(AT_FDCWD, dir, true);
     if (fd < 0) {
         return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
                                 "open the folder %s", dir);

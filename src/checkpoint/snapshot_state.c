@@ -55,7 +55,7 @@ static cddp_status parse(const char *path, json_t **out)
     cddp_status status = CDDP_OK;
     json_error_t error;
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = cddpi_file_open_read(path);
 
     if (fd < 0) {
         return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,

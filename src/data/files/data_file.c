@@ -3,6 +3,7 @@
 #include "data/files/data_file.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mapped_file.h"
 
 #include <errno.h>
@@ -33,7 +34,7 @@ static cddp_status open_plain(const char *path, struct cddpi_data_file *out)
     struct stat info;
     cddp_status status = CDDP_ERR_IO;
 
-    file.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    file.fd = cddpi_file_open_read(path);
     if (file.fd < 0) {
         return cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND : status,
                                 errno, "%s", path);
@@ -184,7 +185,7 @@ cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address, c
     }
     snprintf(link, sizeof link, "/proc/%lld/fd/%lld", (long long)address->pid,
              (long long)address->fd);
-    fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    fd = cddpi_file_open_read(link);
     if (fd < 0) {
         return cddpi_fail_errno(status, errno, "%s", link);
     }
