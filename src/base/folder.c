@@ -6,12 +6,14 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/user_path.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Whether making @p path failed because the folder is there. @p last: nothing is made below it,
  * which would show what it is. */
@@ -29,6 +31,20 @@ static cddp_status check_there(const char *path, int error_number, bool last)
     return CDDP_OK; /* what cannot be looked at shows when it is used */
 }
 
+cddp_status cddpi_folder_check_name(const char *path, size_t end)
+{
+    size_t begin = end;
+
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    return cddpi_is_for_shell(path + begin, end - begin)
+               ? cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "%s: no folder called %.*s is made: a shell should have replaced that",
+                            path, (int)(end - begin), path + begin)
+               : CDDP_OK;
+}
+
 cddp_status cddpi_folder_make(const char *path)
 {
     size_t length = strlen(path);
@@ -43,7 +59,10 @@ cddp_status cddpi_folder_make(const char *path)
             continue;
         }
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0) {
+        if (access(part, F_OK) != 0) {
+            status = cddpi_folder_check_name(path, i);
+        }
+        if (status == CDDP_OK && mkdir(part, 0777) != 0) {
             status = check_there(part, errno, i == length);
         }
         part[i] = path[i];

@@ -11,6 +11,10 @@
  *  @return CDDP_OK, CDDP_ERR_IO (names the folder), CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_folder_make(const char *path);
 
+/** CDDP_ERR_ARGUMENT if the part of @p path that ends at @p end is called "~" or "$NAME": a shell
+ * has not replaced it, and a folder of that name is dangerous to remove. */
+CDDP_CHECKED cddp_status cddpi_folder_check_name(const char *path, size_t end);
+
 /** Open the folder @p path to read its names. Only CDDP_ERR_NOT_FOUND means that there is none (it
  * is missing, or no folder); all else, CDDP_ERR_IO, says that there may be one. */
 CDDP_CHECKED cddp_status cddpi_folder_open(const char *path, DIR **out);

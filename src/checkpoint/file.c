@@ -56,7 +56,10 @@ static cddp_status make_dirs(const char *path)
             continue;
         }
         part[i] = '\0';
-        if (make_dir(part) != 0) {
+        if (access(part, F_OK) != 0) {
+            status = cddpi_folder_check_name(path, i);
+        }
+        if (status == CDDP_OK && make_dir(part) != 0) {
             status = cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s", part);
         }
         part[i] = path[i];

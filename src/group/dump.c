@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/replace.h"
+#include "base/user_path.h"
 #include "group/call.h"
 #include "group/transports.h"
 
@@ -380,7 +381,9 @@ void cddpi_dump_publish(cddp_group *group)
     }
     folder = folder != NULL ? folder : cddpi_env(CDDPI_ENV_RUN_DIR);
     made->group = group;
-    made->folder = folder != NULL ? cddpi_format("%s", folder) : NULL;
+    if (folder != NULL && cddpi_user_path(folder, &made->folder) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "the last operations will not be written: %s", cddp_last_error());
+    }
     pthread_mutex_lock(&mutex);
     made->served = atomic_load(&asked);
     made->part = is_part(group) ? ++parts : 0;

@@ -6,6 +6,7 @@
 #include "base/nearest.h"
 #include "base/number.h"
 #include "base/philox.h"
+#include "base/user_path.h"
 #include "base/utf8.h"
 #include "support/test.h"
 
@@ -175,6 +176,41 @@ static void what_a_terminal_would_obey_is_escaped(void **state)
     assert_string_equal(text, "a\\x0ab");
 }
 
+static void a_path_of_a_user_is_read_as_a_shell_would(void **state)
+{
+    static const struct {
+        const char *path, *read; /* NULL: refused */
+    } cases[] = {
+        {"~", "/home/me"},      {"~/x", "/home/me/x"}, {"a/~/x", "a/~/x"},
+        {"./~", "./~"},         {"$HOME/x", NULL},     {"${HOME}/x", NULL},
+        {"/d/run-$USER", NULL}, {"~root/x", NULL},     {"/d/cost$5", "/d/cost$5"},
+        {"a$", "a$"},           {"~5", "~5"},          {"", ""},
+    };
+    char *home = getenv("HOME") != NULL ? strdup(getenv("HOME")) : NULL;
+
+    (void)state;
+    setenv("HOME", "/home/me", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *read = NULL;
+        cddp_status status = cddpi_user_path(cases[i].path, &read);
+
+        assert_int_equal(status, cases[i].read != NULL ? CDDP_OK : CDDP_ERR_ARGUMENT);
+        if (cases[i].read != NULL) {
+            assert_string_equal(read, cases[i].read);
+        } else {
+            assert_non_null(strstr(cddp_last_error(), cases[i].path));
+        }
+        cddpi_free(read);
+    }
+    unsetenv("HOME");
+    assert_int_equal(cddpi_user_path("~/x", &(char *){NULL}), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "HOME is not set"));
+    if (home != NULL) {
+        setenv("HOME", home, 1);
+    }
+    free(home);
+}
+
 static void every_status_has_a_sentence(void **state)
 {
     (void)state;
@@ -291,6 +327,7 @@ int main(void)
         cmocka_unit_test(what_is_known_of_a_failure_lasts_as_long_as_it),
         cmocka_unit_test(texts_that_are_too_long_lose_their_ends),
         cmocka_unit_test(what_a_terminal_would_obey_is_escaped),
+        cmocka_unit_test(a_path_of_a_user_is_read_as_a_shell_would),
         cmocka_unit_test(every_status_has_a_sentence),
         cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),

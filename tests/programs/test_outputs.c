@@ -243,6 +243,53 @@ static void no_word_of_others_is_obeyed_by_a_terminal(void **state)
     assert_int_equal(complaints, 0);
 }
 
+/* Where no shell reads a path: behind "key=", in --option=, in the environment of a manifest. */
+static const struct {
+    const char *command; /* in an empty folder, with HOME=$W/home */
+    const char *test;    /* that holds afterwards */
+} unread[] = {
+    {TRAIN "train.run_dir=~/a", "[ -f $W/home/a/metrics.jsonl ]"},
+    {"$B/launcher/cddp-run --nproc 1 --run-dir=~/b --log-dir=~/l $W/small.conf train.max_steps=1",
+     "[ -f $W/home/b/metrics.jsonl ] && [ -f $W/home/l/rank-0.log ]"},
+    {"CDDP_RUN_DIR=\"~/c\" " TRAIN, "[ -f $W/home/c/metrics.jsonl ]"},
+    {TRAIN "train.run_dir=$W/d train.prometheus=~/d.prom train.sample_log=~/d",
+     "[ -f $W/home/d.prom ] && [ -f $W/home/d.0 ]"},
+    {TRAIN "train.run_dir=$W/e data.train_images=~/train-images", "[ -f $W/e/metrics.jsonl ]"},
+    {TRAIN "train.run_dir=~/e train.resume=~/a train.max_steps=2", "grep -q step-00000001 $SAID"},
+    {"$B/src/cddp-trace -q --output=~/t.json --svg=~/t.svg $W/base",
+     "[ -f $W/home/t.json ] && [ -f $W/home/t.svg ]"},
+    {"$B/src/cddp-report --output=~/r.html $W/base", "[ -f $W/home/r.html ]"},
+    {"$B/src/cddp-tokenize --output=~/k $W/words.txt", "[ -f $W/home/k_train.bin ]"},
+    {TRAIN "train.run_dir=\\$HOME/f", "grep -q \"variable .HOME is not replaced\" $SAID"},
+    {TRAIN "train.run_dir=\\${SCRATCH}/f", "grep -q \"variable .{SCRATCH} is not\" $SAID"},
+    {"$B/launcher/cddp-run --nproc 1 --run-dir=\\$HOME/f $W/small.conf",
+     "grep -q -e \"--run-dir: .HOME/f: the variable\" $SAID"},
+    {TRAIN "train.run_dir=~root/f", "grep -q \"another user\" $SAID"},
+    {"$B/src/cddp-convert --to hf $W/text \"~/hf\"", "grep -q \"no folder called ~\" $SAID"},
+};
+
+static void no_folder_is_called_by_what_a_shell_would_replace(void **state)
+{
+    char *home = argument("%s", getenv("HOME") != NULL ? getenv("HOME") : "/");
+
+    (void)state;
+    complaints = 0;
+    assert_int_equal(shell("mkdir $W/home $W/empty && cp $W/train-images $W/home"), 0);
+    setenv("HOME", argument("%s/home", work), 1);
+    for (size_t i = 0; i < sizeof unread / sizeof *unread; i++) {
+        setenv("SAID", in_work("unread-%zu", i), 1);
+        (void)shell(argument("cd $W/empty && timeout -k 1 %d sh -c '%s' >$SAID 2>&1", LIMIT_S,
+                             unread[i].command));
+        if (shell(unread[i].test) != 0 || shell("[ -z \"$(ls -A $W/empty)\" ]") != 0) {
+            print_message("--- %s\n", unread[i].command);
+            (void)shell("cat $SAID; ls -A $W/empty");
+            complaints++;
+        }
+    }
+    setenv("HOME", home, 1);
+    assert_int_equal(complaints, 0);
+}
+
 static int make_runs(void **state)
 {
     if (make_text_work(state) != 0) {
@@ -261,6 +308,7 @@ int main(void)
         cmocka_unit_test(no_output_replaces_a_device_or_waits_for_a_pipe),
         cmocka_unit_test(a_folder_that_cannot_be_written_is_named),
         cmocka_unit_test(no_word_of_others_is_obeyed_by_a_terminal),
+        cmocka_unit_test(no_folder_is_called_by_what_a_shell_would_replace),
     };
 
     return cmocka_run_group_tests(tests, make_runs, remove_work);
