@@ -36,9 +36,13 @@ static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir
     cddp_status status = cddpi_snapshot_any(dir, &has_some);
 
     *out = NULL;
-    if (status == CDDP_OK && has_some) {
-        status = is_held(trainer, dir) ? cddp_snapshot_recover(dir, out, &skipped)
-                                       : cddp_snapshot_find(dir, out, &skipped);
+    if (status == CDDP_OK && is_held(trainer, dir)) { /* also sweeps what a killed one left */
+        status = cddp_snapshot_recover(dir, out, &skipped);
+    } else if (status == CDDP_OK && has_some) {
+        status = cddp_snapshot_find(dir, out, &skipped);
+    }
+    if (status == CDDP_ERR_NOT_FOUND && !has_some) {
+        return CDDP_OK;
     }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "train.resume");

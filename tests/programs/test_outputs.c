@@ -48,6 +48,8 @@ static const struct output outputs[] = {
     {"cddp-convert --to hf, config.json", "config.json", "$B/src/cddp-convert --to hf $W/text $D"},
     {"cddp-tokenize --train", "words.json",
      "$B/src/cddp-tokenize --train 300 -o $OUT $W/words.txt"},
+    {"cddp-bench --json", "bench.json",
+     "$B/src/cddp-bench --nproc 2 --min 8 --max 8 --iterations 1 --json $OUT all_reduce"},
     {"cddp-tokenize", "tokens_train.bin", "$B/src/cddp-tokenize -o $D/tokens $W/words.txt"},
 };
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
