@@ -151,11 +151,12 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
     uint64_t left = cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
 
     if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
-        cddpi_progress_line(&trainer->progress,
-                            "the run is complete already: %s is of step %llu of %llu; a larger %s "
-                            "would train on",
-                            path, step, left == 0 ? step : (unsigned long long)most,
-                            left == 0 ? "train.epochs" : "train.max_steps");
+        cddpi_progress_line(
+            &trainer->progress,
+            "the run is complete already at %s: step %llu; a larger %s (now %lld) "
+            "would train on",
+            path, step, left == 0 ? "train.epochs" : "train.max_steps",
+            (long long)(left == 0 ? config->train.epochs : config->train.max_steps));
         return;
     }
     cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path, step,

@@ -436,11 +436,11 @@ static void a_run_that_is_through_says_so(void **state)
         assert_null(strstr(text, "going on from"));
         assert_null(strstr(text, ", epoch"));
         free(text);
-        assert_says(&run, "err", 0, "the run is complete already: ");
+        assert_says(&run, "err", 0, "the run is complete already at ");
         assert_says(&run, "err", 0,
                     i == 0
-                        ? "step-00000002 is of step 2 of 2; a larger train.max_steps would train on"
-                        : " is of step 30 of 30; a larger train.epochs would train on");
+                        ? "step-00000002: step 2; a larger train.max_steps (now 2) would train on"
+                        : "step-00000030: step 30; a larger train.epochs (now 3) would train on");
         options.arguments[1] = "train.epochs=3";
     }
 }
