@@ -378,7 +378,7 @@ static void the_same_data_packed_otherwise_and_elsewhere_are_the_same(void **sta
     assert_says(&run, "err", 0, "step-00000002: step 2");
 }
 
-/* Take what versions before 0.3 did not write from a checkpoint. */
+/* Take what earlier versions did not write from a checkpoint. */
 static void make_old(const char *path)
 {
     json_t *document = json_load_file(path, 0, NULL);
